@@ -49,7 +49,7 @@ class Channel:
         self._reads = 0
         self._tick: Tick | None = None  # the refresh in progress
         # When the first change that viewers have not received yet was reported or suspected.
-        self._heard_at: float | None = None
+        self._reported_at: float | None = None
         self._changed = False  # whether a change was reported that viewers have not received yet
         self._silent_from = 0.0  # before this time, no viewer has to receive `alive`
         self._gauge = VIEWERS.labels(reader.state.board.id)
@@ -76,24 +76,25 @@ class Channel:
 
     # Viewers
 
-    def require_room(self, asked: Subscription) -> None:
+    def require_room(self, subscription: Subscription) -> None:
         """Check that one more rank lookup is possible, if the subscription needs one.
 
         Raises:
             ProblemError: `too_many_viewers`.
         """
-        self._lookups.require_room(self._variants.find(asked), asked)
+        self._lookups.require_room(self._variants.find(subscription), subscription)
 
-    def place_of(self, asked: Subscription) -> tuple[Variant, Position]:
+    def place_of(self, subscription: Subscription) -> tuple[Variant, Position]:
         """The variant and the position of a viewer that connects or reconnects."""
-        variant = self._variants.find_or_add(asked)
-        return variant, Position(asked.epoch, asked.offset, self._reads, self._lookups.find(variant, asked))
+        variant = self._variants.find_or_add(subscription)
+        lookup = self._lookups.find(variant, subscription)
+        return variant, Position(subscription.epoch, subscription.offset, self._reads, lookup)
 
     def enter(self, viewer: Viewer) -> None:
         """Add a viewer, and wake it when there is something to send."""
         variant = _variant(viewer.audience)
         if not self._viewers:
-            self.announcements.stale = self._heard_at = None  # unknown without viewers: the next read finds out
+            self.announcements.stale = self._reported_at = None  # unknown without viewers: the next read finds out
             self._changed = False
         self._viewers.add(viewer)
         self.uncounted += not viewer.is_counted
@@ -103,7 +104,7 @@ class Channel:
         is_new = self._lookups.enter(viewer)
         viewer.wake()
         if viewer.position.epoch is None or viewer.position.returns:  # it still needs records
-            self.top.lose()
+            self.top.invalidate()
             self._mark(variant)
         if is_new:
             self._tick_soon()
@@ -138,7 +139,7 @@ class Channel:
             self._tick.is_outdated = True
         self._variants.renew(reader.state.board)
         self._lookups.forget()
-        self.look_again()
+        self.read_again()
 
     def end(self, code: int) -> None:
         """Disconnect all viewers with one of `CLOSE_CODES`."""
@@ -153,17 +154,17 @@ class Channel:
         if self._viewers and self._changed:
             CONFLATED.inc()
         self._changed = True
-        self.top.hear(notice)
+        self.top.add_notice(notice)
         self._mark_all()
 
-    def look_again(self) -> None:
+    def read_again(self) -> None:
         """Read the board at the next tick, because it may have changed."""
-        self.top.lose()
+        self.top.invalidate()
         self._mark_all()
 
     def set_stale(self, reason: str | None) -> None:
         """Set the reason why the records are stale, or None if they are not, and send it to the viewers."""
-        self.top.lose()
+        self.top.invalidate()
         if self.announcements.set_stale(reason) and self._viewers:
             self._tick_soon()
 
@@ -204,7 +205,7 @@ class Channel:
         variants = self._variants.take_due(now)
         tick = self._tick = Tick(variants, self._reads, None)
         if variants:
-            tick.heard_at, self._heard_at, self._changed = self._heard_at, None, False
+            tick.reported_at, self._reported_at, self._changed = self._reported_at, None, False
             sizes = [variant.size for variant in variants]
             tick.page = self.top.follow(self.reader, sizes)
             if tick.page is None:
@@ -224,8 +225,8 @@ class Channel:
             for variant in tick.variants:
                 variant.due = self._schedule.now() + _RETRY
             self.announcements.set_stale(reason_of(page))
-            self.top.lose()
-            tick.heard_at = None
+            self.top.invalidate()
+            tick.reported_at = None
         # `renew` has already scheduled another read after an outdated tick.
         elif page is not None and not tick.is_outdated:
             self._take_page(tick, page)
@@ -243,8 +244,8 @@ class Channel:
             Whether rank lookups are due. If so, call `look_up`.
         """
         await wake(tick.variants)
-        if tick.heard_at is not None:
-            SEND_LAG_SECONDS.observe(time.monotonic() - tick.heard_at)
+        if tick.reported_at is not None:
+            SEND_LAG_SECONDS.observe(time.monotonic() - tick.reported_at)
         self._tick = None
         if self.announcements.stale is None and self.position is not None:
             self._lookups.mark(tick.variants, *self.position)
@@ -281,8 +282,8 @@ class Channel:
         """Serve every variant at its next tick, because the board changed."""
         if not self._viewers:
             return  # the next viewer causes a read
-        if self._heard_at is None:
-            self._heard_at = time.monotonic()
+        if self._reported_at is None:
+            self._reported_at = time.monotonic()
         for variant in self._variants:
             self._mark(variant)
 

@@ -1,4 +1,4 @@
-"""The hub of one process: it hears which boards changed, and lets their channels update the viewers."""
+"""The hub of one process: it receives the notices of boards, and lets their channels update the viewers."""
 
 import asyncio
 import math
@@ -60,7 +60,7 @@ class Hub:
         self._recalls = Recalls(archive)
         self._notices = Channels({})
         # The boards whose notices this process receives, each with since when it has no viewer (infinite: it has some).
-        self._heard: dict[str, float] = {}
+        self._subscribed: dict[str, float] = {}
         self._schedule: Schedule[Channel] = Schedule(self._tick)
         self._addresses: Counter[str] = Counter()
         self._draining = False
@@ -82,7 +82,7 @@ class Hub:
     def remove(self, board: str) -> None:
         """Remove a deleted board and disconnect its viewers."""
         self.revision += 1
-        self._stop_hearing(board)
+        self._unsubscribe(board)
         self.channels.pop(board).end(BOARD_GONE)
         self._replays.end(BOARD_GONE, board)
 
@@ -97,41 +97,41 @@ class Hub:
     # Viewers
 
     @contextmanager
-    def watch(self, board: str, asked: Subscription, address: str = "") -> Iterator[PullViewer]:
+    def watch(self, board: str, subscription: Subscription, address: str = "") -> Iterator[PullViewer]:
         """Watch a board as a pull viewer for as long as the context lasts.
 
         Raises:
             ProblemError: `too_many_viewers`, or `board_not_found`.
         """
-        channel = self.admit(board, asked, address)
-        source = self._source(channel, asked, address)
-        reader = PullViewer(source, *source.place_of(asked))
-        self._enter(reader, channel, address)
+        channel = self.admit(board, subscription, address)
+        source = self._source(channel, subscription, address)
+        viewer = PullViewer(source, *source.place_of(subscription))
+        self._enter(viewer, channel, address)
         try:
-            yield reader
+            yield viewer
         finally:
-            self.leave(reader, address)
+            self.leave(viewer, address)
 
-    def add_push_viewer(self, channel: Channel, asked: Subscription, address: str, sink: Sink) -> PushViewer:
+    def add_push_viewer(self, channel: Channel, subscription: Subscription, address: str, sink: Sink) -> PushViewer:
         """Add a viewer whose frames are written to its connection, on a channel from `admit`.
 
         Call `leave` when it is gone.
         """
-        source = self._source(channel, asked, address)
-        viewer = PushViewer(source, *source.place_of(asked), sink)
+        source = self._source(channel, subscription, address)
+        viewer = PushViewer(source, *source.place_of(subscription), sink)
         self._enter(viewer, channel, address)
         return viewer
 
-    def add_page_viewer(self, board: str, asked: Subscription, address: str) -> PageViewer:
-        """Add a viewer that waits until the top differs from the position in `asked`.
+    def add_page_viewer(self, board: str, subscription: Subscription, address: str) -> PageViewer:
+        """Add a viewer that waits until the top differs from the position in `subscription`.
 
-        Call its method `tell` next, and `leave` when it is gone.
+        Call its method `notify` next, and `leave` when it is gone.
 
         Raises:
             ProblemError: `too_many_viewers`, `stopping`, or `board_not_found`.
         """
-        channel = self.admit(board, asked, address)
-        viewer = PageViewer(channel, *channel.place_of(asked))
+        channel = self.admit(board, subscription, address)
+        viewer = PageViewer(channel, *channel.place_of(subscription))
         self._enter(viewer, channel, address)
         return viewer
 
@@ -143,7 +143,7 @@ class Hub:
             del self._addresses[address]
         viewer.channel.leave(viewer)
 
-    def admit(self, board: str, asked: Subscription, address: str) -> Channel:
+    def admit(self, board: str, subscription: Subscription, address: str) -> Channel:
         """The channel of a board, if there is room for one more viewer from an address ('' if it is unknown).
 
         Raises:
@@ -154,64 +154,64 @@ class Hub:
         channel = self.channels.get(board)
         if channel is None:
             raise ProblemError("board_not_found", "GET /v1/boards lists the boards")
-        for viewers, setting, whose in (
+        for viewers, setting, what in (
             (self.viewers, "max_viewers", "watch"),
             (channel.viewers, "max_board_viewers", "watch this board"),
             (self._addresses[address] if address else 0, "max_address_viewers", "watch from your address"),
         ):
             most = getattr(self._settings, setting)
             if viewers >= most:
-                detail = f"{viewers} viewers {whose}; the setting {setting} allows {most}"
+                detail = f"{viewers} viewers {what}; the setting {setting} allows {most}"
                 raise ProblemError("too_many_viewers", detail, retry_after=5)
-        channel.require_room(asked)
-        self._replays.require_room(channel, asked, address)
+        channel.require_room(subscription)
+        self._replays.require_room(channel, subscription, address)
         return channel
 
-    def attend(self, channel: Channel, recording: Viewer) -> None:
+    def add_recording(self, channel: Channel, recording: Viewer) -> None:
         """Let a recording receive the frames of a channel, which does not count as a viewer."""
-        self._hear_board(channel)
+        self._subscribe(channel)
         channel.enter(recording)
 
-    def _source(self, channel: Channel, asked: Subscription, address: str) -> Source:
+    def _source(self, channel: Channel, subscription: Subscription, address: str) -> Source:
         """What a viewer watches: the present of a board, or a replay."""
-        return channel if asked.replay is None else self._replays.find(channel, asked.replay, address)
+        return channel if subscription.replay is None else self._replays.find(channel, subscription.replay, address)
 
     def _go_live(self, playback: Playback) -> None:
         """Move the viewers of a replay to the present, from the position at which the replay has ended."""
-        channel, asked = playback.present, Subscription(size=default_size(self._settings)).since(playback.last)
+        channel, subscription = playback.present, Subscription(size=default_size(self._settings)).since(playback.last)
         for viewer in playback.viewers:
             playback.leave(viewer)
-            viewer.move(channel, *channel.place_of(asked))
+            viewer.move(channel, *channel.place_of(subscription))
             self._recalls.hold(channel, viewer)
             channel.enter(viewer)
 
     def _enter(self, viewer: Viewer, channel: Channel, address: str) -> None:
         self.viewers += 1
         self._addresses[address] += 1
-        self._hear_board(channel)
+        self._subscribe(channel)
         if viewer.channel is channel and not isinstance(viewer, PageViewer):  # that takes the page wherever it was
             self._recalls.hold(channel, viewer)
         viewer.channel.enter(viewer)
 
-    def _hear_board(self, channel: Channel) -> None:
+    def _subscribe(self, channel: Channel) -> None:
         """Receive the notices of a board.
 
         Its viewer gets a first read at once. The confirmation of the store is a gap, and causes another read: so no
         change between the first read and the first notice is missed.
         """
         board = channel.reader.state.board.id
-        if board not in self._heard:
-            self._heard[board] = math.inf
+        if board not in self._subscribed:
+            self._subscribed[board] = math.inf
             self._notices.add(channel.reader.state.keys.channel, board)
 
-    def _stop_hearing(self, board: str) -> None:
+    def _unsubscribe(self, board: str) -> None:
         """Receive no more notices of a board."""
-        if self._heard.pop(board, None) is not None:
+        if self._subscribed.pop(board, None) is not None:
             self._notices.remove(self.channels[board].reader.state.keys.channel)
 
     def _watched(self) -> list[Channel]:
         """The channels with viewers, and some whose viewers have just left."""
-        return [self.channels[board] for board in self._heard]
+        return [self.channels[board] for board in self._subscribed]
 
     # Work
 
@@ -221,7 +221,7 @@ class Hub:
             async with asyncio.TaskGroup() as tasks:
                 self._group = tasks
                 self._schedule.start()
-                tasks.create_task(self._hear())
+                tasks.create_task(self._receive_notices())
                 tasks.create_task(self._check_positions())
                 tasks.create_task(self._count_viewers())
                 tasks.create_task(self._keep_alive())
@@ -250,7 +250,7 @@ class Hub:
         if reading:
             TICK_SECONDS.observe(time.perf_counter() - started)
 
-    async def _hear(self) -> None:
+    async def _receive_notices(self) -> None:
         async for notice in listen(self._client, self._notices):
             match notice:
                 case Changed(board, message) if board in self.channels:
@@ -258,9 +258,9 @@ class Hub:
                 case Gap(None):
                     STORE_STALE.set(0)
                     for channel in self._watched():
-                        channel.look_again()
+                        channel.read_again()
                 case Gap(board) if board in self.channels:
-                    self.channels[board].look_again()
+                    self.channels[board].read_again()
                 case Away(reason):
                     STORE_STALE.set(1)
                     log.warning("the store is unavailable", reason=reason)
@@ -277,7 +277,8 @@ class Hub:
         """Report the number of viewers here to the store, and send the total to the viewers."""
         while True:
             with suppress(StoreUnavailableError):  # the next beat reports it again
-                totals = await self._presence.report({board: self.channels[board].viewers for board in self._heard})
+                counts = {board: self.channels[board].viewers for board in self._subscribed}
+                totals = await self._presence.report(counts)
                 for board, count in totals.items():
                     if board in self.channels:
                         self.channels[board].set_viewer_count(count)
@@ -286,20 +287,20 @@ class Hub:
     async def _keep_alive(self) -> None:
         """Send `alive` to viewers of quiet boards, because a page can't see the pings of a WebSocket.
 
-        Boards that had no viewer for a while are not heard any more.
+        The process unsubscribes from boards that had no viewer for a while.
         """
         while True:
             await asyncio.sleep(_KEEP_ALIVE_INTERVAL)
-            for board, empty_since in list(self._heard.items()):
-                if board not in self._heard:
+            for board, empty_since in list(self._subscribed.items()):
+                if board not in self._subscribed:
                     continue  # removed meanwhile
                 if self.channels[board].is_watched:
-                    self._heard[board] = math.inf
+                    self._subscribed[board] = math.inf
                     await self.channels[board].keep_alive()
                 elif math.isinf(empty_since):
-                    self._heard[board] = time.monotonic()
+                    self._subscribed[board] = time.monotonic()
                 elif time.monotonic() >= empty_since + _LINGER:
-                    self._stop_hearing(board)
+                    self._unsubscribe(board)
 
 
 async def _check(client: Store, channels: list[Channel]) -> None:
@@ -308,4 +309,4 @@ async def _check(client: Store, channels: list[Channel]) -> None:
         positions = await read_positions(client, [channel.reader for channel, _ in settled]) if settled else []
         for (channel, known), position in zip(settled, positions, strict=True):
             if position != known == channel.position and channel.is_settled:
-                channel.look_again()
+                channel.read_again()

@@ -8,13 +8,13 @@ import msgspec
 
 from live.domain.ranking import Page, neighbourhood
 from live.fanout.frames import Around, Frame, around_frame
-from live.store.board.reader import Spot
+from live.store.board.reader import EncodedPage
 
 _MOST_AT_ONCE: Final = 256  # viewers; then other tasks of the event loop run
 
 
-class Asker(Protocol):
-    """A viewer that asked for a member."""
+class LookupViewer(Protocol):
+    """A viewer that subscribed to the rank of a member."""
 
     def wake(self) -> None:
         """Check whether there is something to send."""
@@ -26,15 +26,15 @@ class RankLookup:
     `frame` is None before the first read. After that, it is replaced only if its content changes.
     """
 
-    __slots__ = ("_spot", "_told", "around", "askers", "frame", "key")
+    __slots__ = ("_encoded", "_sent", "around", "frame", "key", "viewers")
 
     def __init__(self, key: str, around: int) -> None:
         self.key = key
         self.around = around
-        self.askers: set[Asker] = set()
+        self.viewers: set[LookupViewer] = set()
         self.frame: Frame | None = None
-        self._told: Around | None = None
-        self._spot: Spot | None = None
+        self._sent: Around | None = None
+        self._encoded: EncodedPage | None = None
 
     @property
     def wanted(self) -> tuple[str, int]:
@@ -43,33 +43,33 @@ class RankLookup:
 
     def is_read_at(self, epoch: str, offset: int) -> bool:
         """Whether the last read is at least as new as a position of the board."""
-        if self._spot is None:
+        if self._encoded is None:
             return False
-        read_epoch, read_offset = self._spot.position
+        read_epoch, read_offset = self._encoded.position
         return read_epoch == epoch and read_offset >= offset
 
-    def take(self, spot: Spot, page_of: Callable[[Spot], Page]) -> bool:
+    def take(self, encoded: EncodedPage, page_of: Callable[[EncodedPage], Page]) -> bool:
         """Take what was read. Returns whether there is something to send; a new offset alone is not."""
-        before, self._spot = self._spot, spot
-        if before is not None and spot.is_same(before):
+        before, self._encoded = self._encoded, encoded
+        if before is not None and encoded.is_same(before):
             return False
-        around = self._around(page_of(spot))
-        if self._told is not None and msgspec.structs.replace(around, offset=self._told.offset) == self._told:
+        around = self._around(page_of(encoded))
+        if self._sent is not None and msgspec.structs.replace(around, offset=self._sent.offset) == self._sent:
             return False
-        self._told, self.frame = around, around_frame(around)
+        self._sent, self.frame = around, around_frame(around)
         return True
 
-    async def tell(self) -> None:
-        """Wake all viewers that asked for this member."""
-        for number, asker in enumerate(list(self.askers), 1):
-            if asker in self.askers:
-                asker.wake()
+    async def wake_viewers(self) -> None:
+        """Wake all viewers of this member."""
+        for number, viewer in enumerate(list(self.viewers), 1):
+            if viewer in self.viewers:
+                viewer.wake()
             if number % _MOST_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
     def forget(self) -> None:
         """Forget what was read, because it may have another meaning now."""
-        self._spot = None
+        self._encoded = None
 
     def _around(self, page: Page) -> Around:
         bare = Around(epoch=page.epoch, offset=page.offset, key=self.key, rank_count=page.rank_count)

@@ -30,29 +30,30 @@ class RankLookups:
         """Whether lookups are due and no read is in progress."""
         return bool(self._due) and not self._reading
 
-    def require_room(self, variant: Variant | None, asked: Subscription) -> None:
+    def require_room(self, variant: Variant | None, subscription: Subscription) -> None:
         """Check that one more lookup is possible; `variant` is None if nobody watches it yet.
 
         Raises:
             ProblemError: `too_many_viewers`.
         """
-        if asked.key is None or (variant, asked.key, asked.around) in self._lookups or len(self._lookups) < _MOST:
+        name = variant, subscription.key, subscription.around
+        if subscription.key is None or name in self._lookups or len(self._lookups) < _MOST:
             return
         raise ProblemError("too_many_viewers", f"{_MOST} members of this board are watched already", retry_after=5)
 
-    def find(self, variant: Variant, asked: Subscription) -> RankLookup | None:
+    def find(self, variant: Variant, subscription: Subscription) -> RankLookup | None:
         """The lookup that a new viewer asks for, or None."""
-        if asked.key is None:
+        if subscription.key is None:
             return None
-        name = (variant, asked.key, asked.around)
-        return self._lookups.setdefault(name, RankLookup(asked.key, asked.around))
+        name = (variant, subscription.key, subscription.around)
+        return self._lookups.setdefault(name, RankLookup(subscription.key, subscription.around))
 
     def enter(self, viewer: Viewer) -> bool:
         """Add a viewer to the lookup that it asks for. Returns whether that lookup was never read."""
         lookup = viewer.position.lookup
         if lookup is None:
             return False
-        lookup.askers.add(viewer)
+        lookup.viewers.add(viewer)
         if lookup.frame is None:
             self._due[lookup] = None
         return lookup.frame is None
@@ -62,8 +63,8 @@ class RankLookups:
         lookup = viewer.position.lookup
         if lookup is None:
             return
-        lookup.askers.discard(viewer)
-        if not lookup.askers:
+        lookup.viewers.discard(viewer)
+        if not lookup.viewers:
             self._due.pop(lookup, None)
             del self._lookups[viewer.audience, lookup.key, lookup.around]
 
@@ -106,12 +107,12 @@ class RankLookups:
         return batch
 
     async def _read(self, batch: Sequence[RankLookup], reader: BoardReader) -> None:
-        renewals, spots = self._renewals, None
+        renewals, pages = self._renewals, None
         try:
-            spots = await reader.places([lookup.wanted for lookup in batch])
+            pages = await reader.places([lookup.wanted for lookup in batch])
         finally:
-            if spots is None or renewals != self._renewals:  # not read, or read under an old definition
-                self._due.update((lookup, None) for lookup in batch if lookup.askers)
+            if pages is None or renewals != self._renewals:  # not read, or read under an old definition
+                self._due.update((lookup, None) for lookup in batch if lookup.viewers)
         if renewals == self._renewals:
-            for lookup in [lookup for lookup, spot in zip(batch, spots, strict=True) if lookup.take(spot, reader.page)]:
-                await lookup.tell()
+            for lookup in [lookup for lookup, page in zip(batch, pages, strict=True) if lookup.take(page, reader.page)]:
+                await lookup.wake_viewers()

@@ -1,4 +1,4 @@
-"""A playback: it sends the kept frames of a board again, when they are due by its pace."""
+"""A playback: it sends the recorded frames of a board again, when they are due by its pace."""
 
 import asyncio
 import time
@@ -7,14 +7,14 @@ from typing import Final, NamedTuple, Protocol, cast
 
 import structlog
 
-from live.domain.footage import Footage, KeptFrame
+from live.domain.recording import RecordedFrame, RecordingPiece
 from live.errors import FAILED, StoreUnavailableError
 from live.fanout.audience import Audience
 from live.fanout.channel import SILENCE, Channel
 from live.fanout.delivery import deliver
 from live.fanout.frames import ALIVE, Frame, MessageType, replay_frame, status_frame
+from live.fanout.playback_buffer import PlaybackBuffer
 from live.fanout.position import Position
-from live.fanout.reel import Reel
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import Viewer
 
@@ -27,21 +27,21 @@ _FASTEST: Final = 10.0  # beyond this speed, only snapshots are sent: there are 
 
 
 class Archive(Protocol):
-    """Where the footage of boards is read."""
+    """Reads recordings of boards."""
 
-    async def start(self, board: str, epoch: str, at: int) -> Footage | None:
+    async def start(self, board: str, epoch: str, at: int) -> RecordingPiece | None:
         """The newest piece before a time from which a replay can begin, or the oldest one; None if nothing is kept.
 
         Raises StoreUnavailableError.
         """
 
-    async def after(self, board: str, epoch: str, piece: int, *, only_snapshots: bool = False) -> list[Footage]:
+    async def after(self, board: str, epoch: str, piece: int, *, only_snapshots: bool = False) -> list[RecordingPiece]:
         """The next pieces; with `only_snapshots`, only those from which a replay can begin.
 
         Raises StoreUnavailableError.
         """
 
-    async def until(self, board: str, epoch: str, offset: int) -> list[Footage]:
+    async def until(self, board: str, epoch: str, offset: int) -> list[RecordingPiece]:
         """The pieces that lead to an offset, or nothing. Raises StoreUnavailableError."""
 
 
@@ -61,7 +61,7 @@ class Pace(NamedTuple):
 
     def now(self) -> int:
         """The time that is shown now."""
-        return round(self.origin + (wall() - self.begun) * self.speed)
+        return round(self.origin + (wall_clock() - self.begun) * self.speed)
 
 
 class Playback:
@@ -84,20 +84,20 @@ class Playback:
         self._pace = pace
         self._archive = archive
         self._on_present = on_present
-        self._reel = Reel()
+        self._buffer = PlaybackBuffer()
         self._viewers: set[Viewer] = set()
         self._task: asyncio.Task[None] | None = None
         self._is_away = False  # whether viewers know that the archive can't be read
 
     # A source of viewers
 
-    def place_of(self, _asked: Subscription) -> tuple[Audience, Position]:
+    def place_of(self, _subscription: Subscription) -> tuple[Audience, Position]:
         """The audience and the position of a new viewer."""
-        return self._reel, Position()
+        return self._buffer, Position()
 
     def due_frame(self, audience: Audience, position: Position) -> Frame | None:
         """The frame that a viewer at a position needs next, or None. The position moves with it."""
-        frame = cast("Reel", audience).next_frame(position)
+        frame = cast("PlaybackBuffer", audience).next_frame(position)
         now = time.monotonic()
         if frame is None and now - position.sent_at >= SILENCE:
             frame = ALIVE
@@ -109,8 +109,8 @@ class Playback:
         """Add a viewer. The first one starts the playback."""
         self._viewers.add(viewer)
         self.present.uncounted -= 1
-        self._reel.viewers += 1
-        self._reel.loose.add(viewer)
+        self._buffer.viewers += 1
+        self._buffer.loose.add(viewer)
         viewer.wake()
         if self._task is None:
             self._task = asyncio.create_task(self._run())
@@ -122,9 +122,9 @@ class Playback:
             return
         self._viewers.discard(viewer)
         self.present.uncounted += 1
-        self._reel.viewers -= 1
+        self._buffer.viewers -= 1
         viewer.leave_cohort()
-        self._reel.loose.discard(viewer)
+        self._buffer.loose.discard(viewer)
         if not self._viewers:
             if self._task is not None:
                 self._task.cancel()
@@ -172,35 +172,35 @@ class Playback:
             if not pieces:
                 await self._pause(_POLL)
 
-    async def _first(self) -> Footage | None:
+    async def _first(self) -> RecordingPiece | None:
         """The piece with which it begins, if it was sent by now."""
         try:
             return await self._archive.start(*self._name, self._pace.now())
         except StoreUnavailableError as error:
-            await self._stumble(error)
+            await self._handle_unavailable(error)
             return None
 
-    async def _read(self, last: int) -> Sequence[Footage]:
+    async def _read(self, last: int) -> Sequence[RecordingPiece]:
         try:
             pieces = await self._archive.after(*self._name, last, only_snapshots=self._pace.speed > _FASTEST)
         except StoreUnavailableError as error:
-            await self._stumble(error)
+            await self._handle_unavailable(error)
             return ()
         if self._is_away:
             self._is_away = False
-            self._reel.add(status_frame(None))
+            self._buffer.add(status_frame(None))
         return pieces
 
-    async def _stumble(self, error: StoreUnavailableError) -> None:
+    async def _handle_unavailable(self, error: StoreUnavailableError) -> None:
         """Tell the viewers once that the archive can't be read, and wait."""
         if not self._is_away:
             log.warning("kept frames can't be read", board=self._name[0], reason=str(error))
             self._is_away = True
-            self._reel.add(status_frame("the journal does not answer"))
-            await deliver(self, [self._reel])
+            self._buffer.add(status_frame("the journal does not answer"))
+            await deliver(self, [self._buffer])
         await self._pause(_BEAT)
 
-    def _preface(self, piece: Footage) -> list[Frame]:
+    def _preface(self, piece: RecordingPiece) -> list[Frame]:
         """What is sent before the first piece: from which time on a replay plays. Before that time nothing is kept."""
         if self._on_present is None:
             return []
@@ -208,51 +208,51 @@ class Playback:
         self._pace = self._pace._replace(origin=start)
         return [replay_frame(start, self._pace.speed)]
 
-    async def _play(self, piece: Footage, preface: Sequence[Frame] = ()) -> None:
+    async def _play(self, piece: RecordingPiece, preface: Sequence[Frame] = ()) -> None:
         """Send the frames of a piece, each when it is due."""
         only_snapshots = self._pace.speed > _FASTEST
         if piece.snapshot:
             await self._wait_until(self._pace.due(piece.began))
-            snapshot = [frame_of(kept) for kept in piece.frames[: piece.snapshot]]
-            self._reel.begin([*preface, *snapshot], is_cut=piece.is_cut or only_snapshots or bool(preface))
+            snapshot = [frame_of(recorded) for recorded in piece.frames[: piece.snapshot]]
+            self._buffer.begin([*preface, *snapshot], is_cut=piece.is_cut or only_snapshots or bool(preface))
             self.last = _last(snapshot) or self.last
-        for kept in () if only_snapshots else piece.frames[piece.snapshot :]:
-            await self._wait_until(self._pace.due(kept.at))
-            self._reel.add(frame_of(kept))
-            self.last = kept.position or self.last
-        await deliver(self, [self._reel])
+        for recorded in () if only_snapshots else piece.frames[piece.snapshot :]:
+            await self._wait_until(self._pace.due(recorded.at))
+            self._buffer.add(frame_of(recorded))
+            self.last = recorded.position or self.last
+        await deliver(self, [self._buffer])
 
     async def _wait_until(self, due: float) -> None:
         """Wait until a time; before that, send what was due until now."""
-        if due <= wall():
+        if due <= wall_clock():
             return
-        await deliver(self, [self._reel])
-        while (rest := due - wall()) > 0:
+        await deliver(self, [self._buffer])
+        while (rest := due - wall_clock()) > 0:
             await self._pause(min(rest / 1000, _BEAT))
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-        await deliver(self, [self._reel], time.monotonic() - SILENCE)
+        await deliver(self, [self._buffer], time.monotonic() - SILENCE)
 
     def _is_present(self) -> bool:
-        return self._on_present is not None and self._pace.now() >= wall() - _PRESENT
+        return self._on_present is not None and self._pace.now() >= wall_clock() - _PRESENT
 
     async def _finish(self) -> None:
         """Become live, once every viewer has received everything."""
         assert self._on_present is not None, "a delay never ends"  # noqa: S101
-        self._reel.add(replay_frame(None, 1.0))
-        await deliver(self, [self._reel])
-        while not self._reel.is_played:
+        self._buffer.add(replay_frame(None, 1.0))
+        await deliver(self, [self._buffer])
+        while not self._buffer.is_played:
             await self._pause(0.1)
         self._on_present(self)
 
 
-def frame_of(kept: KeptFrame) -> Frame:
-    """A kept frame as it is sent."""
-    return Frame(cast("MessageType", kept.type), kept.payload, kept.position)
+def frame_of(recorded: RecordedFrame) -> Frame:
+    """A recorded frame as it is sent."""
+    return Frame(cast("MessageType", recorded.type), recorded.payload, recorded.position)
 
 
-def wall() -> float:
+def wall_clock() -> float:
     """The time in milliseconds since 1970."""
     return time.time() * 1000
 

@@ -11,19 +11,19 @@ class Position:
     """What a viewer, or a whole cohort, has received: epoch, offset, and the last state besides records.
 
     `epoch` is None before the first message. `returns` is true for a viewer that reconnects with a position, maybe from
-    another process. That position counts as valid until a read that began after the reconnect (`asked` is the number of
-    the last read before it) shows otherwise. `sent_at` is when the last message was sent, by the monotonic clock. A
-    position with a `lookup` belongs to a viewer that asked for a member. That viewer never joins a cohort, so copies
-    have no lookup. `deflates` is true for viewers that receive compressed frames, and `history` are the last ones
-    that were compressed. `waits` is true while the position is looked for, and nothing can be sent.
+    another process. That position counts as valid until a read that began after the reconnect (`last_read` is the
+    number of the last read before it) shows otherwise. `sent_at` is when the last message was sent, by the monotonic
+    clock. A position with a `lookup` belongs to a viewer that asked for a member. That viewer never joins a cohort, so
+    copies have no lookup. `deflates` is true for viewers that receive compressed frames, and `history` are the last
+    ones that were compressed. `waits` is true while the position is looked for, and nothing can be sent.
     """
 
     __slots__ = (
         "_around",
-        "asked",
         "deflates",
         "epoch",
         "history",
+        "last_read",
         "lookup",
         "offset",
         "returns",
@@ -34,12 +34,12 @@ class Position:
     )
 
     def __init__(
-        self, epoch: str | None = None, offset: int = -1, asked: int = 0, lookup: RankLookup | None = None
+        self, epoch: str | None = None, offset: int = -1, last_read: int = 0, lookup: RankLookup | None = None
     ) -> None:
         self.epoch = epoch
         self.offset = offset
         self.returns = epoch is not None
-        self.asked = asked
+        self.last_read = last_read
         self.stale: str | None = None
         self.viewers: int | None = None
         self.sent_at = time.monotonic()
@@ -71,11 +71,11 @@ class Position:
 
     def copy(self) -> "Position":
         """A copy for a viewer that leaves its cohort."""
-        twin = Position(self.epoch, self.offset, self.asked)
-        twin.returns, twin.stale, twin.viewers = self.returns, self.stale, self.viewers
-        twin.sent_at = self.sent_at
-        twin.deflates, twin.history = self.deflates, self.history
-        return twin
+        copied = Position(self.epoch, self.offset, self.last_read)
+        copied.returns, copied.stale, copied.viewers = self.returns, self.stale, self.viewers
+        copied.sent_at = self.sent_at
+        copied.deflates, copied.history = self.deflates, self.history
+        return copied
 
     def state(self) -> tuple[object, ...]:
         """What the next frame depends on: viewers at positions with the same state receive the same bytes."""

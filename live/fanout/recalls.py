@@ -1,4 +1,4 @@
-"""Finds the positions of returning viewers among the kept frames, if this process has not seen them itself."""
+"""Finds the positions of returning viewers among the recorded frames, if this process has not seen them itself."""
 
 import asyncio
 from collections.abc import Iterable
@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 import structlog
 
-from live.domain.footage import Footage
 from live.domain.ranking import Page, Ranks, Record, apply
+from live.domain.recording import RecordingPiece
 from live.errors import StoreUnavailableError
 from live.fanout.channel import Channel
 from live.fanout.frames import Sync, Update
@@ -61,16 +61,16 @@ class Recalls:
                 viewer.wake()
 
 
-def page_at(pieces: Iterable[Footage], epoch: str, offset: int) -> Page | None:
+def page_at(pieces: Iterable[RecordingPiece], epoch: str, offset: int) -> Page | None:
     """What a viewer knew at a position, by the frames that it had received; None if they do not lead there."""
     page: Page | None = None
     ranks: Ranks = "ordinal"
-    for kept in (kept for piece in pieces for kept in piece.frames):
-        if kept.type == "sync":
-            sync = msgspec.json.decode(kept.payload, type=Sync)
+    for recorded in (recorded for piece in pieces for recorded in piece.frames):
+        if recorded.type == "sync":
+            sync = msgspec.json.decode(recorded.payload, type=Sync)
             page, ranks = _page(sync, tuple(sync.records)), sync.ranks or "ordinal"
-        elif kept.type == "update" and page is not None:
-            update = msgspec.json.decode(kept.payload, type=Update)
+        elif recorded.type == "update" and page is not None:
+            update = msgspec.json.decode(recorded.payload, type=Update)
             if (update.epoch, update.since) != (page.epoch, page.offset):
                 page = None  # frames are missing
                 continue

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from live.domain.footage import Footage, KeptFrame
+from live.domain.recording import RecordedFrame, RecordingPiece
 from live.errors import StoreUnavailableError
 from live.fanout.channel import Channel
 from live.fanout.frames import Frame
@@ -30,10 +30,10 @@ _FORGET: Final = 60.0  # seconds
 _MOST_WAITING: Final = 64 * 1024**2  # bytes of frames that may wait for the database
 
 
-class Keeping(Protocol):
-    """Where footage is kept."""
+class ArchiveWriter(Protocol):
+    """Writes recordings of boards."""
 
-    async def keep(self, pieces: Sequence[Footage]) -> None:
+    async def keep(self, pieces: Sequence[RecordingPiece]) -> None:
         """Keep pieces. Raises StoreUnavailableError if that is not possible now."""
 
     async def forget(self, boards: Mapping[str, int]) -> None:
@@ -50,8 +50,8 @@ class Recording(Viewer):
         """Record the top `size`."""
         super().__init__(channel, *channel.place_of(Subscription(size=size)))
         self._board = channel.reader.state.board.id
-        self._frames: list[KeptFrame] = []
-        self._snapshot: list[KeptFrame] | None = None  # None before the first records
+        self._frames: list[RecordedFrame] = []
+        self._snapshot: list[RecordedFrame] | None = None  # None before the first records
         self._is_cut = True
         self._began_at = 0.0
 
@@ -59,7 +59,7 @@ class Recording(Viewer):
         """Take what is due."""
         while (frame := self.due_frame()) is not None:
             if self._snapshot is not None and frame.type != "alive":
-                self._frames.append(_kept(frame))
+                self._frames.append(_recorded(frame))
         if self._snapshot is None and self.position.epoch is not None:
             self._begin()
 
@@ -71,7 +71,7 @@ class Recording(Viewer):
         self._frames, self._snapshot, self._is_cut = [], None, True
         self.wake()
 
-    def take(self) -> Footage | None:
+    def take(self) -> RecordingPiece | None:
         """What came since the last call; None for nothing."""
         self.wake()
         snapshot, quiet_for = self._snapshot, time.monotonic() - self._began_at
@@ -84,7 +84,7 @@ class Recording(Viewer):
         if not frames:
             return None
         offsets = [int(frame.position.rpartition(":")[2]) for frame in frames if frame.position]
-        piece = Footage(
+        piece = RecordingPiece(
             board=self._board,
             epoch=self.position.epoch,
             first=min(offsets, default=-1),
@@ -104,27 +104,27 @@ class Recording(Viewer):
         """Let the next piece begin with what a viewer receives who connects now."""
         position, found = Position(), []
         while (frame := self.channel.due_frame(self.audience, position)) is not None:
-            found.append(_kept(frame))
+            found.append(_recorded(frame))
         if position.epoch is not None:  # otherwise the records are read anew, and come soon
             self._snapshot, self._began_at = found, time.monotonic()
 
 
-def _kept(frame: Frame) -> KeptFrame:
-    return KeptFrame(time.time_ns() // 1_000_000, frame.type, frame.payload, frame.id)
+def _recorded(frame: Frame) -> RecordedFrame:
+    return RecordedFrame(time.time_ns() // 1_000_000, frame.type, frame.payload, frame.id)
 
 
 class Recorder:
     """Records all boards of a process that keep their frames."""
 
-    def __init__(self, hub: Hub, keeping: Keeping, settings: Settings, may_keep: Callable[[], bool]) -> None:
-        """Record while `may_keep` says that this process keeps the footage of the store."""
+    def __init__(self, hub: Hub, writer: ArchiveWriter, settings: Settings, may_keep: Callable[[], bool]) -> None:
+        """Record while `may_keep` says that this process records the boards of the store."""
         self._hub = hub
         self._may_keep = may_keep
-        self._keeping = keeping
+        self._writer = writer
         self._size = default_size(settings)
         self._recordings: dict[str, Recording] = {}
         self._followed: tuple[int, bool] | None = None  # the revision of the hub, and whether this process records
-        self._waiting: list[Footage] = []
+        self._waiting: list[RecordingPiece] = []
         self._forgot_at = time.monotonic()
 
     async def run(self) -> None:
@@ -148,7 +148,7 @@ class Recorder:
             channels = self._hub.channels.values()
             boards = {board.id: board.replay or 0 for board in (channel.reader.state.board for channel in channels)}
             try:
-                await self._keeping.forget(boards)
+                await self._writer.forget(boards)
             except StoreUnavailableError as error:
                 log.warning("old frames are kept for longer", reason=str(error))
 
@@ -169,7 +169,7 @@ class Recorder:
         for board, channel in wanted.items():
             if board not in self._recordings:
                 recording = self._recordings[board] = Recording(channel, self._size)
-                self._hub.attend(channel, recording)
+                self._hub.add_recording(channel, recording)
 
     async def _flush(self) -> None:
         """Keep what came since the last call. What can't be kept waits, up to a limit."""
@@ -180,7 +180,7 @@ class Recorder:
         if not self._waiting:
             return
         try:
-            await self._keeping.keep(self._waiting)
+            await self._writer.keep(self._waiting)
         except StoreUnavailableError as error:
             waiting = sum(len(frame.payload) for piece in self._waiting for frame in piece.frames)
             log.warning("frames of boards can't be kept now", reason=str(error), waiting=waiting)

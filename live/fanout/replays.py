@@ -7,7 +7,7 @@ from typing import Final
 
 from live.errors import ProblemError
 from live.fanout.channel import Channel
-from live.fanout.playback import Archive, Pace, Playback, wall
+from live.fanout.playback import Archive, Pace, Playback, wall_clock
 from live.fanout.subscription import Replay, Subscription
 from live.settings import Settings
 
@@ -32,13 +32,13 @@ class Replays:
             if board in (None, playback.present.reader.state.board.id):
                 playback.end(code)
 
-    def require_room(self, channel: Channel, asked: Subscription, address: str) -> None:
+    def require_room(self, channel: Channel, subscription: Subscription, address: str) -> None:
         """Check that a viewer can have the replay that it asks for.
 
         Raises:
             ProblemError: `past_unavailable`, `parameter_invalid` or `too_many_viewers`.
         """
-        board, replay = channel.reader.state.board, asked.replay
+        board, replay = channel.reader.state.board, subscription.replay
         if replay is None:
             return
         if board.replay is None or self._archive is None:
@@ -50,23 +50,23 @@ class Replays:
             raise ProblemError("past_unavailable", f"board {board.id} keeps its frames for {board.replay} seconds")
         if (board.id, replay.delay) in self._delayed:
             return
-        for replays, setting, whose in (
+        for replays, setting, what in (
             (len(self._all), "max_replays", "run"),
             (self._addresses[address] if address else 0, "max_address_replays", "run for your address"),
         ):
             most = getattr(self._settings, setting)
             if replays >= most:
-                detail = f"{replays} replays {whose}; the setting {setting} allows {most}"
+                detail = f"{replays} replays {what}; the setting {setting} allows {most}"
                 raise ProblemError("too_many_viewers", detail, retry_after=_RETRY)
 
-    def find(self, channel: Channel, asked: Replay, address: str) -> Playback:
+    def find(self, channel: Channel, replay: Replay, address: str) -> Playback:
         """The replay of a viewer for which there is room. It is started if necessary."""
-        now = round(wall())
-        if asked.at is not None:
-            return self._add(channel, Pace(asked.at, now, asked.speed), address)
-        name = channel.reader.state.board.id, asked.delay
+        now = round(wall_clock())
+        if replay.at is not None:
+            return self._add(channel, Pace(replay.at, now, replay.speed), address)
+        name = channel.reader.state.board.id, replay.delay
         if name not in self._delayed:
-            self._delayed[name] = self._add(channel, Pace(now - asked.delay * 1000, now), address, asked.delay)
+            self._delayed[name] = self._add(channel, Pace(now - replay.delay * 1000, now), address, replay.delay)
         return self._delayed[name]
 
     def _add(self, channel: Channel, pace: Pace, address: str, delay: int = 0) -> Playback:

@@ -19,35 +19,35 @@ class Top:
     read.
     """
 
-    __slots__ = ("_board", "_is_lost", "_notices", "page")
+    __slots__ = ("_board", "_is_invalid", "_notices", "page")
 
     def __init__(self) -> None:
         self.page: Page | None = None
         self._board: Board | None = None  # by which the page was read
         self._notices: list[bytes] = []
-        self._is_lost = True
+        self._is_invalid = True
 
     @property
     def position(self) -> tuple[str, int] | None:
         """The epoch and offset of the last page."""
         return None if self.page is None else (self.page.epoch, self.page.offset)
 
-    def hear(self, notice: bytes) -> None:
+    def add_notice(self, notice: bytes) -> None:
         """Take a notice."""
-        if not self._is_lost:
+        if not self._is_invalid:
             if len(self._notices) < _MOST_NOTICES and is_carried(notice):
                 self._notices.append(notice)
             else:
-                self.lose()
+                self.invalidate()
 
-    def lose(self) -> None:
-        """Read the next page, because the notices do not tell everything."""
-        self._is_lost = True
+    def invalidate(self) -> None:
+        """Read the next page, because the notices do not carry every change."""
+        self._is_invalid = True
         self._notices.clear()
 
     def follow(self, reader: BoardReader, sizes: Sequence[int]) -> Page | None:
         """The page after all notices, with the records for tops of these sizes. None if it has to be read."""
-        if self._is_lost or self.page is None or reader.state.board is not self._board:
+        if self._is_invalid or self.page is None or reader.state.board is not self._board:
             return None
         most = max(sizes) + 2 * _SURPLUS
         page = reader.follow(self.page, self._notices, most) if self._notices else self.page
@@ -56,6 +56,6 @@ class Top:
 
     def begin_read(self, reader: BoardReader, sizes: Sequence[int]) -> int:
         """How many records to read for tops of these sizes. Notices that arrive from now on follow, or are old."""
-        self._board, self._is_lost = reader.state.board, False
+        self._board, self._is_invalid = reader.state.board, False
         self._notices.clear()
         return max(sizes) + _SURPLUS

@@ -134,7 +134,7 @@ class Variant(Audience):
 
     def _is_overtaken(self, position: Position, page: Page) -> bool:
         """Whether another process may have sent the viewer a newer state than this process has read."""
-        return position.epoch == page.epoch and position.offset > page.offset and self._read <= position.asked
+        return position.epoch == page.epoch and position.offset > page.offset and self._read <= position.last_read
 
     def _next_update(self, position: Position, page: Page) -> Frame | None:
         old = self._old

@@ -36,19 +36,19 @@ class Variants:
         """When the next variant is due, in milliseconds of the loop's clock; None if none is."""
         return min((variant.due for variant in self if variant.due is not None), default=None)
 
-    def find(self, asked: Subscription) -> Variant | None:
+    def find(self, subscription: Subscription) -> Variant | None:
         """The variant of a subscription, or None if it has no viewers."""
-        return self._variants.get((asked.size, asked.pace(self._interval)))
+        return self._variants.get((subscription.size, subscription.pace(self._interval)))
 
-    def find_or_add(self, asked: Subscription) -> Variant:
+    def find_or_add(self, subscription: Subscription) -> Variant:
         """The variant of a subscription, created if necessary."""
-        variant = self.find(asked)
+        variant = self.find(subscription)
         if variant is None:
-            interval = asked.pace(self._interval)
+            interval = subscription.pace(self._interval)
             variant = Variant(
-                self._board.id, asked.size, interval, self._history, self._board.ranks, self._totals_interval
+                self._board.id, subscription.size, interval, self._history, self._board.ranks, self._totals_interval
             )
-            self._variants[asked.size, interval] = variant
+            self._variants[subscription.size, interval] = variant
         return variant
 
     def remove(self, variant: Variant) -> None:

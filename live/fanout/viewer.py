@@ -44,7 +44,7 @@ class Source(Protocol):
     def leave(self, viewer: "Viewer") -> None:
         """Remove a viewer."""
 
-    def place_of(self, asked: Subscription) -> tuple[Audience, Position]:
+    def place_of(self, subscription: Subscription) -> tuple[Audience, Position]:
         """The audience and the position of a viewer that connects or reconnects."""
 
 
@@ -127,8 +127,8 @@ class PullViewer(Viewer):
             await self._woken.wait()
 
 
-class Reader(Protocol):
-    """Who a page viewer waits for."""
+class PageReceiver(Protocol):
+    """What receives the page of a page viewer."""
 
     def take(self, page: Page) -> None:
         """Take the page that differs."""
@@ -138,35 +138,35 @@ class Reader(Protocol):
 
 
 class PageViewer(Viewer):
-    """A viewer that waits until the top of a board differs from its position, and tells its reader once."""
+    """A viewer that waits until the top of a board differs from its position, and notifies its receiver once."""
 
-    __slots__ = ("_reader",)
+    __slots__ = ("_receiver",)
 
     def __init__(self, channel: Source, audience: Audience, position: Position) -> None:
         super().__init__(channel, audience, position)
         position.sent_at = math.inf  # it takes a page, and no sign of life before
-        self._reader: Reader | None = None
+        self._receiver: PageReceiver | None = None
 
-    def tell(self, reader: Reader) -> None:
-        """Tell a reader, maybe now. Call this when the viewer has entered its channel."""
-        self._reader = reader
+    def notify(self, receiver: PageReceiver) -> None:
+        """Notify a receiver once the page differs, maybe now. Call this when the viewer has entered its channel."""
+        self._receiver = receiver
         self.wake()
 
     def wake(self) -> None:
-        """Tell the reader if the page differs."""
+        """Notify the receiver if the page differs."""
         top = self.audience
         assert isinstance(top, Variant), "pages come from a channel"  # noqa: S101
         if top.is_at(self.position):
             self.position.returns = False  # it is as up to date as every other viewer
-        elif self._reader is not None and (page := top.page_elsewhere(self.position)) is not None:
-            reader, self._reader = self._reader, None
-            reader.take(page)
+        elif self._receiver is not None and (page := top.page_elsewhere(self.position)) is not None:
+            receiver, self._receiver = self._receiver, None
+            receiver.take(page)
 
     def end(self, code: int) -> None:
-        """Tell the reader that the channel has ended."""
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.end(code)
+        """Notify the receiver that the channel has ended."""
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.end(code)
 
 
 class Sink(Protocol):

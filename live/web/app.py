@@ -28,8 +28,8 @@ from live.fanout.recorder import Recorder
 from live.ingest.intake import Intake
 from live.journal.database import open_journal
 from live.journal.drain import Drainer
-from live.journal.footage import FootageReader, FootageWriter
 from live.journal.past import Past
+from live.journal.recordings import RecordingReader, RecordingWriter
 from live.logs import configure_logs
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.http.parts import Parts
@@ -88,8 +88,8 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
                 await parts.journal.aclose()
             if parts.past is not None:
                 parts.past.close()
-            if parts.footage is not None:
-                await parts.footage.aclose()
+            if parts.recordings is not None:
+                await parts.recordings.aclose()
 
     app = Starlette(
         routes=routes_of(settings),
@@ -122,8 +122,8 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
     answers, authenticator = Answers(client, settings), Authenticator(client, settings)
     rate_limiter = RateLimiter(client, settings)
     presence = Presence(client, settings.key_prefix)
-    footage = None if settings.journal == "off" else FootageReader(settings)
-    hub, board_admin = Hub(client, (), settings, presence, footage), BoardAdmin(client, settings, all_boards)
+    recordings = None if settings.journal == "off" else RecordingReader(settings)
+    hub, board_admin = Hub(client, (), settings, presence, recordings), BoardAdmin(client, settings, all_boards)
     registry = BoardRegistry(client, settings, all_boards, hub, board_admin)
     intake = Intake(settings, registry.boards, registry.committers, authenticator, rate_limiter, answers)
     registry.publish = intake.set_boards
@@ -151,7 +151,7 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
         templates=make_templates(settings.root_path),
         journal=open_journal(settings, writes=settings.role != "viewers"),
         past=None if settings.journal == "off" else Past(settings),
-        footage=footage,
+        recordings=recordings,
         rank_charts=RankCharts(),
     )
 
@@ -180,7 +180,7 @@ async def _work(parts: Live) -> None:
             tasks.create_task(parts.reaper.run())
         if parts.settings.role != "viewers" and parts.journal is not None:
             drainer = Drainer(parts.client, parts.settings, parts.journal, lambda: parts.registry.boards)
-            recorder = Recorder(parts.hub, FootageWriter(parts.journal), parts.settings, lambda: drainer.writes)
+            recorder = Recorder(parts.hub, RecordingWriter(parts.journal), parts.settings, lambda: drainer.writes)
             tasks.create_task(drainer.run())
             tasks.create_task(recorder.run())
         tasks.create_task(parts.authenticator.run())

@@ -27,8 +27,8 @@ async def watch_board(websocket: WebSocket) -> None:
     try:
         client.require_origin(live.settings.allowed_origins)
         board = live.board(websocket.path_params["board"])
-        asked = Subscription.parse(websocket.query_params, live.settings)
-        with live.hub.watch(board.id, asked, client.address) as viewer:
+        subscription = Subscription.parse(websocket.query_params, live.settings)
+        with live.hub.watch(board.id, subscription, client.address) as viewer:
             await websocket.accept()
             sending = asyncio.create_task(_send(websocket, viewer, live.settings.slow_timeout))
             leaving = asyncio.create_task(_await_leaving(websocket))

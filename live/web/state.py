@@ -21,8 +21,8 @@ from live.fanout.hub import Hub
 from live.ingest.intake import Intake
 from live.ingest.replies import Reply
 from live.journal.database import Database
-from live.journal.footage import FootageReader
 from live.journal.past import Past
+from live.journal.recordings import RecordingReader
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.viewer_reaper import ViewerReaper
 from live.settings import Settings
@@ -68,7 +68,7 @@ class Live(msgspec.Struct, frozen=True):
     templates: Environment
     journal: Database | None
     past: Past | None
-    footage: FootageReader | None
+    recordings: RecordingReader | None
     rank_charts: RankCharts
 
     @property

@@ -29,9 +29,10 @@ async def stream_board(request: Request) -> Response:
     live, client = live_of(request), client_of(request)
     client.require_origin(live.settings.allowed_origins)
     board = live.board(request.path_params["board"])
-    asked = Subscription.parse(request.query_params, live.settings).since(request.headers.get("last-event-id", ""))
+    last_event = request.headers.get("last-event-id", "")
+    subscription = Subscription.parse(request.query_params, live.settings).since(last_event)
     body = GzipEvents() if takes_gzip(request.headers.getlist("accept-encoding")) else PlainEvents()
-    return EventStream(live, board.id, asked, client.address, body)
+    return EventStream(live, board.id, subscription, client.address, body)
 
 
 class EventStream(Response):
@@ -39,20 +40,20 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, live: Live, board: str, asked: Subscription, address: str, body: PlainEvents) -> None:
+    def __init__(self, live: Live, board: str, subscription: Subscription, address: str, body: PlainEvents) -> None:
         super().__init__(headers=_HEADERS)
         if body.encoding is not None:
             self.headers["content-encoding"] = body.encoding
         del self.headers["content-length"]
         self._live = live
         self._board = board
-        self._asked = asked
+        self._subscription = subscription
         self._address = address
         self._body = body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events. A viewer that exceeds a limit is refused like any other."""
-        with self._live.hub.watch(self._board, self._asked, self._address) as viewer:
+        with self._live.hub.watch(self._board, self._subscription, self._address) as viewer:
             connection = lend(scope)
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             if scope["method"] == "HEAD":

@@ -37,7 +37,7 @@ class Wait(msgspec.Struct, frozen=True):
     """
 
     seconds: float
-    asked: Subscription
+    subscription: Subscription
     known: str = ""
     tag: str = ""
 
@@ -57,18 +57,18 @@ class Wait(msgspec.Struct, frozen=True):
 
     def since(self, known: str) -> "Wait":
         """The wait of a client with this `If-None-Match`. If it has several tags, the last valid one counts."""
-        asked, tag = self.asked, ""
+        subscription, tag = self.subscription, ""
         for part in known.split(","):
             each = part.strip()
-            since = self.asked.since(each.removeprefix("W/").strip('"'))
-            if since is not self.asked:
-                asked, tag = since, each
-        return Wait(self.seconds, asked, known, tag)
+            since = self.subscription.since(each.removeprefix("W/").strip('"'))
+            if since is not self.subscription:
+                subscription, tag = since, each
+        return Wait(self.seconds, subscription, known, tag)
 
     @property
     def selection(self) -> Selection:
         """The page that the client waits for."""
-        return Selection("rank", 0, "", self.asked.size)
+        return Selection("rank", 0, "", self.subscription.size)
 
 
 class Waiting:
@@ -90,13 +90,13 @@ class Waiting:
         self._wait = wait
         self._address = address
         self._answer = answer
-        self._viewer: PageViewer | None = live.hub.add_page_viewer(board, wait.asked, address)
+        self._viewer: PageViewer | None = live.hub.add_page_viewer(board, wait.subscription, address)
         self._timer = asyncio.get_running_loop().call_later(wait.seconds, self._time_out)
 
     def begin(self) -> None:
         """Answer as soon as the page differs, which may be now."""
         if self._viewer is not None:
-            self._viewer.tell(self)
+            self._viewer.notify(self)
 
     def leave(self) -> None:
         """Stop waiting."""

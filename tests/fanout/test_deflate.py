@@ -79,10 +79,10 @@ class Client:
 class Pair:
     """Two viewers to which the same happens: one takes compressed frames, the other does not."""
 
-    def __init__(self, channel: Channel, asked: Subscription) -> None:
-        self.asked = asked
+    def __init__(self, channel: Channel, subscription: Subscription) -> None:
+        self.subscription = subscription
         self.clients = Client(deflates=True), Client(deflates=False)
-        self.viewers = [PushViewer(channel, *channel.place_of(asked), client) for client in self.clients]
+        self.viewers = [PushViewer(channel, *channel.place_of(subscription), client) for client in self.clients]
         for viewer in self.viewers:
             channel.enter(viewer)
 
@@ -100,8 +100,8 @@ class Pair:
 class StreamReader(PullViewer):
     """A viewer of an event stream that reads what is due at once, or lets it wait, as RFC 1952 says."""
 
-    def __init__(self, channel: Channel, asked: Subscription, body: PlainEvents) -> None:
-        super().__init__(channel, *channel.place_of(asked))
+    def __init__(self, channel: Channel, subscription: Subscription, body: PlainEvents) -> None:
+        super().__init__(channel, *channel.place_of(subscription))
         self.waiting = False
         self.messages: list[bytes] = []
         self.compressed = 0
@@ -133,11 +133,11 @@ class StreamReader(PullViewer):
 class StreamPair:
     """Two readers of streams to which the same happens: one takes gzip, the other does not."""
 
-    def __init__(self, channel: Channel, asked: Subscription) -> None:
-        self.asked = asked
+    def __init__(self, channel: Channel, subscription: Subscription) -> None:
+        self.subscription = subscription
         self.viewers = self.clients = (
-            StreamReader(channel, asked, GzipEvents()),
-            StreamReader(channel, asked, PlainEvents()),
+            StreamReader(channel, subscription, GzipEvents()),
+            StreamReader(channel, subscription, PlainEvents()),
         )
         for viewer in self.viewers:
             channel.enter(viewer)
@@ -174,10 +174,12 @@ class Run:
 
     def join(self) -> None:
         key = self.chance.choice(MEMBERS) if self.chance.random() < 0.2 else None
-        asked = Subscription(size=self.chance.choice((5, 20)), key=key)
+        subscription = Subscription(size=self.chance.choice((5, 20)), key=key)
         if self.chance.random() < 0.3:  # one that reconnects
-            asked = msgspec.structs.replace(asked, epoch="e", offset=self.chance.randrange(self.offset + 1))
-        self.here.append(self.pair(self.channel, asked))
+            subscription = msgspec.structs.replace(
+                subscription, epoch="e", offset=self.chance.randrange(self.offset + 1)
+            )
+        self.here.append(self.pair(self.channel, subscription))
         self.all.append(self.here[-1])
 
     def leave(self) -> None:
@@ -196,8 +198,10 @@ class Run:
     def look_up(self) -> None:
         """A rank that somebody asked for has changed."""
         for pair in self.here:
-            if pair.asked.key is not None and self.chance.random() < 0.5:
-                around = Around(epoch="e", offset=self.offset, key=pair.asked.key, rank_count=self.chance.randrange(99))
+            if pair.subscription.key is not None and self.chance.random() < 0.5:
+                around = Around(
+                    epoch="e", offset=self.offset, key=pair.subscription.key, rank_count=self.chance.randrange(99)
+                )
                 for viewer in pair.viewers:
                     assert viewer.position.lookup is not None
                     viewer.position.lookup.frame = around_frame(around)
@@ -218,7 +222,7 @@ class Run:
             epoch="e", offset=self.offset, rank_count=len(rows), total_score=sum(self.scores.values()), start=0,
             records=records,
         )  # fmt: skip
-        self.channel.look_again()
+        self.channel.read_again()
         tick = self.channel.begin(1 << 60)
         assert tick is not None
         self.channel.take(tick, page)

@@ -21,7 +21,7 @@ from live.fanout.schedule import Schedule
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import PullViewer, PushViewer
 from live.settings import Duration
-from live.store.board.reader import BoardReader, Spot
+from live.store.board.reader import BoardReader, EncodedPage
 from tests.fanout.test_hub import follow, running_hub
 from tests.harness.viewer import ModelViewer
 from tests.harness.waiting import eventually
@@ -92,7 +92,7 @@ class Board:
         found = tuple(Record(key, score, rank) for rank, (key, score) in enumerate(records, 1))
         head = [epoch, self.offset, count]
         page = Page(epoch=epoch, offset=self.offset, rank_count=count, total_score=None, start=0, records=found)
-        return lookup.take(Spot(head, list(records), DEFAULT_BOARD, None), lambda _: page)
+        return lookup.take(EncodedPage(head, list(records), DEFAULT_BOARD, None), lambda _: page)
 
 
 def test_a_frame_changes_only_with_its_content() -> None:
@@ -204,10 +204,10 @@ async def test_a_slow_interval_applies_to_lookups(valkey_url: str, monkeypatch: 
                 await asyncio.wait_for(next_around(slow), 0.1)
 
 
-def add_push_viewer(hub: Hub, asked: Subscription) -> tuple[PushViewer, Sink]:
+def add_push_viewer(hub: Hub, subscription: Subscription) -> tuple[PushViewer, Sink]:
     """Add a push viewer."""
     sink = Sink()
-    return hub.add_push_viewer(hub.admit("posts", asked, ""), asked, "", sink), sink
+    return hub.add_push_viewer(hub.admit("posts", subscription, ""), subscription, "", sink), sink
 
 
 async def arrived(sink: Sink, *types: str) -> None:
@@ -263,7 +263,7 @@ async def test_lookups_do_not_delay_records(valkey_url: str, monkeypatch: pytest
     """Updates continue while ranks are read. Lookups that become due meanwhile are read once afterwards."""
     places_of, has_read, may_answer, calls = BoardReader.places, asyncio.Event(), asyncio.Event(), 0
 
-    async def slow(self: BoardReader, wanted: Sequence[tuple[str, int]]) -> list[Spot]:
+    async def slow(self: BoardReader, wanted: Sequence[tuple[str, int]]) -> list[EncodedPage]:
         nonlocal calls
         calls += 1
         found = await places_of(self, wanted)
@@ -295,7 +295,7 @@ async def test_a_failed_read_is_retried(valkey_url: str, monkeypatch: pytest.Mon
         await ledger.writer.add([make_entry("a", 1)])
         failed: list[int] = []
 
-        async def fail(_: BoardReader, wanted: Sequence[tuple[str, int]]) -> list[Spot]:
+        async def fail(_: BoardReader, wanted: Sequence[tuple[str, int]]) -> list[EncodedPage]:
             failed.append(len(wanted))
             raise StoreUnavailableError("away")
 

@@ -92,7 +92,7 @@ def test_a_page_of_fewer_records_does_not_recover_a_larger_top() -> None:
 
 def test_a_viewer_that_is_ahead_waits_for_a_newer_read() -> None:
     """It comes from a process that has seen more; older reads are not news for it."""
-    variant, position = running(many(5, 1), size=30), Position("one", 7, asked=2)
+    variant, position = running(many(5, 1), size=30), Position("one", 7, last_read=2)
     assert variant.next_frame(position) is None
     variant.advance(many(6, 2), 2)  # this read began before the viewer came
     assert variant.next_frame(position) is None
@@ -104,7 +104,7 @@ def test_a_viewer_that_is_ahead_waits_for_a_newer_read() -> None:
 
 def test_a_viewer_ahead_of_the_store_receives_a_sync() -> None:
     """The store lost data and its offset went back, so the viewer receives the whole top."""
-    variant, position = running(many(5, 1), size=30), Position("one", 9, asked=1)
+    variant, position = running(many(5, 1), size=30), Position("one", 9, last_read=1)
     variant.advance(many(5, 1), 2)
     assert types(variant.next_frame(position)) == ["sync"]
     assert position.offset == 5

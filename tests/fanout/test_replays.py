@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from live.fanout import frames, playback
-from live.journal.footage import FootageWriter
+from live.journal.recordings import RecordingWriter
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.replays import DELAY, gone, play, recording, text_of, until_kept, watching
 from tests.harness.waiting import eventually
@@ -64,11 +64,11 @@ async def test_a_replay_sends_the_original_bytes_and_becomes_live(valkey_url: st
 
 async def until_played(server: Served, offset: int) -> None:
     """Wait until SQL has the frame at an offset."""
-    footage, epoch = server.live.footage, server.live.ledgers["posts"].state.epoch
-    assert footage is not None
+    recordings, epoch = server.live.recordings, server.live.ledgers["posts"].state.epoch
+    assert recordings is not None
 
     async def kept() -> bool:
-        return bool(await footage.until("posts", epoch or "", offset))
+        return bool(await recordings.until("posts", epoch or "", offset))
 
     await eventually(kept)
 
@@ -133,15 +133,15 @@ async def test_old_frames_are_deleted(valkey_url: str) -> None:
     """Frames of a board that no longer keeps any are deleted immediately, those of unknown boards later."""
     async with recording(valkey_url) as server:
         assert server.live.journal is not None
-        writer = FootageWriter(server.live.journal)
+        writer = RecordingWriter(server.live.journal)
         await writer.forget({"posts": 3600})
         await writer.forget({"other": 0})
         await until_kept(server)
-        epoch, footage = server.live.ledgers["posts"].state.epoch or "", server.live.footage
-        assert footage is not None
-        assert await footage.start("posts", epoch, 0) is not None
+        epoch, recordings = server.live.ledgers["posts"].state.epoch or "", server.live.recordings
+        assert recordings is not None
+        assert await recordings.start("posts", epoch, 0) is not None
         await writer.forget({"posts": 0})
-        assert await footage.start("posts", epoch, 2**50) is None
+        assert await recordings.start("posts", epoch, 2**50) is None
 
 
 async def test_event_streams_play_too(valkey_url: str) -> None:

@@ -68,12 +68,12 @@ def test_values_out_of_range_are_refused(query: dict[str, str], detail: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("asked", "of_board", "paced"),
+    ("interval", "of_board", "paced"),
     [(0, 100, 100), (50, 100, 100), (100, 100, 100), (101, 100, 200), (1000, 100, 1600), (60_000, 1, 65_536)],
 )
-def test_intervals_are_rounded_up_to_shared_ones(asked: int, of_board: int, paced: int) -> None:
+def test_intervals_are_rounded_up_to_shared_ones(interval: int, of_board: int, paced: int) -> None:
     """The interval of the board, doubled until it is at least as slow as requested."""
-    assert Subscription(size=1, interval=asked).pace(of_board) == paced
+    assert Subscription(size=1, interval=interval).pace(of_board) == paced
 
 
 @given(st.text("0123456789abcdef", min_size=1, max_size=64), st.integers(0, 10**16 - 1))
@@ -88,5 +88,5 @@ def test_a_written_position_can_be_read(epoch: str, offset: int) -> None:
 @pytest.mark.parametrize("word", ["", "*", "e", "e:", ":1", "e:x", "e:-1", "e:1.0", f"e:{'1' * 17}", f"{'e' * 65}:1"])
 def test_an_invalid_position_is_ignored(word: str) -> None:
     """An earlier position of the subscription stays."""
-    for asked in (Subscription(size=1), Subscription(size=1, epoch="e", offset=7)):
-        assert asked.since(word) is asked
+    for subscription in (Subscription(size=1), Subscription(size=1, epoch="e", offset=7)):
+        assert subscription.since(word) is subscription

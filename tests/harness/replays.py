@@ -33,13 +33,13 @@ async def recording(store: str, **changes: Any) -> AsyncIterator[Served]:
 
 async def until_kept(server: Served) -> None:
     """Wait until SQL has frames of the board."""
-    footage = server.live.footage
-    assert footage is not None
+    recordings = server.live.recordings
+    assert recordings is not None
 
     async def kept() -> bool:
         state = server.live.ledgers["posts"].state
         try:
-            return await footage.start("posts", state.epoch or "", 2**50) is not None
+            return await recordings.start("posts", state.epoch or "", 2**50) is not None
         except JournalError:  # its tables are not there yet
             return False
 

@@ -243,12 +243,12 @@ async def test_missing_updates_of_neighbours_are_detected(valkey_url: str, monke
     """The test above fails if viewers only receive changes of their own member."""
     take = RankLookup.take
 
-    def blind(self: RankLookup, spot: Any, page_of: Any) -> bool:
-        received, now = self._told, self._around(page_of(spot))
+    def blind(self: RankLookup, encoded: Any, page_of: Any) -> bool:
+        received, now = self._sent, self._around(page_of(encoded))
         own = (now.score, now.rank, now.gap, now.rank_count)
         if received is not None and own == (received.score, received.rank, received.gap, received.rank_count):
             return False
-        return take(self, spot, page_of)
+        return take(self, encoded, page_of)
 
     async with stage(valkey_url) as stage_:
         await stage_.post(*({"key": key, "amount": number + 1} for number, key in enumerate(KEYS[:10])))

@@ -202,12 +202,12 @@ async def test_a_waiting_client_takes_no_producer_place(valkey_url: str) -> None
     async with server(valkey_url, max_connections=2, idle_timeout=Duration(1), **QUICK) as client:
         tag = (await client.get(BOARD)).headers["etag"]
         url = str(client.base_url)
-        asked = request("GET", f"{BOARD}?wait=300ms", ("If-None-Match", tag))
+        message = request("GET", f"{BOARD}?wait=300ms", ("If-None-Match", tag))
         async with AsyncExitStack() as stack:
             viewers = []
             for number in range(6):
                 viewers.append(await stack.enter_async_context(connected(url)))
-                await viewers[-1].send(asked if number else asked.replace(b"300ms", b"2s"))
+                await viewers[-1].send(message if number else message.replace(b"300ms", b"2s"))
                 await eventually(watched(number + 1))
             producers = [await stack.enter_async_context(connected(url)) for _ in range(2)]
             for producer in producers:

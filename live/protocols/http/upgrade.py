@@ -79,8 +79,8 @@ class Upgrades:
         match = _VIEWERS_PATH.fullmatch(path)
         if match is None or role == "ingest":
             return None
-        board, asked = match[1].decode("utf-8", "replace"), QueryParams(query.decode())
-        return lambda client: self._admit_viewer(board, asked, client.address)
+        board, parameters = match[1].decode("utf-8", "replace"), QueryParams(query.decode())
+        return lambda client: self._admit_viewer(board, parameters, client.address)
 
     def _admit_producer(self, head: RequestHead, client: Client) -> _Socket:
         parts, connections = self._parts, self._connections
@@ -101,14 +101,14 @@ class Upgrades:
 
     def _admit_viewer(self, board: str, query: QueryParams, address: str) -> _Socket:
         reaper = self._parts.reaper
-        asked = Subscription.parse(query, self._parts.settings)
-        channel = reaper.hub.admit(board, asked, address)
+        subscription = Subscription.parse(query, self._parts.settings)
+        channel = reaper.hub.admit(board, subscription, address)
 
         def start(transport: asyncio.Transport, place: Limited, deflates: bool) -> None:  # noqa: FBT001
             self._parts.limits.closed(place)
             socket = ViewerSocket(reaper, address, deflates=deflates)
             transport.set_protocol(socket)
             socket.connection_made(transport)
-            socket.viewer = reaper.hub.add_push_viewer(channel, asked, address, socket)
+            socket.viewer = reaper.hub.add_push_viewer(channel, subscription, address, socket)
 
         return _Socket(start, may_deflate=True)

@@ -47,7 +47,7 @@ class Reading(NamedTuple):
     page: Page
 
 
-class Question(msgspec.Struct, frozen=True):
+class ReadPlan(msgspec.Struct, frozen=True):
     """What to read.
 
     Attributes:
@@ -84,7 +84,7 @@ class Question(msgspec.Struct, frozen=True):
         )
 
     def fits(self, held: Reading) -> bool:
-        """Whether an earlier reading has the definition and the period of this question."""
+        """Whether an earlier reading has the definition and the period of this plan."""
         return held.board is self.board and held.page.slot == (self.slot if self.board.window.tables else None)
 
     def look_up(self, wanted: Sequence[Wanted]) -> LookupRequest:
@@ -98,7 +98,7 @@ class Question(msgspec.Struct, frozen=True):
         )
 
 
-class Spot(msgspec.Struct, frozen=True):
+class EncodedPage(msgspec.Struct, frozen=True):
     """A member's record and neighbours as the store sent them. They are decoded only if they have changed."""
 
     head: list[Any]
@@ -111,7 +111,7 @@ class Spot(msgspec.Struct, frozen=True):
         """The epoch and offset of the board when this was read."""
         return self.head[0].decode(), int(self.head[1])
 
-    def is_same(self, other: "Spot") -> bool:
+    def is_same(self, other: "EncodedPage") -> bool:
         """Whether nothing but the offset differs."""
         ours, theirs = self.head, other.head
         return ours[0] == theirs[0] and ours[2] == theirs[2] and self.place == other.place
@@ -185,7 +185,7 @@ class BoardReader:
         found: bytes | None = await self.state.call("HGET", self.state.keys.entrants, member)
         return found
 
-    async def places(self, wanted: Sequence[Wanted]) -> list[Spot]:
+    async def places(self, wanted: Sequence[Wanted]) -> list[EncodedPage]:
         """The records of members, in that order, each with its number of neighbours on each side.
 
         They are read with a few calls, each at one instant; each page has its own position.
@@ -195,15 +195,15 @@ class BoardReader:
             EpochLostError: the store lost the board.
         """
         chunks = list(_chunks(wanted))
-        found: list[Spot] = []
+        found: list[EncodedPage] = []
         for first in range(0, len(chunks), _AT_ONCE):
-            for spots in await asyncio.gather(*(self._places(chunk) for chunk in chunks[first : first + _AT_ONCE])):
-                found += spots
+            for pages in await asyncio.gather(*(self._places(chunk) for chunk in chunks[first : first + _AT_ONCE])):
+                found += pages
         return found
 
-    def page(self, spot: Spot) -> Page:
+    def page(self, encoded: EncodedPage) -> Page:
         """A member's record with its neighbours; there are no records when the member is not on the board."""
-        return page_of([*spot.head, *spot.place, None], spot.board, spot.period)
+        return page_of([*encoded.head, *encoded.place, None], encoded.board, encoded.period)
 
     async def find_all(self, members: Sequence[str], around: int, *, period: int | None = None) -> list[Page | None]:
         """The records of members, in that order, all at one instant, each with `around` neighbours on each side.
@@ -214,16 +214,16 @@ class BoardReader:
             StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
         """
-        pages = [self.page(spot) for spot in await self._places([(member, around) for member in members], period)]
+        pages = [self.page(encoded) for encoded in await self._places([(member, around) for member in members], period)]
         return [page if page.records else None for page in pages]
 
-    def question(self, period: int | None = None) -> Question:
+    def plan(self, period: int | None = None) -> ReadPlan:
         """What to read: the current period, or the one that starts at `period`."""
         state = self.state
         board, clock = state.board, state.planned()
         slot = clock.current if period is None else period
         table = state.table(slot)
-        return Question(
+        return ReadPlan(
             board=board,
             slot=slot,
             known=state.known,
@@ -258,13 +258,13 @@ class BoardReader:
             EpochLostError: the store lost the board.
         """
 
-        def request(question: Question) -> ReadRequest:
-            return question.read(selection, held.page if held is not None and question.fits(held) else None)
+        def request(plan: ReadPlan) -> ReadRequest:
+            return plan.read(selection, held.page if held is not None and plan.fits(held) else None)
 
-        reply, question = await self._ask(self.state.scripts.read, request, selection.period)
+        reply, plan = await self._run(self.state.scripts.read, request, selection.period)
         if held is not None and len(reply) == _UNCHANGED:
             return held
-        return Reading(question.board, page_of(reply, question.board, question.slot))
+        return Reading(plan.board, page_of(reply, plan.board, plan.slot))
 
     def follow(self, page: Page, notices: Sequence[bytes], most: int) -> Page | None:
         """The page after the changes that notices carry, with at most `most` records.
@@ -287,27 +287,27 @@ class BoardReader:
     async def _page(self, selection: Selection) -> Page:
         return (await self.select(selection)).page
 
-    async def _places(self, wanted: Sequence[Wanted], period: int | None = None) -> list[Spot]:
+    async def _places(self, wanted: Sequence[Wanted], period: int | None = None) -> list[EncodedPage]:
         """The records of members, read in one call."""
 
-        def request(question: Question) -> LookupRequest:
-            return question.look_up(wanted)
+        def request(plan: ReadPlan) -> LookupRequest:
+            return plan.look_up(wanted)
 
-        reply, question = await self._ask(self.state.scripts.places, request, period)
+        reply, plan = await self._run(self.state.scripts.places, request, period)
         *head, places = reply
-        return [Spot(head, place, question.board, question.slot) for place in places]
+        return [EncodedPage(head, place, plan.board, plan.slot) for place in places]
 
-    async def _ask(
-        self, script: Script[_R], request: Callable[[Question], _R], period: int | None
-    ) -> tuple[list[Any], Question]:
-        """Run a script that reads, with a request made from a question. Returns the reply and the question."""
+    async def _run(
+        self, script: Script[_R], request: Callable[[ReadPlan], _R], period: int | None
+    ) -> tuple[list[Any], ReadPlan]:
+        """Run a script that reads, with a request made from a plan. Returns the reply and the plan."""
         state = self.state
         await state.open()
         for _ in range(MOST_REPLANS):
-            question = self.question(period)
-            reply = await state.run(script, question.keys, request(question))
-            if self.is_answered(reply, question.known):
-                return reply, question
+            plan = self.plan(period)
+            reply = await state.run(script, plan.keys, request(plan))
+            if self.is_answered(reply, plan.known):
+                return reply, plan
         raise state.moved_too_often()
 
 
@@ -328,13 +328,13 @@ async def read_positions(client: Store, boards: Sequence[BoardReader]) -> list[t
 
 async def read_tops(client: Store, wanted: Sequence[tuple[BoardReader, int]]) -> list[Page | Exception]:
     """Read the top of several boards, each with its size, with one round trip. Errors are returned as values."""
-    questions = [board.question() for board, _ in wanted]
+    plans = [board.plan() for board, _ in wanted]
     commands = [
         (
             board.state.keys.meta,
-            board.state.scripts.read.command(question.keys, question.read(Selection("rank", 0, "", size))),
+            board.state.scripts.read.command(plan.keys, plan.read(Selection("rank", 0, "", size))),
         )
-        for (board, size), question in zip(wanted, questions, strict=True)
+        for (board, size), plan in zip(wanted, plans, strict=True)
     ]
     try:
         async with store_errors():
@@ -342,21 +342,21 @@ async def read_tops(client: Store, wanted: Sequence[tuple[BoardReader, int]]) ->
     except StoreUnavailableError as error:
         return [error] * len(wanted)
     return [
-        await _understood(board, size, question, reply)
-        for (board, size), question, reply in zip(wanted, questions, replies, strict=True)
+        await _page_or_error(board, size, plan, reply)
+        for (board, size), plan, reply in zip(wanted, plans, replies, strict=True)
     ]
 
 
-async def _understood(
+async def _page_or_error(
     board: BoardReader,
     size: int,
-    question: Question,
+    plan: ReadPlan,
     reply: Any,  # noqa: ANN401
 ) -> Page | Exception:
     """The page of a reply. If there is no page in it, the board is read again, alone."""
     try:
-        if isinstance(reply, list) and board.state.epoch is not None and board.is_answered(reply, question.known):
-            return page_of(reply, question.board, question.slot)
+        if isinstance(reply, list) and board.state.epoch is not None and board.is_answered(reply, plan.known):
+            return page_of(reply, plan.board, plan.slot)
         return await board.read(size)
     except (StoreUnavailableError, EpochLostError) as error:
         return error

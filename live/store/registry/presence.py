@@ -95,20 +95,18 @@ class Presence:
 
     async def _report(self, counts: Sequence[tuple[str, int]]) -> dict[str, int]:
         """Report some boards with one round trip. Returns the viewers of each board that exists."""
-        questions = [self._question(board, self._process, count) for board, count in counts]
-        replies = await self._client.calls(
-            [(keys[0], self._present.command(keys, request)) for keys, request in questions]
-        )
+        calls = [self._call(board, self._process, count) for board, count in counts]
+        replies = await self._client.calls([(keys[0], self._present.command(keys, request)) for keys, request in calls])
         totals: dict[str, int] = {}
-        for (board, _), question, reply in zip(counts, questions, replies, strict=True):
-            found = await self._present(self._client, *question) if isinstance(reply, NoScriptError) else reply
+        for (board, _), call, reply in zip(counts, calls, replies, strict=True):
+            found = await self._present(self._client, *call) if isinstance(reply, NoScriptError) else reply
             if isinstance(found, Exception):
                 raise found
             if found[0] == b"ok":
                 totals[board] = int(found[1])
         return totals
 
-    def _question(self, board: str, process: str, count: int) -> tuple[list[str], PresenceRequest]:
+    def _call(self, board: str, process: str, count: int) -> tuple[list[str], PresenceRequest]:
         """The store keys and the request of the script."""
         keys = Keys(self._prefix, board)
         return [keys.meta, keys.viewers], PresenceRequest(process, count, _TTL_MS)

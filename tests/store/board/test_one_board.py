@@ -52,7 +52,7 @@ async def test_a_page_matches_the_requested_definition(any_store: str) -> None:
                 changing.command = command  # type: ignore[method-assign]
                 (page,) = await read_tops(ledger.state.client, [(ledger.reader, 3)])
             elif read == "places":
-                (page,) = [ledger.reader.page(spot) for spot in await ledger.reader.places([("b", 1)])]
+                (page,) = [ledger.reader.page(encoded) for encoded in await ledger.reader.places([("b", 1)])]
             else:
                 page = await ledger.reader.read(3)
             assert isinstance(page, Page)

@@ -38,7 +38,7 @@ def board_of(ties: str, order: str, ranks: str, **choices: Any) -> Board:
 
 async def look_up(ledger: Ledger, *wanted: tuple[str, int]) -> list[Page]:
     """The pages of members."""
-    return [ledger.reader.page(spot) for spot in await ledger.reader.places(wanted)]
+    return [ledger.reader.page(encoded) for encoded in await ledger.reader.places(wanted)]
 
 
 def shown(records: Any) -> list[tuple[str, int, int]]:

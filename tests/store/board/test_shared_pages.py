@@ -14,7 +14,7 @@ from live.domain.event import make_entry
 from live.domain.ranking import Page
 from live.store.board import shared_pages
 from live.store.board.ledger import Ledger
-from live.store.board.reader import Question, Reading, Selection
+from live.store.board.reader import Reading, ReadPlan, Selection
 from live.store.board.shared_pages import SharedCalls, SharedPages
 from live.store.board.state import SCRIPTS
 from live.store.connection.client import connect
@@ -224,10 +224,10 @@ def test_a_wrong_comparison_of_positions_is_caught(valkey_url: str, script: str)
 def test_a_page_of_an_old_definition_is_caught(valkey_url: str) -> None:
     """The mutant keeps a page although the board has a new definition."""
 
-    def fits(_self: Question, _held: Reading) -> bool:
+    def fits(_self: ReadPlan, _held: Reading) -> bool:
         return True
 
-    with must_be_caught("a held page fits every definition"), replaced(Question, "fits", fits):
+    with must_be_caught("a held page fits every definition"), replaced(ReadPlan, "fits", fits):
         asyncio.run(no_held_page_is_outdated(valkey_url))
 
 

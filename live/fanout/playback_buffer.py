@@ -1,4 +1,4 @@
-"""A reel: the kept frames that a replay has played since the last snapshot, and the viewers that receive them."""
+"""The buffer of a playback: the recorded frames since the last snapshot, and the viewers that receive them."""
 
 from collections.abc import Iterable
 
@@ -6,10 +6,10 @@ from live.fanout.audience import Audience
 from live.fanout.frames import Frame
 from live.fanout.position import Position
 
-_STARTED = ""  # the epoch of a position on a reel; None before the first frame
+_STARTED = ""  # the epoch of a position in a buffer; None before the first frame
 
 
-class Reel(Audience):
+class PlaybackBuffer(Audience):
     """Frames by number, and where each viewer is. The offset of a position is the number of its next frame.
 
     The first frames are a snapshot. Viewers that are new, or so slow that their next frame is not here any more, begin

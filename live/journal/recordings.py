@@ -8,7 +8,7 @@ import msgspec
 import structlog
 from sqlalchemy import Connection, RowMapping, Select, delete, func, insert, select
 
-from live.domain.footage import Footage, KeptFrame
+from live.domain.recording import RecordedFrame, RecordingPiece
 from live.errors import SetupError
 from live.journal.database import Database
 from live.journal.lives import begin_life, lives_of
@@ -22,16 +22,16 @@ _MOST_ROWS: Final = 16  # rows per read: about 15 seconds of messages
 _LONGEST: Final = 30 * 86_400_000_000  # microseconds; no board keeps its frames for longer
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_DECODER: Final = msgspec.msgpack.Decoder(list[KeptFrame])
+_DECODER: Final = msgspec.msgpack.Decoder(list[RecordedFrame])
 
 
-class FootageWriter:
-    """Keeps footage. Only the process that writes the journal has one."""
+class RecordingWriter:
+    """Writes recordings of boards. Only the process that writes the journal has one."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def keep(self, pieces: Sequence[Footage]) -> None:
+    async def keep(self, pieces: Sequence[RecordingPiece]) -> None:
         """Keep pieces, in one transaction. Pieces that are kept already are skipped: the reply may have been lost.
 
         Raises:
@@ -48,8 +48,8 @@ class FootageWriter:
         await self._database.run(lambda connection: _forget(connection, self._database.prefix, boards, now))
 
 
-class FootageReader:
-    """Reads footage with a connection of its own.
+class RecordingReader:
+    """Reads recordings with a connection of its own.
 
     A process that answers questions about the past may be busy for seconds. Viewers with a delay can't wait for it, and
     reading a row takes a fraction of a millisecond.
@@ -58,20 +58,20 @@ class FootageReader:
     def __init__(self, settings: Settings) -> None:
         self._database = Database(settings.journal, settings.data_dir, settings.key_prefix, writes=False)
 
-    async def start(self, board: str, epoch: str, at: int) -> Footage | None:
+    async def start(self, board: str, epoch: str, at: int) -> RecordingPiece | None:
         """The newest piece before a time, in milliseconds since 1970, from which a replay can begin; or the oldest one.
 
         None if nothing is kept. Raises StoreUnavailableError if the database is unavailable.
         """
         return await self._database.run(lambda connection: _start(connection, self._database.prefix, board, epoch, at))
 
-    async def after(self, board: str, epoch: str, piece: int, *, only_snapshots: bool = False) -> list[Footage]:
+    async def after(self, board: str, epoch: str, piece: int, *, only_snapshots: bool = False) -> list[RecordingPiece]:
         """The next pieces after one; with `only_snapshots`, only those from which a replay can begin.
 
         Raises as `start`.
         """
 
-        def work(connection: Connection) -> list[Footage]:
+        def work(connection: Connection) -> list[RecordingPiece]:
             where = [FRAME.c.life.in_(_lives(connection, self._database.prefix, board, epoch)), FRAME.c.id > piece]
             if only_snapshots:
                 where.append(FRAME.c.snapshot > 0)
@@ -80,7 +80,7 @@ class FootageReader:
 
         return await self._database.run(work)
 
-    async def until(self, board: str, epoch: str, offset: int) -> list[Footage]:
+    async def until(self, board: str, epoch: str, offset: int) -> list[RecordingPiece]:
         """The pieces that lead to an offset; empty if it is not kept. Raises as `start`."""
         return await self._database.run(
             lambda connection: _until(connection, self._database.prefix, board, epoch, offset)
@@ -91,7 +91,7 @@ class FootageReader:
         await self._database.aclose()
 
 
-def _insert(connection: Connection, prefix: str, pieces: Sequence[Footage]) -> None:
+def _insert(connection: Connection, prefix: str, pieces: Sequence[RecordingPiece]) -> None:
     for piece in pieces:
         name = {
             "life": begin_life(connection, prefix, piece.board, piece.epoch).id,
@@ -113,7 +113,7 @@ def _forget(connection: Connection, prefix: str, boards: Mapping[str, int], now:
         connection.execute(delete(FRAME).where(FRAME.c.life == life, FRAME.c.ended < now - length))
 
 
-def _start(connection: Connection, prefix: str, board: str, epoch: str, at: int) -> Footage | None:
+def _start(connection: Connection, prefix: str, board: str, epoch: str, at: int) -> RecordingPiece | None:
     snapshots = _snapshots(_lives(connection, prefix, board, epoch))
     before = snapshots.where(FRAME.c.began <= at * 1000).order_by(FRAME.c.began.desc(), FRAME.c.id.desc())
     for chosen in (before, snapshots.order_by(FRAME.c.began, FRAME.c.id)):
@@ -123,7 +123,7 @@ def _start(connection: Connection, prefix: str, board: str, epoch: str, at: int)
     return None
 
 
-def _until(connection: Connection, prefix: str, board: str, epoch: str, offset: int) -> list[Footage]:
+def _until(connection: Connection, prefix: str, board: str, epoch: str, offset: int) -> list[RecordingPiece]:
     lives = [life.id for life in lives_of(connection, prefix, board) if life.epoch == epoch]
     last = connection.scalar(
         select(func.max(FRAME.c.id)).where(FRAME.c.life.in_(lives), FRAME.c.first <= offset, FRAME.c.last >= offset)
@@ -156,14 +156,14 @@ def _lives(connection: Connection, prefix: str, board: str, epoch: str) -> list[
     return found
 
 
-def _read(board: str, epoch: str, rows: Sequence[RowMapping]) -> Iterator[Footage]:
+def _read(board: str, epoch: str, rows: Sequence[RowMapping]) -> Iterator[RecordingPiece]:
     for row in rows:
         try:
             frames = _DECODER.decode(decompress(row["crc"], row["data"]))
         except SetupError as error:  # viewers that notice missing messages reconnect
             log.error("kept frames can't be read", board=board, piece=row["id"], reason=str(error))  # noqa: TRY400
             continue
-        yield Footage(
+        yield RecordingPiece(
             board, epoch, row["first"], row["last"], row["snapshot"], bool(row["cut"]),
             row["began"] // 1000, row["ended"] // 1000, frames, row["id"],
         )  # fmt: skip

@@ -1,11 +1,11 @@
-"""Footage: what a viewer of a board received, as it is kept so that others can watch it later. Pure: no I/O."""
+"""A recording: what a viewer of a board received, kept so that others can watch it later. Pure: no I/O."""
 
 from collections.abc import Sequence
 
 import msgspec
 
 
-class KeptFrame(msgspec.Struct, frozen=True, array_like=True):
+class RecordedFrame(msgspec.Struct, frozen=True, array_like=True):
     """A message to viewers: when it was sent (milliseconds since 1970), its type, its JSON, and the position after it.
 
     `position` is `epoch:offset`, or empty for a message without records.
@@ -17,8 +17,8 @@ class KeptFrame(msgspec.Struct, frozen=True, array_like=True):
     position: str
 
 
-class Footage(msgspec.Struct, frozen=True):
-    """A piece of what a viewer received, in order.
+class RecordingPiece(msgspec.Struct, frozen=True):
+    """A piece of a recording: what a viewer received, in order.
 
     Attributes:
         board: the id of the board.
@@ -42,5 +42,5 @@ class Footage(msgspec.Struct, frozen=True):
     is_cut: bool
     began: int
     ended: int
-    frames: Sequence[KeptFrame]
+    frames: Sequence[RecordedFrame]
     id: int = 0
