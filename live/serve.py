@@ -114,7 +114,7 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
                 if settings.journal == "off":
                     await _stop_journals(client, settings.key_prefix)
                 await _check_for_losses(client, settings, boards, watch, accept=accept)
-                with client.witness.meeting_boards():
+                with client.witness.remembering_epochs():
                     await open_boards([Ledger(client, board, settings).state for board in boards.by_id.values()])
                 await _log_promise(client, settings)
                 if not settings.open and not is_loopback(settings.host):
@@ -139,7 +139,7 @@ async def _check_for_losses(
     witness = client.witness
     faults = await watch.find() + await _missing_in_store(client, settings)
     if not faults:
-        witness.lift()
+        witness.clear_loss()
         if accept:
             log.warning("there is no loss to accept: the store is complete. Start without --accept-loss")
         return

@@ -84,7 +84,7 @@ class Erasing:
         """
         if not await self._database.take():
             raise SetupError("another process writes to the journal: stop the servers that use it, and try again")
-        await self._require_whole()
+        await self._require_no_loss()
         erase_again(self._database, self._show)
         drainer = Drainer(self._client, self._settings, self._database)
         await drainer.claim()
@@ -105,7 +105,7 @@ class Erasing:
         Raises:
             SetupError, StoreUnavailableError, EpochLostError: as `erase`.
         """
-        await self._require_whole()
+        await self._require_no_loss()
         found = [Erased(board=board) for board in await self._names(boards)]
         await self._count_waiting(found)
         self._count_again(found)
@@ -115,7 +115,7 @@ class Erasing:
             await self._erase(actor, one, dry=True)
         return found
 
-    async def _require_whole(self) -> None:
+    async def _require_no_loss(self) -> None:
         faults = await LossWatch(self._client, self._prefix).find()
         if faults:
             raise SetupError(f"the store has lost data: {faults[0]}")

@@ -59,7 +59,7 @@ class Watcher:
     ) -> None:
         self._url = url
         self._board = board
-        self._wish = {"limit": limit, "interval": interval}
+        self._query = {"limit": limit, "interval": interval}
         self._patience = PATIENCE if patience is None else patience
         self._sockets: set[ClientConnection] = set() if sockets is None else sockets
         self._state = TopState(board)
@@ -67,7 +67,7 @@ class Watcher:
         self._problem = ""  # why the last connection ended
         # The earliest reconnect that the server allows; this and the next are times of the loop's clock.
         self._earliest = 0.0
-        self._heard = 0.0  # the last sign of the server
+        self._last_contact = 0.0  # the last sign of the server
 
     async def tops(self) -> AsyncGenerator[Top]:
         """Yield the top at first, and then whenever it changes or becomes stale.
@@ -77,7 +77,7 @@ class Watcher:
             RequestRefusedError: the server refuses the connection, for example because there is no such board.
             ServerUnavailableError: the patience is over.
         """
-        self._heard = _now()
+        self._last_contact = _now()
         while True:
             async with aclosing(self._connection()) as tops:
                 async for top in tops:
@@ -98,7 +98,7 @@ class Watcher:
                 connected = _now()
                 while True:
                     status = self._state.receive(await socket.recv(decode=False))
-                    self._heard = _now()
+                    self._last_contact = _now()
                     if status is not None:
                         self._note(status)
                     if (top := self._state.changed()) is not None:
@@ -128,7 +128,7 @@ class Watcher:
         """The URL to connect to, with the position of the top, so that the server can resume from there."""
         top = self._state.top
         position = {} if top is None else {"epoch": top.epoch, "offset": top.offset}
-        return live_url(self._url, self._board, **self._wish, **position)
+        return live_url(self._url, self._board, **self._query, **position)
 
     def _note(self, status: Status) -> None:
         if status.retry_after is not None:
@@ -157,7 +157,7 @@ class Watcher:
         received = closed.rcvd
         if received is not None and received.code in _FINAL:
             raise WatchEndedError(received.code, received.reason) from None
-        self._heard = _now()
+        self._last_contact = _now()
         self._problem = str(closed)
 
     def _next_pause(self) -> float:
@@ -168,7 +168,7 @@ class Watcher:
         """
         now = _now()
         pause = self._earliest - now if self._earliest > now else self._backoff.next()
-        if now + pause > self._heard + self._patience:
+        if now + pause > self._last_contact + self._patience:
             raise ServerUnavailableError(f"{self._url} stays unavailable ({self._problem})")
         return pause
 

@@ -83,7 +83,7 @@ class Calendar:
                 return known
         if not FIRST <= seconds < LAST:
             raise OverflowError("calendars go from the year 2 to the year 9997")
-        return self._learn(self._hour_at(seconds) if self.unit == "hour" else self._days_at(seconds))
+        return self._cache(self._hour_at(seconds) if self.unit == "hour" else self._days_at(seconds))
 
     def before(self, period: Period) -> Period:
         """The previous period."""
@@ -104,7 +104,7 @@ class Calendar:
                         return period
         raise ValueError(f"{name!r} is not a valid {self.unit}; expected a form like {EXAMPLES[self.unit]}")
 
-    def _learn(self, period: Period) -> Period:
+    def _cache(self, period: Period) -> Period:
         """Cache a period, because most moments fall into few periods."""
         if len(self._starts) >= _MOST_KNOWN:
             self._starts.clear()

@@ -28,7 +28,7 @@ async def readyz(request: Request) -> Response:
         StoreUnavailableError: the store does not answer, or refuses the write.
         EpochLostError: the store lost data.
     """
-    live_of(request).client.witness.require_whole()
+    live_of(request).client.witness.require_no_loss()
     faults = await live_of(request).readiness.require()
     state: dict[str, object] = {"status": "ready"}
     if live_of(request).settings.journal != "off":

@@ -164,7 +164,7 @@ async def test_a_watcher_survives_a_restart_of_the_server(valkey_url: str, tmp_p
 async def test_the_requested_pause_is_obeyed(valkey_url: str) -> None:
     """The server announces it before the close; a refusal may also ask for one."""
     follower = watching.Watcher("http://127.0.0.1:9", "posts", patience=60)
-    follower._heard = asyncio.get_running_loop().time()
+    follower._last_contact = asyncio.get_running_loop().time()
     status = follower._state.receive(b'{"type":"status","stale":true,"reason":"x","retry_after":7.5}')
     assert status is not None
     follower._note(status)

@@ -317,7 +317,7 @@ async def settled_again(hub: Hub) -> None:
     """Wait until the hub is subscribed to every board and has read all announced changes."""
 
     async def is_settled() -> bool:
-        return hub._notices.ear is not None and not any(
+        return hub._notices.receiver is not None and not any(
             variant.due is not None for channel in hub.channels.values() for variant in channel._variants
         )
 

@@ -96,7 +96,7 @@ class Auditor:
             if shape is None:
                 raise SetupError(f"the store has no board {self._report.board!r} under this key prefix")
             self._shape = msgspec.json.decode(shape, type=Shape)
-            await self._learn_epoch()
+            await self._read_epoch()
             await self._find_strays(repair=repair)
             await self._pass(repair=repair)
             self._report.repaired = repair and not self._report.clean
@@ -175,7 +175,7 @@ class Auditor:
             )
             if reply[0] == b"ok":
                 break
-            await self._learn_epoch()
+            await self._read_epoch()
             if shape.tables:
                 return  # the period has been deleted
             starts[:] = (await self._tables())[0][1]
@@ -187,7 +187,7 @@ class Auditor:
         self._report.members += len(members)
         self._note(drift)
 
-    async def _learn_epoch(self) -> None:
+    async def _read_epoch(self) -> None:
         self._epoch = (await self._call("HGET", self._keys.meta, "epoch") or b"").decode()
 
     def _rules(self) -> Rules:

@@ -58,7 +58,7 @@ class BoardBaseline:
         self.time: int | None = None  # when the newest baseline was kept, as this process knows it; in milliseconds
         self.is_empty = True  # whether it has no records
         self.due = -math.inf  # when the next one is due, in seconds of the monotonic clock
-        self.looked_at = -math.inf  # when this process last asked, by the same clock
+        self.checked_at = -math.inf  # when this process last asked, by the same clock
 
     async def keep(self) -> float:
         """Keep a new baseline if one is due. Returns the seconds until the next one is due.
@@ -81,9 +81,9 @@ class BoardBaseline:
             )
             if reply[0] == b"ok":
                 self.time, self.is_empty = int(reply[1]), not reply[3]
-                self.looked_at = time.monotonic()
+                self.checked_at = time.monotonic()
                 wait = int(reply[2]) / 1000
-                self.due = self.looked_at + wait
+                self.due = self.checked_at + wait
                 return wait
             state.update_clock(*reply[1:])
         raise state.moved_too_often()
@@ -130,8 +130,8 @@ class Baselines:
             StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
         """
-        if time.monotonic() >= board.looked_at + _LONGEST_WAIT:  # another process may have kept one
-            board.looked_at = time.monotonic()  # first, so that other requests need not
+        if time.monotonic() >= board.checked_at + _LONGEST_WAIT:  # another process may have kept one
+            board.checked_at = time.monotonic()  # first, so that other requests need not
             with suppress(StoreUnavailableError, EpochLostError):  # the read reports it
                 await board.keep()
         return await self._reads.of(board, board.time, board.read)

@@ -247,7 +247,7 @@ class BoardReader:
             return False
         if reply[0].decode() != state.epoch:
             raise state.lost(reply[0])
-        state.see(reply[1], known)
+        state.check_offset(reply[1], known)
         return True
 
     async def select(self, selection: Selection, held: Reading | None = None) -> Reading:

@@ -56,17 +56,17 @@ class _Turn:
     Attributes:
         rotator: rotates the board.
         due: when there was, or will be, something to do; the start, until a step says otherwise.
-        looked_at: when the last step ended.
+        checked_at: when the last step ended.
         is_busy: whether something happened to the board here since a step found nothing to do.
         lag: the metric.
     """
 
-    __slots__ = ("due", "is_busy", "lag", "looked_at", "rotator")
+    __slots__ = ("checked_at", "due", "is_busy", "lag", "rotator")
 
     def __init__(self, rotator: BoardRotator) -> None:
         self.rotator = rotator
         self.due = time.monotonic()
-        self.looked_at = -math.inf
+        self.checked_at = -math.inf
         self.is_busy = False
         self.lag = ROTATION_LAG.labels(rotator.state.board.id)
 
@@ -132,7 +132,7 @@ class Rotation:
     def _expect(self, turn: _Turn) -> None:
         """Something may be due sooner than a step said. The pause limits a busy board to one look a second."""
         turn.is_busy = True
-        self._timetable.bring_forward(turn, max(time.monotonic(), turn.looked_at + _PAUSE))
+        self._timetable.bring_forward(turn, max(time.monotonic(), turn.checked_at + _PAUSE))
 
     async def _rotate(self, turn: _Turn) -> None:
         """Do one step, and note when to do the next one."""
@@ -148,10 +148,10 @@ class Rotation:
             pause = self._pause(turn, started, wait, was_busy=was_busy)
         finally:
             self._steps.release()
-        turn.looked_at = time.monotonic()
+        turn.checked_at = time.monotonic()
         if turn.rotator in self._turns:
-            turn.lag.set(max(0, turn.looked_at - turn.due))
-            self._timetable.set(turn, turn.looked_at + pause)
+            turn.lag.set(max(0, turn.checked_at - turn.due))
+            self._timetable.set(turn, turn.checked_at + pause)
 
     def _pause(self, turn: _Turn, started: float, wait: float | None, *, was_busy: bool) -> float:
         """Seconds until the next step; `wait` is as returned by the last one."""

@@ -78,7 +78,7 @@ async def read_slots(state: BoardState, members: Sequence[str], most: int) -> Sl
         epoch, offset, hidden, columns = reply
         if epoch.decode() != state.epoch:
             raise state.lost(epoch)
-        state.see(offset, known)
+        state.check_offset(offset, known)
         values = [
             None if hidden[place] is not None else [_number(column[place]) for column in columns]
             for place in range(len(members))

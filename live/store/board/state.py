@@ -147,9 +147,9 @@ class BoardState:
         """The highest known offset of the board. Read it before you send a command."""
         return self.client.witness.offset_of(self.board.id, self.epoch)
 
-    def see(self, offset: bytes, known: int) -> None:
+    def check_offset(self, offset: bytes, known: int) -> None:
         """Compare an offset with the highest offset that was known before the command was sent."""
-        self.client.witness.see_offset(self.board.id, self.epoch or "", int(offset), known)
+        self.client.witness.check_offset(self.board.id, self.epoch or "", int(offset), known)
 
     def update_clock(self, newest: bytes, now: bytes, latest: bytes) -> None:
         """Update the board's clock from a reply."""
@@ -173,13 +173,13 @@ class BoardState:
         """Whether the board has a journal."""
         return self.settings.journal != "off" and self.board.journal.level != "off"
 
-    def require_whole(self) -> None:
+    def require_no_loss(self) -> None:
         """Raise an error while the store has lost data and no operator has accepted the loss.
 
         Raises:
             EpochLostError: the store lost data.
         """
-        self.client.witness.require_whole()
+        self.client.witness.require_no_loss()
 
     def lose(self, error: EpochLostError) -> None:
         """Tell all processes that the board is lost: it did not expire, and nobody deleted it."""
@@ -199,7 +199,7 @@ class BoardState:
             return
         born = self.born or self.client.witness.facts.epochs.get(self.board.id, "")
         if not born:
-            self.require_whole()
+            self.require_no_loss()
         epoch, shape, newest, span, bucket, now, latest, secret = await self._opened(born)
         _check_shape(self.board, shape.decode(), secret)
         self.secret = secret
@@ -209,7 +209,7 @@ class BoardState:
         if self.board.journal.level == "off":
             await stop_journal(self.client, self.keys, self.epoch)
         if not self.born:
-            self.client.witness.meet_board(self.board.id, self.epoch)
+            self.client.witness.remember_epoch(self.board.id, self.epoch)
 
     async def _opened(self, born: str) -> list[Any]:
         """What the store holds of the board, which is created if it is not there and never had an epoch."""
@@ -246,9 +246,9 @@ class BoardState:
             StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost data of any board, and no operator has accepted the loss.
         """
-        self.require_whole()
+        self.require_no_loss()
         await self.open()
-        self.require_whole()
+        self.require_no_loss()
 
     async def has_left(self) -> bool:
         """Whether the board has expired or is being deleted. Ask this before you look up its definition.

@@ -234,7 +234,7 @@ class BoardWriter:
         deadline = asyncio.get_running_loop().time() + state.settings.write_deadline
         unknown = False
         while True:
-            state.require_whole()
+            state.require_no_loss()
             known = -1 if unknown else state.known + 1  # a batch that was applied before returns its offset of then
             try:
                 async with store_errors(), asyncio.timeout_at(deadline):
@@ -245,8 +245,8 @@ class BoardWriter:
                     raise StoreUnavailableError(str(error), unknown=unknown) from error
             else:
                 if reply[0] == b"ok":
-                    state.see(reply[1], known)
-                    state.require_whole()  # nothing is acknowledged on top of what was lost
+                    state.check_offset(reply[1], known)
+                    state.require_no_loss()  # nothing is acknowledged on top of what was lost
                 return reply
             await asyncio.sleep(_RETRY_PAUSE)
 

@@ -11,7 +11,7 @@ from live.store.connection.client import Store, store_errors
 from live.store.connection.line import Wire
 
 
-class _Ear(Wire):
+class _Receiver(Wire):
     """A connection with one subscription. It collects the channels on which something was announced."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Changes:
         self._client = client
         self._before = f"{prefix}:{{".encode()
         self._pattern = f"{prefix}:{{*}}"
-        self._ear: _Ear | None = None
+        self._receiver: _Receiver | None = None
         self._missed = True  # announcements may have been missed: every board may have changed
 
     @asynccontextmanager
@@ -53,17 +53,17 @@ class Changes:
             await self._open()
             yield
         finally:
-            if self._ear is not None:
-                self._ear.abort()
+            if self._receiver is not None:
+                self._receiver.abort()
 
     def take(self) -> set[str] | None:
         """The boards that have changed since the last call; None if any board may have changed."""
-        ear = self._ear
-        if ear is None or self._missed:
+        receiver = self._receiver
+        if receiver is None or self._missed:
             self._missed = False
             return None
-        channels, ear.channels = ear.channels, set()
-        ear.changed.clear()
+        channels, receiver.channels = receiver.channels, set()
+        receiver.changed.clear()
         return {channel[len(self._before) : -1].decode() for channel in channels}
 
     async def wait(self, least: float, until: float) -> None:
@@ -73,17 +73,17 @@ class Changes:
             StoreUnavailableError: the connection was lost, and the store is unavailable.
         """
         await asyncio.sleep(least)
-        ear = self._ear
-        if ear is None or ear.ended:
+        receiver = self._receiver
+        if receiver is None or receiver.ended:
             await self._open()
             return
         with suppress(TimeoutError):
             async with asyncio.timeout_at(until):
-                await ear.changed.wait()
+                await receiver.changed.wait()
 
     async def _open(self) -> None:
-        ear = self._ear = _Ear()
+        receiver = self._receiver = _Receiver()
         self._missed = True
         async with store_errors():
-            await ear.open(self._client.connection_pool)
-            ear.send(("PSUBSCRIBE", self._pattern))
+            await receiver.open(self._client.connection_pool)
+            receiver.send(("PSUBSCRIBE", self._pattern))

@@ -19,7 +19,7 @@ from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 Word = str | bytes | int | float
 
 SILENCE: Final = 3  # timeouts of a call: how long a store may owe replies and send nothing
-_LOOKS: Final = 10  # checks for late replies, in the timeout of a call
+_CHECKS: Final = 10  # checks for late replies, in the timeout of a call
 
 _ERRORS: Final = {"NOSCRIPT": NoScriptError, "NOPERM": NoPermissionError}
 
@@ -147,8 +147,8 @@ class Line(Wire):
         self._timeout = timeout
         self._calls: deque[_Call] = deque()
         self._loop = asyncio.get_running_loop()
-        self._heard = self._loop.time()
-        self._look: asyncio.TimerHandle | None = None  # runs while a reply is owed
+        self._received_at = self._loop.time()
+        self._check_timer: asyncio.TimerHandle | None = None  # runs while a reply is owed
 
     async def call(self, *words: Word) -> Any:  # noqa: ANN401 - any reply
         """Send a command and await its reply.
@@ -182,8 +182,8 @@ class Line(Wire):
         if self.ended:
             raise LostConnectionError("the connection to the store is lost")
         self.send(*commands)
-        if self._look is None:
-            self._look = self._loop.call_later(self._timeout, self._look_for_late)
+        if self._check_timer is None:
+            self._check_timer = self._loop.call_later(self._timeout, self._check_late_calls)
         return self._loop.create_future()
 
     def _flush(self) -> None:
@@ -195,7 +195,7 @@ class Line(Wire):
 
     def data_received(self, data: bytes) -> None:
         """Read replies from bytes."""
-        self._heard = self._loop.time()
+        self._received_at = self._loop.time()
         super().data_received(data)
 
     def received(self, reply: Any) -> None:  # noqa: ANN401 - any reply
@@ -205,23 +205,23 @@ class Line(Wire):
     def connection_lost(self, error: Exception | None) -> None:
         """Fail every waiting call."""
         super().connection_lost(error)
-        if self._look is not None:
-            self._look.cancel()
+        if self._check_timer is not None:
+            self._check_timer.cancel()
         self._fail(LostConnectionError, f"the connection to the store was lost: {error or 'closed'}")
 
-    def _look_for_late(self) -> None:
+    def _check_late_calls(self) -> None:
         """Fail the calls that have waited too long, and drop the connection when the store is silent."""
-        self._look = None
+        self._check_timer = None
         if not self._calls or self.ended:
             return
         now = self._loop.time()
-        silence = now - max(self._heard, self._calls[0].sent)
+        silence = now - max(self._received_at, self._calls[0].sent)
         if silence >= SILENCE * self._timeout:
             self._fail(LostConnectionError, f"the store owes replies and has sent nothing for {silence:.3g}s")
             self.abort()
             return
         self._fail(TimeoutError, f"the store did not answer within {self._timeout:g}s", now - self._timeout)
-        self._look = self._loop.call_later(self._timeout / _LOOKS, self._look_for_late)
+        self._check_timer = self._loop.call_later(self._timeout / _CHECKS, self._check_late_calls)
 
     def _fail(self, kind: type[Exception], reason: str, before: float = math.inf) -> None:
         """Fail the waiting calls that were sent before a time. They keep their places in the order of the replies."""

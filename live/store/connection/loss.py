@@ -43,11 +43,11 @@ class LossWatch:
             await asyncio.sleep(BEAT)
             try:
                 witness.refresh()
-                witness.positions.hear()
+                witness.positions.refresh()
                 if not witness.lost:
                     async with store_errors():
                         faults = await self._compare(self._client.calls, boards=False)
-                    self._tell(faults)
+                    self._report(faults)
             except StoreUnavailableError:
                 pass  # those who need the store report it, and the next connection is compared
             except (SetupError, OSError) as error:
@@ -67,15 +67,15 @@ class LossWatch:
     async def _find_missing(self) -> list[str]:
         """The boards that are defined and missing. A board that has expired is about to be deleted."""
         defined = (await DefinitionStore(self._client, self._prefix).load()).boards
-        lives = {board: definition.epoch for board, definition in defined.items() if definition.state == "live"}
+        epochs = {board: definition.epoch for board, definition in defined.items() if definition.state == "live"}
         commands: list[_Command] = []
-        for keys in (Keys(self._prefix, board) for board in lives):
+        for keys in (Keys(self._prefix, board) for board in epochs):
             commands += [(name, ("HGET", name, "epoch")) for name in (keys.meta, keys.gone)]
         async with store_errors():
             replies = _checked(await self._client.calls(commands))
         return [
             f"board {board} is defined with epoch {epoch}, and the store holds {(held or b'none').decode()}"
-            for (board, epoch), held, gone in zip(lives.items(), replies[::2], replies[1::2], strict=True)
+            for (board, epoch), held, gone in zip(epochs.items(), replies[::2], replies[1::2], strict=True)
             if epoch.encode() not in (held, gone)
         ]
 
@@ -88,12 +88,12 @@ class LossWatch:
         witness = self._client.witness
         if witness.lost:
             return
-        witness.positions.hear()  # what other processes have acknowledged counts too
-        self._tell(await self._compare(partial(_over, line), boards=True))
+        witness.positions.refresh()  # what other processes have acknowledged counts too
+        self._report(await self._compare(partial(_over, line), boards=True))
         if witness.lost:
             raise StoreUnavailableError("the store lost data")
 
-    def _tell(self, faults: list[str]) -> None:
+    def _report(self, faults: list[str]) -> None:
         if faults:
             self._client.witness.lose("; ".join(faults))
 
@@ -102,9 +102,9 @@ class LossWatch:
         witness = self._client.witness
         known, positions = witness.facts, witness.board_positions if boards else {}
         versions = witness.version_of("definitions"), witness.version_of("producers")
-        looked_at = sorted(positions.keys() | known.epochs.keys()) if boards else []
+        compared = sorted(positions.keys() | known.epochs.keys()) if boards else []
         names = self._names
-        metas = [Keys(self._prefix, board).meta for board in looked_at]
+        metas = [Keys(self._prefix, board).meta for board in compared]
         commands: list[_Command] = [
             (names.store, ("GET", names.store)),
             (names.definitions, ("HGET", names.definitions, ":version")),
@@ -113,7 +113,7 @@ class LossWatch:
         ]
         identity, definitions, producers, *states = _checked(await calls(commands))
         if not known.store:
-            await self._meet(calls, identity)
+            await self._remember_store(calls, identity)
             return []
         if (identity or b"").decode() != known.store:
             held = f"has the identity {identity.decode()}" if identity else "has no identity"
@@ -125,16 +125,18 @@ class LossWatch:
             )
             if int(version or 0) < before
         ]
-        for board, (epoch, offset) in zip(looked_at, states, strict=True):
-            expected, life = known.epochs.get(board), (epoch or b"").decode()
+        for board, (epoch, offset) in zip(compared, states, strict=True):
+            expected, held_epoch = known.epochs.get(board), (epoch or b"").decode()
             before, highest = positions.get(board, ("", -1))
-            if expected is not None and life != expected:
-                faults.append(f"board {board} had epoch {expected}, and the store holds {life or 'none'}")
-            elif life == before and int(offset or 0) < highest:
-                faults.append(f"board {board} (epoch {life}) went back from offset {highest} to {int(offset or 0)}")
+            if expected is not None and held_epoch != expected:
+                faults.append(f"board {board} had epoch {expected}, and the store holds {held_epoch or 'none'}")
+            elif held_epoch == before and int(offset or 0) < highest:
+                faults.append(
+                    f"board {board} (epoch {held_epoch}) went back from offset {highest} to {int(offset or 0)}"
+                )
         return faults
 
-    async def _meet(self, calls: _Calls, identity: bytes | None) -> None:
+    async def _remember_store(self, calls: _Calls, identity: bytes | None) -> None:
         """Remember a store that the data directory did not know. An empty one gets its identity and format number."""
         if identity is None:
             store, number = self._names.store, self._names.format
@@ -144,7 +146,7 @@ class LossWatch:
                 (store, ("GET", store)),
             ]
             *_, identity = _checked(await calls(commands))
-        self._client.witness.meet_store((identity or b"").decode())
+        self._client.witness.remember_store((identity or b"").decode())
 
 
 async def _over(line: Line, commands: Sequence[_Command]) -> list[Any]:

@@ -38,30 +38,30 @@ class Away(msgspec.Struct, frozen=True):
 Notice = Changed | Gap | Away
 
 
-class _Ear(Wire):
+class _Receiver(Wire):
     """A connection with subscriptions, and a queue of what it has received."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._heard: list[Any] = []
-        self._something = asyncio.Event()
+        self._replies: list[Any] = []
+        self._arrived = asyncio.Event()
 
     def received(self, reply: Any) -> None:  # noqa: ANN401 - any reply
-        self._heard.append(reply)
-        self._something.set()
+        self._replies.append(reply)
+        self._arrived.set()
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
-        self._something.set()
+        self._arrived.set()
 
-    async def hear(self, patience: float) -> list[Any]:
+    async def receive(self, patience: float) -> list[Any]:
         """What was received since the last call; empty after `patience` seconds of silence."""
         with suppress(TimeoutError):
             async with asyncio.timeout(patience):
-                await self._something.wait()
-        heard, self._heard = self._heard, []
-        self._something.clear()
-        return heard
+                await self._arrived.wait()
+        replies, self._replies = self._replies, []
+        self._arrived.clear()
+        return replies
 
 
 class Channels:
@@ -69,19 +69,19 @@ class Channels:
 
     def __init__(self, boards: Mapping[str, str]) -> None:
         self.boards = {channel.encode(): board for channel, board in boards.items()}
-        self.ear: _Ear | None = None
+        self.receiver: _Receiver | None = None
 
     def add(self, channel: str, board: str) -> None:
         """Subscribe to one more channel. A gap of its board marks the beginning."""
         self.boards[channel.encode()] = board
-        if self.ear is not None:
-            self.ear.send(("SUBSCRIBE", channel))
+        if self.receiver is not None:
+            self.receiver.send(("SUBSCRIBE", channel))
 
     def remove(self, channel: str) -> None:
         """Unsubscribe from a channel."""
         self.boards.pop(channel.encode(), None)
-        if self.ear is not None:
-            self.ear.send(("UNSUBSCRIBE", channel))
+        if self.receiver is not None:
+            self.receiver.send(("UNSUBSCRIBE", channel))
 
 
 async def listen(client: Store, channels: Channels) -> AsyncIterator[Notice]:
@@ -95,25 +95,25 @@ async def listen(client: Store, channels: Channels) -> AsyncIterator[Notice]:
         channels: the subscriptions.
     """
     while True:
-        ear = _Ear()
+        receiver = _Receiver()
         try:
             async with store_errors():  # a block of its own, because this call may swallow a cancellation
-                await ear.open(client.connection_pool)
+                await receiver.open(client.connection_pool)
             async with store_errors():
                 if channels.boards:
-                    ear.send(("SUBSCRIBE", *channels.boards))
-                channels.ear = ear
-                async for notice in _hear(ear, channels, len(channels.boards)):
+                    receiver.send(("SUBSCRIBE", *channels.boards))
+                channels.receiver = receiver
+                async for notice in _receive_notices(receiver, channels, len(channels.boards)):
                     yield notice
         except StoreUnavailableError as error:
             yield Away(str(error))
             await asyncio.sleep(_RECONNECT_PAUSE)
         finally:
-            channels.ear = None
-            ear.abort()
+            channels.receiver = None
+            receiver.abort()
 
 
-async def _hear(ear: _Ear, channels: Channels, unconfirmed: int) -> AsyncIterator[Notice]:
+async def _receive_notices(receiver: _Receiver, channels: Channels, unconfirmed: int) -> AsyncIterator[Notice]:
     """The notices of one connection, until it is lost. Raises when it stays silent, or when the store refuses.
 
     `unconfirmed` is the number of channels of the first subscription, whose confirmations come first.
@@ -121,12 +121,12 @@ async def _hear(ear: _Ear, channels: Channels, unconfirmed: int) -> AsyncIterato
     waiting_for_pong = False
     if not unconfirmed:
         yield Gap()
-    while not ear.lost.done():
-        replies = await ear.hear(_PING_INTERVAL)
-        if not replies and not ear.lost.done():
+    while not receiver.lost.done():
+        replies = await receiver.receive(_PING_INTERVAL)
+        if not replies and not receiver.lost.done():
             if waiting_for_pong:
                 raise TimeoutError(f"the store did not answer a ping within {_PING_INTERVAL}s")
-            ear.send(("PING",))
+            receiver.send(("PING",))
             waiting_for_pong = True
             continue
         waiting_for_pong = False

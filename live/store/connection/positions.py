@@ -85,7 +85,7 @@ class SharedPositions:
         self._own: _OwnFile | None = None
         self._read: dict[Path, bytes] = {}  # what other files held when they were last read
         self.known: Positions = {}
-        self.hear(adopt=False)
+        self.refresh(adopt=False)
 
     def offset_of(self, board: str, epoch: str | None) -> int:
         """The highest offset of a board in an epoch; -1 if none is known."""
@@ -105,7 +105,7 @@ class SharedPositions:
         self.known[board] = (epoch, max(offset, known))
         self._own_file().write(board, *self.known[board])
 
-    def hear(self, *, adopt: bool = True) -> None:
+    def refresh(self, *, adopt: bool = True) -> None:
         """Read what the other processes have written.
 
         Args:
@@ -117,7 +117,7 @@ class SharedPositions:
         for _ in range(_MOST_TRIES):
             try:
                 for path in self._others():
-                    self._hear_file(path, adopt=adopt)
+                    self._merge_file(path, adopt=adopt)
             except FileNotFoundError:
                 continue  # another process took over a file, maybe into one that is not in the list
             else:
@@ -146,7 +146,7 @@ class SharedPositions:
         own = self._own.path if self._own is not None else None
         return [path for path in self._folder.iterdir() if path != own and not path.name.startswith(_NEW)]
 
-    def _hear_file(self, path: Path, *, adopt: bool) -> None:
+    def _merge_file(self, path: Path, *, adopt: bool) -> None:
         """Merge one file; where epochs differ, what this process knows stays."""
         is_abandoned = adopt and _is_abandoned(path)  # before it is read, so that nothing is added afterwards
         content = path.read_bytes()

@@ -68,7 +68,7 @@ class Witness:
         self._read_at: tuple[int, int] | None = None
         self._accepting = False
         self._restart = False
-        self._met: dict[str, str] | None = None  # boards that `meeting_boards` collects
+        self._new_epochs: dict[str, str] | None = None  # of boards, which `remembering_epochs` collects
         self._unwritten: list[_Change] = []  # changes that another process, which is frozen, keeps from the file
         self.refresh()
 
@@ -79,7 +79,7 @@ class Witness:
         """Why nothing may be acknowledged; empty when no data is lost."""
         return _RESTART if self._restart else self.facts.lost
 
-    def require_whole(self) -> None:
+    def require_no_loss(self) -> None:
         """Raise an error while data is lost and no operator has accepted the loss.
 
         Raises:
@@ -114,16 +114,16 @@ class Witness:
             except OSError as error:  # such as a full disk; events that were counted are still acknowledged
                 log.error("positions can't be shared with other processes", reason=str(error))  # noqa: TRY400 - it says all
 
-    # What is heard
+    # What replies of the store show
 
-    def see_offset(self, board: str, epoch: str, offset: int, known: int) -> None:
+    def check_offset(self, board: str, epoch: str, offset: int, known: int) -> None:
         """Compare the offset of a board with the one that was `known` before the request, and remember it."""
         if offset < known:
             self.lose(f"board {board} (epoch {epoch}) went back from offset {known} to {offset}")
         else:
             self.note(board, epoch, offset)
 
-    def see_version(self, what: Versioned, found: str, known: int) -> None:
+    def check_version(self, what: Versioned, found: str, known: int) -> None:
         """Compare a version with the one that was `known` before the request, and remember it."""
         version = int(found or 0)
         if version < known:
@@ -131,30 +131,30 @@ class Witness:
         else:
             self.note(_VERSION + what, self._generation, version)
 
-    def meet_store(self, identity: str) -> None:
+    def remember_store(self, identity: str) -> None:
         """Remember the identity of the store."""
         if self.active:
             self._change(lambda facts: {} if facts.store else {"store": identity})
 
-    def meet_board(self, board: str, epoch: str) -> None:
+    def remember_epoch(self, board: str, epoch: str) -> None:
         """Remember the epoch of a board of the boards file."""
         if not self.active or board in self.facts.epochs:
             return
-        if self._met is not None:
-            self._met[board] = epoch
+        if self._new_epochs is not None:
+            self._new_epochs[board] = epoch
         else:
             self._change(lambda facts: {"epochs": {board: epoch, **facts.epochs}})
 
     @contextmanager
-    def meeting_boards(self) -> Iterator[None]:
-        """Remember all boards that are met in the context with one write, at its end."""
-        met = self._met = {}
+    def remembering_epochs(self) -> Iterator[None]:
+        """Remember all epochs of the context with one write, at its end."""
+        epochs = self._new_epochs = {}
         try:
             yield
         finally:
-            self._met = None
-            if met:
-                self._change(lambda facts: {"epochs": {**met, **facts.epochs}})
+            self._new_epochs = None
+            if epochs:
+                self._change(lambda facts: {"epochs": {**epochs, **facts.epochs}})
 
     def require_keys(self) -> None:
         """Remember that API keys are required."""
@@ -165,11 +165,12 @@ class Witness:
         """Record that data was lost: no process acknowledges anything until an operator accepts the loss."""
         if not self.active or self.lost or self._accepting:
             return
-        log.error("data was lost; nothing is counted until an operator accepts the loss", reason=reason, **self.told)
+        message = "data was lost; nothing is counted until an operator accepts the loss"
+        log.error(message, reason=reason, **self.log_fields)
         self._change(lambda facts: {"lost": facts.lost or reason})
 
     @property
-    def told(self) -> dict[str, str]:
+    def log_fields(self) -> dict[str, str]:
         """More fields for a log line: what is known, and what an operator can do."""
         return {"known": self.describe(), "choices": CHOICES.format(path=self.path)}
 
@@ -222,8 +223,8 @@ class Witness:
         self.facts = msgspec.structs.replace(before, store="", epochs={}, lost="")
         try:
             yield
-            deed = Accepted(at=int(time.time()), lost=reason, store=before.store, epochs=before.epochs)
-            self.facts = msgspec.structs.replace(self.facts, accepted=(*before.accepted, deed))
+            acceptance = Accepted(at=int(time.time()), lost=reason, store=before.store, epochs=before.epochs)
+            self.facts = msgspec.structs.replace(self.facts, accepted=(*before.accepted, acceptance))
             with self._locked(_LOCK_TIMEOUT):
                 self._write(self.path, self.facts)
                 self._remember_file()
@@ -236,7 +237,7 @@ class Witness:
         finally:
             self._accepting = False
 
-    def lift(self) -> None:
+    def clear_loss(self) -> None:
         """Record that the store holds everything again, so that no data is lost."""
         if self.facts.lost:
             log.warning("the store holds everything again that was known; no data is lost", reason=self.facts.lost)

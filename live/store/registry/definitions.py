@@ -158,7 +158,7 @@ class DefinitionStore:
                     boards[board] = self._decode(board, content, self._decoded) if content else None
                     if not content:
                         self._decoded.pop(board, None)
-                return Changes(self._hash.seen(version, known), boards, int(now), is_whole=False)
+                return Changes(self._hash.check_version(version, known), boards, int(now), is_whole=False)
         whole = await self.load()
         return Changes(whole.version, whole.boards, whole.now, is_whole=True)
 
@@ -185,7 +185,7 @@ class DefinitionStore:
             EpochLostError: the store lost data.
         """
         witness = self._client.witness
-        witness.require_whole()
+        witness.require_no_loss()
         who, what, choices = audit or ("", "", {})
         request = DefineRequest(
             version=version,
@@ -204,11 +204,11 @@ class DefinitionStore:
                     self._client, [self.key, self._audit_key, self._store_key, self._changes_key], request
                 )
         except StoreUnavailableError as error:
-            witness.require_whole()
+            witness.require_no_loss()
             raise StoreUnavailableError(str(error), unknown=may_have_run(error.__cause__)) from error
         if reply[0] == b"lost":
             witness.lose(f"the store has the identity {reply[1].decode() or 'none'}, and not {witness.facts.store}")
-            witness.require_whole()
+            witness.require_no_loss()
         return reply[1].decode() if reply[0] == b"ok" else None
 
     async def audit_log(self, limit: int) -> list[AuditEntry]:

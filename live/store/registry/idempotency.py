@@ -31,7 +31,7 @@ class Answers:
             StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost data.
         """
-        self._client.witness.require_whole()
+        self._client.witness.require_no_loss()
         name = self._name(producer, key)
         _, (held, answer), _ = await self._at_once(
             name, ("HSETNX", name, "body", body), ("HMGET", name, "body", "answer"), ("EXPIRE", name, self._kept)

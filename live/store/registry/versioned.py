@@ -30,7 +30,7 @@ class VersionedHash:
         known = self.known()
         async with store_errors():
             found = await self._client.call(self._key, "HGET", self._key, _VERSION)
-        return self.seen(found or b"", known)
+        return self.check_version(found or b"", known)
 
     async def load(self) -> tuple[str, Mapping[str, bytes], int]:
         """Read the version, all entries sorted by id, and the time of the store in seconds since 1970, in one call.
@@ -46,16 +46,16 @@ class VersionedHash:
                     raise reply
         fields, (now, _) = replies
         found = {name.decode(): text for name, text in zip(fields[::2], fields[1::2], strict=True)}
-        version = self.seen(found.pop(_VERSION, b""), known)
+        version = self.check_version(found.pop(_VERSION, b""), known)
         return version, dict(sorted(found.items())), int(now)
 
     def known(self) -> int:
         """The last known version. Take it before you ask the store: another process may raise it meanwhile."""
         return self._client.witness.version_of(self._kind)
 
-    def seen(self, version: bytes, known: int) -> str:
+    def check_version(self, version: bytes, known: int) -> str:
         """Compare a version with the one that was known before, and remember it."""
-        self._client.witness.see_version(self._kind, version.decode(), known)
+        self._client.witness.check_version(self._kind, version.decode(), known)
         return version.decode()
 
 

@@ -79,21 +79,21 @@ class NoticeMachine(BoardMachine):
         super().begin(data)
         self.held: dict[int, Page | None] = dict.fromkeys(SIZES)
         self.numbers = count()
-        self.ear: Any = redis.Redis.from_url(self.store.url).pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
-        self.ear.subscribe(self.ledgers[0].state.keys.channel)
-        self.ear.get_message(timeout=5)
+        self.pubsub: Any = redis.Redis.from_url(self.store.url).pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
+        self.pubsub.subscribe(self.ledgers[0].state.keys.channel)
+        self.pubsub.get_message(timeout=5)
 
     def teardown(self) -> None:
         """Unsubscribe."""
         if self.loop is not None:
-            self.ear.close()
-            self.ear.connection_pool.close()
+            self.pubsub.close()
+            self.pubsub.connection_pool.close()
         super().teardown()
 
-    def hear(self) -> list[bytes]:
+    def receive(self) -> list[bytes]:
         """The notices that have arrived."""
         found = []
-        while (message := self.ear.get_message(timeout=0)) is not None:
+        while (message := self.pubsub.get_message(timeout=0)) is not None:
             found.append(message["data"])
         return found
 
@@ -104,7 +104,7 @@ class NoticeMachine(BoardMachine):
         for number, batch in enumerate(batches):
             self.add([(key, amount, None, f"actor {next(self.numbers)}", None) for key, amount in batch], process)
             if number == lost:
-                self.hear()
+                self.receive()
         self.look(process)
 
     @rule(key=keys, process=st.integers(0, 1))
@@ -125,7 +125,7 @@ class NoticeMachine(BoardMachine):
     @rule(process=st.integers(0, 1))
     def look(self, process: int) -> None:
         """A page that follows from the notices is what a read gives. Every other page is read."""
-        reader, notices = self.ledgers[process].reader, self.hear()
+        reader, notices = self.ledgers[process].reader, self.receive()
         for size, held in self.held.items():
             page = None
             if held is not None and all(map(is_carried, notices)):

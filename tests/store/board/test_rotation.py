@@ -206,10 +206,10 @@ async def test_an_old_event_expires_on_time(any_store: str) -> None:
     async with ledgers(any_store, board) as (ledger,), rotating(ledger, interval=600):
         client: Any = ledger.state.client
 
-        async def looked_at() -> bool:
+        async def checked() -> bool:
             return ledger.state.epoch is not None
 
-        await eventually(looked_at)
+        await eventually(checked)
         await asyncio.sleep(1.2)  # the pause after a check is over: only the event wakes it
         seconds, micros = await client.time()
         now = seconds * 1000 + micros // 1000
@@ -300,10 +300,10 @@ async def test_an_event_that_only_a_killed_process_knew_expires(any_store: str) 
         before = sample("live_rotation_step_seconds_count")
         task = asyncio.create_task(rotation.run())
 
-        async def looked_at() -> bool:
+        async def checked() -> bool:
             return sample("live_rotation_step_seconds_count") > before
 
-        await eventually(looked_at)
+        await eventually(checked)
         client: Any = killed.state.client
         seconds, micros = await client.time()
         due = seconds * 1000 + micros // 1000 + 500

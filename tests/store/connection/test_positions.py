@@ -65,7 +65,7 @@ def test_offsets_only_grow_within_an_epoch(tmp_path: Path) -> None:
     with shared(tmp_path, 2) as (one, two):
         one.note("posts", "e1", 5)
         two.note("posts", "e1", 9)
-        one.hear()
+        one.refresh()
         assert one.offset_of("posts", "e1") == 9
         one.note("posts", "e1", 7)
         assert one.offset_of("posts", "e1") == 9
@@ -82,7 +82,7 @@ def test_a_process_that_starts_later_reads_all_boards(tmp_path: Path) -> None:
     assert len(files(tmp_path)) == 2
     with shared(tmp_path) as (three,):
         assert three.known == expected
-        three.hear()
+        three.refresh()
         assert files(tmp_path) == [own_file(three)]
     with shared(tmp_path) as (four,):
         assert four.known == expected
@@ -103,18 +103,18 @@ def test_an_offset_is_shared_immediately(tmp_path: Path, end: signal.Signals) ->
             writer.stdin.flush()
             assert writer.stdout.readline() == f"{offset}\n"
         os.kill(writer.pid, end)
-        reader.hear()
+        reader.refresh()
         assert reader.offset_of("posts", "e1") == 300
         writer.kill()
         writer.wait()
-        reader.hear()
+        reader.refresh()
         assert files(tmp_path) == [own_file(reader)]
 
 
 def test_a_reader_creates_no_file(tmp_path: Path) -> None:
     """A command that only inspects the store leaves the data directory as it is."""
     with shared(tmp_path / "d") as (reader,):
-        reader.hear()
+        reader.refresh()
         reader.forget()
     assert not (tmp_path / "d").exists()
 
@@ -126,7 +126,7 @@ def test_a_forgotten_board_does_not_return(tmp_path: Path) -> None:
     with shared(tmp_path) as (one,):
         one.note("posts", "e1", 5)
         one.forget()
-        one.hear()
+        one.refresh()
         assert one.known == {}
         one.note("posts", "e2", 1)
         with shared(tmp_path) as (two,):
@@ -143,7 +143,7 @@ def test_an_incomplete_row_is_skipped(tmp_path: Path, missing: int) -> None:
         torn = tmp_path / "positions-live" / "torn"
         torn.write_bytes(rows[:-missing] + bytes(missing))
         own_file(one).unlink()
-        two.hear(adopt=False)
+        two.refresh(adopt=False)
         is_whole = torn.read_bytes() == rows
         assert two.known["posts"] == (("e2", 3) if is_whole else ("e1", 1000))
 
@@ -155,7 +155,7 @@ def test_ended_epochs_take_no_space(tmp_path: Path) -> None:
             one.note("posts", f"e{number}", number)
         assert own_file(one).stat().st_size < 100 * 128
         assert len(files(tmp_path)) == 1
-        two.hear()
+        two.refresh()
         assert two.known == {"posts": ("e1999", 1999)}
 
 
@@ -173,10 +173,10 @@ def test_a_frozen_process_blocks_nobody(tmp_path: Path) -> None:
                 acknowledged = writer.stdout.readline()
             os.kill(writer.pid, signal.SIGSTOP)
             began = time.monotonic()
-            other.hear()
+            other.refresh()
             other.note("own", "e1", 1)
             other.forget()
-            other.hear()
+            other.refresh()
             assert time.monotonic() - began < 5
             board, offset = acknowledged.split()
             assert other.known[board.decode()][1] >= int(offset)
@@ -190,7 +190,7 @@ def test_a_damaged_file_is_ignored(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "positions-live" / "0123").write_bytes(content)
     with shared(tmp_path) as (positions,):
         assert positions.known == {}
-        positions.hear()
+        positions.refresh()
         positions.note("posts", "e1", 1)
         assert positions.offset_of("posts", "e1") == 1
 
