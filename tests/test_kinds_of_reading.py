@@ -133,7 +133,7 @@ async def test_several_fields_in_one_score(valkey_url: str) -> None:
         record = await boards.record("race", key, around=1)
         assert (record.rank, record.fields, fielded(record.records)) == (4, fields, right[2:5])
         assert (await boards.records("race", key)).records[0].fields == fields
-        assert (await boards.standing(key)).records[0].fields == fields
+        assert (await boards.member_records(key)).records[0].fields == fields
         over = {"key": key, "fields": fields_of((100, 0, 0))}
         assert await boards.refused(over, {"key": key}) == ["fields_invalid", "fields_invalid"]
 
@@ -242,8 +242,8 @@ async def test_the_place_of_a_member(valkey_url: str) -> None:
 
         several = await boards.records("week", "k099", "nobody", "k000", "k042")
         assert [(record.key, record.rank) for record in several.records] == [("k099", 100), ("k000", 1), ("k042", 43)]
-        standing = await boards.standing("k042")
-        places = {record.board: (record.score, record.rank) for record in standing.records}
+        member_records = await boards.member_records("k042")
+        places = {record.board: (record.score, record.rank) for record in member_records.records}
         assert places == {"week": (790, 43), "ever": (5790, 1)}
         for score, first in ((790, 42), (795, 42), (10**9, 0), (-5, 100)):
             around = await boards.page("week", score=score, limit=6)

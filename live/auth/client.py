@@ -102,12 +102,12 @@ class ClientResolver:
             raise _host_invalid()
         if proxied or len(origin or b"") > _LONGEST_KNOWN:
             return self._resolve(peer, host, origin, tls=tls, headers=headers if proxied else None)
-        asked = (peer, host, origin, tls)
-        client = self._known.get(asked)
+        cache_key = (peer, host, origin, tls)
+        client = self._known.get(cache_key)
         if client is None:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            client = self._known[asked] = self._resolve(peer, host, origin, tls=tls, headers=None)
+            client = self._known[cache_key] = self._resolve(peer, host, origin, tls=tls, headers=None)
         return client
 
     def _resolve(self, peer: str, host: bytes, origin: bytes | None, *, tls: bool, headers: Headers | None) -> Client:

@@ -175,12 +175,12 @@ class RateLimiter:
         need = sum(not waiter.done() for waiter in account.waiting)
         debt = max(0, -account.credit)
         spare = max(1, min(round(producer.rate * _LEASE), producer.burst // 4))
-        asked = self._clock()  # taken before the store's time, so credit expires too early rather than too late
+        asked_at = self._clock()  # taken before the store's time, so credit expires too early rather than too late
         lease = await self._leases.take(producer, debt, need, spare)
         # The waiting requests were counted at the store's time, so nothing can have expired for them.
         lent = lease.lent - account.admit_waiting(min(need, lease.lent))
         account.credit += debt + lent
-        account.due = asked + lease.ahead
+        account.due = asked_at + lease.ahead
         now = self._clock()
         left = account.lapse(now, producer.rate)
         if left > 0:

@@ -8,16 +8,16 @@ from typing import Final
 import msgspec
 
 from live.boards.taking_back import TakingBack
-from live.boards.voiding import Whose, boards_of, find_contributions
+from live.boards.voiding import Criteria, boards_of, find_contributions
 from live.domain.board import Board, Boards
 from live.domain.journaling import Journaling
 from live.errors import SetupError
 from live.journal.contributions import Contribution, Vote
 from live.journal.database import Database
-from live.journal.doomed import DoomedActor
 from live.journal.drain import Drainer
 from live.journal.erase import boards_in, erase_again, erase_board, secrets_of
 from live.journal.erased import is_due, mark_done, remember, remembered
+from live.journal.erasure import ActorErasure
 from live.settings import Settings
 from live.store.board.erasing import Held, delete_digests, members_of, read_held
 from live.store.board.handover import journals, read_places
@@ -133,9 +133,9 @@ class Erasing:
         """Count what `erase` would erase first, because it was erased before the journal came from a backup."""
         if not self._database.work(is_due):
             return
-        doomed = self._database.work(partial(remembered, prefix=self._prefix))
+        erasure = self._database.work(partial(remembered, prefix=self._prefix))
         for one in found:
-            done = erase_board(self._database, self._prefix, one.board, doomed, self._show, dry=True)
+            done = erase_board(self._database, self._prefix, one.board, erasure, self._show, dry=True)
             one.again = done.segments + done.checkpoints
 
     async def _names(self, wanted: Iterable[str]) -> list[str]:
@@ -159,29 +159,29 @@ class Erasing:
         keys, database, prefix = Keys(self._prefix, one.board), self._database, self._prefix
         held = await read_held(self._client, keys)
         known = database.work(partial(secrets_of, prefix=prefix, board=one.board))
-        doomed = DoomedActor(actor, known | ({held.secret} if held is not None else set()))
+        erasure = ActorErasure(actor, known | ({held.secret} if held is not None else set()))
         if not dry:  # first: an interrupted call must not forget
-            database.work(partial(remember, prefix=prefix, digests=doomed.voters))
+            database.work(partial(remember, prefix=prefix, digests=erasure.voters))
         if held is not None:
-            await self._add_members(keys, held, doomed)
-        done = erase_board(database, prefix, one.board, doomed, self._show, dry=dry)
+            await self._add_members(keys, held, erasure)
+        done = erase_board(database, prefix, one.board, erasure, self._show, dry=dry)
         one.segments, one.checkpoints = done.segments, done.checkpoints
         if held is not None:
-            one.digests = await delete_digests(self._client, keys, held, partial(doomed.among, time=0), dry=dry)
+            one.digests = await delete_digests(self._client, keys, held, partial(erasure.among, time=0), dry=dry)
         if not dry:
-            database.work(partial(remember, prefix=prefix, digests=doomed.found))
+            database.work(partial(remember, prefix=prefix, digests=erasure.found))
 
-    async def _add_members(self, keys: Keys, held: Held, doomed: DoomedActor) -> None:
-        """Give `doomed` the members that the actor may have voted for or liked."""
+    async def _add_members(self, keys: Keys, held: Held, erasure: ActorErasure) -> None:
+        """Give `erasure` the members that the actor may have voted for or liked."""
         for start in held.starts:
             votes = keys.table(start if held.shape.tables else None).votes
             async with store_errors():
-                voted = await self._client.call(votes, "HMGET", votes, *(doomed.voters or {b""}))
+                voted = await self._client.call(votes, "HMGET", votes, *(erasure.voters or {b""}))
             if any(voted):
-                doomed.add_voted(await members_of(self._client, keys, start))
-            if doomed.is_visitor:
+                erasure.add_voted(await members_of(self._client, keys, start))
+            if erasure.is_visitor:
                 periods = (None, start) if held.shape.tables else (None,)
-                doomed.add_liked(await members_of(self._client, keys, start), periods)
+                erasure.add_liked(await members_of(self._client, keys, start), periods)
 
     async def _take_back(self, actor: str, found: list[Erased], *, dry: bool) -> None:
         known = await boards_of(self._client, self._settings, self._in_file)
@@ -202,8 +202,8 @@ class Erasing:
         if board.votes is not None:
             contributions = await self._votes_of(actor, ledger, held.starts)
         else:
-            whose = Whose(actor=actor, since=0)
-            contributions, _ = await find_contributions(self._client, self._database, ledger, whose, one.notes)
+            criteria = Criteria(actor=actor, since=0)
+            contributions, _ = await find_contributions(self._client, self._database, ledger, criteria, one.notes)
         try:
             taken = await TakingBack(ledger.writer).take_back(contributions, lambda *_: None, dry=dry)
         except SetupError as error:

@@ -48,7 +48,7 @@ class BoardRegistry:
         self._skipped: dict[str, Definition] = {}  # defined boards that can't run: the next change tries them again
         self._unions: set[str] = set()  # the unions of the store
         self._version: str | None = None  # None: never read
-        self._looking = asyncio.Lock()
+        self._refreshing = asyncio.Lock()
         self._work = BoardWork(client, settings, hub, board_admin)
         self.boards = Boards(())
         self._replace((), [Ledger(client, board, settings) for board in in_file.by_id.values()])
@@ -60,7 +60,7 @@ class BoardRegistry:
             tasks.create_task(self._work.run())
             while True:
                 try:
-                    await self.look()
+                    await self.refresh()
                     await self._work.expire()
                 except (StoreUnavailableError, EpochLostError) as error:
                     if not is_away:
@@ -70,13 +70,13 @@ class BoardRegistry:
                     is_away = False
                 await asyncio.sleep(_PAUSE)
 
-    async def look(self, *, has_changed: bool = False) -> None:
+    async def refresh(self, *, has_changed: bool = False) -> None:
         """Run the boards as they are defined now. With `has_changed`, don't ask for the version first.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
         """
-        async with self._looking:
+        async with self._refreshing:
             definitions = self._board_admin.definitions
             if not has_changed and self._version is not None and await definitions.version() == self._version:
                 return
@@ -104,14 +104,14 @@ class BoardRegistry:
         ledger = self.ledgers.get(board)
         with suppress(StoreUnavailableError, EpochLostError):
             left = ledger is None or await ledger.state.has_left()
-            await self.look()
+            await self.refresh()
             if not left and ledger is not None and self.ledgers.get(board) is ledger:
                 ledger.state.lose(error)
         return error if board in self.boards.by_id else ProblemError("board_not_found", f"board {board} was deleted")
 
     async def _take_over(self, found: Mapping[str, Definition | None]) -> None:
         """Run boards as they are defined now. Stop those without a live definition (None: without any)."""
-        gone = [name for name, definition in found.items() if name in self._made and not _is_live(definition)]
+        deleted = [name for name, definition in found.items() if name in self._made and not _is_live(definition)]
         wanted: dict[str, Definition] = {}
         for name, definition in found.items():
             if definition is None or not _is_live(definition) or self._made.get(name) == definition:
@@ -130,10 +130,10 @@ class BoardRegistry:
             else:
                 changed.append(ledger.state.board)
         self._skipped = {name: definition for name, definition in wanted.items() if name not in opened}
-        for name in gone:
+        for name in deleted:
             del self._made[name]
-        if gone or fresh or changed:
-            self._replace(gone, fresh, changed)
+        if deleted or fresh or changed:
+            self._replace(deleted, fresh, changed)
 
     async def _opened(self, wanted: Mapping[str, Definition]) -> dict[str, Ledger]:
         """The ledgers of defined boards, some opened at a time. A board that can't run is left out.
@@ -183,7 +183,7 @@ class BoardRegistry:
         elif await self._board_admin.defined(name) == definition:
             ledger.state.lose(error)
 
-    def _severed(self) -> set[tuple[str, str]]:
+    def _detached(self) -> set[tuple[str, str]]:
         """Pairs of a union and a part that was deleted.
 
         A later board with the id of the part does not count for the union.
@@ -196,11 +196,11 @@ class BoardRegistry:
             or epoch != (self._made[part].epoch if part in self._made else "")
         }
 
-    def _replace(self, gone: Collection[str], fresh: Iterable[Ledger], changed: Iterable[Board] = ()) -> None:
+    def _replace(self, deleted: Collection[str], fresh: Iterable[Ledger], changed: Iterable[Board] = ()) -> None:
         """Replace the running boards in one step."""
         ledgers, committers = self.ledgers, self.committers
         boards = [*(ledger.state.board for ledger in fresh), *changed]
-        for name in gone:
+        for name in deleted:
             self._work.stop(ledgers.pop(name))
             del committers[name]
             self._hub.remove(name)
@@ -217,7 +217,7 @@ class BoardRegistry:
                 self._work.stop(ledgers[name])
             ledgers[name] = ledger
             committers[name] = Committer(
-                ledger.writer, ledger.rotator, self._settings, self.look if ledger.state.born else None
+                ledger.writer, ledger.rotator, self._settings, self.refresh if ledger.state.born else None
             )
             self._hub.add(ledger.reader)
             started.append(ledger)
@@ -226,7 +226,7 @@ class BoardRegistry:
                 self._unions.add(board.id)
             else:
                 self._unions.discard(board.id)
-        self.boards = self.boards.changed(boards, gone, self._severed())
+        self.boards = self.boards.changed(boards, deleted, self._detached())
         for ledger in started:
             self._work.start(ledger, committers[ledger.state.board.id])
         self.publish(self.boards)

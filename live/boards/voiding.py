@@ -28,7 +28,7 @@ _MICROSECONDS: Final = 1000  # in a millisecond
 _NO_ACTORS: Final = "it does not tell actors apart: only boards with `votes` or `like_button` do"
 
 
-class Whose(msgspec.Struct, kw_only=True):
+class Criteria(msgspec.Struct, kw_only=True):
     """What to void: the producer or the actor, and the times (milliseconds since 1970) between which it was counted."""
 
     producer: str | None = None
@@ -69,7 +69,7 @@ class Voiding:
         self._database = database
         self._show = show
 
-    async def void(self, whose: Whose, board: str | None, *, dry: bool) -> list[Outcome]:
+    async def void(self, criteria: Criteria, board: str | None, *, dry: bool) -> list[Outcome]:
         """Take back contributions from one board, or from all. Earlier voids stay.
 
         Raises:
@@ -83,9 +83,9 @@ class Voiding:
         if board is not None and board not in found:
             raise SetupError(f"there is no board {board!r}; there are: {', '.join(sorted(found))}")
         wanted = {board: found[board]} if board is not None else found
-        return [await self._void(one, epoch, whose, dry=dry) for one, epoch in wanted.values()]
+        return [await self._void(one, epoch, criteria, dry=dry) for one, epoch in wanted.values()]
 
-    async def _void(self, board: Board, epoch: str, whose: Whose, *, dry: bool) -> Outcome:
+    async def _void(self, board: Board, epoch: str, criteria: Criteria, *, dry: bool) -> Outcome:
         """Take back contributions from a board; `epoch` is empty for a board of the boards file."""
         outcome = Outcome(board=board.id)
         ledger = Ledger(self._client, board, self._settings, born=epoch)
@@ -96,12 +96,12 @@ class Voiding:
         if not ledger.state.journaled:
             outcome.notes.append("it has no journal, so nothing of it can be taken back")
             return outcome
-        if whose.actor is not None and board.votes is None and not _has_likes(board):
+        if criteria.actor is not None and board.votes is None and not _has_likes(board):
             outcome.notes.append(_NO_ACTORS)
             return outcome
         await ledger.state.open_to_write()
-        contributions = await self._find(ledger, whose, outcome)
-        outcome.fault = outcome.fault or (_fault(board, whose) if contributions else "")
+        contributions = await self._find(ledger, criteria, outcome)
+        outcome.fault = outcome.fault or (_fault(board, criteria) if contributions else "")
         if outcome.fault:
             return outcome
         show = partial(self._show, board.id)
@@ -114,16 +114,16 @@ class Voiding:
         outcome.amount, outcome.votes = taken.amount, taken.votes
         return outcome
 
-    async def _find(self, ledger: Ledger, whose: Whose, outcome: Outcome) -> list[Contribution]:
+    async def _find(self, ledger: Ledger, criteria: Criteria, outcome: Outcome) -> list[Contribution]:
         """What is to be taken back from a board, if its journal reaches back far enough."""
-        found, reach = await find_contributions(self._client, self._database, ledger, whose, outcome.notes)
-        if reach > whose.since * _MICROSECONDS and _may_count(ledger.state.board, reach, ledger.state.clock.now):
+        found, reach = await find_contributions(self._client, self._database, ledger, criteria, outcome.notes)
+        if reach > criteria.since * _MICROSECONDS and _may_count(ledger.state.board, reach, ledger.state.clock.now):
             outcome.fault = f"its journal begins at {_instant(reach)}: give a later --since"
         return found
 
 
 async def find_contributions(
-    client: Store, database: Database, ledger: Ledger, whose: Whose, notes: list[str]
+    client: Store, database: Database, ledger: Ledger, criteria: Criteria, notes: list[str]
 ) -> tuple[list[Contribution], int]:
     """What somebody contributed to a board that was not taken back, and from when on its journal has every entry.
 
@@ -133,14 +133,16 @@ async def find_contributions(
         SetupError: the journal is damaged.
         StoreUnavailableError: the store or the database is unavailable.
     """
-    state, since = ledger.state, whose.since * _MICROSECONDS
+    state, since = ledger.state, criteria.since * _MICROSECONDS
     trail = await find_trail(client, database, state.settings.key_prefix, state.board.id, state.epoch or "", since)
-    found = await database.run(lambda sql: read_contributions(trail.read(sql), trail.read(sql), ledger, whose, notes))
+    found = await database.run(
+        lambda sql: read_contributions(trail.read(sql), trail.read(sql), ledger, criteria, notes)
+    )
     return found, trail.reach
 
 
 def read_contributions(
-    first: Iterable[Found], again: Iterable[Found], ledger: Ledger, whose: Whose, notes: list[str]
+    first: Iterable[Found], again: Iterable[Found], ledger: Ledger, criteria: Criteria, notes: list[str]
 ) -> list[Contribution]:
     """What somebody contributed to a board, from all entries of its journal in two passes."""
     board, voided = ledger.state.board, Voided()
@@ -150,11 +152,11 @@ def read_contributions(
         elif head.kind == "adopt":
             notes.append(f"its journal began again at {_instant(head.time)}: entries before may be missing")
     trace: ActorTrace | ProducerTrace
-    if whose.actor is None:
-        trace = ProducerTrace(board, whose.producer or "", voided)
+    if criteria.actor is None:
+        trace = ProducerTrace(board, criteria.producer or "", voided)
     else:
-        trace = ActorTrace(board, whose.actor, [ledger.state.secret], voided)
-    end = whose.until * _MICROSECONDS if whose.until is not None else math.inf
+        trace = ActorTrace(board, criteria.actor, [ledger.state.secret], voided)
+    end = criteria.until * _MICROSECONDS if criteria.until is not None else math.inf
     entries = (entry for entry in again if entry[1].kind == "add" and entry[1].time < end)
     found = [one for epoch, head, body in entries for one in trace.find(epoch, head, body)]
     if isinstance(trace, ProducerTrace) and trace.unnamed:
@@ -180,11 +182,11 @@ async def boards_of(client: Store, settings: Settings, in_file: Boards) -> dict[
     return found
 
 
-def _fault(board: Board, whose: Whose) -> str:
+def _fault(board: Board, criteria: Criteria) -> str:
     """Why contributions to a board can't be taken back; empty if they can."""
     if board.operator != "incr":
         return f"it keeps one amount of a member (operator {board.operator}), and not those that it replaced"
-    if whose.actor is not None and len(set(board.union.values())) > 1:
+    if criteria.actor is not None and len(set(board.union.values())) > 1:
         return "it is a union with several weights, and the journal does not say which board a like came from"
     return ""
 

@@ -160,14 +160,14 @@ def _limits(max_amount: int | None, sources: str | None) -> dict[str, Any]:
     Raises:
         SetupError: an event type is too long.
     """
-    said: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     if max_amount is not None:
-        said["max_amount"] = max_amount or None
+        given["max_amount"] = max_amount or None
     if sources is not None:
-        said["sources"] = _words(sources)
-        if wrong := [source for source in said["sources"] if len(source) > _MOST_SOURCE]:
+        given["sources"] = _words(sources)
+        if wrong := [source for source in given["sources"] if len(source) > _MOST_SOURCE]:
             raise SetupError(f"--sources: {wrong[0]!r} is longer than {_MOST_SOURCE} characters")
-    return said
+    return given
 
 
 def view(record: Record) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import typer
 
 from live.auth.visitors import Visitors
 from live.boards.erasing import Erased, Erasing
-from live.boards.voiding import Outcome, Voiding, Whose
+from live.boards.voiding import Criteria, Outcome, Voiding
 from live.cli.terminal import (
     BoardsOption,
     DataDirOption,
@@ -64,9 +64,9 @@ def void(  # noqa: PLR0913 - one parameter per flag
         first, last = milliseconds_of(since, "--since"), None if until is None else milliseconds_of(until, "--until")
         if not dry_run:
             confirm(f"Take back what {producer or actor!r} contributed since {since}?", yes=yes)
-        whose = Whose(producer=producer, actor=actor, since=first, until=last)
+        criteria = Criteria(producer=producer, actor=actor, since=first, until=last)
         with progress_bar("Taking back", quiet=as_json) as show:
-            found = asyncio.run(_void(settings, whose, board, show, dry=dry_run))
+            found = asyncio.run(_void(settings, criteria, board, show, dry=dry_run))
     if as_json:
         print_json({"boards": found, "dry_run": dry_run})
     else:
@@ -155,19 +155,19 @@ async def _erase(
             await client.aclose()
 
 
-async def _void(settings: Settings, whose: Whose, board: str | None, show: Any, *, dry: bool) -> list[Outcome]:  # noqa: ANN401
+async def _void(settings: Settings, criteria: Criteria, board: str | None, show: Any, *, dry: bool) -> list[Outcome]:  # noqa: ANN401
     with (
         journal_database(settings, writes=False) as database,
         nullcontext(settings.store) if settings.store else running_or_started(settings.data_dir) as url,
     ):
         client = connect(url, settings)
         try:
-            if whose.actor is not None:
-                whose.actor = await _actor(client, settings, whose.actor)
+            if criteria.actor is not None:
+                criteria.actor = await _actor(client, settings, criteria.actor)
             work = Voiding(
                 client, settings, load_boards(settings.boards), database, lambda _, done, total: show(done, total)
             )
-            return await work.void(whose, board, dry=dry)
+            return await work.void(criteria, board, dry=dry)
         except EpochLostError as error:
             raise SetupError(str(error)) from None
         finally:

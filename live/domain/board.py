@@ -197,10 +197,10 @@ class Boards:
     def __init__(
         self,
         boards: Iterable[Board],
-        severed: AbstractSet[tuple[str, str]] = frozenset(),
+        detached: AbstractSet[tuple[str, str]] = frozenset(),
         index: "_Index | None" = None,
     ) -> None:
-        """Take boards. `severed` are pairs of a union and a part that it no longer adds up.
+        """Take boards. `detached` are pairs of a union and a part that it no longer adds up.
 
         With `index`, `boards` are new or changed ones, besides those of the index.
         """
@@ -208,7 +208,7 @@ class Boards:
         self._parts: dict[str, list[Board]] = {}
         for union in self._index.unions.values():
             for part in union.union:
-                if (union.id, part) not in severed:
+                if (union.id, part) not in detached:
                     self._parts.setdefault(part, []).append(union)
 
     @property
@@ -217,10 +217,10 @@ class Boards:
         return self._index.by_id
 
     def changed(
-        self, boards: Iterable[Board], gone: Collection[str], severed: AbstractSet[tuple[str, str]]
+        self, boards: Iterable[Board], deleted: Collection[str], detached: AbstractSet[tuple[str, str]]
     ) -> "Boards":
-        """These boards with new or changed ones, and without those that are `gone`."""
-        return Boards(boards, severed, self._index.removed(gone))
+        """These boards with new or changed ones, and without those that are `deleted`."""
+        return Boards(boards, detached, self._index.removed(deleted))
 
     def fed_by(self, event_type: str, category: str | None) -> list[Board]:
         """The boards that take events of this type and category."""

@@ -130,7 +130,7 @@ def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None, int
 
     Raises ValueError as `make_board` does.
     """
-    mistakes = list(_senseless(choice))
+    mistakes = list(_conflicts(choice))
     window: Window = Forever()
     score = None
     if not BOARD_ID.fullmatch(choice.id):
@@ -141,7 +141,7 @@ def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None, int
         mistakes += str(error).splitlines()
     else:
         mistakes += _like_mistakes(choice, window)
-    mistakes += _unfit(choice)
+    mistakes += _window_conflicts(choice)
     conflation = _parsed("conflation_interval", choice.conflation_interval, _conflation_of, mistakes)
     replay = _parsed("replay", choice.replay, _replay_of, mistakes)
     if choice.score:
@@ -210,7 +210,7 @@ def _make_votes(choice: VotesChoice | None) -> Votes | None:
     )
 
 
-def _senseless(choice: BoardChoice) -> Iterator[str]:
+def _conflicts(choice: BoardChoice) -> Iterator[str]:
     """Combinations of choices that make no sense with any window."""
     if choice.cap is not None and choice.operator == "incr":
         yield "`cap` with `operator = incr`: a record that was cut off would start again from zero; use best or set"
@@ -261,7 +261,7 @@ def _union_mistakes(choice: BoardChoice) -> Iterator[str]:
         yield "`union` with `votes` or an operator other than incr: a union only adds"
 
 
-def _unfit(choice: BoardChoice) -> Iterator[str]:
+def _window_conflicts(choice: BoardChoice) -> Iterator[str]:
     """Choices that make no sense with this kind of window."""
     window = choice.window
     leaves = isinstance(window, WindowChoice) and (window.rolling or window.sliding or window.last) is not None
@@ -291,10 +291,10 @@ def read_choices(table: Mapping[str, Any], kind: type[C]) -> Reading[C]:
     wrong = list(mistakes_in(table, kind))
     mistakes = [str(mistake) for mistake in wrong]
     paths = [mistake.path for mistake in wrong if mistake.about_value]
-    sound = without(table, {mistake.path for mistake in wrong})
+    valid = without(table, {mistake.path for mistake in wrong})
     if "window.calendar" in paths:
-        sound["window"]["calendar"] = _ANY_UNIT
-    choice, board = msgspec.convert({"id": _NAMELESS, **sound}, kind), None
+        valid["window"]["calendar"] = _ANY_UNIT
+    choice, board = msgspec.convert({"id": _NAMELESS, **valid}, kind), None
     try:
         board = make_board(choice)
     except ValueError as error:

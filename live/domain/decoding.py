@@ -164,14 +164,14 @@ def _checked(events: Sequence[Event], *, bare: bool) -> Steps:
     """Check the members of events that are otherwise valid: all at once, and one by one if that finds a mistake."""
     keys = [event.key for event in events]
     together = "".join(keys)
-    sound = together.isascii() and together.isprintable() and "" not in keys
-    sound = sound and (bare or all(event.metadata is UNSET and _is_sound(event.actor) for event in events))
-    if sound and max(map(len, keys), default=0) <= MAX_KEY_BYTES:
+    is_valid = together.isascii() and together.isprintable() and "" not in keys
+    is_valid = is_valid and (bare or all(event.metadata is UNSET and _is_valid_actor(event.actor) for event in events))
+    if is_valid and max(map(len, keys), default=0) <= MAX_KEY_BYTES:
         return Body(events, range(len(events)), [], keys if bare else None)
     return (yield from check_parts(events))
 
 
-def _is_sound(actor: str | UnsetType) -> bool:
+def _is_valid_actor(actor: str | UnsetType) -> bool:
     """Whether an actor needs no closer check."""
     return actor is UNSET or actor.isprintable()
 

@@ -226,9 +226,9 @@ def with_secret(record: Record | None, producer: str, scope: Scope, digest: byte
             f"producer {producer!r} has {MOST_SECRETS} valid secrets ({live}): "
             f"revoke one first, with `live keys revoke {producer} --secret FINGERPRINT`"
         )
-    said = {name: value for name, value in msgspec.structs.asdict(scope).items() if value is not UNSET}
+    given = {name: value for name, value in msgspec.structs.asdict(scope).items() if value is not UNSET}
     secret = Secret(digest, now)
-    return msgspec.structs.replace(record, **said, secrets=(*record.secrets, secret), revoked=None)
+    return msgspec.structs.replace(record, **given, secrets=(*record.secrets, secret), revoked=None)
 
 
 def without_secret(record: Record | None, producer: str, fingerprint: str | None, now: int) -> Record:

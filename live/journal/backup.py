@@ -248,8 +248,8 @@ async def _end_deleted(client: Store, prefix: str, copy: Database) -> None:
         for life, place in zip(piece, places, strict=True):
             if place.link and not place.entries and place.link != life.link:
                 raise SetupError(_MISSING.format(life.board))
-        gone = [life for life, place in zip(piece, places, strict=True) if place.gone]
-        await copy.run(partial(end_lives, lives=gone))
+        ended = [life for life, place in zip(piece, places, strict=True) if place.ended]
+        await copy.run(partial(end_lives, lives=ended))
 
 
 def _contents(connection: Connection, prefix: str, in_file: Mapping[str, Board]) -> tuple[list[Life], list[str]]:

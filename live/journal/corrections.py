@@ -56,8 +56,8 @@ def _replace(data: Contents, mend: Mend, values: Mapping[bytes, bytes]) -> None:
         case "hidden":
             data.hidden = (data.hidden - texts.keys()) | {name for name, text in texts.items() if text}
         case "log":
-            gone = {logged_of(name, 0) for name in values}
-            kept = [event for event in data.log if msgspec.structs.replace(event, time=0) not in gone]
+            removed = {logged_of(name, 0) for name in values}
+            kept = [event for event in data.log if msgspec.structs.replace(event, time=0) not in removed]
             data.log = kept + [logged_of(name, int(float(time))) for name, time in values.items() if time]
 
 

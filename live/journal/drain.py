@@ -287,11 +287,11 @@ class Drainer:
 
     async def _end(self, places: dict[Name, Place]) -> None:
         """End the lives of deleted boards, once everything is in SQL."""
-        gone = [name for name, place in places.items() if place.gone and not place.entries]
-        ended = [self._lives[name] for name in gone if self._lives[name].size]
+        deleted = [name for name, place in places.items() if place.ended and not place.entries]
+        ended = [self._lives[name] for name in deleted if self._lives[name].size]
         if ended:
             await self._database.run(lambda connection: end_lives(connection, ended))
-        unknown = {name for name in gone if not self._lives[name].size}
+        unknown = {name for name in deleted if not self._lives[name].size}
         for name in [*((life.board, life.epoch) for life in ended), *(unknown & self._unknown)]:
             await forget_journal(self._client, Keys(self._prefix, name[0]), name[1])
             self._lives.pop(name, None)

@@ -9,9 +9,9 @@ from sqlalchemy import Connection, Table, select, update
 
 from live.journal.contents import pack, unpack
 from live.journal.database import Database
-from live.journal.doomed import Doomed
 from live.journal.entries import Adopt, Begin, Head, content, parse_head
 from live.journal.erased import is_due, mark_done, remembered
+from live.journal.erasure import Erasure
 from live.journal.lives import lives_of
 from live.journal.rewriting import clean, rewrite
 from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
@@ -55,7 +55,9 @@ def secrets_of(connection: Connection, prefix: str, board: str) -> set[bytes]:
     return found - {b""}
 
 
-def erase_board(database: Database, prefix: str, board: str, doomed: Doomed, show: Progress, *, dry: bool) -> Rewritten:
+def erase_board(
+    database: Database, prefix: str, board: str, erasure: Erasure, show: Progress, *, dry: bool
+) -> Rewritten:
     """Take digests out of everything that the journal has of a board. The chain of entries stays the same.
 
     Each row is rewritten in its own transaction, so the same call continues after an interruption. With `dry`,
@@ -70,10 +72,10 @@ def erase_board(database: Database, prefix: str, board: str, doomed: Doomed, sho
     checkpoints = database.work(partial(_ids, table=CHECKPOINT, lives=ids))
     done, total = Rewritten(), len(segments) + len(checkpoints)
     for number, row in enumerate(segments, 1):
-        done.segments += database.work(partial(_segment, row=row, doomed=doomed, dry=dry))
+        done.segments += database.work(partial(_segment, row=row, erasure=erasure, dry=dry))
         show(number, total)
     for number, row in enumerate(checkpoints, 1 + len(segments)):
-        done.checkpoints += database.work(partial(_checkpoint, row=row, doomed=doomed, dry=dry))
+        done.checkpoints += database.work(partial(_checkpoint, row=row, erasure=erasure, dry=dry))
         show(number, total)
     return done
 
@@ -88,10 +90,10 @@ def erase_again(database: Database, show: Progress) -> int:
     prefix = database.prefix
     if not database.work(is_due):
         return 0
-    doomed = database.work(partial(remembered, prefix=prefix))
+    erasure = database.work(partial(remembered, prefix=prefix))
     count = 0
     for board in database.work(partial(boards_in, prefix=prefix)):
-        done = erase_board(database, prefix, board, doomed, show, dry=False)
+        done = erase_board(database, prefix, board, erasure, show, dry=False)
         count += done.segments + done.checkpoints
     database.compact()
     database.work(mark_done)
@@ -111,7 +113,7 @@ def _entries(connection: Connection, life: int) -> Iterator[tuple[Head, bytes]]:
                 yield parse_head(text), body
 
 
-def _segment(connection: Connection, row: int, doomed: Doomed, *, dry: bool) -> bool:
+def _segment(connection: Connection, row: int, erasure: Erasure, *, dry: bool) -> bool:
     """Rewrite a segment without what has to go. Returns whether there was something."""
     found = connection.execute(select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.id == row)).one_or_none()
     if found is None:
@@ -119,7 +121,7 @@ def _segment(connection: Connection, row: int, doomed: Doomed, *, dry: bool) -> 
     entries, changed = [], False
     for text, body in unpack_entries(found.crc, found.data):
         head = parse_head(text)
-        left = rewrite(head, body, doomed)
+        left = rewrite(head, body, erasure)
         changed = changed or left is not body
         entries.append(Entry(head.id, text, left))
     if changed and not dry:
@@ -128,13 +130,13 @@ def _segment(connection: Connection, row: int, doomed: Doomed, *, dry: bool) -> 
     return changed
 
 
-def _checkpoint(connection: Connection, row: int, doomed: Doomed, *, dry: bool) -> bool:
+def _checkpoint(connection: Connection, row: int, erasure: Erasure, *, dry: bool) -> bool:
     """Rewrite a checkpoint without what has to go. Returns whether there was something."""
     found = connection.execute(select(CHECKPOINT.c.crc, CHECKPOINT.c.data).where(CHECKPOINT.c.id == row)).one_or_none()
     if found is None:
         return False
     data = unpack(decompress(found.crc, found.data))
-    changed = clean(data, doomed)
+    changed = clean(data, erasure)
     if changed and not dry:
         packed = compress(pack(data))
         connection.execute(update(CHECKPOINT).where(CHECKPOINT.c.id == row).values(crc=packed.crc, data=packed.data))

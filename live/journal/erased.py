@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import Connection, func, insert, inspect, select, update
 
 from live.journal.database import Database
-from live.journal.doomed import DoomedAgain, hidden
+from live.journal.erasure import RepeatedErasure, hidden
 from live.journal.schema import ABOUT, ERASED
 
 _KEY: Final = "erasing"  # the name of the secret that keys the list
@@ -33,10 +33,10 @@ def remember(connection: Connection, prefix: str, digests: Iterable[bytes]) -> N
         connection.execute(insert(ERASED), rows)
 
 
-def remembered(connection: Connection, prefix: str) -> DoomedAgain:
+def remembered(connection: Connection, prefix: str) -> RepeatedErasure:
     """Everything that was erased."""
     rows = connection.execute(select(ERASED.c.digest, ERASED.c.time).where(ERASED.c.prefix == prefix))
-    return DoomedAgain(_secret(connection), {row.digest: row.time for row in rows})
+    return RepeatedErasure(_secret(connection), {row.digest: row.time for row in rows})
 
 
 def is_due(connection: Connection) -> bool:
@@ -49,20 +49,20 @@ def mark_done(connection: Connection) -> None:
     _keep(connection, _DONE, str(connection.scalar(select(func.max(ERASED.c.id))) or 0))
 
 
-class List(msgspec.Struct, frozen=True):
+class ErasedList(msgspec.Struct, frozen=True):
     """The secret of a list, and its rows: the prefix, the time and the digest of each."""
 
     key: str
     rows: list[tuple[str, int, bytes]]
 
 
-def export_list(connection: Connection) -> List:
+def export_list(connection: Connection) -> ErasedList:
     """The list, for the database of an older backup."""
     rows = connection.execute(select(ERASED.c.prefix, ERASED.c.time, ERASED.c.digest).order_by(ERASED.c.id))
-    return List(_about(connection, _KEY) or "", [(row.prefix, row.time, row.digest) for row in rows])
+    return ErasedList(_about(connection, _KEY) or "", [(row.prefix, row.time, row.digest) for row in rows])
 
 
-def list_in(folder: Path, prefix: str) -> List | None:
+def list_in(folder: Path, prefix: str) -> ErasedList | None:
     """The list in the SQLite file of a directory; None if nobody was erased there, or there is no journal.
 
     Raises:
@@ -75,7 +75,7 @@ def list_in(folder: Path, prefix: str) -> List | None:
         return found if found is not None and found.rows else None
 
 
-def import_list(connection: Connection, found: List) -> None:
+def import_list(connection: Connection, found: ErasedList) -> None:
     """Replace the list of an older backup by a newer one, which contains it. The next rebuild erases what is on it."""
     _keep(connection, _KEY, found.key)
     if found.rows:

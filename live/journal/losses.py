@@ -29,11 +29,11 @@ async def find_lost(client: Store, prefix: str, database: Database) -> list[tupl
         if isinstance(reply, Exception):
             raise StoreUnavailableError(str(reply)) from reply
     found = []
-    for life, (epoch, offset), gone, listed in zip(lives, replies[::3], replies[1::3], replies[2::3], strict=True):
+    for life, (epoch, offset), deleted, listed in zip(lives, replies[::3], replies[1::3], replies[2::3], strict=True):
         name = life.epoch.encode()
         if epoch == name and int(offset or 0) < life.offset:
             found.append((life, f"is at offset {int(offset or 0)}"))
-        elif name not in (epoch, gone) and not listed:
+        elif name not in (epoch, deleted) and not listed:
             found.append((life, f"has epoch {epoch.decode()}" if epoch else "is not in the store"))
     return found
 

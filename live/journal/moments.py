@@ -81,7 +81,7 @@ class Parts(msgspec.Struct, frozen=True):
 
 
 class TooLongError(Exception):
-    """A question takes too long."""
+    """A query takes too long."""
 
 
 class NoPastError(Exception):

@@ -38,7 +38,7 @@ from live.settings import Settings
 
 _R = TypeVar("_R")
 
-_LONGEST: Final = 10.0  # seconds for one question, so that others get their turn
+_LONGEST: Final = 10.0  # seconds for one query, so that others get their turn
 _KEPT: Final = 8  # rankings that stay in memory
 _CHANGES: Final = 20  # newest events of a record that an explanation names
 _SEGMENTS: Final = 200  # newest segments in which it looks for them
@@ -46,7 +46,7 @@ _SEGMENTS: Final = 200  # newest segments in which it looks for them
 _ADD: Final = msgspec.msgpack.Decoder(Add)
 
 
-def answer(work: Callable[..., _R], *given: object, longest: float = _LONGEST) -> _R:
+def run_limited(work: Callable[..., _R], *given: object, longest: float = _LONGEST) -> _R:
     """Do work, which may take `longest` seconds.
 
     Raises:
@@ -191,7 +191,7 @@ def ranking_at(connection: Connection, prefix: str, moment: Moment) -> PastRanki
 def period_at(connection: Connection, prefix: str, moment: Moment) -> PastRanking | None:
     """The whole ranking of a period that the board does not keep any more; None if the journal has none."""
     board, period = moment.board, moment.period
-    assert period is not None, "the question names a period"  # noqa: S101
+    assert period is not None, "the query names a period"  # noqa: S101
     archived = find_archived(connection, prefix, board, period)
     if archived is None:
         return None

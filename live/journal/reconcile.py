@@ -170,9 +170,9 @@ class Reconciler:
             if seen is not None and missing is not None:
                 seen.update(name for name, _ in piece.pairs)
                 if piece.cursor == "0":
-                    gone = [name for name in self._expected.names(place) if name not in seen]
-                    if gone and self._expected.is_live(place.start):
-                        missing[place] = dict.fromkeys(gone)
+                    deleted = [name for name in self._expected.names(place) if name not in seen]
+                    if deleted and self._expected.is_live(place.start):
+                        missing[place] = dict.fromkeys(deleted)
                     seen.clear()
         return found
 

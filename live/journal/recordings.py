@@ -51,7 +51,7 @@ class RecordingWriter:
 class RecordingReader:
     """Reads recordings with a connection of its own.
 
-    A process that answers questions about the past may be busy for seconds. Viewers with a delay can't wait for it, and
+    A process that runs queries of the past may be busy for seconds. Viewers with a delay can't wait for it, and
     reading a row takes a fraction of a millisecond.
     """
 

@@ -7,8 +7,8 @@ import msgspec
 
 from live.domain.window import EVER
 from live.journal.contents import IDENTITY, Contents
-from live.journal.doomed import Doomed
 from live.journal.entries import Head, content, contents
+from live.journal.erasure import Erasure
 from live.store.connection.scripts import texts
 
 Fields = dict[str, msgspec.Raw]
@@ -25,61 +25,61 @@ _TABLES: Final = msgspec.msgpack.Decoder(list[tuple[msgspec.Raw, msgspec.Raw, ms
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
-def rewrite(head: Head, body: bytes, doomed: Doomed) -> bytes:
+def rewrite(head: Head, body: bytes, erasure: Erasure) -> bytes:
     """The content of an entry without the digests that have to go."""
     step = {"add": _add, "adopt": _adopt, "mend": _mend}.get(head.kind)
-    return body if step is None else step(head, body, doomed)
+    return body if step is None else step(head, body, erasure)
 
 
-def clean(data: Contents, doomed: Doomed) -> bool:
+def clean(data: Contents, erasure: Erasure) -> bool:
     """Take the digests that have to go out of the contents of a board; whether there were any."""
     found = False
     for suffix, ranking in data.rankings.items():
-        if doomed.among(
+        if erasure.among(
             ranking.votes, data.time
         ):  # the actor voted here, so there are digests of the actor with members too
             found = True
-            doomed.add_voted(data.slots.get(int(suffix[1:] or EVER.start), {}))
-            for field in doomed.among(ranking.votes, data.time):
+            erasure.add_voted(data.slots.get(int(suffix[1:] or EVER.start), {}))
+            for field in erasure.among(ranking.votes, data.time):
                 del ranking.votes[field]
     if data.seen:
         for start, slot in data.slots.items():
-            doomed.add_liked(slot, (None, start) if f":{start}" in data.rankings else (None,))
-        doomed.add_liked({event.member for event in data.log}, (None,))
+            erasure.add_liked(slot, (None, start) if f":{start}" in data.rankings else (None,))
+        erasure.add_liked({event.member for event in data.log}, (None,))
     for start, seen in data.seen.items():
-        gone = doomed.among(seen, data.time)
-        data.seen[start] = seen - gone
-        found = found or bool(gone)
+        erased = erasure.among(seen, data.time)
+        data.seen[start] = seen - erased
+        found = found or bool(erased)
     return found
 
 
-def _add(head: Head, body: bytes, doomed: Doomed) -> bytes:
+def _add(head: Head, body: bytes, erasure: Erasure) -> bytes:
     fields = _FIELDS.decode(body)
     if "identities" not in fields and b"\xa5votes" not in body:
         return body
     changed, groups = False, []
     for group in _GROUPS.decode(fields["groups"]) if "groups" in fields else []:
         if "identities" in fields:
-            doomed.add_liked(_NAMES.decode(group["members"]), (None, _NUMBER.decode(group["start"])))
-        found = "votes" in group and _rewrite_votes(head, group, doomed)
+            erasure.add_liked(_NAMES.decode(group["members"]), (None, _NUMBER.decode(group["start"])))
+        found = "votes" in group and _rewrite_votes(head, group, erasure)
         changed = found or changed
         groups.append(group)
     if changed:
         fields["groups"] = _packed(groups)
-    if "identities" in fields and _rewrite_identities(head, fields, doomed):
+    if "identities" in fields and _rewrite_identities(head, fields, erasure):
         changed = True
     return _encode(fields) if changed else body
 
 
-def _rewrite_votes(head: Head, group: Fields, doomed: Doomed) -> bool:
+def _rewrite_votes(head: Head, group: Fields, erasure: Erasure) -> bool:
     votes = _FIELDS.decode(group["votes"])
     actors = [content(actor) for actor in _RAWS.decode(votes["actors"])]
-    gone = doomed.among(actors, head.time)
-    if not gone:
+    erased = erasure.among(actors, head.time)
+    if not erased:
         return False
     pairs = [content(pair) for pair in _RAWS.decode(votes["pairs"])]
-    doomed.remember(pair for actor, pair in zip(actors, pairs, strict=True) if actor in gone)
-    kept = [index for index, actor in enumerate(actors) if actor not in gone]
+    erasure.remember(pair for actor, pair in zip(actors, pairs, strict=True) if actor in erased)
+    kept = [index for index, actor in enumerate(actors) if actor not in erased]
     if not kept:
         del group["votes"]
         return True
@@ -94,61 +94,61 @@ def _rewrite_votes(head: Head, group: Fields, doomed: Doomed) -> bool:
     return True
 
 
-def _rewrite_identities(head: Head, fields: Fields, doomed: Doomed) -> bool:
+def _rewrite_identities(head: Head, fields: Fields, erasure: Erasure) -> bool:
     identities = _FIELDS.decode(fields["identities"])
     held = contents(identities["all"], IDENTITY)
-    gone = doomed.among(held, head.time)
-    if not gone:
+    erased = erasure.among(held, head.time)
+    if not erased:
         return False
     counted = _NUMBER.decode(identities["counted"]) if "counted" in identities else 0
-    kept = [identity for identity in held if identity not in gone]
+    kept = [identity for identity in held if identity not in erased]
     if not kept:
         del fields["identities"]
         return True
     identities["all"] = texts(kept, IDENTITY)
-    identities["counted"] = _packed(sum(1 for identity in held[:counted] if identity not in gone))
+    identities["counted"] = _packed(sum(1 for identity in held[:counted] if identity not in erased))
     fields["identities"] = _packed(identities)
     return True
 
 
-def _adopt(head: Head, body: bytes, doomed: Doomed) -> bytes:
+def _adopt(head: Head, body: bytes, erasure: Erasure) -> bytes:
     fields, changed = _FIELDS.decode(body), False
     members = {
         int(content(start)): [content(member).decode() for member in held[::2]]
         for start, held in _SLOTS.decode(fields["slots"])
     }
     for start, names in members.items():
-        doomed.add_liked(names, (None, start))
+        erasure.add_liked(names, (None, start))
     tables = []
     for suffix, reached, metadata, votes in _TABLES.decode(fields["tables"]):
-        if doomed.among([content(field) for field in votes[::2]], head.time):
-            doomed.add_voted(members.get(int(content(suffix)[1:] or EVER.start), ()))
-        gone = doomed.among([content(field) for field in votes[::2]], head.time)
+        if erasure.among([content(field) for field in votes[::2]], head.time):
+            erasure.add_voted(members.get(int(content(suffix)[1:] or EVER.start), ()))
+        erased = erasure.among([content(field) for field in votes[::2]], head.time)
         pairs = zip(votes[::2], votes[1::2], strict=True)
-        kept = [raw for field, count in pairs if content(field) not in gone for raw in (field, count)]
-        changed = changed or bool(gone)
+        kept = [raw for field, count in pairs if content(field) not in erased for raw in (field, count)]
+        changed = changed or bool(erased)
         tables.append((suffix, reached, metadata, kept))
     seen = []
     for bucket, identities in _SLOTS.decode(fields["seen"]):
-        gone = doomed.among([content(identity) for identity in identities], head.time)
-        changed = changed or bool(gone)
-        seen.append((bucket, [identity for identity in identities if content(identity) not in gone]))
+        erased = erasure.among([content(identity) for identity in identities], head.time)
+        changed = changed or bool(erased)
+        seen.append((bucket, [identity for identity in identities if content(identity) not in erased]))
     if not changed:
         return body
     fields["tables"], fields["seen"] = _packed(tables), _packed(seen)
     return _encode(fields)
 
 
-def _mend(head: Head, body: bytes, doomed: Doomed) -> bytes:
+def _mend(head: Head, body: bytes, erasure: Erasure) -> bytes:
     """A correction of votes."""
     fields = _FIELDS.decode(body)
     if _TEXT.decode(fields["kind"]) != "votes":
         return body
     names = _RAWS.decode(fields["names"])
-    gone = doomed.among([content(name) for name in names], head.time)
-    if not gone:
+    erased = erasure.among([content(name) for name in names], head.time)
+    if not erased:
         return body
-    kept = [index for index, name in enumerate(names) if content(name) not in gone]
+    kept = [index for index, name in enumerate(names) if content(name) not in erased]
     for field in ("names", "amounts"):
         values = _RAWS.decode(fields[field])
         fields[field] = _packed([values[index] for index in kept])

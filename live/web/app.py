@@ -70,7 +70,7 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
         parts = app.state.live = make_parts(settings, all_boards, clients)
         with suppress(StoreUnavailableError, EpochLostError):
             await parts.authenticator.open()  # so that the first request of a producer is not refused
-            await parts.registry.look()
+            await parts.registry.refresh()
         work = asyncio.create_task(_work(parts))
         work.add_done_callback(_report)
         try:

@@ -115,7 +115,7 @@ async def delete_board(request: Request) -> Response:
     """Delete a board with everything it owns."""
     live, producer = live_of(request), await admin_of(request)
     await live.board_admin.delete(request.path_params["board"], producer.id or _ANONYMOUS)
-    await live.registry.look(has_changed=True)
+    await live.registry.refresh(has_changed=True)
     return Response(status_code=HTTPStatus.NO_CONTENT, headers=NOT_STORED)
 
 
@@ -148,7 +148,7 @@ async def _choices(request: Request) -> dict[str, Any]:
 
 async def _definition(live: Live, board: str, status: HTTPStatus) -> Response:
     """The response to a change: the board as this process now runs it."""
-    await live.registry.look(has_changed=True)
+    await live.registry.refresh(has_changed=True)
     shown = live.boards.by_id.get(board)
     if shown is None:
         raise StoreUnavailableError(f"board {board} can't be run here", unknown=True)

@@ -43,8 +43,8 @@ class CrossOrigin:
         headers = Headers(scope=scope)
         origin = headers.get("origin", "")
         is_allowed = origin in self._allowed
-        asked = headers.get("access-control-request-method", "") if scope["method"] == "OPTIONS" else scope["method"]
-        if asked not in _READING:
+        method = headers.get("access-control-request-method", "") if scope["method"] == "OPTIONS" else scope["method"]
+        if method not in _READING:
             await self._app(scope, receive, send)
             return
 

@@ -140,7 +140,7 @@ def _refusals(codes: Collection[str], *, is_page: bool) -> Json:
 
 def names_in(parameters: Iterable[Json], place: str) -> frozenset[str]:
     """The names of the parameters in a place such as the query."""
-    return frozenset(asked["name"] for asked in parameters if asked["in"] == place)
+    return frozenset(parameter["name"] for parameter in parameters if parameter["in"] == place)
 
 
 COUNT: Final[Json] = {"type": "integer", "minimum": 1, "default": 100}

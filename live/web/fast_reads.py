@@ -27,7 +27,7 @@ from live.store.board.shared_pages import Watched
 from live.web.board_document import reply_with_page
 from live.web.boards import reply_of_board
 from live.web.cross_origin import permissions
-from live.web.kept_pages import asked_of, kept_reply
+from live.web.kept_pages import cache_key_of, kept_reply
 from live.web.openapi import query_names
 from live.web.pages import page_size, problem_page, reply_with_boards
 from live.web.paging import plain_selection
@@ -176,10 +176,10 @@ class FastReads:
             "path_params": {"board": board}, "query_string": text, "headers": list(head.fields),
             "extensions": {EXTENSION: client},
         })  # fmt: skip
-        asked = asked_of(request, surface)
+        cache_key = cache_key_of(request, surface)
 
         def show(_known: str, found: Watched) -> Reply | None:
-            now = asked._replace(needs_key=self._live.authenticator.needs_key(client))
+            now = cache_key._replace(needs_key=self._live.authenticator.needs_key(client))
             return kept_reply(found.reading.page, now, found.viewers)
 
         async def work(_known: str, found: Watched | Exception | None) -> Reply:
@@ -195,8 +195,8 @@ class FastReads:
         if plain.selection is None or ledger is None:
             self._spawn(self._work(plain, known, get, None))
         elif plain.wait is None or not (wait := plain.wait.since(known)).tag:
-            told = partial(self._show, plain, known, get)
-            self._live.reads.watch_soon(ledger.reader, plain.selection, told, counted=plain.counted)
+            callback = partial(self._show, plain, known, get)
+            self._live.reads.watch_soon(ledger.reader, plain.selection, callback, counted=plain.counted)
         elif ledger.state.board.idle_ttl is None:
             self._wait(plain, wait, get)
         else:

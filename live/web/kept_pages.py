@@ -18,7 +18,7 @@ _MOST: Final = 8  # replies made from one page, in languages and themes
 _SERVES: Final = 1.0  # seconds: the trends on a page change with the time, without a change of the board
 
 
-class Asked(NamedTuple):
+class CacheKey(NamedTuple):
     """What the HTML depends on besides the board and its viewers."""
 
     surface: Surface
@@ -36,28 +36,28 @@ class _Kept(NamedTuple):
     until: float
 
 
-def asked_of(request: Request, surface: Surface) -> Asked:
+def cache_key_of(request: Request, surface: Surface) -> CacheKey:
     """What a request for a single board asks for."""
     needs_key = live_of(request).authenticator.needs_key(client_of(request))
-    return Asked(surface, language_for(request).tag, request.scope["query_string"], site_of(request), needs_key)
+    return CacheKey(surface, language_for(request).tag, request.scope["query_string"], site_of(request), needs_key)
 
 
-def kept_reply(page: Page, asked: Asked, viewers: int | None) -> Reply | None:
+def kept_reply(page: Page, cache_key: CacheKey, viewers: int | None) -> Reply | None:
     """The reply that was made from a page up to a second ago, with the same number of viewers, if there is one."""
-    kept = _kept(page).get(asked)
+    kept = _kept(page).get(cache_key)
     return kept.reply if kept is not None and kept.viewers == viewers and time.monotonic() < kept.until else None
 
 
-def keep(page: Page, asked: Asked, viewers: int | None, reply: Reply) -> Reply:
+def keep(page: Page, cache_key: CacheKey, viewers: int | None, reply: Reply) -> Reply:
     """Keep a reply that was made from a page, and return it."""
     kept = _kept(page)
     if len(kept) >= _MOST:
         del kept[next(iter(kept))]
-    kept[asked] = _Kept(reply, viewers, time.monotonic() + _SERVES)
+    kept[cache_key] = _Kept(reply, viewers, time.monotonic() + _SERVES)
     page.made.keep(_HTML, kept, sum(one.reply.most_memory for one in kept.values()))
     return reply
 
 
-def _kept(page: Page) -> dict[Asked, _Kept]:
-    replies: dict[Asked, _Kept] = page.made.get(_HTML) or {}
+def _kept(page: Page) -> dict[CacheKey, _Kept]:
+    replies: dict[CacheKey, _Kept] = page.made.get(_HTML) or {}
     return replies

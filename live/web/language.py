@@ -43,9 +43,9 @@ def languages() -> dict[str, Language]:
     return {tag: Language(tag, {**_shared(tag), **_of_server(tag)}) for tag in TAGS}
 
 
-def language_of(asked: str | None, accepted: str) -> Language:
+def language_of(requested: str | None, accepted: str) -> Language:
     """The language that the address asks for, or else the one that the browser prefers (`Accept-Language`)."""
-    offers = [(asked, 2.0)] if asked else []
+    offers = [(requested, 2.0)] if requested else []
     for part in accepted.split(","):
         tag, _, parameter = part.partition(";")
         offers.append((tag.strip(), _quality(parameter)))

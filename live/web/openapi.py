@@ -44,7 +44,7 @@ from live.web.openapi_items import item_operations
 from live.web.openapi_pages import page_operations
 from live.web.openapi_past import AS_OF, EXPLAIN, past_operations
 from live.web.past import Explanation, HistoryList
-from live.web.records import RecordList, RecordView, Standing, Visibility
+from live.web.records import MemberRecords, RecordList, RecordView, Visibility
 from live.web.schemas import Json, contract_components, reference
 from live.web.slots import DEFAULT_SLOTS, MAX_MEMBERS, MAX_SLOTS, SlotList
 
@@ -90,9 +90,9 @@ _SLOTS: Final = parameter(
     "Number of slots.",
 )  # fmt: skip
 _KNOWN: Final = parameter("If-None-Match", "header", {"type": "string"}, "`ETag` of an earlier response.")
-_WATCHED: Final = [parameter(name, "query", *asked) for name, asked in WATCHED.items()]
+_WATCHED: Final = [parameter(name, "query", *options) for name, options in WATCHED.items()]
 _STRUCTS: Final = (
-    Event, CloudEvent, Answer, BoardList, BoardPage, SlotList, BaselineView, RecordView, RecordList, Standing,
+    Event, CloudEvent, Answer, BoardList, BoardPage, SlotList, BaselineView, RecordView, RecordList, MemberRecords,
     AuditLog, RunningChoice, Visibility, Item, ItemChoice, ItemList, HistoryList, Explanation, Liked, ProblemBody,
 )  # fmt: skip
 
@@ -113,7 +113,7 @@ def openapi_document() -> Json:
             "/v1/boards/{board}": {"get": _get_board(), **board_changes()},
             "/v1/boards/{board}/records": {"get": _list_records()},
             "/v1/boards/{board}/records/{key}": {"get": _get_record(), **record_changes()},
-            "/v1/records/{key}": {"get": _get_standing()},
+            "/v1/records/{key}": {"get": _get_member_records()},
             "/v1/boards/{board}/records/{key}/slots": {"get": _get_slots()},
             "/v1/boards/{board}/slots": {"get": _list_slots()},
             **past_operations(),
@@ -221,10 +221,10 @@ def _get_baseline() -> Json:
     )  # fmt: skip
 
 
-def _get_standing() -> Json:
+def _get_member_records() -> Json:
     return operation(
         "getStanding", "records", "Read the records of one member on all boards.",
-        "Boards without the member are omitted.", document(Standing), ASKING, OF_KEY,
+        "Boards without the member are omitted.", document(MemberRecords), ASKING, OF_KEY,
     )  # fmt: skip
 
 
@@ -264,7 +264,7 @@ def _operations() -> Json:
     contract = {"200": {"description": "The document.", "content": json_of({"type": "object"})}}
     metrics = text("text/plain", "Metrics in the Prometheus text format.")
     page = text("text/html", "A page.")
-    told = {
+    pages = {
         "/healthz": (
             "getHealth",
             "operations",
@@ -290,4 +290,4 @@ def _operations() -> Json:
         ),
         "/docs": ("showReference", "documents", "Show the API reference.", "This document as a page.", page),
     }
-    return {path: {"get": operation(*parts, (), is_page=True)} for path, parts in told.items()}
+    return {path: {"get": operation(*parts, (), is_page=True)} for path, parts in pages.items()}

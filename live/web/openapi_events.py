@@ -69,7 +69,7 @@ def post_events(cloudevent: Json) -> Json:
 
 def greet_webhook() -> Json:
     """The CloudEvents webhook handshake."""
-    asked = [
+    headers = [
         parameter("WebHook-Request-Origin", "header", {"type": "string"}, "A DNS name, or an origin."),
         parameter("WebHook-Request-Rate", "header", {"type": "integer", "minimum": 1}, "Requests per minute."),
         parameter("WebHook-Request-Callback", "header", {"type": "string"}, "Never called."),
@@ -86,7 +86,7 @@ def greet_webhook() -> Json:
     return operation(
         "greetWebHook", "events", "Answer a webhook handshake.",
         "The CloudEvents webhook handshake. It grants no access: events still need an API key.",
-        done(200, "The headers say what is granted.", granted), ASKING, *asked,
+        done(200, "The headers say what is granted.", granted), ASKING, *headers,
     )  # fmt: skip
 
 

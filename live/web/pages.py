@@ -26,7 +26,7 @@ from live.store.board.shared_pages import Watched
 from live.web.clients import client_of
 from live.web.first_event import curl_of
 from live.web.items import items_of
-from live.web.kept_pages import asked_of, keep, kept_reply
+from live.web.kept_pages import cache_key_of, keep, kept_reply
 from live.web.language import Language
 from live.web.past import past_top
 from live.web.periods import period_of
@@ -157,9 +157,9 @@ async def _boards(request: Request, surface: Surface, top: Watched | Exception |
         shown = await asyncio.gather(*(_show(request, ledger, size, top) for ledger in ledgers))
     if len(shown) > 1 or shown[0].page is None or {"as_of", "key", "period"} & request.query_params.keys():
         return await _drawn(request, surface, shown)
-    page, viewers, asked = shown[0].page, shown[0].viewers, asked_of(request, surface)
-    reply = kept_reply(page, asked, viewers)
-    return keep(page, asked, viewers, await _drawn(request, surface, shown)) if reply is None else reply
+    page, viewers, cache_key = shown[0].page, shown[0].viewers, cache_key_of(request, surface)
+    reply = kept_reply(page, cache_key, viewers)
+    return keep(page, cache_key, viewers, await _drawn(request, surface, shown)) if reply is None else reply
 
 
 async def _drawn(request: Request, surface: Surface, shown: Sequence[Shown]) -> Reply:

@@ -93,15 +93,15 @@ class Explanation(msgspec.Struct, frozen=True):
     changes: Sequence[ScoreChange]
 
 
-class _Asked(NamedTuple):
-    """A question about the past of a board: where to ask, and the board at a time."""
+class _PastQuery(NamedTuple):
+    """A query of the past of a board: the process that runs it, and the board at a time."""
 
     past: Past
     moment: Moment
 
     async def cut(self, start: int, limit: int) -> Stretch:
         """Some records."""
-        return await _ask(self.past.ask(read_ranking, self.moment, start, limit))
+        return await _await_result(self.past.run(read_ranking, self.moment, start, limit))
 
 
 async def past_page(request: Request, live: Live) -> PastPage:
@@ -111,28 +111,28 @@ async def past_page(request: Request, live: Live) -> PastPage:
         ProblemError: a parameter is not valid, or the journal does not reach back so far.
     """
     query = request.query_params
-    asked = await _asked(live, await live.use(request.path_params["board"]), query)
+    past_query = await _past_query(live, await live.use(request.path_params["board"]), query)
     limit = whole_number(query, "limit", min(DEFAULT_LIMIT, live.settings.max_limit), 1, live.settings.max_limit)
     start = start_in(query)
-    found = await asked.cut(start, limit)
+    found = await past_query.cut(start, limit)
     following = start + limit
     cursor = cursor_at(following) if following < found.count else None
-    return page_of(asked.moment, found, cursor)
+    return page_of(past_query.moment, found, cursor)
 
 
 async def past_top(live: Live, ledger: Ledger, query: Mapping[str, str], size: int) -> PastPage:
     """The first records of a board at a time. Raises as `past_page`."""
-    asked = await _asked(live, ledger, query)
-    return page_of(asked.moment, await asked.cut(0, size), None)
+    past_query = await _past_query(live, ledger, query)
+    return page_of(past_query.moment, await past_query.cut(0, size), None)
 
 
 async def past_record(request: Request, live: Live, member: str, around: int) -> PastPage:
     """The page around a record at a time, with at least the record above it. Raises as `past_page`."""
-    asked = await _asked(live, await live.use(request.path_params["board"]), request.query_params)
-    found = await _ask(asked.past.ask(find_record, asked.moment, member, max(around, 1)))
+    past_query = await _past_query(live, await live.use(request.path_params["board"]), request.query_params)
+    found = await _await_result(past_query.past.run(find_record, past_query.moment, member, max(around, 1)))
     if found is None:
         raise ProblemError("record_not_found", "the member was not on the board then")
-    return page_of(asked.moment, found, None)
+    return page_of(past_query.moment, found, None)
 
 
 async def archived_page(query: Mapping[str, str], live: Live, ledger: Ledger, start: int) -> PastPage:
@@ -144,7 +144,7 @@ async def archived_page(query: Mapping[str, str], live: Live, ledger: Ledger, st
     limit = whole_number(query, "limit", min(DEFAULT_LIMIT, live.settings.max_limit), 1, live.settings.max_limit)
     first = start_in(query)
     past, moment = await _archived(live, ledger, start)
-    found = await _ask(past.ask(read_period, moment, first, limit))
+    found = await _await_result(past.run(read_period, moment, first, limit))
     if found is None:
         raise _no_period(ledger.state.board)
     following = first + limit
@@ -154,13 +154,13 @@ async def archived_page(query: Mapping[str, str], live: Live, ledger: Ledger, st
 async def archived_record(live: Live, ledger: Ledger, start: int, member: str, around: int) -> PastPage:
     """A record in such a period, with its neighbours. Raises as `archived_page`."""
     past, moment = await _archived(live, ledger, start)
-    found = await _ask(past.ask(find_in_period, moment, member, max(around, 1)))
+    found = await _await_result(past.run(find_in_period, moment, member, max(around, 1)))
     if found is None:
         raise ProblemError("record_not_found", "the member was not on the board in that period")
     return page_of(moment, found, None)
 
 
-async def _archived(live: Live, ledger: Ledger, start: int) -> _Asked:
+async def _archived(live: Live, ledger: Ledger, start: int) -> _PastQuery:
     if live.past is None:
         raise _no_period(ledger.state.board)
     now = await _now(ledger)
@@ -171,7 +171,7 @@ async def _archived(live: Live, ledger: Ledger, start: int) -> _Asked:
         if error.code == "past_unavailable":
             raise _no_period(ledger.state.board) from None
         raise
-    return _Asked(live.past, moment)
+    return _PastQuery(live.past, moment)
 
 
 def _no_period(board: Board) -> ProblemError:
@@ -184,14 +184,15 @@ def _no_period(board: Board) -> ProblemError:
 
 async def explain(request: Request, live: Live, member: str) -> Response:
     """Return what a score consisted of."""
-    asked = await _asked(live, await live.use(request.path_params["board"]), request.query_params)
-    board, parts = asked.moment.board, await _ask(asked.past.ask(explain_record, asked.moment, member))
-    if member in asked.moment.hidden or (parts.score is None and not parts.changes):
+    past_query = await _past_query(live, await live.use(request.path_params["board"]), request.query_params)
+    moment = past_query.moment
+    board, parts = moment.board, await _await_result(past_query.past.run(explain_record, moment, member))
+    if member in moment.hidden or (parts.score is None and not parts.changes):
         raise ProblemError("record_not_found", "the member was not on the board then")
     body = Explanation(
         board=board.id,
         key=member,
-        as_of=rfc3339(asked.moment.at),
+        as_of=rfc3339(moment.at),
         epoch=parts.epoch,
         offset=parts.offset,
         score=parts.score,
@@ -222,21 +223,21 @@ async def _history(request: Request, members: Sequence[str]) -> Response:
     past = _past(live)
     hidden = await _hidden(ledger)
     await _require(past, live, ledger, times[-1])
-    found = await _ask(past.ask(read_history, ledger.state.board, hidden, members, times))
+    found = await _await_result(past.run(read_history, ledger.state.board, hidden, members, times))
     records = [
         RecordHistory(member, [_step(step) for step in steps]) for member, steps in zip(members, found, strict=True)
     ]
     return past_response(request, HistoryList(ledger.state.board.id, records))
 
 
-async def _asked(live: Live, ledger: Ledger, query: Mapping[str, str]) -> _Asked:
+async def _past_query(live: Live, ledger: Ledger, query: Mapping[str, str]) -> _PastQuery:
     board, past, now = ledger.state.board, _past(live), await _now(ledger)
     at = time_of(query["as_of"], "as_of") if "as_of" in query else now
     if at > now:
         raise ProblemError("parameter_invalid", "`as_of` is in the future")
     moment = Moment(board, at, _period(board, query.get("period", "current"), at), await _hidden(ledger))
     await _require(past, live, ledger, at)
-    return _Asked(past, moment)
+    return _PastQuery(past, moment)
 
 
 def _past(live: Live) -> Past:
@@ -245,9 +246,9 @@ def _past(live: Live) -> Past:
     return live.past
 
 
-async def _ask(answer: Awaitable[_T]) -> _T:
+async def _await_result(result: Awaitable[_T]) -> _T:
     try:
-        return await answer
+        return await result
     except UnsupportedPastError as error:
         since = "no event" if error.since is None else f"every event since {rfc3339(error.since)}"
         detail = f"the journal has {since} of this board, and only totals before: {error.reason}"

@@ -17,20 +17,20 @@ async def period_of(query: Mapping[str, str], ledger: Ledger, reads: SharedPages
         StoreUnavailableError: the store is unavailable.
         EpochLostError: the store lost the board.
     """
-    asked = await _asked(query, ledger, reads)
-    return None if asked is None else _kept(*asked)
+    selected = await _selected(query, ledger, reads)
+    return None if selected is None else _kept(*selected)
 
 
 async def archived_period(query: Mapping[str, str], ledger: Ledger, reads: SharedPages) -> int | None:
     """The start of the period that a request selects, if the board does not keep it any more. Raises as `period_of`."""
-    asked = await _asked(query, ledger, reads)
-    if asked is None:
+    selected = await _selected(query, ledger, reads)
+    if selected is None:
         return None
-    window, newest, start = asked
+    window, newest, start = selected
     return start if start < window.oldest(newest) else None
 
 
-async def _asked(query: Mapping[str, str], ledger: Ledger, reads: SharedPages) -> tuple[Periods, int, int] | None:
+async def _selected(query: Mapping[str, str], ledger: Ledger, reads: SharedPages) -> tuple[Periods, int, int] | None:
     """The window, the newest period, and the one that a request selects; None for the current one."""
     name = query.get("period", "current")
     if name == "current":

@@ -55,7 +55,7 @@ class RankCharts:
                     await past.wait(state.board, state.epoch or "", link.decode(), times[-1])
                     found = await state.call("HKEYS", state.keys.hidden)
                     hidden = frozenset(name.decode() for name in found)
-                    (steps,) = await past.ask(read_history, state.board, hidden, [member], times)
+                    (steps,) = await past.run(read_history, state.board, hidden, [member], times)
             except (NoPastError, TimeoutError, StoreUnavailableError, SetupError, ProblemError):
                 return None
             ranks = self._known[key] = [step.rank for step in steps]

@@ -63,7 +63,7 @@ class RecordList(msgspec.Struct, frozen=True):
     records: Sequence[RecordView]
 
 
-class Standing(msgspec.Struct, frozen=True):
+class MemberRecords(msgspec.Struct, frozen=True):
     """The records of one member on all boards."""
 
     key: str
@@ -90,11 +90,11 @@ async def list_records(request: Request) -> Response:
     return json_response(RecordList(ledger.state.board.id, records[0].period if records else None, records))
 
 
-async def get_standing(request: Request) -> Response:
+async def get_member_records(request: Request) -> Response:
     """Return the record of one member on every board that it is on."""
     member = request.path_params["key"]
     found = await live_of(request).over_boards(lambda ledger: _find(ledger, member))
-    return json_response(Standing(member, list(filter(None, found))))
+    return json_response(MemberRecords(member, list(filter(None, found))))
 
 
 async def get_record(request: Request) -> Response:

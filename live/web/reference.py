@@ -102,7 +102,7 @@ def _render(templates: Environment) -> str:
 def groups() -> tuple[Group, ...]:
     """Every operation of the contract, by tag."""
     document = openapi_document()
-    found = [(method, path, told) for path, item in document["paths"].items() for method, told in item.items()]
+    found = [(method, path, spec) for path, item in document["paths"].items() for method, spec in item.items()]
     return tuple(
         Group(
             tag["name"],
@@ -122,17 +122,17 @@ def schemas() -> tuple[Schema, ...]:
     )
 
 
-def _operation(method: str, path: str, told: Json) -> Operation:
-    body = told.get("requestBody", {})
-    answers = [_answer(status, answer) for status, answer in sorted(told["responses"].items())]
+def _operation(method: str, path: str, spec: Json) -> Operation:
+    body = spec.get("requestBody", {})
+    answers = [_answer(status, answer) for status, answer in sorted(spec["responses"].items())]
     return Operation(
-        id=told["operationId"],
+        id=spec["operationId"],
         method=method.upper(),
         path=path,
-        summary=told["summary"],
-        meaning=_prose(told["description"]),
-        needs_key=bool(told["security"]),
-        parameters=tuple(_parameter(parameter) for parameter in told["parameters"]),
+        summary=spec["summary"],
+        meaning=_prose(spec["description"]),
+        needs_key=bool(spec["security"]),
+        parameters=tuple(_parameter(parameter) for parameter in spec["parameters"]),
         body=_prose(body.get("description", "")),
         contents=_contents(body),
         answers=tuple(answer for answer in answers if answer.status < "4"),
@@ -140,28 +140,28 @@ def _operation(method: str, path: str, told: Json) -> Operation:
     )
 
 
-def _answer(status: str, told: Json) -> Answer:
+def _answer(status: str, spec: Json) -> Answer:
     headers = tuple(
         Field(
             name, "header", required=False, kind=_kind(header["schema"]), meaning=_prose(header.get("description", ""))
         )
-        for name, header in told.get("headers", {}).items()
+        for name, header in spec.get("headers", {}).items()
     )
-    return Answer(status, _prose(told["description"]), headers, _contents(told))
+    return Answer(status, _prose(spec["description"]), headers, _contents(spec))
 
 
-def _contents(told: Json) -> tuple[Content, ...]:
-    return tuple(Content(name, _kind(content["schema"])) for name, content in told.get("content", {}).items())
+def _contents(spec: Json) -> tuple[Content, ...]:
+    return tuple(Content(name, _kind(content["schema"])) for name, content in spec.get("content", {}).items())
 
 
-def _parameter(told: Json) -> Field:
-    return Field(told["name"], told["in"], told["required"], _kind(told["schema"]), _prose(told["description"]))
+def _parameter(spec: Json) -> Field:
+    return Field(spec["name"], spec["in"], spec["required"], _kind(spec["schema"]), _prose(spec["description"]))
 
 
 def _properties(schema: Json) -> Iterator[Field]:
     required = schema.get("required", ())
-    for name, told in schema.get("properties", {}).items():
-        yield Field(name, "", name in required, _kind(told), _prose(told.get("description", "")))
+    for name, spec in schema.get("properties", {}).items():
+        yield Field(name, "", name in required, _kind(spec), _prose(spec.get("description", "")))
 
 
 def _kind(schema: Json) -> Markup:

@@ -148,7 +148,7 @@ def addresses(request: Request) -> Callable[..., str]:
     kept = {name: request.query_params[name] for name in _KEPT if name in request.query_params}
 
     def address(path: str, **query: str) -> str:
-        asked = urlencode({**query, **{name: value for name, value in kept.items() if name not in query}})
-        return f"{path}?{asked}" if asked else path
+        encoded = urlencode({**query, **{name: value for name, value in kept.items() if name not in query}})
+        return f"{path}?{encoded}" if encoded else path
 
     return address

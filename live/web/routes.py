@@ -122,7 +122,7 @@ def _reads() -> list[BaseRoute]:
         _contract("/v1/boards/{board}/slots", GET=slots.list_slots),
         _contract("/v1/boards/{board}/history", GET=past.list_history),
         _contract("/v1/boards/{board}/baseline", GET=baseline.get_baseline),
-        _contract("/v1/records/{key:path}", GET=records.get_standing),
+        _contract("/v1/records/{key:path}", GET=records.get_member_records),
         WebSocketRoute("/v1/boards/{board}/live", live.watch_board),
         _contract("/v1/boards/{board}/stream", GET=stream.stream_board),
         _contract("/v1/boards/{board}/live", GET=live.refuse_plain),

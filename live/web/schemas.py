@@ -133,7 +133,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "RunningChoice.votes": "Makes the board a contest and limits votes.",
     "RunningChoice.weights": "Weight of each board in `union`. Default 1.",
     "RunningChoice.window": "The time range that the board covers. Default: the last 24 hours in slots of one hour.",
-    "Standing.records": "The record of the member on each board that has it.",
+    "MemberRecords.records": "The record of the member on each board that has it.",
     "Status.reason": "Why the state is stale.",
     "Status.retry_after": "Seconds after which to connect again.",
     "Status.stale": "Whether the records may be out of date.",
@@ -171,13 +171,13 @@ def components_of(structs: Iterable[type]) -> Json:
         schema["title"] = name
         if "description" in schema:
             schema["description"] = cleandoc(schema["description"])  # a docstring
-        for field, told in schema.get("properties", {}).items():
-            _clean(told)
-            told["description"] = MEANINGS.get(f"{name}.{field}") or MEANINGS[field]
-            if len(told.get("enum", ())) == 1 and field == "type":
-                told["description"] = "Type of the message."
+        for field, spec in schema.get("properties", {}).items():
+            _clean(spec)
+            spec["description"] = MEANINGS.get(f"{name}.{field}") or MEANINGS[field]
+            if len(spec.get("enum", ())) == 1 and field == "type":
+                spec["description"] = "Type of the message."
             if field == "metadata":
-                told["type"] = "object"
+                spec["type"] = "object"
     return components
 
 

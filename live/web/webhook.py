@@ -43,9 +43,9 @@ def handshake(headers: Headers, rate: int | None) -> Response:
     return Response(headers=granted)
 
 
-def _allowed_rate(asked: list[str], rate: int | None) -> str:
+def _allowed_rate(requested: list[str], rate: int | None) -> str:
     """The lower one of the requested rate and the limit. An invalid request for a rate is ignored."""
-    rates = [int(text) for text in asked if _RATE.fullmatch(text)]
+    rates = [int(text) for text in requested if _RATE.fullmatch(text)]
     if rate is not None:
         rates.append(rate)
     return str(min(rates)) if rates else "*"

@@ -207,12 +207,12 @@ def metadata_words(metadata: msgspec.Raw | UnsetType) -> list[str]:
         members = _members.decode(metadata)
     except (msgspec.DecodeError, RecursionError):
         return []
-    told = [
+    shown = [
         f"{_cut(name, _MOST_NAME)}: {_cut(value, _MOST_VALUE)}"
         for name, raw in sorted(members.items(), key=_place)
         if (value := _value_words(bytes(raw))) is not None
     ]
-    return told if len(told) <= _MOST_MEMBERS else [*told[:_MOST_MEMBERS], "\u2026"]
+    return shown if len(shown) <= _MOST_MEMBERS else [*shown[:_MOST_MEMBERS], "\u2026"]
 
 
 def _month(language: Language, number: int) -> str:

@@ -19,16 +19,16 @@ def settings(**variables: str) -> Settings:
     return load_settings({f"LIVE_{name.upper()}": value for name, value in variables.items()})
 
 
-def resolve(made: Settings, *fields: tuple[str, str], peer: str = PEER, **asked: Any) -> Client:
+def resolve(made: Settings, *fields: tuple[str, str], peer: str = PEER, **given: Any) -> Client:
     """The client of a request with these header fields."""
     headers = [(name.encode(), value.encode("latin-1")) for name, value in fields]
-    return ClientResolver(made).resolve(peer, headers, **{"tls": False, **asked})
+    return ClientResolver(made).resolve(peer, headers, **{"tls": False, **given})
 
 
-def code(made: Settings, *fields: tuple[str, str], **asked: Any) -> str:
+def code(made: Settings, *fields: tuple[str, str], **given: Any) -> str:
     """The code that a request is refused with, or `ok`."""
     try:
-        resolve(made, *fields, **asked)
+        resolve(made, *fields, **given)
     except ProblemError as problem:
         return problem.code
     return "ok"

@@ -70,12 +70,12 @@ async def test_boards_are_swapped_as_a_whole(any_store: str) -> None:
     async with process(fresh_settings(any_store)) as made:
         before = made.registry.boards
         await made.board_admin.put("b", KISS, "ann")
-        await made.registry.look()
+        await made.registry.refresh()
         assert list(before.by_id) == ["posts"]
         assert (await made.registry.committers["b"].commit([make_entry("a")])).offset == 1
         assert [board.id for board in made.registry.boards.fed_by("kiss", None)] == ["b"]
         await made.board_admin.delete("b", "ann")
-        await made.registry.look()
+        await made.registry.refresh()
         assert made.updates == [["posts", "b"], ["posts"]]
 
 
@@ -83,7 +83,7 @@ async def test_requests_to_a_deleted_board_are_refused(any_store: str) -> None:
     """Before and after its process knows, and by everything that still holds its committer."""
     async with process(fresh_settings(any_store)) as made:
         await made.board_admin.put("b", KISS, "ann")
-        await made.registry.look()
+        await made.registry.refresh()
         committer = made.registry.committers["b"]
         await committer.commit([make_entry("a")])
         await made.board_admin.delete("b", "ann")
@@ -97,7 +97,7 @@ async def test_a_lost_board_is_not_a_deleted_one(any_store: str) -> None:
     """While a board is defined, missing data means that the store lost it."""
     async with process(fresh_settings(any_store)) as made:
         await made.board_admin.put("b", KISS, "ann")
-        await made.registry.look()
+        await made.registry.refresh()
         await made.registry.committers["b"].commit([make_entry("a")])
         await made.client.delete(made.registry.ledgers["b"].state.keys.meta)
         with pytest.raises(EpochLostError):
@@ -115,14 +115,14 @@ async def test_a_recreated_board_keeps_its_viewers(any_store: str) -> None:
     async with process(settings) as made:
         other = BoardAdmin(made.client, settings, Boards([rolling_board()]))
         await made.board_admin.put("b", KISS, "ann")
-        await made.registry.look()
+        await made.registry.refresh()
         old = made.registry.ledgers["b"]
         with made.hub.watch("b", Subscription(size=5)) as viewer:
             assert (await viewer.next_frame()).type == "sync"
-            async with made.registry._looking:  # a process between two checks
+            async with made.registry._refreshing:  # a process between two checks
                 await other.delete("b", "ann")
                 await other.put("b", KISS, "ann")
-            await made.registry.look()
+            await made.registry.refresh()
             new = made.registry.ledgers["b"]
             assert new is not old
 
@@ -136,7 +136,7 @@ async def test_a_recreated_board_keeps_its_viewers(any_store: str) -> None:
                 pass
             assert frame.type == "update"
             await made.board_admin.delete("b", "ann")
-            await made.registry.look()
+            await made.registry.refresh()
             with pytest.raises(ChannelEndedError):
                 await drain(viewer)
         assert made.hub.channels.keys() == {"posts"}
@@ -155,12 +155,12 @@ async def test_a_board_that_can_not_run_is_skipped(any_store: str) -> None:
             "odd": Definition(epoch=found.boards["odd"].epoch, choices={"clock": "event"}),
         }
         with capture_logs() as logs:
-            async with made.registry._looking:
+            async with made.registry._refreshing:
                 for name, definition in strange.items():
                     version = await made.board_admin.definitions.version()
                     assert await made.board_admin.definitions.keep(version, name, definition, None)
-            await made.registry.look()
-            await made.registry.look()
+            await made.registry.refresh()
+            await made.registry.refresh()
         skipped = [line["board"] for line in logs if line["event"] == "can't run a board that is defined"]
         assert sorted(skipped) == ["later", "lifeless", "odd"]
         assert made.registry.ledgers.keys() >= {"posts", "b"}
@@ -173,12 +173,12 @@ async def test_a_board_of_the_file_has_precedence(any_store: str) -> None:
     async with process(settings) as made:
         held = made.registry.ledgers["posts"]
         with capture_logs() as logs:
-            async with made.registry._looking:
+            async with made.registry._refreshing:
                 version = await made.board_admin.definitions.version()
                 definition = Definition(epoch="1", choices=KISS)
                 assert await made.board_admin.definitions.keep(version, "posts", definition, None)
-            await made.registry.look()
-            await made.registry.look()
+            await made.registry.refresh()
+            await made.registry.refresh()
         assert [line["board"] for line in logs if "ignoring a run-time board" in line["event"]] == ["posts"]
         assert made.registry.ledgers["posts"] is held
 
@@ -190,7 +190,7 @@ async def test_an_unfinished_change_is_finished(any_store: str) -> None:
         found = await made.board_admin.definitions.load()
         frozen = Definition(epoch=found.boards["b"].epoch, choices={**KISS, "frozen": True}, revision=2)
         assert await made.board_admin.definitions.keep(found.version, "b", frozen, None)
-        await made.registry.look()
+        await made.registry.refresh()
         assert (await made.registry.committers["b"].commit([make_entry("a")])).refused == {0: "frozen"}
 
 
@@ -199,7 +199,7 @@ async def test_an_unavailable_store_changes_nothing(own_store: StoreProcess) -> 
     """The boards stay as they are. Changes apply when the store is back."""
     async with process(fresh_settings(own_store.url, store_timeout=Duration(0.3))) as made:
         await made.board_admin.put("b", KISS, "ann")
-        await made.registry.look()
+        await made.registry.refresh()
         with capture_logs() as logs:
             own_store.kill()
             await asyncio.sleep(2.5)

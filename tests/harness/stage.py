@@ -16,7 +16,7 @@ from live.settings import Duration, Settings
 from live.store.board.audit import Auditor
 from live.store.connection.client import connect
 from live.web.board_document import BoardPage
-from live.web.records import RecordList, RecordView, Standing
+from live.web.records import MemberRecords, RecordList, RecordView
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -78,9 +78,9 @@ class Stage:
         """The records of several members."""
         return msgspec.json.decode(await self.get(f"/v1/boards/{board}/records", key=keys), type=RecordList)
 
-    async def standing(self, key: str) -> Standing:
+    async def member_records(self, key: str) -> MemberRecords:
         """The ranks of a member on every board."""
-        return msgspec.json.decode(await self.get(f"/v1/records/{key}"), type=Standing)
+        return msgspec.json.decode(await self.get(f"/v1/records/{key}"), type=MemberRecords)
 
     async def walk(self, board: str, limit: int, **query: Any) -> list[BoardPage]:
         """Every page of a board, from the first to the last."""

@@ -24,10 +24,10 @@ from live.domain.window_choice import WindowChoice
 from live.errors import SetupError
 from live.journal.checkpoints import Due, keep, make
 from live.journal.database import Database
-from live.journal.doomed import DoomedActor
 from live.journal.entries import Head
 from live.journal.erase import erase_again
 from live.journal.erased import remember
+from live.journal.erasure import ActorErasure
 from live.journal.lives import find_life
 from live.journal.reading import contents_of
 from live.journal.rewriting import rewrite
@@ -305,12 +305,12 @@ def test_a_correction_of_votes_is_rewritten() -> None:
     """The entry of `live reconcile --repair --to journal` contains digests of voters too."""
     (eve, pair), (joe, _) = (voter_digests(b"secret", actor, "a") for actor in (EVE, "joe"))
     fields = {"kind": "votes", "suffix": "", "names": [text(eve), text(joe), text(pair)], "amounts": [1, 2, 3]}
-    doomed = DoomedActor(EVE, [b"secret"])
-    doomed.add_voted("a")
+    erasure = ActorErasure(EVE, [b"secret"])
+    erasure.add_voted("a")
     head = Head("mend", 0, "1-0", 0, "", "")
-    left = rewrite(head, msgspec.msgpack.encode(fields), doomed)
+    left = rewrite(head, msgspec.msgpack.encode(fields), erasure)
     assert left == msgspec.msgpack.encode({**fields, "names": [text(joe)], "amounts": [2]})
-    assert rewrite(head, left, doomed) is left
+    assert rewrite(head, left, erasure) is left
 
 
 async def test_an_unknown_board_and_a_running_server_are_refused(folder: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import live.boards.taking_back
-from live.boards.voiding import Outcome, Voiding, Whose
+from live.boards.voiding import Criteria, Outcome, Voiding
 from live.domain.board import Board, Boards
 from live.domain.board_file import BoardChoice, VotesChoice, make_board
 from live.domain.event import Entry, Event, Extra, Identities, make_entry
@@ -78,11 +78,11 @@ async def count(ledger: Ledger, kind: str, batch: Sequence[Sent]) -> None:
         assert not (await ledger.writer.add(*entries_of(kind, batch))).refused
 
 
-async def void(board: Journaled, **whose: Any) -> Outcome:
+async def void(board: Journaled, **criteria: Any) -> Outcome:
     """Void from the beginning, unless `since` is given."""
-    dry = whose.pop("dry", False)
+    dry = criteria.pop("dry", False)
     work = Voiding(board.client, board.settings, Boards([board.board]), board.databases[0], lambda *_: None)
-    (outcome,) = await work.void(Whose(**{"since": 0, **whose}), None, dry=dry)
+    (outcome,) = await work.void(Criteria(**{"since": 0, **criteria}), None, dry=dry)
     return outcome
 
 
@@ -192,7 +192,7 @@ async def test_an_interrupted_void_continues(
 
             work = Voiding(board.client, board.settings, Boards([board.board]), board.databases[0], die)
             with pytest.raises(KilledError):
-                await work.void(Whose(producer="ann", since=0), None, dry=False)
+                await work.void(Criteria(producer="ann", since=0), None, dry=False)
         await void(board, producer="ann")
         await same(board, without)
 

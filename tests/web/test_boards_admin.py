@@ -360,15 +360,15 @@ async def test_a_union_needs_parts_without_idle_ttl(valkey_url: str) -> None:
 
 
 async def test_a_process_that_does_not_know_of_a_deletion_is_ready(valkey_url: str) -> None:
-    """A board that was deleted elsewhere does not affect readiness, nor the standing of a member over all boards."""
+    """A board that was deleted elsewhere does not affect readiness, nor the records of a member on all boards."""
     async with servers(valkey_url) as (_, (one, two)):
         for _ in range(3):
             await one.put(PATH, json={"title": "Fresh"})
             await wait_until_known(two)
             await post(two, {"key": "a"})
             await one.delete(PATH)
-            standing = await two.get("/v1/records/a")
-            assert [record["board"] for record in standing.json()["records"]] == ["posts"]
+            member_records = await two.get("/v1/records/a")
+            assert [record["board"] for record in member_records.json()["records"]] == ["posts"]
             await one.put(PATH, json={"title": "Fresh"})
             await wait_until_known(two)
             await one.delete(PATH)

@@ -64,9 +64,9 @@ async def test_an_allowed_origin_may_read_every_route(valkey_url: str) -> None:
         assert len(paths) >= 9
         for path in paths:
             route = re.sub(r"\{(\w+)\}", lambda match: values[match[1]], path)
-            asked = await client.options(route, headers=preflight())
-            assert (asked.status_code, asked.headers.get(PERMISSION)) == (204, FRIEND), route
-            assert asked.headers["access-control-allow-methods"] == "GET, HEAD"
+            response = await client.options(route, headers=preflight())
+            assert (response.status_code, response.headers.get(PERMISSION)) == (204, FRIEND), route
+            assert response.headers["access-control-allow-methods"] == "GET, HEAD"
             async with client.stream("GET", route, headers={"Origin": FRIEND}) as answer:
                 assert answer.headers.get(PERMISSION) == FRIEND, route
 
@@ -83,7 +83,7 @@ async def test_an_allowed_origin_may_send_conditional_requests(valkey_url: str) 
 
 
 @pytest.mark.parametrize(
-    ("path", "asked"),
+    ("path", "headers"),
     [
         ("/v1/boards/posts", preflight(origin="https://evil.example")),
         ("/v1/boards/posts", preflight("DELETE")),
@@ -92,10 +92,10 @@ async def test_an_allowed_origin_may_send_conditional_requests(valkey_url: str) 
         ("/boards/posts", preflight()),
     ],
 )
-async def test_nothing_else_is_permitted(valkey_url: str, path: str, asked: dict[str, str]) -> None:
+async def test_nothing_else_is_permitted(valkey_url: str, path: str, headers: dict[str, str]) -> None:
     """Other origins, requests that change something, and pages are not."""
     async with server(valkey_url, anonymous_admin=True) as client:
-        answer = await client.options(path, headers=asked)
+        answer = await client.options(path, headers=headers)
         assert PERMISSION not in answer.headers
         assert "access-control-allow-methods" not in answer.headers
 

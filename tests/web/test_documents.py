@@ -40,7 +40,7 @@ async def test_openapi_matches_the_answers(valkey_url: str) -> None:
             ("/v1/boards/posts", "BoardPage"),
             ("/v1/boards/posts/records/a", "RecordView"),
             ("/v1/boards/posts/records?key=a", "RecordList"),
-            ("/v1/records/a", "Standing"),
+            ("/v1/records/a", "MemberRecords"),
         ):
             assert fits(set((await client.get(path)).json()), schemas[schema])
         problem = (await client.get("/v1/boards/none")).json()
@@ -61,12 +61,12 @@ def test_openapi_lists_every_route() -> None:
         if isinstance(route, Route)
     }
     assert {path: set(of) for path, of in paths.items()} == served
-    asked = {
+    parameters_of = {
         of["get"]["operationId"]: {parameter["name"] for parameter in of["get"]["parameters"]}
         for of in paths.values()
         if "get" in of
     }
-    assert asked["getBoard"] == {
+    assert parameters_of["getBoard"] == {
         "board",
         "limit",
         "start",
@@ -78,11 +78,11 @@ def test_openapi_lists_every_route() -> None:
         "as_of",
     }
     watching = {"board", *Subscription.__struct_fields__, *Replay.__struct_fields__} - {"size", "replay"} | {"limit"}
-    assert asked["watchBoard"] == watching
-    assert asked["streamBoard"] == watching | {"Last-Event-ID"}
-    assert asked["listRecords"] == {"board", "key", "period"}
-    assert asked["getRecord"] == {"board", "key", "around", "period", "If-None-Match", "as_of", "explain"}
-    assert asked["getStanding"] == {"key"}
+    assert parameters_of["watchBoard"] == watching
+    assert parameters_of["streamBoard"] == watching | {"Last-Event-ID"}
+    assert parameters_of["listRecords"] == {"board", "key", "period"}
+    assert parameters_of["getRecord"] == {"board", "key", "around", "period", "If-None-Match", "as_of", "explain"}
+    assert parameters_of["getStanding"] == {"key"}
     for path, of in paths.items():
         inside = {
             parameter["name"] for parameter in of.get("get", {}).get("parameters", []) if parameter["in"] == "path"
@@ -157,8 +157,8 @@ async def test_an_unknown_parameter_is_refused(valkey_url: str) -> None:
         await post(client, {"key": "a"})
         for path, methods in openapi_document()["paths"].items():
             for method in methods:
-                asked = path.format(board="posts", key="a")
-                response = await client.request(method, f"{asked}?limt=3", json={})
+                target = path.format(board="posts", key="a")
+                response = await client.request(method, f"{target}?limt=3", json={})
                 if not path.startswith("/v1/"):
                     assert response.status_code == (403 if method == "post" else 200)  # the like button needs its page
                     continue

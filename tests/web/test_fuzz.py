@@ -72,7 +72,7 @@ ASKED = [
     and (
         mode.is_positive
         or "requestBody" in operation
-        or any(asked["in"] != "path" for asked in operation["parameters"])
+        or any(parameter["in"] != "path" for parameter in operation["parameters"])
     )
 ]
 THERE = {"board": "posts", "key": "a"}

@@ -197,24 +197,24 @@ async def test_without_items_pages_ask_the_store_once_a_second(valkey_url: str) 
     """They ask whether there are any. With items, they ask only for members that are not known yet."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
-    asked: list[str] = []
+    commands: list[str] = []
     call, now = client.call, 0.0
 
     async def counting(key: str, *words: Any) -> Any:
-        asked.append(str(words[0]))
+        commands.append(str(words[0]))
         return await call(key, *words)
 
     client.call = counting  # type: ignore[method-assign]
     items = Items(client, settings.key_prefix, 10, lambda: now)
     for _ in range(5):
         assert await items.of(["a", "b"]) == {}
-    assert (asked, items.exist) == (["GET"], False)
+    assert (commands, items.exist) == (["GET"], False)
     other = Items(connect(valkey_url, settings), settings.key_prefix, 10)
     await other.put([Item("a", "A")])
     assert await items.of(["a"]) == {}
     now = 1.0
     assert await items.of(["a", "b"]) == {"a": Item("a", "A")} == await items.of(["b", "a"])
-    assert (asked, items.exist) == (["GET", "GET", "HMGET"], True)
+    assert (commands, items.exist) == (["GET", "GET", "HMGET"], True)
     await items.delete("a")
     assert await items.of(["a", "b"]) == {}
     await other._client.aclose()

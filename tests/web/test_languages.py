@@ -96,7 +96,7 @@ def test_no_name_is_in_both_halves_of_the_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "accepted", "tag"),
+    ("requested", "accepted", "tag"),
     [
         (None, "", "en"), (None, "de, fr;q=0.5", "en"), (None, "zh-CN,zh;q=0.9,en;q=0.8", "zh-Hans"),
         (None, "en-GB,zh;q=0.9", "en"), (None, "zh;q=0.1, en;q=0.2", "en"), (None, "zh;q=0, fr", "en"),
@@ -105,9 +105,9 @@ def test_no_name_is_in_both_halves_of_the_table() -> None:
         ("", "zh", "zh-Hans"), (None, "zh;q=nan, en", "en"),
     ],
 )  # fmt: skip
-def test_the_url_takes_precedence_over_the_browser(asked: str | None, accepted: str, tag: str) -> None:
+def test_the_url_takes_precedence_over_the_browser(requested: str | None, accepted: str, tag: str) -> None:
     """Unknown languages are ignored. The default is English."""
-    assert language_of(asked, accepted).tag == tag
+    assert language_of(requested, accepted).tag == tag
 
 
 @pytest.mark.slow
@@ -118,9 +118,9 @@ async def test_pages_say_their_language(client: httpx.AsyncClient) -> None:
     assert response.headers["content-language"] == "zh-Hans"
     assert response.headers["vary"] == "Accept-Language, Accept-Encoding"
     assert "2 个上榜" in re.sub("<[^>]+>", "", response.text)
-    asked = await client.get("/?lang=zh-Hans&theme=dark", headers={"Accept-Language": "en"})
-    assert asked.headers["content-language"] == "zh-Hans"
-    assert 'href="/boards/posts?lang=zh-Hans&amp;theme=dark"' in asked.text
+    requested = await client.get("/?lang=zh-Hans&theme=dark", headers={"Accept-Language": "en"})
+    assert requested.headers["content-language"] == "zh-Hans"
+    assert 'href="/boards/posts?lang=zh-Hans&amp;theme=dark"' in requested.text
     week = await client.get("/boards/week?key=x&lang=zh")
     assert 'href="?period=previous&amp;key=x&amp;lang=zh"' in week.text
     assert 'href="?key=x&amp;lang=en" lang="en" hreflang="en"' in week.text

@@ -21,7 +21,7 @@ from live.domain.window import Forever
 from live.errors import ProblemError
 from live.journal.database import JournalError
 from live.journal.past import Past
-from live.journal.past_reading import answer, identity
+from live.journal.past_reading import identity, run_limited
 from live.settings import Settings
 from live.web.rank_chart import chart_of_ranks
 from tests.harness.boards import rolling_board
@@ -197,8 +197,8 @@ async def test_questions_beyond_a_limit_are_refused_immediately(valkey_url: str)
     async with journaling(valkey_url) as client:
         await like(client, "a")
         at = await now()
-        asked = [client.get("/v1/boards/posts", params={"as_of": at, "start": number}) for number in range(150)]
-        answers = await asyncio.gather(*asked)
+        requests = [client.get("/v1/boards/posts", params={"as_of": at, "start": number}) for number in range(150)]
+        answers = await asyncio.gather(*requests)
         assert {answer.status_code for answer in answers} == {200, 503}
         assert {answer.json()["code"] for answer in answers if answer.status_code == 503} == {"overloaded"}
         assert (await client.get("/v1/boards/posts", params={"as_of": at})).status_code == 200
@@ -218,21 +218,21 @@ async def test_a_process_that_ended_is_replaced(tmp_path: Path) -> None:
     past = Past(Settings(data_dir=tmp_path))
     try:
         with pytest.raises(JournalError):
-            await past.ask(_end)
+            await past.run(_end)
         with pytest.raises(JournalError, match="unable to open"):
-            await past.ask(identity)
+            await past.run(identity)
     finally:
         past.close()
 
 
 async def test_a_question_that_takes_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Others get their turn."""
-    monkeypatch.setattr(live.journal.past, "answer", partial(answer, longest=0.2))
+    monkeypatch.setattr(live.journal.past, "run_limited", partial(run_limited, longest=0.2))
     past = Past(Settings(data_dir=tmp_path))
     try:
         with pytest.raises(ProblemError, match="overloaded"):
-            await past.ask(_never_end)
+            await past.run(_never_end)
         with pytest.raises(JournalError, match="unable to open"):
-            await past.ask(identity)
+            await past.run(identity)
     finally:
         past.close()

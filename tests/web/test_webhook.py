@@ -45,20 +45,20 @@ async def test_a_sender_that_names_itself_may_send(client: httpx.AsyncClient, or
 
 
 @pytest.mark.parametrize(
-    ("asked", "allowed"),
+    ("requested", "allowed"),
     [("1", "1"), ("120", "120"), ("121", "120"), ("9999999999", "120"), ("0", "120"), ("-1", "120"), ("1.5", "120"),
      ("", "120"), ("many", "120"), ("1" * 5000, "120"), ("*", "120")],
 )  # fmt: skip
-async def test_the_smaller_rate_is_granted(client: httpx.AsyncClient, asked: str, allowed: str) -> None:
+async def test_the_smaller_rate_is_granted(client: httpx.AsyncClient, requested: str, allowed: str) -> None:
     """The requested rate, but at most the producer's; an invalid number is ignored."""
-    response = await ask(client, ("WebHook-Request-Origin", SENDER), ("WebHook-Request-Rate", asked))
+    response = await ask(client, ("WebHook-Request-Origin", SENDER), ("WebHook-Request-Rate", requested))
     assert response.headers["webhook-allowed-rate"] == allowed
 
 
-@pytest.mark.parametrize(("asked", "allowed"), [(None, "*"), ("120", "120"), ("0", "*")])
-async def test_without_a_limit_any_rate_is_granted(asked: str | None, allowed: str) -> None:
+@pytest.mark.parametrize(("requested", "allowed"), [(None, "*"), ("120", "120"), ("0", "*")])
+async def test_without_a_limit_any_rate_is_granted(requested: str | None, allowed: str) -> None:
     """An asterisk means no limit."""
-    rate = {} if asked is None else {"WebHook-Request-Rate": asked}
+    rate = {} if requested is None else {"WebHook-Request-Rate": requested}
     response = handshake(Headers({"WebHook-Request-Origin": SENDER, **rate}), None)
     assert response.headers["webhook-allowed-rate"] == allowed
 

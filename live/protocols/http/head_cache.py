@@ -44,14 +44,14 @@ class HeadCache:
         client = self._clients.resolve(peer.address, head.fields, tls=peer.tls)
         return self._authenticator.authorize(_first_values(head).get(b"authorization"), client)
 
-    def judge(self, head: RequestHead, peer: Peer, producer: Producer) -> Head:
+    def check(self, head: RequestHead, peer: Peer, producer: Producer) -> Head:
         """Check the head of a request that is within the rate of its producer."""
-        judged = self._intake.read_head(producer, head.fields, _first_values(head))
-        if judged.idempotency_key is None and len(head.raw) <= _LARGEST_KNOWN:
+        checked = self._intake.read_head(producer, head.fields, _first_values(head))
+        if checked.idempotency_key is None and len(head.raw) <= _LARGEST_KNOWN:
             if len(self._known) >= _MOST_KNOWN:
                 del self._known[next(iter(self._known))]
-            self._known[head.raw, peer] = judged
-        return judged
+            self._known[head.raw, peer] = checked
+        return checked
 
 
 def _first_values(head: RequestHead) -> dict[bytes, bytes]:

@@ -17,7 +17,7 @@ from live.protocols.http.shared import Shared
 from live.settings import Settings
 
 _PATH: Final = b"/v1/events"
-_NOT_JUDGED: Final = cast("Head", None)
+_UNCHECKED: Final = cast("Head", None)
 
 
 class Post:
@@ -34,7 +34,7 @@ class Post:
         self._connection = connection
         self._shared = shared
         self.keep_alive = keep_alive
-        self._head: Head = _NOT_JUDGED
+        self._head: Head = _UNCHECKED
         self.body = b""
         self._more = bytearray()  # the body after its first piece
         self._is_complete = False
@@ -54,7 +54,7 @@ class Post:
             known = shared.head_cache.known(head, peer)
             producer = known.producer if known is not None else shared.head_cache.producer_of(head, peer)
             if shared.rate_limiter.admit_now(producer):
-                self._head = known or shared.head_cache.judge(head, peer, producer)
+                self._head = known or shared.head_cache.check(head, peer, producer)
             else:
                 shared.rate_limiter.wait(producer).add_done_callback(partial(self._admitted, head, peer))
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
@@ -82,7 +82,7 @@ class Post:
         if self._more:
             self.body += bytes(self._more)
             self._more = bytearray()
-        if self.reply is None and self._head is not _NOT_JUDGED:
+        if self.reply is None and self._head is not _UNCHECKED:
             self._submit(self._head)
 
     def disconnect(self) -> None:
@@ -109,7 +109,7 @@ class Post:
         try:
             admission.result()
             cache = self._shared.head_cache
-            self._head = cache.known(head, peer) or cache.judge(head, peer, cache.producer_of(head, peer))
+            self._head = cache.known(head, peer) or cache.check(head, peer, cache.producer_of(head, peer))
         except Exception as error:  # noqa: BLE001 - as above
             self._refuse(error)
         else:

@@ -75,14 +75,14 @@ async def _delete(
     client: Store, name: str, kind: tuple[str, str, int], among: Callable[[Iterable[bytes]], set[bytes]], *, dry: bool
 ) -> int:
     walk, delete, words = kind
-    gone, cursor = set[bytes](), b"0"
+    deleted, cursor = set[bytes](), b"0"
     while True:
         async with store_errors():
             cursor, fields = await client.call(name, walk, name, cursor, "COUNT", _STEP)
-        gone |= among(fields[::words])
+        deleted |= among(fields[::words])
         if cursor == b"0":
             break
-    if gone and not dry:
+    if deleted and not dry:
         async with store_errors():
-            await client.call(name, delete, name, *gone)
-    return len(gone)
+            await client.call(name, delete, name, *deleted)
+    return len(deleted)

@@ -32,13 +32,13 @@ class Place(NamedTuple):
     """What the store holds of a journal.
 
     Attributes:
-        gone: whether the board has another epoch by now, or is deleted.
+        ended: whether the board has another epoch by now, or is deleted.
         entries: the number of entries.
         waiting: the bytes of the entries.
         link: the link of the last entry; empty if the board has another epoch or no journal.
     """
 
-    gone: bool
+    ended: bool
     entries: int
     waiting: int
     link: str
@@ -200,15 +200,17 @@ async def read_places(client: Store, prefix: str, names: Sequence[tuple[str, str
     async with store_errors():
         replies = await client.calls(commands)
     places = []
-    for (_, epoch), state, gone, entries in zip(names, replies[::3], replies[1::3], replies[2::3], strict=True):
-        for reply in (state, gone, entries):
+    for (_, epoch), state, deleted, entries in zip(names, replies[::3], replies[1::3], replies[2::3], strict=True):
+        for reply in (state, deleted, entries):
             if isinstance(reply, Exception):
                 raise StoreUnavailableError(str(reply)) from reply
         held, journal, drained = state
         link, _, size = (journal or b"0").decode().rpartition(" ")
         here = held == epoch.encode()
         waiting = int(size) - int(drained or 0)
-        places.append(Place(not here and gone != epoch.encode(), entries, waiting if here else 0, link if here else ""))
+        places.append(
+            Place(not here and deleted != epoch.encode(), entries, waiting if here else 0, link if here else "")
+        )
     return places
 
 

@@ -55,7 +55,7 @@ class Plan(msgspec.Struct):
         slots: what the batch does to each slot.
         refused: for the index of each refused entry a code of `REFUSALS`, or `duplicate`.
         identities: the identities of the counted entries, each with its index, in order.
-        asked: the identities of refused entries. If the store knows one, that event was counted before.
+        refused_identities: the identities of refused entries. If the store knows one, that event was counted before.
         events: the events for the log of a sliding window.
         voters: the indexes of the entries that are votes, in order.
         producers: the producers of the batch; empty for unknown.
@@ -71,7 +71,7 @@ class Plan(msgspec.Struct):
     slots: dict[int, Group] = {}
     refused: dict[int, str] = {}
     identities: dict[bytes, int] = {}
-    asked: dict[bytes, None] = {}
+    refused_identities: dict[bytes, None] = {}
     events: list[tuple[int | None, int, str]] = []
     voters: list[int] = []
     producers: list[str] = []
@@ -81,7 +81,7 @@ class Plan(msgspec.Struct):
     @property
     def looked_up(self) -> list[bytes]:
         """The identities that only refused entries have."""
-        return [identity for identity in self.asked if identity not in self.identities]
+        return [identity for identity in self.refused_identities if identity not in self.identities]
 
     def hold_till(self, time: int) -> None:
         """Limit the plan to times of the board before this one, in ms."""
@@ -153,7 +153,7 @@ def _plan_entry(
     if isinstance(slot, str):
         plan.refused[index] = slot
         if identity is not None:
-            plan.asked[identity] = None
+            plan.refused_identities[identity] = None
         return
     if identity is not None:
         plan.identities[identity] = index

@@ -256,8 +256,8 @@ class BoardState:
         Raises:
             StoreUnavailableError: the store is unavailable.
         """
-        gone = await self.call("HGET", self.keys.gone, "epoch")
-        return (gone or b"").decode() == (self.epoch or self.born)
+        deleted = await self.call("HGET", self.keys.gone, "epoch")
+        return (deleted or b"").decode() == (self.epoch or self.born)
 
     def require_epoch(self, epoch: bytes | None) -> None:
         """Check the epoch that the store holds for the board that was opened; None if it holds none.

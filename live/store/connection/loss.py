@@ -75,8 +75,8 @@ class LossWatch:
             replies = _checked(await self._client.calls(commands))
         return [
             f"board {board} is defined with epoch {epoch}, and the store holds {(held or b'none').decode()}"
-            for (board, epoch), held, gone in zip(epochs.items(), replies[::2], replies[1::2], strict=True)
-            if epoch.encode() not in (held, gone)
+            for (board, epoch), held, deleted in zip(epochs.items(), replies[::2], replies[1::2], strict=True)
+            if epoch.encode() not in (held, deleted)
         ]
 
     async def _greet(self, line: Line) -> None:

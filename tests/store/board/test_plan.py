@@ -121,7 +121,7 @@ def test_an_identity_is_planned_once() -> None:
     made = plan(entries, 10 * HOUR)
     assert made.refused == {0: "late", 2: "duplicate"}
     assert made.identities == {b"1": 1, b"2": 3}
-    assert (list(made.asked), made.looked_up) == ([b"1"], [])
+    assert (list(made.refused_identities), made.looked_up) == ([b"1"], [])
     assert known_again(entries, range(4), made, [1]) == dict.fromkeys([0, 1, 2], "duplicate")
     assert known_again(entries, range(4), made, [2]) == {3: "duplicate"}
     assert known_again(entries, [0, 3], made, [1, 2]) == {0: "duplicate", 3: "duplicate"}

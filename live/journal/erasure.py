@@ -19,7 +19,7 @@ _DIGEST: Final = 16  # bytes
 _VISITOR: Final = re.compile("[0-9a-f]{32}")  # how events name the visitors of pages
 
 
-class Doomed(Protocol):
+class Erasure(Protocol):
     """Chooses the digests that have to go."""
 
     def add_voted(self, members: Iterable[str]) -> None:
@@ -35,7 +35,7 @@ class Doomed(Protocol):
         """Add digests that were deleted together with others."""
 
 
-class DoomedActor:
+class ActorErasure:
     """The digests of an actor on a board that has had some secrets.
 
     There is a digest of the actor with each member. So they are only searched where the digest of the actor is found.
@@ -53,13 +53,13 @@ class DoomedActor:
         self.found: set[bytes] = set()
 
     def add_voted(self, members: Iterable[str]) -> None:
-        """See `Doomed`."""
+        """See `Erasure`."""
         new = set(members) - self._voted
         self._voted |= new
         self._digests.update(voter_digests(key, self._actor, member)[1] for member in new for key in self._keys)
 
     def add_liked(self, members: Iterable[str], periods: Iterable[int | None]) -> None:
-        """See `Doomed`."""
+        """See `Erasure`."""
         if not self.is_visitor:  # only the server itself makes likes, and names visitors
             return
         new = set(product(members, periods)) - self._liked
@@ -69,20 +69,20 @@ class DoomedActor:
             self._digests.add(self._likes.of(event))
 
     def among(self, fields: Iterable[bytes], time: int) -> set[bytes]:
-        """See `Doomed`. Whatever is found is remembered in `found`."""
+        """See `Erasure`. Whatever is found is remembered in `found`."""
         del time
         found = self._digests.intersection(fields)
         self.found |= found
         return found
 
     def remember(self, fields: Iterable[bytes]) -> None:
-        """See `Doomed`."""
-        gone = set(fields)
-        self._digests |= gone
-        self.found |= gone
+        """See `Erasure`."""
+        deleted = set(fields)
+        self._digests |= deleted
+        self.found |= deleted
 
 
-class DoomedAgain:
+class RepeatedErasure:
     """The digests that were erased before. The list has a digest of each, and the time when it was erased."""
 
     def __init__(self, key: bytes, erased: Mapping[bytes, int]) -> None:
@@ -92,20 +92,20 @@ class DoomedAgain:
         self.last = max(erased.values(), default=-math.inf)
 
     def add_voted(self, members: Iterable[str]) -> None:
-        """See `Doomed`. Members add nothing."""
+        """See `Erasure`. Members add nothing."""
 
     def add_liked(self, members: Iterable[str], periods: Iterable[int | None]) -> None:
-        """See `Doomed`. Members add nothing."""
+        """See `Erasure`. Members add nothing."""
 
     def among(self, fields: Iterable[bytes], time: int) -> set[bytes]:
-        """See `Doomed`. What came after the actor was erased stays."""
+        """See `Erasure`. What came after the actor was erased stays."""
         if time > self.last:
             return set()
         known, erased, key = self._with_others, self._erased, self._key
         return {field for field in fields if field in known or erased.get(hidden(key, field), -1) >= time}
 
     def remember(self, fields: Iterable[bytes]) -> None:
-        """See `Doomed`. An older backup can have votes that no longer existed when the list was made."""
+        """See `Erasure`. An older backup can have votes that no longer existed when the list was made."""
         self._with_others.update(fields)
 
 
