@@ -13,7 +13,7 @@ export class Announcer {
   }
 
   /** @param {string} text */
-  say = (text) => {
+  announce = (text) => {
     this.#next = text;
     clearTimeout(this.#timer);
     const pause = this.#spokeAt + SPEECH_REST - performance.now();

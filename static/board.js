@@ -3,7 +3,7 @@
 import { Announcer } from "./announcer.js";
 import { LiveBoard } from "./client/live-board.js";
 import { TableView } from "./client/view.js";
-import { grouped, nameWords, periodWords, placeWords, say } from "./client/words.js";
+import { grouped, nameWords, periodWords, placeWords, translate } from "./client/words.js";
 import { recordAddress, write } from "./page.js";
 import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
@@ -48,14 +48,14 @@ class BoardView {
     this.status = new StatusView(this.board, section, {
       status,
       retry: /** @type {HTMLElement} */ (part("retry")),
-      say: announcer.say,
+      announce: announcer.announce,
     });
     this.board.on("state", () => this.status.show());
     this.board.on("change", (snapshot) => {
       this.trends.compare();
       if (snapshot.epoch !== null) this.table.show(snapshot.records);
       if (this.board.paused) this.status.show();
-      else this.#tell(snapshot);
+      else this.#announce(snapshot);
     });
     this.board.start();
   }
@@ -92,13 +92,13 @@ class BoardView {
    *
    * @param {import("./client/live-board.js").Snapshot} snapshot
    */
-  #tell({ records, around }) {
+  #announce({ records, around }) {
     const leader = records[0]?.key;
     if (this.#leader !== undefined && leader !== undefined && leader !== this.#leader) {
       const row = [...this.table.body.rows].find((one) => one.dataset.key === leader);
       const name = row?.querySelector("bdi")?.textContent ?? nameWords(leader); // the row may show a title
       const place = around?.rank ? placeWords(around.rank, null)[0] : "";
-      this.announcer.say(place ? say("takes_first_and_you", { name, place }) : say("takes_first", { name }));
+      this.announcer.announce(place ? translate("takes_first_and_you", { name, place }) : translate("takes_first", { name }));
     }
     this.#leader = leader;
     const place = this.parts.place?.firstElementChild;
@@ -106,7 +106,7 @@ class BoardView {
     const [words] = placeWords(around.rank, null);
     if (place.textContent === words) return;
     clearTimeout(this.#rankTimer);
-    this.#rankTimer = setTimeout(() => this.announcer.say(say("place", { place: words })), RANK_REST);
+    this.#rankTimer = setTimeout(() => this.announcer.announce(translate("place", { place: words })), RANK_REST);
   }
 }
 
@@ -119,5 +119,5 @@ if (tools) {
   tools.inert = true; // takes its place, but no clicks until its script is loaded
   tools.hidden = false;
   startTheme(/** @type {HTMLSelectElement} */ (document.getElementById("theme")));
-  void import("./tools.js").then(({ startTools }) => startTools(shown, announcer.say, say));
+  void import("./tools.js").then(({ startTools }) => startTools(shown, announcer.announce, translate));
 }

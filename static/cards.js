@@ -12,7 +12,7 @@ const CALM = 1000; // milliseconds between two updates of a card
 class Card {
   /** @type {LiveBoard | null} */
   board = null;
-  #asked = false;
+  #requested = false;
 
   /** @param {HTMLElement} element */
   constructor(element) {
@@ -27,21 +27,21 @@ class Card {
   start() {
     const { board = "", root = "", limit } = this.element.dataset;
     this.board ??= new LiveBoard(location.origin + root, board, { limit: Number(limit), interval: CALM });
-    this.board.subscribe(() => this.#ask());
+    this.board.subscribe(() => this.#request());
     this.board.start();
   }
 
   stop() {
     this.board?.stop();
     this.board = null;
-    this.#tell("still", this.status.dataset.still ?? "");
+    this.#showStatus("still", this.status.dataset.still ?? "");
   }
 
-  #ask() {
-    if (this.#asked) return;
-    this.#asked = true;
+  #request() {
+    if (this.#requested) return;
+    this.#requested = true;
     requestAnimationFrame(() => {
-      this.#asked = false;
+      this.#requested = false;
       if (this.board) this.#draw(this.board.snapshot);
     });
   }
@@ -49,7 +49,7 @@ class Card {
   /** @param {Snapshot} snapshot */
   #draw(snapshot) {
     const kind = { frozen: "frozen" in this.element.dataset, closes: Number(this.element.dataset.closes ?? Infinity) };
-    this.#tell(...stateWords(snapshot, kind, Date.now()));
+    this.#showStatus(...stateWords(snapshot, kind, Date.now()));
     if (snapshot.epoch === null) return;
     write(this.rankCount, grouped(snapshot.rankCount));
     write(this.totalScore, grouped(snapshot.totalScore));
@@ -82,7 +82,7 @@ class Card {
    * @param {string} state
    * @param {string} text
    */
-  #tell(state, text) {
+  #showStatus(state, text) {
     this.status.dataset.state = state;
     write(this.status, text);
   }

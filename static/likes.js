@@ -63,10 +63,10 @@ function start(form) {
       headers: { Accept: "application/json" },
       body: new URLSearchParams({ key: button.value }),
     }).catch(() => undefined);
-    if (!answer?.ok) return tell(answer?.status === 429 ? later : failed, true);
+    if (!answer?.ok) return notify(answer?.status === 429 ? later : failed, true);
     mark(button);
     save(store, { ...read(), [button.value]: [Date.now(), period()] });
-    tell(button.ariaLabel ?? "", false);
+    notify(button.ariaLabel ?? "", false);
   };
 
   form.addEventListener("submit", (event) => {
@@ -106,7 +106,7 @@ function save(store, likes) {
  * @param {string} text
  * @param {boolean} isShown visibly too; the button already shows a success
  */
-function tell(text, isShown) {
+function notify(text, isShown) {
   const [announcer, note] = ["announcer", "liked"].map((id) => document.getElementById(id));
   if (announcer) announcer.textContent = text;
   if (!note) return;

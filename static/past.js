@@ -4,7 +4,7 @@ import { applied } from "./client/state.js";
 import { grouped } from "./client/words.js";
 import { write } from "./page.js";
 
-const REST = 150; // milliseconds for which the slider stands still before the board is asked for
+const REST = 150; // milliseconds for which the slider stands still before the board is requested
 const BEAT = 500; // milliseconds between two looks at the clock while the past is played
 
 /**
@@ -19,7 +19,7 @@ const part = (name) => document.getElementById(name);
 
 class Past {
   #timer = 0;
-  #asked = 0; // counts the questions: only the answer to the last one is shown
+  #requests = 0; // only the answer to the last one is shown
   /** @type {WebSocket | null} */
   #socket = null;
   /** @type {number | null} the time that is shown, in milliseconds since 1970; null while the page is live */
@@ -64,14 +64,14 @@ class Past {
     range.value = option.value;
     this.#stretch();
     this.#show(at);
-    void this.#ask(at);
+    void this.#request(at);
   }
 
   /** Watch the board live again. */
   leave() {
     this.#close();
     clearTimeout(this.#timer);
-    this.#asked += 1;
+    this.#requests += 1;
     this.#at = null;
     this.slider.value = "0";
     part("past-banner").hidden = true;
@@ -98,7 +98,7 @@ class Past {
       return;
     }
     this.#show(at);
-    this.#timer = setTimeout(() => void this.#ask(at), REST);
+    this.#timer = setTimeout(() => void this.#request(at), REST);
   }
 
   /** @param {number} at */
@@ -128,12 +128,12 @@ class Past {
   }
 
   /** @param {number} at */
-  async #ask(at) {
-    const number = (this.#asked += 1);
+  async #request(at) {
+    const number = (this.#requests += 1);
     const query = new URLSearchParams({ as_of: new Date(at).toISOString(), limit: String(this.limit) });
     const answer = await fetch(`${this.address}?${query}`).catch(() => null);
     const top = answer?.ok ? await answer.json() : null;
-    if (number !== this.#asked || this.#at === null) return;
+    if (number !== this.#requests || this.#at === null) return;
     if (!top) {
       write(part("past-banner").firstElementChild, this.panel.dataset.missing);
       this.announce(this.panel.dataset.missing);
@@ -156,7 +156,7 @@ class Past {
     const from = this.#at ?? Date.now() - 60_000;
     this.#close();
     this.#show(from);
-    this.#asked += 1;
+    this.#requests += 1;
     const query = new URLSearchParams({ at: new Date(from).toISOString(), speed: part("past-speed").value });
     const socket = (this.#socket = new WebSocket(`${location.origin.replace("http", "ws")}${this.address}/live?${query}`));
     let clock = { at: from, speed: 0, since: performance.now() };
@@ -214,7 +214,7 @@ class Past {
  * @param {import("./tools.js").Shown} shown
  * @param {(text: string) => void} announce
  */
-export function lookBack(shown, announce) {
+export function openPast(shown, announce) {
   const style = document.createElement("link");
   style.rel = "stylesheet";
   style.href = part("past-panel").dataset.style;

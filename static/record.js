@@ -3,7 +3,7 @@
 import { Announcer } from "./announcer.js";
 import { LiveBoard } from "./client/live-board.js";
 import { TableView } from "./client/view.js";
-import { grouped, placeWords, say, short } from "./client/words.js";
+import { grouped, placeWords, short, translate } from "./client/words.js";
 import { recordAddress, write } from "./page.js";
 import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
@@ -33,16 +33,16 @@ const table = new TableView(body, {
   onDraw: showFigures,
 });
 const trends = new Trends(board, table, `${root}v1/boards/${id}`, part("since"));
-const status = new StatusView(board, section, { status: part("connection"), retry: part("retry"), say: announcer.say });
+const status = new StatusView(board, section, { status: part("connection"), retry: part("retry"), announce: announcer.announce });
 let rankTimer = 0;
-let told = Number(part("rank").textContent?.replace(/\D/g, ""));
+let announced = Number(part("rank").textContent?.replace(/\D/g, ""));
 
 function showFigures() {
   const { around } = board.snapshot;
   if (!around) return;
   const at = around.records.findIndex((record) => record.key === key);
   const own = around.records[at];
-  write(part("rank"), own ? grouped(around.rank) : say("not_ranked"));
+  write(part("rank"), own ? grouped(around.rank) : translate("not_ranked"));
   write(part("rank-count"), grouped(around.rank_count));
   if (fields.length) return fields.forEach((field, i) => writeFigure(values[i], own?.fields?.[field] ?? null));
   writeFigure(values[0], around.score);
@@ -76,10 +76,10 @@ board.on("change", ({ around }) => {
   table.show(around.records);
   clearTimeout(rankTimer);
   const { rank } = around;
-  if (rank === null || rank === told) return;
+  if (rank === null || rank === announced) return;
   rankTimer = setTimeout(() => {
-    told = rank;
-    announcer.say(placeWords(rank, null)[0]);
+    announced = rank;
+    announcer.announce(placeWords(rank, null)[0]);
   }, RANK_REST);
 });
 board.start();

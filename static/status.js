@@ -9,14 +9,14 @@ export class StatusView {
   /**
    * @param {import("./client/live-board.js").LiveBoard} board
    * @param {HTMLElement} section of the board
-   * @param {{status: HTMLElement, retry: HTMLElement, say: (text: string) => void}} parts
+   * @param {{status: HTMLElement, retry: HTMLElement, announce: (text: string) => void}} parts
    */
-  constructor(board, section, { status, retry, say }) {
+  constructor(board, section, { status, retry, announce }) {
     this.board = board;
     this.section = section;
     this.status = status;
     this.retry = retry;
-    this.say = say;
+    this.announce = announce;
     this.kind = {
       frozen: "frozen" in section.dataset,
       closes: section.dataset.closes ? Number(section.dataset.closes) : Infinity,
@@ -33,7 +33,7 @@ export class StatusView {
     if (before !== kind) {
       this.status.dataset.state = kind;
       this.section.classList.toggle("stale", !["live", "paused", "connecting"].includes(name));
-      if (before !== "still" && before !== "connecting" && kind !== "connecting") this.say(text);
+      if (before !== "still" && before !== "connecting" && kind !== "connecting") this.announce(text);
     }
     this.retry.hidden = name !== "reconnecting" && name !== "stale" && name !== "offline";
     clearTimeout(this.#timer);

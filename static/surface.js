@@ -4,6 +4,6 @@ const root = document.documentElement;
 
 root.style.fontSize = `${Number(root.dataset.scale ?? 1) * 100}%`;
 if (parent !== window) {
-  const tell = () => parent.postMessage({ type: "live-board:height", height: Math.ceil(document.body.offsetHeight) }, "*");
-  new ResizeObserver(tell).observe(document.body);
+  const sendHeight = () => parent.postMessage({ type: "live-board:height", height: Math.ceil(document.body.offsetHeight) }, "*");
+  new ResizeObserver(sendHeight).observe(document.body);
 }

@@ -12,17 +12,17 @@ const find = (selector) => document.querySelector(selector);
 /**
  * @param {Shown[]} shown
  * @param {(text: string) => void} announce
- * @param {typeof import("./client/words.js").say} say
+ * @param {typeof import("./client/words.js").translate} translate
  */
-export function startTools(shown, announce, say) {
+export function startTools(shown, announce, translate) {
   startPause(shown);
   startFind(shown);
-  startShare(announce, say);
+  startShare(announce, translate);
   find("#speed").addEventListener("change", (/** @type {any} */ { target }) => {
     for (const { board } of shown) board.interval = target.value === "auto" ? "auto" : Number(target.value);
   });
-  const look = () => void import("./past.js").then(({ lookBack }) => lookBack(shown[0], announce));
-  find("#past")?.addEventListener("click", look, { once: true });
+  const openPast = () => void import("./past.js").then((past) => past.openPast(shown[0], announce));
+  find("#past")?.addEventListener("click", openPast, { once: true });
   if (location.hash.startsWith("#past=")) find("#past")?.click();
   find("#tools").inert = false;
 }
@@ -78,20 +78,20 @@ function startFind(shown) {
 
 /**
  * @param {(text: string) => void} announce
- * @param {typeof import("./client/words.js").say} say
+ * @param {typeof import("./client/words.js").translate} translate
  */
-function startShare(announce, say) {
+function startShare(announce, translate) {
   for (const button of document.querySelectorAll("[data-copy]")) {
     const field = find(`#${/** @type {HTMLElement} */ (button).dataset.copy}`);
-    const told = (/** @type {string} */ text) => announce((button.textContent = text));
+    const showResult = (/** @type {string} */ text) => announce((button.textContent = text));
     button.addEventListener("click", async () => {
       getSelection()?.selectAllChildren(field);
       field.select?.();
       try {
         await navigator.clipboard.writeText(field.value ?? field.textContent);
-        told(say("copied"));
+        showResult(translate("copied"));
       } catch {
-        told(say("not_copied")); // no permission, or not over HTTPS: the text is selected
+        showResult(translate("not_copied")); // no permission, or not over HTTPS: the text is selected
       }
     });
   }

@@ -1,6 +1,6 @@
 // @ts-check
 /** Data that changes seldom: the ranks against which movement is measured, and the sparklines. */
-import { clock, say, trendPoints } from "./client/words.js";
+import { clock, translate, trendPoints } from "./client/words.js";
 
 /**
  * @typedef {{epoch: string, period: string | null, since: string | null, ranks: Object<string, number>}} Baseline
@@ -96,7 +96,7 @@ export class Trends {
     this.table.compare(fits ? this.#ranks : null);
     if (!this.since) return;
     this.since.hidden = !fits;
-    if (baseline.since) this.since.textContent = say("since", { time: clock(Date.parse(baseline.since)) });
+    if (baseline.since) this.since.textContent = translate("since", { time: clock(Date.parse(baseline.since)) });
   }
 
   /** @param {Baseline} baseline */

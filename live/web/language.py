@@ -8,7 +8,7 @@ from markupsafe import Markup, escape
 
 from live.web.state import assets
 
-Said = str | dict[str, str]  # a sentence, or its forms for `one` and for any `other` number
+Message = str | dict[str, str]  # a sentence, or its forms for `one` and for any `other` number
 
 TAGS: Final = ("en", "zh-Hans")  # the first is the usual one
 
@@ -19,22 +19,22 @@ class Language(msgspec.Struct, frozen=True):
     """A language by its tag (BCP 47), with everything that a page says."""
 
     tag: str
-    table: dict[str, Said]
+    table: dict[str, Message]
 
-    def say(self, name: str, /, **values: str | int) -> str:
+    def translate(self, name: str, /, **values: str | int) -> str:
         """A sentence as text. `n` chooses between the forms of a counted one; numbers are grouped."""
-        return self._said(name, values).format(**{hole: _shown(value) for hole, value in values.items()})
+        return self._message(name, values).format(**{hole: _shown(value) for hole, value in values.items()})
 
     def markup(self, name: str, /, **values: str | int) -> Markup:
         """A sentence as HTML. Values are escaped, unless they are HTML themselves."""
-        said = escape(self._said(name, values))
-        return said.format(**{hole: _shown(value) for hole, value in values.items()})
+        message = escape(self._message(name, values))
+        return message.format(**{hole: _shown(value) for hole, value in values.items()})
 
-    def _said(self, name: str, values: dict[str, str | int]) -> str:
-        said = self.table[name]
-        if isinstance(said, str):
-            return said
-        return said.get("one" if values["n"] == 1 else "other", said["other"])
+    def _message(self, name: str, values: dict[str, str | int]) -> str:
+        message = self.table[name]
+        if isinstance(message, str):
+            return message
+        return message.get("one" if values["n"] == 1 else "other", message["other"])
 
 
 @cache
@@ -79,14 +79,14 @@ def _quality(parameter: str) -> float:
         return 0.0
 
 
-def _shared(tag: str) -> dict[str, Said]:
+def _shared(tag: str) -> dict[str, Message]:
     text = (assets("static") / "client" / "words" / f"{tag}.js").read_text(encoding="utf-8")
     return _decode(text.partition(_EXPORT)[2].rstrip().removesuffix(";"))
 
 
-def _of_server(tag: str) -> dict[str, Said]:
+def _of_server(tag: str) -> dict[str, Message]:
     return _decode((assets("templates") / "words" / f"{tag}.json").read_text(encoding="utf-8"))
 
 
-def _decode(text: str) -> dict[str, Said]:
-    return msgspec.json.decode(text, type=dict[str, Said])
+def _decode(text: str) -> dict[str, Message]:
+    return msgspec.json.decode(text, type=dict[str, Message])

@@ -200,7 +200,9 @@ async def _show(request: Request, ledger: Ledger, size: int, top: Watched | Exce
     period = None if name == "current" else name
     place = None
     if key is not None:
-        place = (language.say("place_unknown"), "") if page is None else await _place(language, ledger, key, start)
+        place = (
+            (language.translate("place_unknown"), "") if page is None else await _place(language, ledger, key, start)
+        )
         key = key if key_fault(key) is None else None  # the script must not ask for an invalid key
     return Shown(
         board=ledger.state.board,
@@ -220,7 +222,7 @@ async def _show_past(request: Request, ledger: Ledger, size: int) -> Shown:
     found = await past_top(live_of(request), ledger, request.query_params, size)
     at, language, key = time_of(str(found.as_of), "as_of"), language_for(request), request.query_params.get("key")
     steps = [
-        Link("prev" if seconds < 0 else "next", rfc3339(at + seconds * 1000), language.say(words))
+        Link("prev" if seconds < 0 else "next", rfc3339(at + seconds * 1000), language.translate(words))
         for seconds, words in _STEPS
         if at + seconds * 1000 <= time.time() * 1000
     ]
@@ -252,7 +254,7 @@ async def _place(language: Language, ledger: Ledger, key: str, period: int | Non
         page = await ledger.reader.find(key, 1, period=period)
     except (StoreUnavailableError, EpochLostError) as error:
         _note(ledger, error)
-        return language.say("place_unknown"), ""
+        return language.translate("place_unknown"), ""
     if page is None:
         return place_words(language, None, None)
     place = next(place for place, record in enumerate(page.records) if record.key == key)
@@ -267,7 +269,7 @@ def _links_from_current(language: Language, board: Board, page: Page | None) -> 
     if not isinstance(window, Periods) or not window.tables or not window.keep:
         return ()
     hidden = page is None or page.period is None
-    return (Link("prev", "previous", language.say(f"previous_{window.unit}"), hidden),)
+    return (Link("prev", "previous", language.translate(f"previous_{window.unit}"), hidden),)
 
 
 def _links_from(language: Language, board: Board, page: Page, newest: int | None) -> tuple[Link, ...]:
@@ -276,7 +278,7 @@ def _links_from(language: Language, board: Board, page: Page, newest: int | None
     if not isinstance(window, Periods) or start is None or newest is None:
         return ()
     calendar = window.calendar
-    links = [Link("up", "current", language.say(f"current_{window.unit}"))]
+    links = [Link("up", "current", language.translate(f"current_{window.unit}"))]
     if start > window.oldest(newest):
         name = calendar.before(calendar.at(start)).name
         links.insert(0, Link("prev", name, period_words(language, window.unit, name)))

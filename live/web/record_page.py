@@ -110,7 +110,7 @@ def chart_of(language: Language, board: Board, slots: SlotValues) -> Chart | Non
     ]
     is_cut = len(bars) == MOST_SLOTS
     window = window_words(language, board.window)
-    title = language.say("chart_newest", n=MOST_SLOTS) if is_cut else language.say("chart", window=window)
+    title = language.translate("chart_newest", n=MOST_SLOTS) if is_cut else language.translate("chart", window=window)
     return Chart(title, grouped(max(known, default=None)), bars)
 
 

@@ -96,8 +96,8 @@ def language_for(request: Request) -> Language:
 
 
 def texts(language: Language) -> dict[str, object]:
-    """What a template needs to say something: `language`, and `say` for HTML."""
-    return {"language": language, "say": language.markup}
+    """What a template needs to show texts: `language`, and `translate` for HTML."""
+    return {"language": language, "translate": language.markup}
 
 
 def render(

@@ -46,7 +46,7 @@ def span(language: Language, seconds: int) -> str:
     """A duration in words: `24 hours`, `90 seconds`."""
     for unit, name in _UNITS:
         if seconds % unit == 0 and (seconds // unit > 1 or unit in {1, 60, 3600}):
-            return language.say(name, n=seconds // unit)
+            return language.translate(name, n=seconds // unit)
     raise AssertionError("every whole number is a multiple of one second")
 
 
@@ -54,18 +54,18 @@ def window_words(language: Language, window: Window, period: str | None = None) 
     """The time range of a board in words: `over the last 24 hours`, `week 47 of 2026 in UTC`."""
     match window:
         case Rolling(length) | Sliding(length):
-            return language.say("over_the_last", span=span(language, length))
+            return language.translate("over_the_last", span=span(language, length))
         case Periods(timezone=timezone, last=int()):
             length_words = trend_words(language, window)
             if timezone == "UTC":
-                return language.say("over_the_last", span=length_words)
-            return language.say("over_the_last_in", span=length_words, zone=_zone(timezone))
+                return language.translate("over_the_last", span=length_words)
+            return language.translate("over_the_last_in", span=length_words, zone=_zone(timezone))
         case Periods(unit=unit, timezone=timezone):
             if period is None:
-                return language.say(f"by_{unit}", zone=_zone(timezone))
-            return language.say("in_zone", period=period_words(language, unit, period), zone=_zone(timezone))
+                return language.translate(f"by_{unit}", zone=_zone(timezone))
+            return language.translate("in_zone", period=period_words(language, unit, period), zone=_zone(timezone))
         case _:
-            return language.say("of_all_time")
+            return language.translate("of_all_time")
 
 
 def trend_words(language: Language, window: Window) -> str:
@@ -74,7 +74,7 @@ def trend_words(language: Language, window: Window) -> str:
         case Rolling(length):
             return span(language, length)
         case Periods(unit=unit, last=int(last)):
-            return language.say(f"{unit}s", n=last)
+            return language.translate(f"{unit}s", n=last)
         case _:
             return ""
 
@@ -86,7 +86,7 @@ def period_words(language: Language, unit: Unit, name: str) -> str:
         raise ValueError(f"{name!r} is not the name of a period")
     year, part, day, hour, offset = (group or "" for group in match.groups())
     number = int(part or 1)
-    return language.say(
+    return language.translate(
         unit,
         year=str(int(year)),
         week=str(number),
@@ -100,7 +100,7 @@ def period_words(language: Language, unit: Unit, name: str) -> str:
 def name_words(language: Language, key: str) -> str:
     """A member as its row shows it: cut in the middle if it is long, and named if nothing of it can be seen."""
     if all(unicodedata.category(letter) in _UNSEEN or letter in _INVISIBLE for letter in key):
-        return language.say("blank")
+        return language.translate("blank")
     return key if len(key) <= _LONGEST_NAME else f"{key[:_NAME_START]}\u2026{key[-_NAME_END:]}"
 
 
@@ -110,15 +110,15 @@ def gap_words(language: Language, record: Record, above: Record | None) -> str:
         return ""
     gap = record.score - above.score
     if gap == 0:
-        return language.say("tied")
+        return language.translate("tied")
     digits = grouped(abs(gap)) if abs(gap) < _LONG_GAP else short(language, abs(gap))
-    return language.say("gap", gap=f"{'+' if gap > 0 else MINUS}{digits}", rank=above.rank)
+    return language.translate("gap", gap=f"{'+' if gap > 0 else MINUS}{digits}", rank=above.rank)
 
 
 def short(language: Language, number: int) -> str:
     """The first three digits of a large number and its unit, `9.00 Qd`; nothing is rounded up."""
     digits = str(abs(number))
-    units = [unit.split("=") for unit in language.say("units").split(",")]
+    units = [unit.split("=") for unit in language.translate("units").split(",")]
     zeros, name = next(((int(z), name) for z, name in reversed(units) if int(z) < len(digits)), (0, ""))
     whole = digits[: len(digits) - zeros]
     part = digits[len(whole) : 3]
@@ -133,12 +133,12 @@ def score_fit(score: int) -> str:
 def move_words(language: Language, rank: int, before: int | None) -> tuple[str, str]:
     """How a member moved since the baseline, to see and to hear. `before` is None if the baseline does not have it."""
     if before is None:
-        return language.say("new").upper(), language.say("new")
+        return language.translate("new").upper(), language.translate("new")
     if before == rank:
         return "", ""
     if before > rank:
-        return f"\u25b2{grouped(before - rank)}", language.say("up", n=before - rank)
-    return f"\u25bc{grouped(rank - before)}", language.say("down", n=rank - before)
+        return f"\u25b2{grouped(before - rank)}", language.translate("up", n=before - rank)
+    return f"\u25bc{grouped(rank - before)}", language.translate("down", n=rank - before)
 
 
 def trend_points(values: Sequence[int | None]) -> str:
@@ -171,11 +171,11 @@ def bar_width(score: int, first: int) -> int:
 def place_words(language: Language, rank: int | None, gap: int | None) -> tuple[str, str]:
     """A rank in words, in two parts: `rank 1,234`, and `, 5 behind the next`. None means not ranked."""
     if rank is None:
-        return language.say("not_ranked"), ""
-    place = language.say("rank", n=rank)
+        return language.translate("not_ranked"), ""
+    place = language.translate("rank", n=rank)
     if gap is None:
         return place, ""
-    return place, language.say("behind", n=gap) if gap else language.say("tied_with_next")
+    return place, language.translate("behind", n=gap) if gap else language.translate("tied_with_next")
 
 
 def moment(milliseconds: int) -> datetime:
@@ -190,7 +190,7 @@ def clock_words(milliseconds: int) -> str:
 
 def moment_words(language: Language, time: datetime) -> str:
     """A time in words: `21 November 2026, 14:00 UTC`."""
-    return language.say(
+    return language.translate(
         "moment",
         year=str(time.year),
         month=_month(language, time.month),
@@ -216,7 +216,7 @@ def metadata_words(metadata: msgspec.Raw | UnsetType) -> list[str]:
 
 
 def _month(language: Language, number: int) -> str:
-    return language.say("month_names").split()[number - 1]
+    return language.translate("month_names").split()[number - 1]
 
 
 def _zone(name: str) -> str:

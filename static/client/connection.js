@@ -12,7 +12,7 @@ import { Backoff } from "./backoff.js";
  * @typedef {{message: (message: Message) => void, report: (report: Report) => void, error: (error: unknown) => void}} Listener
  * @typedef {Environment & {random: () => number, staleAfter: number}} Setting
  * @typedef {(at: number, link: Link, whole: boolean) => () => void} Open `whole`: ask for the whole top
- * @typedef {{close: () => void, heard: boolean, current: boolean}} Attempt `heard`: a message; `current`: records
+ * @typedef {{close: () => void, hasReceived: boolean, current: boolean}} Attempt `hasReceived`: a message; `current`: records
  */
 
 const STABLE = 5_000; // milliseconds after which a connection counts as stable
@@ -23,7 +23,7 @@ export class Connection {
   /** @type {Attempt | null} replaces the link as soon as it brings records */
   #trial = null;
   #earliest = 0; // the earliest reconnect that the server allows
-  #heardAt = 0;
+  #receivedAt = 0;
   #silent = false;
   /** @type {string | undefined} why the server says that it is out of date */
   #stale;
@@ -63,27 +63,27 @@ export class Connection {
   close(name, reason) {
     this.#drop();
     this.#silent = false;
-    this.#tell({ name, reason });
+    this.#report({ name, reason });
   }
 
   /** The page is visible again; its timers may be late. */
   wake() {
-    if (this.#link) this.#look();
+    if (this.#link) this.#checkSilence();
     else if (this.report.retryAt) this.connect();
   }
 
   /** Replace the connection by one with other parameters, without a gap. */
   renew() {
-    if (this.#link?.heard) this.#run(this.choice.at, true);
+    if (this.#link?.hasReceived) this.#run(this.choice.at, true);
     else if (this.#link) this.#start();
   }
 
   #start() {
     this.#drop();
     const { name, reason } = this.report;
-    this.#tell(name === "reconnecting" || name === "stale" ? { name, reason } : { name: "connecting" });
-    this.#heardAt = this.setting.now();
-    this.#after("silence", this.setting.staleAfter, () => this.#look());
+    this.#report(name === "reconnecting" || name === "stale" ? { name, reason } : { name: "connecting" });
+    this.#receivedAt = this.setting.now();
+    this.#after("silence", this.setting.staleAfter, () => this.#checkSilence());
     this.#run(this.choice.at, false);
   }
 
@@ -115,7 +115,7 @@ export class Connection {
   #run(at, isTrial) {
     const { setTimeout, clearTimeout } = this.setting;
     /** @type {Attempt} */
-    const attempt = { close: () => clearTimeout(timer), heard: false, current: false };
+    const attempt = { close: () => clearTimeout(timer), hasReceived: false, current: false };
     const isOn = () => attempt === this.#link || attempt === this.#trial;
     const closed = (/** @type {End} */ end) => {
       if (isOn()) this.#closed(attempt, end);
@@ -123,18 +123,18 @@ export class Connection {
     const timer = setTimeout(() => closed({ reason: "no answer" }), this.choice.timeout);
     const opened = () => {
       clearTimeout(timer);
-      if (attempt === this.#link) this.#heardAt = this.setting.now();
+      if (attempt === this.#link) this.#receivedAt = this.setting.now();
     };
-    const heard = (/** @type {Message | undefined} */ message) => {
+    const received = (/** @type {Message | undefined} */ message) => {
       if (!isOn()) return;
       opened();
-      if (message) this.#hear(attempt, at, message);
+      if (message) this.#receive(attempt, at, message);
     };
     this.#trial?.close();
     this.#trial = isTrial ? attempt : null;
     if (!isTrial) this.#link = attempt;
     try {
-      const close = this.open(at, { opened, heard, closed }, isTrial);
+      const close = this.open(at, { opened, received, closed }, isTrial);
       attempt.close = () => {
         clearTimeout(timer);
         close();
@@ -151,7 +151,7 @@ export class Connection {
    * @param {number} at
    * @param {Message} message
    */
-  #hear(attempt, at, message) {
+  #receive(attempt, at, message) {
     const { type } = message;
     const isRecords = type === "sync" || type === "page" || type === "update";
     if (attempt === this.#trial) {
@@ -159,8 +159,8 @@ export class Connection {
       this.#link?.close();
       [this.#link, this.#trial, this.#stale] = [attempt, null, undefined];
     }
-    if (!attempt.heard) this.#settle(at);
-    attempt.heard = true;
+    if (!attempt.hasReceived) this.#settle(at);
+    attempt.hasReceived = true;
     if (type === "status") {
       this.#stale = message.stale ? (message.reason ?? "") : undefined;
       if (message.retry_after) this.#earliest = this.setting.now() + this.backoff.after(message.retry_after);
@@ -174,8 +174,8 @@ export class Connection {
       }
     }
     attempt.current ||= isRecords;
-    if (this.#stale !== undefined) this.#tell({ name: "stale", reason: this.#stale });
-    else if (attempt.current) this.#tell({ name: "live" });
+    if (this.#stale !== undefined) this.#report({ name: "stale", reason: this.#stale });
+    else if (attempt.current) this.#report({ name: "live" });
     if (attempt.current) this.#silent = false;
   }
 
@@ -184,18 +184,18 @@ export class Connection {
     const pause = this.choice.worked(at);
     if (pause) this.#after("upgrade", pause, () => this.#run(0, true));
     this.#after("stable", STABLE, () => this.backoff.reset());
-    this.#heardAt = this.setting.now();
+    this.#receivedAt = this.setting.now();
   }
 
   /** Check whether anything was received recently. */
-  #look() {
+  #checkSilence() {
     const { now, staleAfter } = this.setting;
     const link = this.#link;
-    const rest = this.#heardAt + staleAfter - now();
-    if (!link || rest > 0) return void this.#after("silence", rest, () => this.#look());
+    const rest = this.#receivedAt + staleAfter - now();
+    if (!link || rest > 0) return void this.#after("silence", rest, () => this.#checkSilence());
     this.#silent = true;
-    const since = this.report.name === "live" ? this.#heardAt : this.report.since;
-    this.#tell({ name: "stale", reason: "nothing heard", since });
+    const since = this.report.name === "live" ? this.#receivedAt : this.report.since;
+    this.#report({ name: "stale", reason: "nothing heard", since });
     this.#closed(link, { reason: "nothing heard" });
   }
 
@@ -211,10 +211,10 @@ export class Connection {
       return;
     }
     this.#drop();
-    if (final) return this.#tell({ name: "ended", reason });
+    if (final) return this.#report({ name: "ended", reason });
     const { now } = this.setting;
     if (retryAfter) this.#earliest = now() + this.backoff.after(retryAfter);
-    const isNext = !retryAfter && !attempt.heard && this.choice.failed();
+    const isNext = !retryAfter && !attempt.hasReceived && this.choice.failed();
     const pause = this.#earliest - now();
     this.#wait(pause > 0 ? pause : isNext ? 0 : this.backoff.next(), reason);
   }
@@ -224,12 +224,12 @@ export class Connection {
    * @param {string} [reason]
    */
   #wait(pause, reason) {
-    this.#tell({ name: this.#silent ? "stale" : "reconnecting", reason, retryAt: this.setting.now() + pause });
+    this.#report({ name: this.#silent ? "stale" : "reconnecting", reason, retryAt: this.setting.now() + pause });
     this.#after("retry", pause, () => this.#start());
   }
 
   /** @param {{name: Condition, reason?: string, since?: number, retryAt?: number}} report */
-  #tell({ name, reason, since, retryAt }) {
+  #report({ name, reason, since, retryAt }) {
     const held = this.report;
     if (held.name === name && held.reason === reason && held.retryAt === retryAt) return;
     this.report = { name, reason, since: since ?? (held.name === name ? held.since : this.setting.now()), retryAt };

@@ -2,7 +2,7 @@
 /** `<live-board src="https://host/boards/posts">`: a live table of a board. Without script, its content is shown. */
 import { LiveBoard } from "./live-board.js";
 import { TableView } from "./view.js";
-import { say, setLanguage, stateWords } from "./words.js";
+import { setLanguage, stateWords, translate } from "./words.js";
 
 const LANGUAGES = ["en", "zh-Hans"];
 const STYLE = `
@@ -84,7 +84,7 @@ export class LiveBoardElement extends HTMLElement {
     const { words } = await import(`./words/${tag}.js`);
     setLanguage(tag, words);
     const { cells } = this.#parts.table.tHead?.rows[0] ?? { cells: [] };
-    ["rank_heading", "name_heading", "score_heading"].forEach((name, i) => (cells[i].textContent = say(/** @type {any} */ (name))));
+    ["rank_heading", "name_heading", "score_heading"].forEach((name, i) => (cells[i].textContent = translate(/** @type {any} */ (name))));
   }
 
   #open() {

@@ -55,9 +55,9 @@ export function clock(time) {
  * @param {keyof Table} name
  * @param {Object<string, string | number>} [values] the values in braces; numbers are grouped
  */
-export function say(name, values = {}) {
-  const said = dictionary[name];
-  const text = typeof said === "string" ? said : (plurals.select(Number(values.n)) === "one" && said.one) || said.other;
+export function translate(name, values = {}) {
+  const message = dictionary[name];
+  const text = typeof message === "string" ? message : (plurals.select(Number(values.n)) === "one" && message.one) || message.other;
   return text.replace(/\{(\w+)\}/g, (_, hole) => {
     const value = values[hole];
     return typeof value === "number" ? grouped(value) : value;
@@ -71,5 +71,5 @@ export function say(name, values = {}) {
  */
 export function reasonWords(reason) {
   const name = /** @type {keyof Table} */ (`reason: ${reason}`);
-  return name in dictionary ? say(name) : reason;
+  return name in dictionary ? translate(name) : reason;
 }

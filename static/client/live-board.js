@@ -42,8 +42,8 @@ export class LiveBoard {
   #listeners = new Map();
   /** @type {Snapshot} */
   #snapshot;
-  /** @type {Snapshot} the last that subscribers were told of */
-  #told;
+  /** @type {Snapshot} the last that was given to subscribers */
+  #published;
 
   /**
    * @param {string} server its address, with the root path if there is one
@@ -72,7 +72,7 @@ export class LiveBoard {
       },
       setting,
     );
-    this.#snapshot = this.#told = this.#make();
+    this.#snapshot = this.#published = this.#make();
     options.signal?.addEventListener("abort", () => this.stop());
   }
 
@@ -191,7 +191,7 @@ export class LiveBoard {
     const report = this.#connection.report;
     /** @type {State} */
     const state = held && report.name === "live" ? { name: "paused", since: held.since } : report;
-    const told = this.#snapshot?.state;
+    const previous = this.#snapshot?.state;
     return Object.freeze({
       epoch: board?.epoch ?? null,
       offset: board?.offset ?? -1,
@@ -202,7 +202,7 @@ export class LiveBoard {
       ranks: board?.ranks,
       viewers: this.#viewers,
       around: held ? held.around : this.#around,
-      state: told?.name === "paused" && state.name === "paused" ? told : Object.freeze(state),
+      state: previous?.name === "paused" && state.name === "paused" ? previous : Object.freeze(state),
       waiting: held && latest ? latest.offset - (held.board?.epoch === latest.epoch ? held.board.offset : 0) : 0,
     });
   }
@@ -210,10 +210,10 @@ export class LiveBoard {
   #publish() {
     this.#snapshot = this.#make();
     if (this.#hidden) return;
-    const told = this.#told;
-    const made = (this.#told = this.#snapshot);
-    if (told.state !== made.state) this.#emit("state", made.state);
-    if (CHANGES.some((name) => told[name] !== made[name])) this.#emit("change", made);
+    const previous = this.#published;
+    const made = (this.#published = this.#snapshot);
+    if (previous.state !== made.state) this.#emit("state", made.state);
+    if (CHANGES.some((name) => previous[name] !== made[name])) this.#emit("change", made);
     this.#emit("any");
   }
 
@@ -255,14 +255,14 @@ export class LiveBoard {
     on(globalThis, "online", () => connection.connect());
     on(globalThis, "pagehide", () => connection.close("idle"));
     on(globalThis, "pageshow", () => connection.connect());
-    const look = () => {
+    const refresh = () => {
       this.#hidden = document.visibilityState === "hidden";
       if (this.#hidden && this.whenHidden === "disconnect") connection.close("idle");
       if (this.#hidden) return;
       connection.wake();
-      if (this.#told !== this.#snapshot) this.#publish();
+      if (this.#published !== this.#snapshot) this.#publish();
     };
-    on(document, "visibilitychange", look);
+    on(document, "visibilitychange", refresh);
     this.#hidden = document.visibilityState === "hidden";
     return abort;
   }

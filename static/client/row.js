@@ -24,8 +24,8 @@ export class Row {
   /** @type {string[]} the texts of rank, values and gap */
   texts = [];
   width = -1;
-  /** @type {unknown} the ranks that its movement was told against */
-  told = undefined;
+  /** @type {unknown} the ranks against which it shows movement */
+  baseline = undefined;
   /** @type {BoardRecord["metadata"] | null} */
   #metadata = null;
 
@@ -113,10 +113,10 @@ export class Row {
    * @param {number | undefined} before
    */
   writeMove(rank, before) {
-    const [seen, heard] = moveWords(rank, before);
+    const [text, label] = moveWords(rank, before);
     const { dataset } = this.element.cells[0];
-    if ((dataset.move ?? "") === seen) return;
-    if (seen) [dataset.move, dataset.moved] = [seen, heard];
+    if ((dataset.move ?? "") === text) return;
+    if (text) [dataset.move, dataset.moved] = [text, label];
     else this.clearMove();
   }
 

@@ -1,6 +1,6 @@
 // @ts-check
 /** The state of the connection of a board, in words. No DOM. */
-import { clock, reasonWords, say } from "./language.js";
+import { clock, reasonWords, translate } from "./language.js";
 
 /** @typedef {import("./live-board.js").Snapshot} Snapshot */
 
@@ -17,20 +17,20 @@ export function stateWords({ state, waiting }, { frozen, closes }, now) {
   const why = reason && reason !== "nothing heard" ? reasonWords(reason) : "";
   switch (name) {
     case "live":
-      if (frozen) return ["frozen", say("frozen")];
-      return closes <= now ? ["closed", say("closed")] : [name, say("live")];
+      if (frozen) return ["frozen", translate("frozen")];
+      return closes <= now ? ["closed", translate("closed")] : [name, translate("live")];
     case "paused":
-      return [name, waiting > 0 ? say("waiting", { n: waiting }) : say("paused")];
+      return [name, waiting > 0 ? translate("waiting", { n: waiting }) : translate("paused")];
     case "stale":
-      return [name, say(why ? "stale_because" : "stale", { time: clock(since), reason: why })];
+      return [name, translate(why ? "stale_because" : "stale", { time: clock(since), reason: why })];
     case "reconnecting":
-      if (retryAt === undefined) return [name, say("reconnecting")];
-      return [name, say("reconnecting_in", { n: Math.max(1, Math.ceil((retryAt - now) / 1000)) })];
+      if (retryAt === undefined) return [name, translate("reconnecting")];
+      return [name, translate("reconnecting_in", { n: Math.max(1, Math.ceil((retryAt - now) / 1000)) })];
     case "ended":
-      return [name, why ? say("ended_because", { reason: why }) : say("ended")];
+      return [name, why ? translate("ended_because", { reason: why }) : translate("ended")];
     case "offline":
-      return [name, say("offline")];
+      return [name, translate("offline")];
     default:
-      return ["connecting", say("connecting")];
+      return ["connecting", translate("connecting")];
   }
 }

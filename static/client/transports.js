@@ -4,7 +4,7 @@
  *
  * @typedef {import("./state.js").Message} Message
  * @typedef {{final?: boolean, reason?: string, retryAfter?: number}} End `final`: the server does not want us back
- * @typedef {{opened: () => void, heard: (message?: Message) => void, closed: (end: End) => void}} Link
+ * @typedef {{opened: () => void, received: (message?: Message) => void, closed: (end: End) => void}} Link
  * @typedef {{WebSocket: typeof WebSocket, fetch: typeof fetch, now: () => number,
  *            setTimeout: (work: () => void, pause: number) => any, clearTimeout: (timer: any) => void}} Environment
  * @typedef {(path: string, query?: Object<string, string | number | undefined>) => string} Address of a route of the board
@@ -30,7 +30,7 @@ const queryOf = ({ limit, interval, key, around, position }) => ({
 function websocket(address, link, { WebSocket }, watched) {
   const socket = new WebSocket(address("/live", queryOf(watched)).replace(/^http/, "ws"));
   socket.onopen = link.opened;
-  socket.onmessage = ({ data }) => link.heard(JSON.parse(data));
+  socket.onmessage = ({ data }) => link.received(JSON.parse(data));
   socket.onclose = ({ code, reason }) => link.closed({ final: code >= 3500 && code < 4000, reason });
   return () => {
     socket.onopen = socket.onmessage = socket.onclose = null;
@@ -55,7 +55,7 @@ function sse(address, link, { fetch }, watched) {
       text = events.pop() ?? "";
       for (const event of events) {
         const data = /^data: ?(.*)$/m.exec(event);
-        if (data) link.heard(JSON.parse(data[1]));
+        if (data) link.received(JSON.parse(data[1]));
       }
     }
   };
@@ -77,14 +77,14 @@ function poll(address, link, { fetch, now, setTimeout }, { limit, interval = 0, 
         if (!response.ok) return refusal(response);
         const page = await response.json();
         tag = `"${page.epoch}:${page.offset}"`;
-        link.heard({ ...page, type: "page" });
-        link.heard({ type: "viewers", count: page.viewer_count });
+        link.received({ ...page, type: "page" });
+        link.received({ type: "viewers", count: page.viewer_count });
         if (key !== undefined) {
           const record = await fetch(address(`/records/${encodeURIComponent(key)}`, { around }), { signal: abort.signal });
           const found = record.ok ? await record.json() : { ...page, key, score: null, rank: null, gap: null, records: [] };
-          if (record.ok || record.status === 404) link.heard({ ...found, type: "around" });
+          if (record.ok || record.status === 404) link.received({ ...found, type: "around" });
         }
-      } else link.heard();
+      } else link.received();
       const pause = Math.max(POLL_PAUSE, interval) - (now() - started);
       if (pause > 0) await new Promise((resolve) => setTimeout(() => resolve(0), pause));
       if (abort.signal.aborted) return {};

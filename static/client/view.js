@@ -26,7 +26,7 @@ export class TableView {
   #heights = [];
   #beat = new Beat();
   #timer = 0;
-  #asked = false;
+  #requested = false;
   #drawnAt = -Infinity;
   #next = 0; // the start of the next part of the rows out of sight
   #left = 0; // how many rows have not been drawn since the last change
@@ -52,7 +52,7 @@ export class TableView {
       this.#rows.set(element.dataset.key ?? "", row);
     }
     new ResizeObserver(() => this.#measure()).observe(body.closest("table") ?? body);
-    addEventListener("scroll", () => this.#ask(), { passive: true });
+    addEventListener("scroll", () => this.#request(), { passive: true });
   }
 
   /**
@@ -63,7 +63,7 @@ export class TableView {
   show(records) {
     this.#records = records;
     this.#left = records.length;
-    this.#ask();
+    this.#request();
   }
 
   /**
@@ -90,13 +90,13 @@ export class TableView {
   /** Draw all rows again: visible ones with the next draw, others soon after. */
   #refresh() {
     this.#left = this.#records.length;
-    if (this.#records.length) this.#ask();
+    if (this.#records.length) this.#request();
   }
 
   /** Draw in the next frame, or when the beat allows it; never while the page is hidden. */
-  #ask() {
-    if (this.#asked) return;
-    this.#asked = true;
+  #request() {
+    if (this.#requested) return;
+    this.#requested = true;
     const pause = this.#drawnAt + this.#beat.pause - performance.now();
     const draw = () => requestAnimationFrame((now) => this.#draw(now));
     if (pause > 0) setTimeout(draw, pause);
@@ -119,7 +119,7 @@ export class TableView {
   #draw(now) {
     const began = performance.now();
     const elapsed = now - this.#drawnAt;
-    this.#asked = false;
+    this.#requested = false;
     this.#drawnAt = now;
     const { top } = this.body.getBoundingClientRect(); // the only read, and before all writes
     const sees = (/** @type {number} */ index, margin = 0) =>
@@ -139,7 +139,7 @@ export class TableView {
     });
     this.onDraw();
     clearTimeout(this.#timer);
-    if (this.#left > 0) this.#timer = setTimeout(() => this.#ask(), STEP);
+    if (this.#left > 0) this.#timer = setTimeout(() => this.#request(), STEP);
     setTimeout(() => this.#beat.note(performance.now(), performance.now() - began)); // after layout and paint
   }
 
@@ -200,10 +200,10 @@ export class TableView {
    */
   #write(row, record, index) {
     const before = this.#before;
-    if (row.write(0, grouped(record.rank)) || row.told !== before) {
+    if (row.write(0, grouped(record.rank)) || row.baseline !== before) {
       if (before) row.writeMove(record.rank, before.get(record.key));
       else if (before === null) row.clearMove();
-      row.told = before;
+      row.baseline = before;
     }
     row.writeTrend(this.#trends?.get(record.key) ?? row.trend);
     row.writeMetadata(record.metadata);

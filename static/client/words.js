@@ -1,8 +1,8 @@
 // @ts-check
 /** Gaps, periods and metadata in words; the server's `words.py` writes them the same way. No DOM. */
-import { grouped, say } from "./language.js";
+import { grouped, translate } from "./language.js";
 
-export { clock, grouped, say, setLanguage } from "./language.js";
+export { clock, grouped, setLanguage, translate } from "./language.js";
 export { stateWords } from "./status.js";
 
 const LONGEST_NAME = 80;
@@ -20,7 +20,7 @@ const LONG_GAP = 1e6;
  * @param {string} key
  */
 export function nameWords(key) {
-  if (INVISIBLE.test(key)) return say("blank");
+  if (INVISIBLE.test(key)) return translate("blank");
   const points = key.length > LONGEST_NAME ? Array.from(key) : [];
   if (points.length <= LONGEST_NAME) return key;
   return `${points.slice(0, NAME_START).join("")}…${points.slice(-NAME_END).join("")}`;
@@ -35,9 +35,9 @@ export function nameWords(key) {
 export function gapWords(record, above) {
   if (!above) return "";
   const gap = record.score - above.score;
-  if (gap === 0) return say("tied");
+  if (gap === 0) return translate("tied");
   const digits = Math.abs(gap);
-  return say("gap", { gap: `${gap > 0 ? "+" : "−"}${digits < LONG_GAP ? grouped(digits) : short(digits)}`, rank: above.rank });
+  return translate("gap", { gap: `${gap > 0 ? "+" : "−"}${digits < LONG_GAP ? grouped(digits) : short(digits)}`, rank: above.rank });
 }
 
 /**
@@ -47,7 +47,7 @@ export function gapWords(record, above) {
  */
 export function short(value) {
   const digits = String(Math.abs(value));
-  const units = say("units").split(",").reverse().map((unit) => unit.split("="));
+  const units = translate("units").split(",").reverse().map((unit) => unit.split("="));
   const [zeros, name] = units.find(([zeros]) => Number(zeros) < digits.length) ?? ["0", ""];
   const whole = digits.slice(0, digits.length - Number(zeros));
   const part = digits.slice(whole.length, Math.max(whole.length, 3));
@@ -62,10 +62,10 @@ export function short(value) {
  * @returns {[string, string]}
  */
 export function moveWords(rank, before) {
-  if (before === undefined) return [say("new").toUpperCase(), say("new")];
+  if (before === undefined) return [translate("new").toUpperCase(), translate("new")];
   const n = before - rank;
   if (n === 0) return ["", ""];
-  return n > 0 ? [`▲${grouped(n)}`, say("up", { n })] : [`▼${grouped(-n)}`, say("down", { n: -n })];
+  return n > 0 ? [`▲${grouped(n)}`, translate("up", { n })] : [`▼${grouped(-n)}`, translate("down", { n: -n })];
 }
 
 /**
@@ -115,11 +115,11 @@ export function periodWords(unit, name, zone) {
   const [, year, part = "", day = "", hour, offset = ""] =
     /^(\d+)(?:-[WQ]?(\d+))?(?:-(\d+))?(?:T(\d+)([+-]\d+)?)?$/.exec(name) ?? [];
   const number = String(Number(part));
-  const month = say("month_names").split(" ")[Number(part) - 1] ?? "";
+  const month = translate("month_names").split(" ")[Number(part) - 1] ?? "";
   const time = `${hour}:00${offset && ` ${offset.slice(0, 3)}:${offset.slice(3)}`}`;
   const values = { year: String(Number(year)), week: number, quarter: number, month, day: String(Number(day)), time };
-  const period = say(/** @type {import("./language.js").Unit} */ (unit), values);
-  return say("in_zone", { period, zone: zone.replaceAll("_", " ") });
+  const period = translate(/** @type {import("./language.js").Unit} */ (unit), values);
+  return translate("in_zone", { period, zone: zone.replaceAll("_", " ") });
 }
 
 /**
@@ -130,10 +130,10 @@ export function periodWords(unit, name, zone) {
  * @returns {[string, string]}
  */
 export function placeWords(rank, gap) {
-  if (rank === null) return [say("not_ranked"), ""];
-  const place = say("rank", { n: rank });
+  if (rank === null) return [translate("not_ranked"), ""];
+  const place = translate("rank", { n: rank });
   if (gap === null) return [place, ""];
-  return [place, gap ? say("behind", { n: gap }) : say("tied_with_next")];
+  return [place, gap ? translate("behind", { n: gap }) : translate("tied_with_next")];
 }
 
 /**
@@ -143,10 +143,10 @@ export function placeWords(rank, gap) {
  * @returns {string[]}
  */
 export function metadataWords(metadata) {
-  const told = Object.entries(metadata ?? {})
+  const shown = Object.entries(metadata ?? {})
     .filter(([, value]) => typeof value === "string" || typeof value === "number")
     .map(([name, value]) => `${cut(name, MOST_NAME)}: ${cut(String(value), MOST_VALUE)}`);
-  return told.length <= MOST_MEMBERS ? told : [...told.slice(0, MOST_MEMBERS), "…"];
+  return shown.length <= MOST_MEMBERS ? shown : [...shown.slice(0, MOST_MEMBERS), "…"];
 }
 
 /**

@@ -38,7 +38,7 @@ MISTAKES: Final = {
     ),
     "silence is not noticed": (
         "connection.js",
-        'this.#after("silence", this.setting.staleAfter, () => this.#look());',
+        'this.#after("silence", this.setting.staleAfter, () => this.#checkSilence());',
         "",
     ),
     "the position of another epoch is kept": (

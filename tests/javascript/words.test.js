@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { say, setLanguage } from "../../static/client/language.js";
+import { setLanguage, translate } from "../../static/client/language.js";
 import { words as chinese } from "../../static/client/words/zh-Hans.js";
 import { words as english } from "../../static/client/words/en.js";
 import {
@@ -91,8 +91,8 @@ test("a period is shown by its name", () => {
 test("a new language applies as soon as it is set", () => {
   setLanguage("zh-Hans", chinese);
   assert.deepEqual(placeWords(1200, 3), ["第 1,200 名", "，距上一名 3"]);
-  assert.equal(say("waiting", { n: 1 }), "已暂停，有 1 处变化待显示");
+  assert.equal(translate("waiting", { n: 1 }), "已暂停，有 1 处变化待显示");
   assert.equal(periodWords("month", "2026-12", "UTC"), "2026年12月（UTC）");
   setLanguage("en", english);
-  assert.deepEqual([1, 2].map((n) => say("waiting", { n })), ["Paused, 1 change waiting", "Paused, 2 changes waiting"]);
+  assert.deepEqual([1, 2].map((n) => translate("waiting", { n })), ["Paused, 1 change waiting", "Paused, 2 changes waiting"]);
 });

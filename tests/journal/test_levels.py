@@ -64,9 +64,9 @@ async def set_level(client: httpx.AsyncClient, level: str) -> None:
 async def keys_of(client: httpx.AsyncClient) -> list[str]:
     """The current members according to the journal."""
 
-    async def told() -> list[str] | None:
+    async def read() -> list[str] | None:
         found = await past(client)
         return [record["key"] for record in found["records"]] if "records" in found else None
 
-    found: list[str] = await eventually(told)
+    found: list[str] = await eventually(read)
     return found

@@ -14,7 +14,7 @@ from live.domain.board_file import parse_boards
 from live.domain.calendar import EXAMPLES
 from live.errors import CLOSE_CODES, EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.channel import reason_of
-from live.web.language import TAGS, Said, language_of, languages
+from live.web.language import TAGS, Message, language_of, languages
 from live.web.problems import as_problem
 from live.web.state import assets
 from live.web.words import moment, moment_words, period_words, place_words
@@ -66,9 +66,9 @@ async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-def holes(said: Said) -> set[str]:
+def holes(message: Message) -> set[str]:
     """The names in braces in the forms of a sentence."""
-    forms = [said] if isinstance(said, str) else said.values()
+    forms = [message] if isinstance(message, str) else message.values()
     return {hole for form in forms for _, hole, _, _ in Formatter().parse(form) if hole}
 
 
@@ -77,14 +77,16 @@ def test_every_language_is_complete(tag: str) -> None:
     """Each says the same as English, with the same values, and leaves nothing empty or in English."""
     other = languages()[tag].table
     assert list(other) == list(ENGLISH.table)
-    assert {name: holes(said) for name, said in other.items()} == {
-        name: holes(said) for name, said in ENGLISH.table.items()
+    assert {name: holes(message) for name, message in other.items()} == {
+        name: holes(message) for name, message in ENGLISH.table.items()
     }
-    same = {name for name, said in other.items() if said == ENGLISH.table[name]}
+    same = {name for name, message in other.items() if message == ENGLISH.table[name]}
     assert same == {"product"}
-    forms = [form for said in other.values() for form in ([said] if isinstance(said, str) else said.values())]
+    forms = [
+        form for message in other.values() for form in ([message] if isinstance(message, str) else message.values())
+    ]
     assert all(form.strip() for form in forms)
-    assert [type(said) for said in other.values()] == [type(said) for said in ENGLISH.table.values()]
+    assert [type(message) for message in other.values()] == [type(message) for message in ENGLISH.table.values()]
 
 
 def test_no_name_is_in_both_halves_of_the_table() -> None:
@@ -187,7 +189,7 @@ def test_scripts_hold_no_words(path: Any) -> None:
 def test_words_in_a_script_are_noticed() -> None:
     """The test above can fail."""
     assert list(prose('x = "Frozen"; y = `takes ${a} first`; // no "Such thing" here')) == ["Frozen", "takes  first"]
-    assert list(prose('/* "Not this" */ say("live"); z = "store unreachable"; throw new Error("not this")')) == [
+    assert list(prose('/* "Not this" */ translate("live"); z = "store unreachable"; throw new Error("not this")')) == [
         "store unreachable"
     ]
 

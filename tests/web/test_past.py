@@ -108,9 +108,9 @@ async def test_a_record_has_a_past_a_history_and_an_explanation(valkey_url: str)
         assert [step["rank"] for step in history["records"][0]["steps"]] == [*[None] * 24, 1]
         both = await get(client, "/v1/boards/all/history", key=["a", "b"], to=second, step="1d")
         assert [record["steps"][-1]["score"] for record in both["records"]] == [3, 2]
-        told = await get(client, "/v1/boards/posts/records/a", explain="true", as_of=second)
-        assert sum(part["score"] for part in told["parts"]) == told["score"] == 3
-        assert [change["amount"] for change in told["changes"]] == [2, 1]
+        explanation = await get(client, "/v1/boards/posts/records/a", explain="true", as_of=second)
+        assert sum(part["score"] for part in explanation["parts"]) == explanation["score"] == 3
+        assert [change["amount"] for change in explanation["changes"]] == [2, 1]
         assert (await client.get("/v1/boards/all/records/a%2Fhistory")).status_code == 404
 
 

@@ -23,19 +23,19 @@ SIZES = (1, 2, 3)
 SURPLUS = 1
 TAGGED: dict[str, Any] = {"window": "forever", "operator": "incr", "ties": "first", "votes": None}
 MUTANTS = {
-    "a new tag is not told": Mutant("add", "retagged and math.abs(event) or -1", "-1"),
+    "a new tag is not carried": Mutant("add", "retagged and math.abs(event) or -1", "-1"),
     "the total is that of the last member": Mutant("add", "total = total + gained", "total = gained"),
-    "new records are not told": Mutant("add", "count = count + (score and 1 or 0)", "count = count + 0"),
+    "new records are not carried": Mutant("add", "count = count + (score and 1 or 0)", "count = count + 0"),
     "the last record leaves a full ranking unnoticed": Mutant(
         "add", "+ count > rules.cap then return", "< 0 then return"
     ),
     "an earlier period is taken for the current one": Mutant(
         "add", "request.reached ~= group.start then", "false then"
     ),
-    "metadata that goes is not told": Mutant("add", "or retagged or operation == 'set'", "or retagged"),
+    "metadata that goes is not carried": Mutant("add", "or retagged or operation == 'set'", "or retagged"),
 }
 FOCUS: dict[str, dict[str, Any]] = {
-    "a new tag is not told": TAGGED,
+    "a new tag is not carried": TAGGED,
     "the last record leaves a full ranking unnoticed": {"window": "forever", "operator": "set", "cap": 2},
     "an earlier period is taken for the current one": {
         "window": "hours",
@@ -43,7 +43,7 @@ FOCUS: dict[str, dict[str, Any]] = {
         "votes": None,
         "clock": "server",
     },
-    "metadata that goes is not told": {"window": "forever", "operator": "set"},
+    "metadata that goes is not carried": {"window": "forever", "operator": "set"},
 }
 
 
