@@ -115,11 +115,11 @@ class ConnectionLimits:
             queue.pop(connection, None)
         self._forget_unread(connection)
 
-    def lent(self, connection: Limited) -> None:
-        """Free the place of a connection that a viewer uses, until `returned`."""
+    def release(self, connection: Limited) -> None:
+        """Free the place of a connection that a viewer uses, until `reclaim`."""
         self.closed(connection)
 
-    def returned(self, connection: Limited) -> bool:
+    def reclaim(self, connection: Limited) -> bool:
         """Take a place again after a viewer has left; False if none is free.
 
         Never closes another connection for this one: that could be a producer's.

@@ -19,7 +19,7 @@ from live.network.encodings import takes_gzip
 from live.web.clients import client_of
 from live.web.event_bodies import GzipEvents, PlainEvents
 from live.web.state import Live, live_of
-from live.web.watching import lend, unless_left, until_left
+from live.web.watching import count_as_viewer, unless_left, until_left
 
 _HEADERS: Final = {"Cache-Control": "no-store", "Vary": "Accept-Encoding", "X-Accel-Buffering": "no"}
 
@@ -54,7 +54,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events. A viewer that exceeds a limit is refused like any other."""
         with self._live.hub.watch(self._board, self._subscription, self._address) as viewer:
-            connection = lend(scope)
+            connection = count_as_viewer(scope)
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             if scope["method"] == "HEAD":
                 await send({"type": "http.response.body"})

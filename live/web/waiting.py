@@ -24,7 +24,7 @@ from live.web.clients import client_of
 from live.web.paging import DEFAULT_LIMIT
 from live.web.responses import unchanged
 from live.web.state import Live, live_of
-from live.web.watching import lend, unless_left
+from live.web.watching import count_as_viewer, unless_left
 
 _LONGEST: Final = 60  # seconds
 _ELSEWHERE: Final = ("cursor", "period", "score", "start")
@@ -195,7 +195,7 @@ async def reply_after_wait(request: Request, wait: Wait) -> Reply:
             replied.set_result(reply)
 
     waiting = Waiting(live, board, wait, client_of(request).address, answer)
-    lend(request.scope)
+    count_as_viewer(request.scope)
     waiting.begin()
     try:
         return await unless_left(request.receive, replied) or unchanged(wait.tag)

@@ -9,18 +9,18 @@ from typing import TypeVar
 
 from starlette.types import Receive, Scope
 
-from live.protocols.http.app_requests import LENDING
+from live.protocols.http.app_requests import VIEWER
 from live.protocols.http.connection import HttpProtocol
 
 _T = TypeVar("_T")
 
 
-def lend(scope: Scope) -> HttpProtocol | None:
+def count_as_viewer(scope: Scope) -> HttpProtocol | None:
     """Count the connection of a request as a viewer until the response. Returns None under another server."""
-    extension = scope.get("extensions", {}).get(LENDING)
+    extension = scope.get("extensions", {}).get(VIEWER)
     connection: HttpProtocol | None = extension["connection"]() if extension else None
     if connection is not None:
-        connection.lend()
+        connection.release_place()
     return connection
 
 

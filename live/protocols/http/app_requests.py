@@ -16,7 +16,7 @@ from live.auth.client import EXTENSION, Client
 from live.errors import ProblemError
 from live.protocols.http.requests import RequestHead
 
-LENDING: Final = "live.lending"  # the ASGI extension that turns a request into a viewer's; `connection` is a weakref
+VIEWER: Final = "live.viewer"  # the ASGI extension that turns a request into a viewer's; `connection` is a weakref
 
 _log: Final = logging.getLogger("uvicorn.error")
 
@@ -152,7 +152,7 @@ def _scope_of(
     path, _, query = head.target.partition(b"?")
     transport = connection.transport
     extensions: dict[str, Any] = {
-        LENDING: {"connection": weakref.ref(connection)},  # weak, so that the garbage collector has no cycle to find
+        VIEWER: {"connection": weakref.ref(connection)},  # weak, so that the garbage collector has no cycle to find
         EXTENSION: client,
     }
     return {

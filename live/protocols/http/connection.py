@@ -55,7 +55,7 @@ class HttpProtocol(asyncio.Protocol):
         self._pipeline = Pipeline()
         self._place = Place.NONE
         self._reading = False  # inside `_read`
-        self._lent = False  # whether the request in progress is a viewer's
+        self._is_viewer = False  # whether the request in progress is a viewer's
         self._half_closed = False  # whether the client sends nothing more
         self._stopping = False  # whether the server stops
 
@@ -88,7 +88,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Answer the complete requests before closing: the client has closed its side."""
-        if self._lent or self.transport.get_extra_info("sslcontext") is not None:
+        if self._is_viewer or self.transport.get_extra_info("sslcontext") is not None:
             return False  # a viewer has left, or it is TLS, which can't close one direction alone
         self._half_closed = True
         self._pipeline.cut_off()
@@ -98,7 +98,7 @@ class HttpProtocol(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Stop reading: the client does not read its answers."""
         self.flow.pause_writing()
-        if not self._lent:
+        if not self._is_viewer:
             self._shared.limits.unread(self)
 
     def resume_writing(self) -> None:
@@ -132,7 +132,7 @@ class HttpProtocol(asyncio.Protocol):
         """Read a bounded number of events; return whether to receive more bytes."""
         reader, pipeline, flow = self._reader, self._pipeline, self.flow
         for _ in range(_EVENTS_A_TURN):
-            if self._lent or flow.write_paused or not pipeline.has_room:
+            if self._is_viewer or flow.write_paused or not pipeline.has_room:
                 return self._may_receive()
             event = reader.next()
             if event is None:
@@ -148,14 +148,14 @@ class HttpProtocol(asyncio.Protocol):
 
     def _may_receive(self) -> bool:
         """Whether to receive bytes: to read them, to drop them, or to notice that a viewer leaves."""
-        if self._lent:
+        if self._is_viewer:
             return self._reader.unread < MAX_HEAD
         return self._pipeline.is_closed or (not self.flow.write_paused and self._pipeline.has_room)
 
     def _report(self) -> None:
         """Tell the limits whether the client is sending a request or the connection is idle."""
         pipeline, limits = self._pipeline, self._shared.limits
-        if pipeline.awaits_answer or self._lent or pipeline.is_closed:
+        if pipeline.awaits_answer or self._is_viewer or pipeline.is_closed:
             return
         if pipeline.arriving is not None or self._reader.inside:
             limits.receiving(self)
@@ -251,8 +251,8 @@ class HttpProtocol(asyncio.Protocol):
         if not self._pipeline or self.transport.is_closing():
             return
         keep_alive = self._pipeline.take_first().keep_alive
-        if self._lent:
-            keep_alive = self.take_back() and keep_alive
+        if self._is_viewer:
+            keep_alive = self.reclaim_place() and keep_alive
         self._go_on(keep_alive=keep_alive)
 
     def _go_on(self, *, keep_alive: bool) -> None:
@@ -289,23 +289,23 @@ class HttpProtocol(asyncio.Protocol):
 
     # Viewers
 
-    def lend(self) -> None:
+    def release_place(self) -> None:
         """Free the place: the current request is a viewer's, and viewers have separate limits."""
-        self._lent = True
-        self._shared.limits.lent(self)
+        self._is_viewer = True
+        self._shared.limits.release(self)
         if self.buffered:
             self._shared.limits.unread(self)  # earlier answers, which the client must read all the same
         self.transport.set_write_buffer_limits(high=0)  # a send completes only when the kernel has accepted all of it
         if self._half_closed:
             self.transport.close()  # a viewer has left
 
-    def take_back(self) -> bool:
+    def reclaim_place(self) -> bool:
         """Take a place again after a viewer has left; False if none is free, or if the connection ends."""
-        self._lent = False
+        self._is_viewer = False
         if self.transport.is_closing():
             return False
         self.transport.set_write_buffer_limits()
-        return self._shared.limits.returned(self)
+        return self._shared.limits.reclaim(self)
 
     # The end
 
@@ -338,7 +338,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def answers_read(self) -> None:
         """Update the limits: the client has read its answers."""
-        if not (self._pipeline or self._lent):
+        if not (self._pipeline or self._is_viewer):
             self._report()
 
     def close_idle(self) -> None:

@@ -18,20 +18,20 @@ class Reads(Protocol):
         """The read that a request asks for; None if the application answers it."""
 
 
-class Answering(Protocol):
+class AnsweringConnection(Protocol):
     """The connection of an exchange; it sends replies in the order of their requests."""
 
     def send_replies(self) -> None:
         """Send every reply that is due."""
 
 
-class Lending(Answering, Protocol):
+class ViewerConnection(AnsweringConnection, Protocol):
     """A connection that viewers can use."""
 
-    def lend(self) -> None:
+    def release_place(self) -> None:
         """Free the place: the current request is a viewer's."""
 
-    def take_back(self) -> bool:
+    def reclaim_place(self) -> bool:
         """Take a place again after a viewer has left; False if none is free."""
 
 
@@ -42,7 +42,7 @@ class Get:
 
     is_full = False
 
-    def __init__(self, connection: Lending, read: Read, *, keep_alive: bool) -> None:
+    def __init__(self, connection: ViewerConnection, read: Read, *, keep_alive: bool) -> None:
         self._connection = connection
         self._read = read
         self._is_beginning = False
@@ -78,13 +78,13 @@ class Get:
     def watch(self, leave: Callable[[], None]) -> None:
         """Be a viewer until the reply. `leave` removes it if the client disconnects before."""
         self._leave = leave
-        self._connection.lend()
+        self._connection.release_place()
 
     def answer(self, reply: Reply) -> None:
         """Set the reply and send every reply that is due."""
         if self._leave is not None:
             self._leave = None
-            self.keep_alive = self._connection.take_back() and self.keep_alive
+            self.keep_alive = self._connection.reclaim_place() and self.keep_alive
         self.reply = reply
         if not self._is_beginning:
             self._connection.send_replies()

@@ -10,7 +10,7 @@ from live.ingest.bodies import too_large
 from live.ingest.committer import Committed
 from live.ingest.intake import Head
 from live.ingest.replies import Reply, problem_reply
-from live.protocols.http.hot_get import Answering
+from live.protocols.http.hot_get import AnsweringConnection
 from live.protocols.http.peer import Peer
 from live.protocols.http.requests import RequestHead
 from live.protocols.http.shared import Shared
@@ -30,7 +30,7 @@ class Post:
 
     is_full = False
 
-    def __init__(self, connection: Answering, shared: Shared, *, keep_alive: bool) -> None:
+    def __init__(self, connection: AnsweringConnection, shared: Shared, *, keep_alive: bool) -> None:
         self._connection = connection
         self._shared = shared
         self.keep_alive = keep_alive

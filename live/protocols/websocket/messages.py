@@ -12,7 +12,7 @@ from live.protocols.websocket.framing import text_frame
 _MOST_AHEAD: Final = 256  # unanswered messages; the server reads no more beyond that
 
 
-class Answering(Protocol):
+class AnsweringSocket(Protocol):
     """The socket that a message arrived on."""
 
     def resolve(self, message: "Message", outcome: Committed | Exception) -> None:
@@ -27,7 +27,7 @@ class Message:
 
     __slots__ = ("_socket", "body", "entries", "frame", "producer")
 
-    def __init__(self, socket: Answering, body: bytes) -> None:
+    def __init__(self, socket: AnsweringSocket, body: bytes) -> None:
         self._socket = socket
         self.body = body
         self.entries: Sequence[Entry] = ()
