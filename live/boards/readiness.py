@@ -10,7 +10,7 @@ from live.settings import Settings
 from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store, store_errors
-from live.store.connection.line import Word
+from live.store.connection.pipelined import Word
 from live.store.registry.journal_health import faults_of
 
 _BOARDS: Final = 16  # boards per check

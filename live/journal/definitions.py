@@ -9,7 +9,7 @@ from live.journal.database import Database
 from live.journal.schema import DEFINITION
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, store_errors
-from live.store.connection.line import Word
+from live.store.connection.pipelined import Word
 
 KINDS: Final = ("boards", "producers", "items")
 _VERSION: Final = ":version"

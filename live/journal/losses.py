@@ -7,7 +7,7 @@ from live.journal.database import Database
 from live.journal.lives import Life, end_lives, open_lives
 from live.store.board.keys import Keys
 from live.store.connection.client import Store, store_errors
-from live.store.connection.line import Word
+from live.store.connection.pipelined import Word
 
 
 async def find_lost(client: Store, prefix: str, database: Database) -> list[tuple[Life, str]]:

@@ -15,7 +15,7 @@ import pytest
 from live.settings import Duration
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
-from live.store.connection.line import SharedLine
+from live.store.connection.pipelined import SharedConnection
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
 from tests.harness.server import ServerProcess, run_server, until_ready
@@ -119,12 +119,12 @@ async def test_a_replica_is_not_ready(own_store: StoreProcess) -> None:
 
 
 def noting(calls: Callable[..., Awaitable[Any]], sent: list[int]) -> Callable[..., Awaitable[Any]]:
-    """The calls of a line, which note how many commands are in a packet with the write of a readiness check."""
+    """The calls of a connection, which note how many commands are in a packet with the write of a readiness check."""
 
-    async def noted(line: SharedLine, commands: Sequence[tuple[Any, ...]]) -> Any:
+    async def noted(connection: SharedConnection, commands: Sequence[tuple[Any, ...]]) -> Any:
         if commands[0][0] == "SET":
             sent.append(len(commands))
-        return await calls(line, commands)
+        return await calls(connection, commands)
 
     return noted
 
@@ -147,7 +147,7 @@ async def test_readiness_is_cheap(own_store: StoreProcess, monkeypatch: pytest.M
         assert {answer.status_code for answer in answers} == {200}
         assert await calls() - before < 50 * 10  # reading every board for each check would take 5,000
         sent: list[int] = []
-        monkeypatch.setattr(SharedLine, "calls", noting(SharedLine.calls, sent))
+        monkeypatch.setattr(SharedConnection, "calls", noting(SharedConnection.calls, sent))
         assert (await client.get("/readyz")).status_code == 200
         assert sent == [17], "one packet: a write, and the epochs of 16 boards"
         monkeypatch.undo()

@@ -13,7 +13,7 @@ from live.store.board.keys import Keys, Table
 from live.store.board.pages import HIGH, TAG
 from live.store.board.requests import AuditRequest, FixTotalsRequest, Rules
 from live.store.connection.client import Store, store_errors
-from live.store.connection.line import Word
+from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script, text
 
 AUDIT: Final = Script("audit", AuditRequest)

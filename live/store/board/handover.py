@@ -11,7 +11,7 @@ from live.store.board.journal_requests import AdoptRequest, TrimRequest
 from live.store.board.keys import Keys, SystemKeys
 from live.store.board.requests import Part
 from live.store.connection.client import Store, store_errors
-from live.store.connection.line import Word
+from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script
 
 TRIM: Final = Script("trim", TrimRequest)

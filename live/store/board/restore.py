@@ -13,7 +13,7 @@ from live.store.board.handover import announce_journal
 from live.store.board.journal_requests import RestoreRequest
 from live.store.board.keys import Keys
 from live.store.connection.client import Store, store_errors
-from live.store.connection.line import Word
+from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script
 
 RESTORE: Final = Script("restore", RestoreRequest)

@@ -33,7 +33,7 @@ from live.store.board.requests import (
     rules_of,
 )
 from live.store.connection.client import Store, store_errors
-from live.store.connection.line import Word
+from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script, text
 
 MOST_REPLANS: Final = 20  # each one means that the board's clock moved between two calls

@@ -8,10 +8,10 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from live.store.connection.client import Store, store_errors
-from live.store.connection.line import Wire
+from live.store.connection.pipelined import StoreConnection
 
 
-class _Receiver(Wire):
+class _Receiver(StoreConnection):
     """A connection with one subscription. It collects the channels on which something was announced."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from redis.typing import EncodableT
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Settings
 from live.store.connection.format import check_format
-from live.store.connection.line import SharedLine, Transferable, Word
+from live.store.connection.pipelined import SharedConnection, Transferable, Word
 from live.store.connection.sources import send_sources
 from live.store.connection.witness import Witness
 
@@ -55,17 +55,17 @@ _PASSWORDS: Final = (re.compile(r"([?&]password=)[^&#]*"), re.compile(r"(://[^:/
 class Store(Redis):
     """redis-py's client, with a connection of our own for frequent calls, and the witness of what the store holds."""
 
-    line: SharedLine
+    shared: SharedConnection
     witness: Witness
 
     async def call(self, key: str, *words: Word) -> Any:  # noqa: ANN401 - any reply
         """Send a command to the server that holds a store key, and await its reply.
 
         Raises:
-            RedisError, OSError, TimeoutError: as `SharedLine.call`.
+            RedisError, OSError, TimeoutError: as `SharedConnection.call`.
         """
         del key  # one server holds all
-        return await self.line.call(*words)
+        return await self.shared.call(*words)
 
     async def calls(self, commands: Sequence[tuple[str, tuple[Word, ...]]]) -> list[Any]:
         """Send commands, each to the server that holds its store key, in one packet for each server.
@@ -73,28 +73,28 @@ class Store(Redis):
         Replies are in the order of the commands. Errors of the store are among them as values.
 
         Raises:
-            RedisError, OSError, TimeoutError: as `SharedLine.calls`.
+            RedisError, OSError, TimeoutError: as `SharedConnection.calls`.
         """
-        return await self.line.calls([words for _, words in commands])
+        return await self.shared.calls([words for _, words in commands])
 
     async def each(self, *words: Word) -> list[Any]:
         """Send a command to every server of the store, and return the reply of each.
 
         Raises:
-            RedisError, OSError, TimeoutError: as `SharedLine.call`.
+            RedisError, OSError, TimeoutError: as `SharedConnection.call`.
         """
-        return [await self.line.call(*words)]
+        return [await self.shared.call(*words)]
 
     async def names(self, pattern: str) -> AsyncIterator[str]:
         """All store keys that match a glob, in one walk over the store. A key that exists all the time comes once.
 
         Raises:
-            RedisError, OSError, TimeoutError: as `SharedLine.call`.
+            RedisError, OSError, TimeoutError: as `SharedConnection.call`.
         """
         seen: set[bytes] = set()
         cursor = b"0"
         while True:
-            cursor, found = await self.line.call("SCAN", cursor, "MATCH", pattern, "COUNT", _STEP)
+            cursor, found = await self.shared.call("SCAN", cursor, "MATCH", pattern, "COUNT", _STEP)
             for name in found:
                 if name not in seen:
                     seen.add(name)
@@ -103,9 +103,9 @@ class Store(Redis):
                 return
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:  # noqa: FBT001 - redis-py's signature
-        """Close the line and the shared positions as well."""
+        """Close the shared connection and the shared positions as well."""
         self.witness.positions.close()
-        await self.line.close()
+        await self.shared.close()
         await super().aclose(close_connection_pool)
 
 
@@ -141,8 +141,8 @@ def connect(url: str, settings: Settings) -> Store:
         raise SetupError(f"the store {redact(url)!r}: {error}") from None
     store = cast("Store", Store.from_pool(pool))
     store.witness = Witness(settings.data_dir, settings.key_prefix)
-    store.line = SharedLine(pool, settings.store_timeout)
-    store.line.greetings += [partial(check_format, prefix=settings.key_prefix, witness=store.witness), send_sources]
+    store.shared = SharedConnection(pool, settings.store_timeout)
+    store.shared.on_connect += [partial(check_format, prefix=settings.key_prefix, witness=store.witness), send_sources]
     return store
 
 

@@ -8,8 +8,8 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
-from live.store.connection.line import Line
 from live.store.connection.moving import move_names
+from live.store.connection.pipelined import PipelinedConnection
 from live.store.connection.witness import Witness
 
 log = structlog.get_logger()
@@ -17,14 +17,14 @@ log = structlog.get_logger()
 FORMAT: Final = 1
 
 # The migration from each older format to the next one. A store without a number has format 0, or is empty.
-MIGRATIONS: Final[Mapping[int, Callable[[Line, str], Awaitable[None]]]] = {0: move_names}
+MIGRATIONS: Final[Mapping[int, Callable[[PipelinedConnection, str], Awaitable[None]]]] = {0: move_names}
 
 
 class StoreFormatError(StoreUnavailableError):
     """The store holds data in a format that this version cannot read."""
 
 
-async def check_format(line: Line, prefix: str, witness: Witness) -> None:
+async def check_format(connection: PipelinedConnection, prefix: str, witness: Witness) -> None:
     """Migrate an older store, and refuse one that this version cannot read. Each new connection starts with this.
 
     A store with another identity than the one in the data directory is not ours: nothing in it changes.
@@ -37,8 +37,8 @@ async def check_format(line: Line, prefix: str, witness: Witness) -> None:
     names = SystemKeys(prefix)
     key = names.format
     try:
-        held: bytes | None = await line.call("GET", key)
-        identity: bytes = await line.call("GET", names.store) or b""
+        held: bytes | None = await connection.call("GET", key)
+        identity: bytes = await connection.call("GET", names.store) or b""
     except NoPermissionError:
         return  # a user of the store without this permission serves no boards
     number = _number(held, key)
@@ -57,11 +57,11 @@ async def check_format(line: Line, prefix: str, witness: Witness) -> None:
     if known and identity.decode() != known:
         return  # the witness reports the loss
     for step in range(number, FORMAT):
-        await MIGRATIONS[step](line, prefix)
+        await MIGRATIONS[step](connection, prefix)
     if number == FORMAT:
-        await move_names(line, prefix)  # finds out whether an older version runs beside this one
+        await move_names(connection, prefix)  # finds out whether an older version runs beside this one
     elif identity:  # an empty store gets its number with its identity
-        await _write(line, key, held)
+        await _write(connection, key, held)
 
 
 def _number(held: bytes | None, key: str) -> int:
@@ -79,9 +79,9 @@ def _number(held: bytes | None, key: str) -> int:
         ) from None
 
 
-async def _write(line: Line, key: str, held: bytes | None) -> None:
+async def _write(connection: PipelinedConnection, key: str, held: bytes | None) -> None:
     """Write the format number. A store that refuses it, when full or a replica, can still be read."""
     try:
-        await line.call(*(("SETNX", key, FORMAT) if held is None else ("SET", key, FORMAT)))
+        await connection.call(*(("SETNX", key, FORMAT) if held is None else ("SET", key, FORMAT)))
     except ResponseError as error:
         log.warning("the format number can't be written to the store", reason=str(error))

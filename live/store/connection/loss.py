@@ -12,7 +12,7 @@ from live.errors import SetupError, StoreUnavailableError
 from live.store.board.keys import Keys, SystemKeys
 from live.store.connection.client import Store, store_errors
 from live.store.connection.format import FORMAT
-from live.store.connection.line import Line, Word
+from live.store.connection.pipelined import PipelinedConnection, Word
 from live.store.registry.definitions import DefinitionStore
 
 log = structlog.get_logger()
@@ -34,7 +34,7 @@ class LossWatch:
 
     def guard_connections(self) -> None:
         """Compare over every new connection, before any other command: a store that lost data was restarted."""
-        self._client.line.greetings.append(self._greet)
+        self._client.shared.on_connect.append(self._compare_on_connect)
 
     async def run(self) -> None:
         """Compare until cancelled. A store can lose data without losing a connection; other processes use a file."""
@@ -79,7 +79,7 @@ class LossWatch:
             if epoch.encode() not in (held, deleted)
         ]
 
-    async def _greet(self, line: Line) -> None:
+    async def _compare_on_connect(self, connection: PipelinedConnection) -> None:
         """Compare the store behind a new connection.
 
         Raises:
@@ -89,7 +89,7 @@ class LossWatch:
         if witness.lost:
             return
         witness.positions.refresh()  # what other processes have acknowledged counts too
-        self._report(await self._compare(partial(_over, line), boards=True))
+        self._report(await self._compare(partial(_over, connection), boards=True))
         if witness.lost:
             raise StoreUnavailableError("the store lost data")
 
@@ -149,9 +149,9 @@ class LossWatch:
         self._client.witness.remember_store((identity or b"").decode())
 
 
-async def _over(line: Line, commands: Sequence[_Command]) -> list[Any]:
+async def _over(connection: PipelinedConnection, commands: Sequence[_Command]) -> list[Any]:
     """Send commands over one connection."""
-    return await line.calls([words for _, words in commands])
+    return await connection.calls([words for _, words in commands])
 
 
 def _checked(replies: list[Any]) -> list[Any]:

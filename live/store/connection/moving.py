@@ -4,10 +4,10 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
-from live.store.connection.line import Line
+from live.store.connection.pipelined import PipelinedConnection
 
 
-async def move_names(line: Line, prefix: str) -> None:
+async def move_names(connection: PipelinedConnection, prefix: str) -> None:
     """Give store keys with an old name their current name. Each new connection starts with this.
 
     Raises:
@@ -15,23 +15,23 @@ async def move_names(line: Line, prefix: str) -> None:
         ResponseError: the store refuses.
     """
     moved = SystemKeys(prefix).moved
-    there = await line.calls([("EXISTS", old) for old, _ in moved])
+    there = await connection.calls([("EXISTS", old) for old, _ in moved])
     for (old, new), exists in zip(moved, there, strict=True):
         if isinstance(exists, NoPermissionError):
             continue  # a user of the store without this permission serves no boards
         if isinstance(exists, Exception):
             raise exists
-        if exists and not await _renamed(line, old, new):
+        if exists and not await _renamed(connection, old, new):
             raise StoreUnavailableError(
                 f"the store holds both {old!r}, the name that earlier versions use, and {new!r}: an older version of "
                 f"the server has written after the upgrade. Stop it. Then drop the one that is out of date, with DEL"
             )
 
 
-async def _renamed(line: Line, old: str, new: str) -> bool:
+async def _renamed(connection: PipelinedConnection, old: str, new: str) -> bool:
     """Whether the old name does not exist any more. Another process may be first."""
     try:
-        return bool(await line.call("RENAMENX", old, new))
+        return bool(await connection.call("RENAMENX", old, new))
     except ResponseError as error:
         if "no such key" not in str(error):
             raise

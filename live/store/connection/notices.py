@@ -10,7 +10,7 @@ from redis.exceptions import ResponseError
 
 from live.errors import StoreUnavailableError
 from live.store.connection.client import Store, store_errors
-from live.store.connection.line import Wire
+from live.store.connection.pipelined import StoreConnection
 
 _PING_INTERVAL: Final = 1.0  # seconds of silence after which the store is pinged
 _RECONNECT_PAUSE: Final = 0.25
@@ -38,7 +38,7 @@ class Away(msgspec.Struct, frozen=True):
 Notice = Changed | Gap | Away
 
 
-class _Receiver(Wire):
+class _Receiver(StoreConnection):
     """A connection with subscriptions, and a queue of what it has received."""
 
     def __init__(self) -> None:

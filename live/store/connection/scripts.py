@@ -18,7 +18,7 @@ import msgspec
 from redis.exceptions import NoScriptError
 
 from live.store.connection.client import Store
-from live.store.connection.line import Word
+from live.store.connection.pipelined import Word
 from live.store.connection.sources import load
 
 # Bytes that need not be UTF-8 are sent as text: the `cmsgpack` library of the store reads no binary type.

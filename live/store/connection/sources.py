@@ -7,7 +7,7 @@ from typing import Final
 
 from redis.exceptions import ResponseError
 
-from live.store.connection.line import Line
+from live.store.connection.pipelined import PipelinedConnection
 
 FOLDER: Final = files("live.store") / "lua"
 
@@ -27,12 +27,12 @@ def all_sources() -> tuple[str, ...]:
     return tuple(load(name.removesuffix(".lua")) for name in names if name.endswith(".lua"))
 
 
-async def send_sources(line: Line) -> None:
+async def send_sources(connection: PipelinedConnection) -> None:
     """Send all scripts over a new connection, because a store that was restarted knows none.
 
     Otherwise the first event for a thousand boards would send the longest script a thousand times. If the store
     refuses, each script is sent when it is needed.
     """
-    for reply in await line.calls([("SCRIPT", "LOAD", source) for source in all_sources()]):
+    for reply in await connection.calls([("SCRIPT", "LOAD", source) for source in all_sources()]):
         if isinstance(reply, Exception) and not isinstance(reply, ResponseError):
             raise reply

@@ -9,7 +9,7 @@ from typing import Any, Final
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
 from live.store.connection.client import Store, store_errors
-from live.store.connection.line import Word
+from live.store.connection.pipelined import Word
 
 _PIECE: Final = 65_536  # bytes compressed at a time, so that other tasks can run
 _PLAIN: Final = b"{"  # a response that starts with it is stored uncompressed

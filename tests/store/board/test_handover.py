@@ -6,7 +6,7 @@ import pytest
 
 from live.domain.event import make_entry
 from live.store.board.handover import ADOPT, begin_journal, read_entries
-from live.store.connection.line import Word
+from live.store.connection.pipelined import Word
 from tests.harness.boards import open_ledger, rolling_board
 
 ID = bytes(range(16))

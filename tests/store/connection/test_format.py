@@ -14,14 +14,14 @@ from live.store.board.keys import SystemKeys
 from live.store.connection import format as store_format
 from live.store.connection.client import connect
 from live.store.connection.format import FORMAT, MIGRATIONS, StoreFormatError
-from live.store.connection.line import Line
+from live.store.connection.pipelined import PipelinedConnection
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 
 
 @asynccontextmanager
 async def stored(url: str, held: object | None) -> AsyncIterator[tuple[Settings, Any]]:
-    """A store with a format number, or None; settings for it, and a client whose line is not connected."""
+    """A store with a format number, or None; settings for it, and a client that is not connected."""
     settings = fresh_settings(url)
     client: Any = connect(url, settings)
     if held is not None:
@@ -38,7 +38,7 @@ async def stored_number(client: Any, settings: Settings) -> Any:
 async def test_a_new_store_gets_a_number_and_an_identity(any_store: str) -> None:
     """A server writes both when it starts. A command that only inspects the store writes no store key."""
     async with stored(any_store, None) as (settings, client):
-        await client.line.call("PING")
+        await client.shared.call("PING")
         assert await stored_number(client, settings) is None
         await check_store(settings, Boards([]))
         assert await stored_number(client, settings) == b"%d" % FORMAT
@@ -52,7 +52,7 @@ async def test_a_store_without_a_number_is_migrated(any_store: str) -> None:
         old, new = names.moved[0]
         await client.hset(old, "b", "{}")
         await client.set(names.store, "me")
-        await client.line.call("PING")
+        await client.shared.call("PING")
         assert (await client.exists(old), await client.hgetall(new)) == (0, {b"b": b"{}"})
         assert await stored_number(client, settings) == b"%d" % FORMAT
 
@@ -68,7 +68,7 @@ async def test_an_unknown_format_is_refused(any_store: str, held: object, messag
     """No command accesses such a store, nothing in it changes, and a server does not start on it."""
     async with stored(any_store, held) as (settings, client):
         with pytest.raises(StoreFormatError, match=message):
-            await client.line.call("SET", f"{settings.key_prefix}:mine", 1)
+            await client.shared.call("SET", f"{settings.key_prefix}:mine", 1)
         assert await client.exists(f"{settings.key_prefix}:mine") == 0
         assert await stored_number(client, settings) == str(held).encode()
         with pytest.raises(SetupError, match=message):
@@ -80,7 +80,7 @@ async def test_a_format_without_a_migration_is_refused(any_store: str, monkeypat
     monkeypatch.setattr(store_format, "FORMAT", FORMAT + 2)
     async with stored(any_store, FORMAT) as (settings, client):
         with pytest.raises(StoreUnavailableError, match=f"it can't migrate format {FORMAT}. Start a version that can"):
-            await client.line.call("PING")
+            await client.shared.call("PING")
         assert await stored_number(client, settings) == b"%d" % FORMAT
 
 
@@ -90,15 +90,15 @@ async def test_an_older_format_is_migrated_step_by_step(any_store: str, monkeypa
     async with stored(any_store, FORMAT) as (settings, client):
         await client.set(SystemKeys(settings.key_prefix).store, "me")
 
-        async def first(line: Line, prefix: str) -> None:
-            steps.append((1, await line.call("GET", SystemKeys(prefix).format)))
+        async def first(connection: PipelinedConnection, prefix: str) -> None:
+            steps.append((1, await connection.call("GET", SystemKeys(prefix).format)))
 
-        async def second(line: Line, prefix: str) -> None:
-            steps.append((2, await line.call("GET", SystemKeys(prefix).format)))
+        async def second(connection: PipelinedConnection, prefix: str) -> None:
+            steps.append((2, await connection.call("GET", SystemKeys(prefix).format)))
 
         monkeypatch.setattr(store_format, "FORMAT", FORMAT + 2)
         monkeypatch.setattr(store_format, "MIGRATIONS", {**MIGRATIONS, FORMAT: first, FORMAT + 1: second})
-        await client.line.call("PING")
+        await client.shared.call("PING")
         assert steps == [(1, b"%d" % FORMAT), (2, b"%d" % FORMAT)]
         assert await stored_number(client, settings) == b"%d" % (FORMAT + 2)
 
@@ -108,10 +108,10 @@ async def test_a_full_store_without_a_number_is_read(own_store: StoreProcess) ->
     async with stored(own_store.url, None) as (settings, client):
         await client.set(SystemKeys(settings.key_prefix).store, "me")
         await client.config_set("maxmemory", 1)
-        assert await client.line.call("PING") == b"PONG"
+        assert await client.shared.call("PING") == b"PONG"
         assert await stored_number(client, settings) is None
         await client.config_set("maxmemory", 0)
         other = connect(own_store.url, settings)
-        await other.line.call("PING")
+        await other.shared.call("PING")
         await other.aclose()
         assert await stored_number(client, settings) == b"%d" % FORMAT

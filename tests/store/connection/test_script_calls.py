@@ -24,7 +24,7 @@ from live.store.board.pieces import read_piece
 from live.store.board.requests import rules_of
 from live.store.board.slots import read_slots
 from live.store.connection.client import Store
-from live.store.connection.line import Word
+from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script
 from live.store.registry.items import Items
 from live.store.registry.leases import LeaseStore

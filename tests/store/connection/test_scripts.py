@@ -24,7 +24,7 @@ from tests.harness.store import StoreProcess
 async def refused(store: Store, script: Script[Any]) -> str:
     """Why the store refuses a script as a whole; empty when it runs the script."""
     try:
-        await store.line.call("EVAL", script.source, 0, "no request")
+        await store.shared.call("EVAL", script.source, 0, "no request")
     except ResponseError as error:
         return "" if "script:" in str(error) else str(error)  # it ran, and failed because it has no request
     return ""

@@ -15,7 +15,7 @@ from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.usage import keys_of, measure
 from live.store.connection.client import Store, connect
-from live.store.connection.line import SharedLine, Word
+from live.store.connection.pipelined import SharedConnection, Word
 from live.store.connection.scripts import Script
 from live.store.registry.presence import BEAT, PRESENT, Presence, PresenceRequest
 from tests.harness.boards import rolling_board
@@ -194,8 +194,8 @@ async def test_a_lost_report_is_corrected(own_store: StoreProcess) -> None:
         assert await made.held(process) is None
 
 
-class Pieces(SharedLine):
-    """A line that records how many commands each packet has, and how many packets are in flight at once."""
+class Pieces(SharedConnection):
+    """A connection that records how many commands each packet has, and how many packets are in flight at once."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store.connection_pool, 5)
@@ -216,14 +216,14 @@ async def test_many_boards_are_reported_in_pieces(any_store: str) -> None:
     """One after the other, even if the store has forgotten the script. The store is not blocked."""
     boards = [f"b{number}" for number in range(150)]
     async with watched(any_store, boards=boards) as made:
-        await made.client.line.close()
-        made.client.line = line = Pieces(made.client)
+        await made.client.shared.close()
+        made.client.shared = connection = Pieces(made.client)
         process = made.process()
         counts = {board: number % 7 + 1 for number, board in enumerate(boards)}
         for _ in range(2):
-            line.sizes.clear()
+            connection.sizes.clear()
             assert await process.report({**counts, "none": 3}) == counts
-            assert (line.sizes, line.most) == ([64, 64, 23], 1)
+            assert (connection.sizes, connection.most) == ([64, 64, 23], 1)
             await made.client.script_flush()
         await made.client.delete(Keys(made.prefix, "b7").viewers)
         await made.client.set(Keys(made.prefix, "b7").viewers, "no hash")

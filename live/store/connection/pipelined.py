@@ -1,4 +1,4 @@
-"""A line to the store: commands and replies over one connection, with many commands in flight and little overhead.
+"""A pipelined connection to the store: many commands in flight over one connection, with little overhead.
 
 redis-py makes the connection, with its URL, TLS and login. For each command, its pool, retries, telemetry and task for
 every write cost ten times as much as packing a batch and reading the reply.
@@ -41,7 +41,7 @@ class Transferable:
         return writer
 
 
-class Wire(asyncio.Protocol):
+class StoreConnection(asyncio.Protocol):
     """A connection made by redis-py and read by us. Every reply and every pushed message goes to `received`."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class _Calls(_Call):
             super().take(self._replies)
 
 
-class Line(Wire):
+class PipelinedConnection(StoreConnection):
     """Calls and their replies, in order.
 
     A call without a reply for `timeout` seconds fails alone: its late reply is dropped, and the connection stays. The
@@ -232,58 +232,64 @@ class Line(Wire):
                 call.future.set_exception(kind(reason))
 
 
-class SharedLine:
-    """The line that all calls of a process share. It is opened when it is needed, and again after a loss.
+class SharedConnection:
+    """The connection that all calls of a process share. It is opened when it is needed, and again after a loss.
 
-    Each of `greetings` runs on a new line before any call is sent over it.
+    Each of `on_connect` runs on a new connection before any call is sent over it.
     """
 
     def __init__(self, pool: ConnectionPool, timeout: float) -> None:
-        self.greetings: list[Callable[[Line], Awaitable[None]]] = []
+        self.on_connect: list[Callable[[PipelinedConnection], Awaitable[None]]] = []
         self._pool = pool
         self._timeout = timeout
-        self._line: Line | None = None
-        self._opening: asyncio.Task[Line] | None = None
+        self._connection: PipelinedConnection | None = None
+        self._opening: asyncio.Task[PipelinedConnection] | None = None
 
     async def call(self, *words: Word) -> Any:  # noqa: ANN401 - any reply
-        """Send a command and await its reply. Raises as `Line.call`, and as redis-py when it cannot connect."""
-        line = self._line
-        if line is None or line.ended:
-            line = await self._opened()
-        return await line.call(*words)
+        """Send a command and await its reply.
+
+        Raises as `PipelinedConnection.call`, and as redis-py when it cannot connect.
+        """
+        connection = self._connection
+        if connection is None or connection.ended:
+            connection = await self._opened()
+        return await connection.call(*words)
 
     async def calls(self, commands: Sequence[tuple[Word, ...]]) -> list[Any]:
-        """Send commands in one packet. Raises as `Line.calls`, and as redis-py when it cannot connect."""
-        line = self._line
-        if line is None or line.ended:
-            line = await self._opened()
-        return await line.calls(commands)
+        """Send commands in one packet.
 
-    async def _opened(self) -> Line:
+        Raises as `PipelinedConnection.calls`, and as redis-py when it cannot connect.
+        """
+        connection = self._connection
+        if connection is None or connection.ended:
+            connection = await self._opened()
+        return await connection.calls(commands)
+
+    async def _opened(self) -> PipelinedConnection:
         if self._opening is None:  # all callers await the same attempt
             self._opening = asyncio.create_task(self._open())
         return await asyncio.shield(self._opening)
 
     async def close(self) -> None:
-        """Drop the line."""
+        """Drop the connection."""
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait([self._opening])
-        if self._line is not None:
-            self._line.abort()
-            await self._line.lost
+        if self._connection is not None:
+            self._connection.abort()
+            await self._connection.lost
 
-    async def _open(self) -> Line:
+    async def _open(self) -> PipelinedConnection:
         try:
-            line = Line(self._timeout)
-            await line.open(self._pool)
+            connection = PipelinedConnection(self._timeout)
+            await connection.open(self._pool)
             try:
-                for greet in self.greetings:
-                    await greet(line)
+                for prepare in self.on_connect:
+                    await prepare(connection)
             except BaseException:
-                line.abort()
+                connection.abort()
                 raise
-            self._line = line
+            self._connection = connection
         finally:
             self._opening = None
-        return line
+        return connection

@@ -1,4 +1,4 @@
-"""The line to the store: replies in order, and lost connections that are reported and opened again."""
+"""The connection to the store: replies in order, and lost connections that are reported and opened again."""
 
 import asyncio
 import math
@@ -19,7 +19,7 @@ from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 from live.errors import StoreUnavailableError
 from live.settings import Duration
 from live.store.connection.client import Store, connect, may_have_run, store_errors
-from live.store.connection.line import SILENCE, Line, SharedLine
+from live.store.connection.pipelined import SILENCE, PipelinedConnection, SharedConnection
 from tests.harness.proxy import store_proxy
 from tests.harness.settings import fresh_settings
 from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
@@ -30,7 +30,7 @@ PATIENCE = 0.3
 
 @asynccontextmanager
 async def connected(url: str, patience: float = 5) -> AsyncIterator[Store]:
-    """A client with its line."""
+    """A client with its connection."""
     client = connect(url, fresh_settings(url, store_timeout=Duration(patience)))
     try:
         yield client
@@ -43,9 +43,9 @@ async def outcomes(*calls: asyncio.Task[Any]) -> list[Any]:
     return list(await asyncio.gather(*calls, return_exceptions=True))
 
 
-def send(line: SharedLine, *words: str | int) -> asyncio.Task[Any]:
+def send(connection: SharedConnection, *words: str | int) -> asyncio.Task[Any]:
     """Begin a call."""
-    return asyncio.create_task(line.call(*words))
+    return asyncio.create_task(connection.call(*words))
 
 
 async def connections(client: Store) -> int:
@@ -57,13 +57,13 @@ async def test_a_thousand_concurrent_calls_get_their_own_replies(any_store: str)
     """Short and long ones, text and bytes, awaited in any order."""
     async with connected(any_store) as client:
         texts = [bytes([number % 256]) * (number * 37 % 5000) + b"%d" % number for number in range(1000)]
-        assert await asyncio.gather(*(client.line.call("ECHO", text) for text in texts)) == texts
+        assert await asyncio.gather(*(client.shared.call("ECHO", text) for text in texts)) == texts
 
 
 async def test_replies_of_every_kind(any_store: str) -> None:
     """Null, numbers, nested arrays, and a megabyte in pieces."""
     async with connected(any_store) as client:
-        call = client.line.call
+        call = client.shared.call
         assert await call("EVAL", "return {1, {'a', false}, {}}", 0) == [1, [b"a", None], []]
         assert await call("GET", fresh_settings(any_store).key_prefix) is None
         assert await call("PING") == b"PONG"
@@ -73,9 +73,9 @@ async def test_replies_of_every_kind(any_store: str) -> None:
 async def test_an_error_affects_one_call(any_store: str) -> None:
     """Each kind is the exception that redis-py has for it. Other calls get their replies."""
     async with connected(any_store) as client:
-        line = client.line
+        connection = client.shared
         names = ["ECHO a", f"EVALSHA {'0' * 40} 0", "ECHO b", "NOSUCH", "ECHO c"]
-        a, script, b, command, c = await outcomes(*(send(line, *name.split()) for name in names))
+        a, script, b, command, c = await outcomes(*(send(connection, *name.split()) for name in names))
         assert [a, b, c] == [b"a", b"b", b"c"]
         assert isinstance(script, NoScriptError)
         assert type(command) is ResponseError
@@ -88,41 +88,41 @@ async def test_a_command_that_is_not_allowed(own_store: StoreProcess) -> None:
     async with connected(own_store.url) as admin:
         await admin.acl_setuser("me", enabled=True, passwords=["+p w"], keys=["*"], commands=["+echo", "+client"])
     async with connected(own_store.url.replace("unix://", "unix://me:p%20w@")) as client:
-        assert await client.line.call("ECHO", "a") == b"a"
+        assert await client.shared.call("ECHO", "a") == b"a"
         with pytest.raises(NoPermissionError):
-            await client.line.call("GET", "a")
+            await client.shared.call("GET", "a")
     async with connected(own_store.url.replace("unix://", "unix://me:wrong@")) as client:
         with pytest.raises(StoreUnavailableError, match="invalid username-password"):
             async with store_errors():
-                await client.line.call("ECHO", "a")
+                await client.shared.call("ECHO", "a")
 
 
 async def test_a_cancelled_call_shifts_no_reply(any_store: str) -> None:
     """Its reply still arrives, and is dropped."""
     async with connected(any_store) as client:
-        await client.line.call("PING")
-        calls = [send(client.line, "ECHO", number) for number in range(200)]
+        await client.shared.call("PING")
+        calls = [send(client.shared, "ECHO", number) for number in range(200)]
         await asyncio.sleep(0)  # all are sent, and none is answered
         for call in calls[::2]:
             call.cancel()
         got = await outcomes(*calls)
         assert got[1::2] == [b"%d" % number for number in range(1, 200, 2)]
         assert all(isinstance(reply, asyncio.CancelledError) for reply in got[::2])
-        assert await client.line.call("ECHO", "after") == b"after"
+        assert await client.shared.call("ECHO", "after") == b"after"
 
 
 async def test_a_lost_connection_fails_all_waiting_calls(own_store: StoreProcess) -> None:
     """It is unknown whether they have run. The next call connects again."""
     async with connected(own_store.url) as client:
-        await client.line.call("PING")
-        waiting = [send(client.line, *call) for call in (("BLPOP", "none", 0), ("ECHO", 1), ("ECHO", 2))]
+        await client.shared.call("PING")
+        waiting = [send(client.shared, *call) for call in (("BLPOP", "none", 0), ("ECHO", 1), ("ECHO", 2))]
         killer: Any = client
         await eventually(lambda: _blocked(client))
         await killer.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         for lost in await outcomes(*waiting):
             assert isinstance(lost, LostConnectionError)
             assert may_have_run(lost)
-        assert await client.line.call("ECHO", "again") == b"again"
+        assert await client.shared.call("ECHO", "again") == b"again"
 
 
 async def _blocked(client: Store) -> bool:
@@ -157,54 +157,54 @@ async def one_late_reply(store: StoreProcess, folder: Path) -> None:
         connected(proxy.url, 1) as client,
         connected(store.url) as other,
     ):
-        await client.line.call("PING")
+        await client.shared.call("PING")
         before = await connections(other)
         proxy.passing.clear()
-        late, some = send(client.line, "ECHO", "late"), asyncio.create_task(client.line.calls([("ECHO", 1)] * 3))
+        late, some = send(client.shared, "ECHO", "late"), asyncio.create_task(client.shared.calls([("ECHO", 1)] * 3))
         await asyncio.sleep(0.6)
-        behind = send(client.line, "ECHO", "behind")
+        behind = send(client.shared, "ECHO", "behind")
         assert [type(error) for error in await outcomes(late, some)] == [TimeoutError] * 2
         proxy.passing.set()
         assert await outcomes(behind) == [b"behind"]
-        assert await client.line.calls([("ECHO", 4), ("ECHO", 5)]) == [b"4", b"5"]
+        assert await client.shared.calls([("ECHO", 4), ("ECHO", 5)]) == [b"4", b"5"]
         assert await connections(other) == before
 
 
 async def a_slow_store(store: StoreProcess, _folder: Path) -> None:
     """A command that blocks the store fails only its own call."""
     async with connected(store.url, 1) as client, connected(store.url) as other:
-        await client.line.call("PING")
+        await client.shared.call("PING")
         before = await connections(other)
-        slow = send(client.line, "DEBUG", "SLEEP", "1.25")
+        slow = send(client.shared, "DEBUG", "SLEEP", "1.25")
         await asyncio.sleep(0.95)
-        behind = send(client.line, "ECHO", "behind")
+        behind = send(client.shared, "ECHO", "behind")
         (error,) = await outcomes(slow)
         assert isinstance(error, TimeoutError)
         assert may_have_run(error)
         assert await outcomes(behind) == [b"behind"]
-        assert await client.line.call("ECHO", "after") == b"after"
+        assert await client.shared.call("ECHO", "after") == b"after"
         assert await connections(other) == before
 
 
 async def a_finished_call(store: StoreProcess, _folder: Path) -> None:
-    """A line whose calls have all had replies stays open, however long ago that was."""
+    """A connection whose calls have all had replies stays open, however long ago that was."""
     async with connected(store.url, 0.1) as client, connected(store.url) as other:
-        assert await client.line.call("ECHO", "a") == b"a"
+        assert await client.shared.call("ECHO", "a") == b"a"
         before = await connections(other)
         for _ in range(8):
             await asyncio.sleep(0.07)
-            assert await client.line.call("ECHO", "b") == b"b"
+            assert await client.shared.call("ECHO", "b") == b"b"
         await asyncio.sleep(0.5)
-        assert await client.line.call("ECHO", "c") == b"c"
+        assert await client.shared.call("ECHO", "c") == b"c"
         assert await connections(other) == before
 
 
 async def a_busy_process(store: StoreProcess, _folder: Path) -> None:
     """Replies that arrived while this process was busy are read before their calls time out."""
     async with connected(store.url, 0.2) as client, connected(store.url) as other:
-        await client.line.call("PING")
+        await client.shared.call("PING")
         before = await connections(other)
-        calls = [send(client.line, "ECHO", number) for number in range(5)]
+        calls = [send(client.shared, "ECHO", number) for number in range(5)]
         await asyncio.sleep(0)
         time.sleep(0.2 * (SILENCE + 2))  # noqa: ASYNC251 - it is to block the loop
         assert await outcomes(*calls) == [b"%d" % number for number in range(5)]
@@ -226,7 +226,7 @@ def test_a_reply_in_time_is_never_lost(
     run(scenario(sleepy_store, tmp_path))
 
 
-class Impatient(Line):
+class Impatient(PipelinedConnection):
     """Drops the connection when a call is late."""
 
     def _fail(self, kind: type[Exception], reason: str, before: float = math.inf) -> None:
@@ -244,8 +244,8 @@ def test_a_line_that_loses_replies_is_caught(
     tmp_path: Path,
     scenario: Callable[[StoreProcess, Path], Coroutine[Any, Any, None]],
 ) -> None:
-    """The test above fails for a line that drops the connection when a call is late."""
-    monkeypatch.setattr("live.store.connection.line.Line", Impatient)
+    """The test above fails for a connection that is dropped when a call is late."""
+    monkeypatch.setattr("live.store.connection.pipelined.PipelinedConnection", Impatient)
     with pytest.raises(AssertionError), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(scenario(sleepy_store, tmp_path))
 
@@ -254,15 +254,15 @@ async def test_a_frozen_store_fails_calls_in_time(own_store: StoreProcess) -> No
     """Each call times out by itself. A store that wakes soon replies on the same connection."""
     async with connected(own_store.url, PATIENCE) as client, connected(own_store.url) as other:
         loop = asyncio.get_running_loop()
-        await client.line.call("PING")
+        await client.shared.call("PING")
         before = await connections(other)
         with own_store.frozen():
             started = loop.time()
-            lost = await outcomes(*(send(client.line, "ECHO", number) for number in range(50)))
+            lost = await outcomes(*(send(client.shared, "ECHO", number) for number in range(50)))
             assert PATIENCE * 0.9 < loop.time() - started < PATIENCE + 1
             assert {type(error) for error in lost} == {TimeoutError}
             assert all(may_have_run(error) for error in lost)
-        assert await client.line.call("ECHO", "awake") == b"awake"
+        assert await client.shared.call("ECHO", "awake") == b"awake"
         assert await connections(other) == before
 
 
@@ -270,25 +270,25 @@ async def test_a_frozen_store_fails_calls_in_time(own_store: StoreProcess) -> No
 async def test_a_silent_store_is_disconnected(own_store: StoreProcess) -> None:
     """If the store stays silent, the connection is dropped, and the next call opens another."""
     async with connected(own_store.url, PATIENCE) as client, connected(own_store.url) as other:
-        await client.line.call("PING")
+        await client.shared.call("PING")
         before = await connections(other)
-        dead = client.line._line
+        dead = client.shared._connection
         assert dead is not None
         with own_store.frozen():
             started = time.monotonic()
             errors = []
             while not dead.ended:
-                errors += await outcomes(send(client.line, "ECHO", "still"))
+                errors += await outcomes(send(client.shared, "ECHO", "still"))
             assert time.monotonic() - started > SILENCE * PATIENCE * 0.9
             assert {type(error) for error in errors} <= {TimeoutError, LostConnectionError}
-        assert await client.line.call("ECHO", "awake") == b"awake"
+        assert await client.shared.call("ECHO", "awake") == b"awake"
         assert await connections(other) == before + 1
 
 
 async def test_an_empty_pipeline_sends_nothing(any_store: str) -> None:
     """The result is empty, without a call to the store."""
     async with connected(any_store) as client:
-        assert await client.line.calls([]) == []
+        assert await client.shared.calls([]) == []
 
 
 async def test_concurrent_calls_share_one_connection(own_store: StoreProcess) -> None:
@@ -297,35 +297,35 @@ async def test_concurrent_calls_share_one_connection(own_store: StoreProcess) ->
         await other.ping()
         for made in (1, 2):
             before = await connections(other)
-            assert len(await asyncio.gather(*(client.line.call("PING") for _ in range(100)))) == 100
+            assert len(await asyncio.gather(*(client.shared.call("PING") for _ in range(100)))) == 100
             assert await connections(other) == before + 1, f"connection {made}"
-            assert client.line._line is not None
-            client.line._line.abort()
+            assert client.shared._connection is not None
+            client.shared._connection.abort()
 
 
 async def test_a_line_can_start_before_its_store(own_store: StoreProcess) -> None:
     """Every waiting call fails, and has certainly not run. Each later call tries again."""
     own_store.kill()
     async with connected(own_store.url) as client:
-        lost = await outcomes(*(send(client.line, "PING") for _ in range(10)))
+        lost = await outcomes(*(send(client.shared, "PING") for _ in range(10)))
         assert all(isinstance(error, LostConnectionError) for error in lost)
         assert not any(may_have_run(error) for error in lost)
         own_store.start()
-        assert await client.line.call("PING") == b"PONG"
+        assert await client.shared.call("PING") == b"PONG"
 
 
 async def test_a_closed_line_leaves_nothing_behind(own_store: StoreProcess) -> None:
     """Calls in progress end, and the store sees the connection close. Closing while connecting works too."""
     async with connected(own_store.url) as other:
         async with connected(own_store.url) as client:
-            await client.line.call("PING")
-            call = send(client.line, "BLPOP", "none", 0)
+            await client.shared.call("PING")
+            call = send(client.shared, "BLPOP", "none", 0)
             await eventually(lambda: _blocked(other))
         (lost,) = await outcomes(call)
         assert isinstance(lost, LostConnectionError)
 
         async with connected(own_store.url) as client:
-            call = send(client.line, "PING")
+            call = send(client.shared, "PING")
             await asyncio.sleep(0)
         (lost,) = await outcomes(call)
         assert lost == b"PONG" or isinstance(lost, asyncio.CancelledError | LostConnectionError)
@@ -377,10 +377,10 @@ def running(store: StoreProcess) -> Iterator[StoreProcess]:
 async def test_the_line_supports_tls(tls_store: str) -> None:
     """It takes a password and a database, like redis-py. An untrusted certificate is refused."""
     async with connected(tls_store) as client:
-        echoes = [client.line.call("ECHO", "x" * size) for size in range(0, 100_000, 5000)]
+        echoes = [client.shared.call("ECHO", "x" * size) for size in range(0, 100_000, 5000)]
         assert [len(echo) for echo in await asyncio.gather(*echoes)] == list(range(0, 100_000, 5000))
-        assert b"db=1" in await client.line.call("CLIENT", "INFO")
+        assert b"db=1" in await client.shared.call("CLIENT", "INFO")
     async with connected(tls_store.partition("?")[0]) as client:
         with pytest.raises(StoreUnavailableError, match="certificate"):
             async with store_errors():
-                await client.line.call("PING")
+                await client.shared.call("PING")
