@@ -11,7 +11,7 @@ from live.domain.event import Entry, make_entry
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.committer import Committer
 from live.store.board.reader import BoardReader
-from live.store.registry.turn import Turn
+from live.store.registry.process_lease import ProcessLease
 
 POSTS: Final = (
     "A lighthouse in the fog", "Bread without kneading", "Twelve birds of the marsh", "The last steam ferry",
@@ -33,8 +33,8 @@ _HOURS: Final = 24  # of history
 _LIKES: Final = 60  # an hour and post, on average
 
 
-async def send_likes(reader: BoardReader, committer: Committer, turn: Turn) -> None:
-    """Send about twenty likes per second while it is this process's turn.
+async def send_likes(reader: BoardReader, committer: Committer, lease: ProcessLease) -> None:
+    """Send about twenty likes per second while this process holds the lease.
 
     An empty board first gets the likes of a day. Favourites change, so that records overtake each other, and some likes
     are taken back.
@@ -46,7 +46,7 @@ async def send_likes(reader: BoardReader, committer: Committer, turn: Turn) -> N
     last: str | None = None
     round_number = 0
     while True:
-        if not await _is_ours(turn):
+        if not await _holds(lease):
             await asyncio.sleep(_WAIT)
             continue
         round_number += 1
@@ -89,8 +89,8 @@ def make_history(now: float) -> list[Entry]:
     return entries
 
 
-async def _is_ours(turn: Turn) -> bool:
+async def _holds(lease: ProcessLease) -> bool:
     try:
-        return await turn.take()
+        return await lease.take()
     except StoreUnavailableError:
         return False

@@ -104,20 +104,20 @@ class Close(NamedTuple):
     reconnect: bool
 
 
-LEAVING: Final = 3001
+SHUTTING_DOWN: Final = 3001
 SLOW: Final = 3008
 FAILED: Final = 3009
 KEY_REVOKED: Final = 3500
 BAD_REQUEST: Final = 3501
-BOARD_GONE: Final = 3502
+BOARD_DELETED: Final = 3502
 
 CLOSE_CODES: Final[Mapping[int, Close]] = {
-    LEAVING: Close("the server is shutting down", reconnect=True),
+    SHUTTING_DOWN: Close("the server is shutting down", reconnect=True),
     SLOW: Close("too slow", reconnect=True),
     FAILED: Close("the replay failed", reconnect=True),
     KEY_REVOKED: Close("API key revoked", reconnect=False),
     BAD_REQUEST: Close("bad request", reconnect=False),
-    BOARD_GONE: Close("board deleted", reconnect=False),
+    BOARD_DELETED: Close("board deleted", reconnect=False),
 }
 
 

@@ -35,7 +35,7 @@ UPDATE = {
     "type": "update", "epoch": "e", "since": 7, "offset": 9, "rank_count": 2, "total_score": 6,
     "changed": [{"key": "b", "score": 5, "rank": 1}], "removed": [],
 }  # fmt: skip
-LEAVING = {"type": "status", "stale": True, "reason": "the server is shutting down", "retry_after": 0.7}
+SHUTTING_DOWN = {"type": "status", "stale": True, "reason": "the server is shutting down", "retry_after": 0.7}
 
 
 class Server:
@@ -92,7 +92,7 @@ async def test_the_page_reconnects_after_the_requested_pause(valkey_url: str) ->
         send(first, SYNC)
         await until_live(page)
         asked = time.monotonic()
-        send(first, LEAVING)
+        send(first, SHUTTING_DOWN)
         await first.close(code=3001)
         await page.wait_for_selector("#connection[data-state=reconnecting]", timeout=PATIENCE)
         await page.evaluate("dispatchEvent(new Event('offline')); dispatchEvent(new Event('online'))")

@@ -103,9 +103,9 @@ class BoardRegistry:
         """The error to report if the store does not have a board: it may have been deleted a moment ago."""
         ledger = self.ledgers.get(board)
         with suppress(StoreUnavailableError, EpochLostError):
-            left = ledger is None or await ledger.state.has_left()
+            deleted = ledger is None or await ledger.state.is_deleted()
             await self.refresh()
-            if not left and ledger is not None and self.ledgers.get(board) is ledger:
+            if not deleted and ledger is not None and self.ledgers.get(board) is ledger:
                 ledger.state.lose(error)
         return error if board in self.boards.by_id else ProblemError("board_not_found", f"board {board} was deleted")
 
@@ -178,7 +178,7 @@ class BoardRegistry:
     async def _explain_missing(self, ledger: Ledger, definition: Definition, error: EpochLostError) -> None:
         """Finish the deletion of a board without data. If nobody is deleting it, its data was lost."""
         name, idle_ttl = ledger.state.board.id, ledger.state.board.idle_ttl
-        if idle_ttl is not None and await ledger.state.has_left():
+        if idle_ttl is not None and await ledger.state.is_deleted():
             await self._board_admin.expire(name, definition.epoch, idle_ttl)
         elif await self._board_admin.defined(name) == definition:
             ledger.state.lose(error)

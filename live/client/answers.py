@@ -34,7 +34,7 @@ class Answer(msgspec.Struct, frozen=True):
     offsets: dict[str, int]
 
 
-class Setback(NamedTuple):
+class FailedAttempt(NamedTuple):
     """Why an attempt failed that can be retried.
 
     `retry_after` is the number of seconds that the server asks to wait. With `lost`, the events may have been counted.
@@ -50,7 +50,7 @@ class Setback(NamedTuple):
 _decode_answer = msgspec.json.Decoder(Answer).decode
 
 
-def read_answer(status: int, body: bytes, retry_after: str, url: str, api_key: str | None) -> Answer | Setback:
+def read_answer(status: int, body: bytes, retry_after: str, url: str, api_key: str | None) -> Answer | FailedAttempt:
     """Read the response to a POST of events. `retry_after` is the header, or empty.
 
     Raises:
@@ -63,22 +63,22 @@ def read_answer(status: int, body: bytes, retry_after: str, url: str, api_key: s
             return _decode_answer(body)
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise NotALiveBoardError(f"the server at {url} is not a Live Board server") from None
-    setback = read_setback(status, body, retry_after)
-    if setback is not None:
-        return setback
+    failure = read_failure(status, body, retry_after)
+    if failure is not None:
+        return failure
     if status in ACCESS_REFUSED:
         raise access_refused(status, body, api_key)
     raise RequestRefusedError(status, body)
 
 
-def read_setback(status: int, body: bytes, retry_after: str) -> Setback | None:
+def read_failure(status: int, body: bytes, retry_after: str) -> FailedAttempt | None:
     """Why the same request may succeed later; None if the status says that it will not."""
     problem = f"{status}: {body[:_MAX_SHOWN].decode(errors='replace')}"
     pause = parse_retry_after(retry_after)
     if status in _LOST or b'"outcome_unknown"' in body:
-        return Setback(problem, pause, lost=True)
+        return FailedAttempt(problem, pause, lost=True)
     if status in _NOT_TAKEN:
-        return Setback(problem, pause, paced=status == _TOO_MANY)
+        return FailedAttempt(problem, pause, paced=status == _TOO_MANY)
     return None
 
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import aiohttp
 
-from live.client.answers import Answer, Setback, read_answer
+from live.client.answers import Answer, FailedAttempt, read_answer
 from live.client.backoff import Backoff
 from live.client.errors import LiveBoardError, OutcomeUnknownError, ServerUnavailableError
 from live.client.target import authorization
@@ -121,7 +121,7 @@ class Sender:
             if await stopped_within(self._stop, pause):
                 raise SendingStoppedError
 
-    async def attempt(self, body: Body) -> Answer | Setback:
+    async def attempt(self, body: Body) -> Answer | FailedAttempt:
         """Send a body once.
 
         Raises:
@@ -137,10 +137,10 @@ class Sender:
             ) as response:
                 text = await response.read()
         except aiohttp.ClientConnectorError as error:
-            outcome: Answer | Setback = Setback(str(error))
+            outcome: Answer | FailedAttempt = FailedAttempt(str(error))
         except (aiohttp.ClientError, TimeoutError) as error:
             # Not its repr: some errors show the headers of the request there, and so the API key.
-            outcome = Setback(f"{type(error).__name__} {error}".strip(), lost=True)
+            outcome = FailedAttempt(f"{type(error).__name__} {error}".strip(), lost=True)
         else:
             self._under_way = False
             retry_after = response.headers.get("Retry-After", "")

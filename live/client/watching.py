@@ -11,7 +11,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.http11 import Response
 
-from live.client.answers import read_setback
+from live.client.answers import read_failure
 from live.client.backoff import Backoff
 from live.client.errors import RequestRefusedError, ServerUnavailableError, WatchEndedError
 from live.client.sender import PATIENCE
@@ -141,12 +141,12 @@ class Watcher:
             RequestRefusedError: the server would refuse it again.
         """
         body = bytes(response.body or b"")
-        setback = read_setback(response.status_code, body, response.headers.get("Retry-After", ""))
-        if setback is None:
+        failure = read_failure(response.status_code, body, response.headers.get("Retry-After", ""))
+        if failure is None:
             raise RequestRefusedError(response.status_code, body)
-        self._problem = setback.problem
-        if setback.retry_after is not None:
-            self._earliest = _now() + self._backoff.after(setback.retry_after)
+        self._problem = failure.problem
+        if failure.retry_after is not None:
+            self._earliest = _now() + self._backoff.after(failure.retry_after)
 
     def _closed(self, closed: ConnectionClosed) -> None:
         """Handle a closed connection.

@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 
-from live.errors import BOARD_GONE, LEAVING, ProblemError, StoreUnavailableError
+from live.errors import BOARD_DELETED, SHUTTING_DOWN, ProblemError, StoreUnavailableError
 from live.fanout.channel import Channel, reason_of
 from live.fanout.delivery import Outbox
 from live.fanout.playback import Archive, Playback
@@ -83,16 +83,16 @@ class Hub:
         """Remove a deleted board and disconnect its viewers."""
         self.revision += 1
         self._unsubscribe(board)
-        self.channels.pop(board).end(BOARD_GONE)
-        self._replays.end(BOARD_GONE, board)
+        self.channels.pop(board).end(BOARD_DELETED)
+        self._replays.end(BOARD_DELETED, board)
 
     def drain(self) -> None:
         """Disconnect all viewers and accept no more, because the process stops."""
         if not self._draining:
             self._draining = True
             for channel in self._watched():
-                channel.end(LEAVING)
-            self._replays.end(LEAVING)
+                channel.end(SHUTTING_DOWN)
+            self._replays.end(SHUTTING_DOWN)
 
     # Viewers
 

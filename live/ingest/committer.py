@@ -164,7 +164,7 @@ class Committer:
         """The store does not have the board: it was deleted or lost."""
         is_deleted = True
         with suppress(StoreUnavailableError, EpochLostError):
-            is_deleted = await self.state.has_left()  # first: `on_missing` forgets a board that was deleted
+            is_deleted = await self.state.is_deleted()  # first: `on_missing` forgets a board that was deleted
             if self._on_missing is not None:
                 await self._on_missing()
         if self._retired:

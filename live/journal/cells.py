@@ -148,11 +148,11 @@ class Cells:
                 apply(data, head, body)
                 self.replace(data)
             case kind if kind in _UNCOUNTED:
-                self._turn(head.time, head.offset)
+                self._advance(head.time, head.offset)
             case kind:
                 raise SetupError(f"the journal has an entry {kind!r}: a newer version has written it")
 
-    def _turn(self, time: int, offset: int, latest: int | None = None) -> Cell | None:
+    def _advance(self, time: int, offset: int, latest: int | None = None) -> Cell | None:
         """The cell of an entry that was made at a time (microseconds); None while the board's clock has no time."""
         moment = latest if self._board.clock == "event" else time // 1000
         cell = self._now
@@ -171,7 +171,7 @@ class Cells:
         return cell
 
     def _add(self, head: Head, request: Add) -> None:
-        cell = self._turn(head.time, head.offset, request.latest)
+        cell = self._advance(head.time, head.offset, request.latest)
         if cell is None:
             return
         tags = _tags_of(head, request)
@@ -184,7 +184,7 @@ class Cells:
             cell.newest = request.reached
 
     def _tag(self, head: Head, tags: Tags) -> None:
-        cell = self._turn(head.time, head.offset)
+        cell = self._advance(head.time, head.offset)
         if cell is None:
             return
         for suffix, member, number in tags:
@@ -193,7 +193,7 @@ class Cells:
 
     def _mend(self, head: Head, mend: Mend) -> None:
         """Add what the journal learned from the store."""
-        cell = self._turn(head.time, head.offset)
+        cell = self._advance(head.time, head.offset)
         if cell is None or not mend.teach or mend.kind not in ("slot", "reached"):
             return
         names = [content(name).decode() for name in mend.names]
@@ -208,7 +208,7 @@ class Cells:
     def replace(self, data: Contents) -> None:
         """Continue with everything that the board held."""
         self._begins = True
-        cell = self._turn(data.time, data.offset, data.latest)
+        cell = self._advance(data.time, data.offset, data.latest)
         if cell is None:
             return
         cell.whole, self._begins = True, False

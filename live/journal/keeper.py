@@ -50,7 +50,9 @@ class Keeper:
         self._database = database
         self._boards = boards
         self._rounds = Rounds()
-        self._turns: dict[int, int] = {}  # for the lives of calendar boards, the period in which they were archived
+        self._archived_in: dict[
+            int, int
+        ] = {}  # for the lives of calendar boards, the period in which they were archived
 
     async def run(self) -> None:
         """Look after the journal until cancelled."""
@@ -108,7 +110,7 @@ class Keeper:
         for life, board in calendars:
             await self._database.run(partial(reopen, life=life, board=board))
             unit = board.window.slot_at(now // 1_000_000).start if board.clock == "server" else now // 1_000_000 // HOUR
-            if self._turns.get(life.id) != unit:
+            if self._archived_in.get(life.id) != unit:
                 turned.append((life, board, unit))
         if turned:
             with _other_process() as pool:
@@ -116,7 +118,7 @@ class Keeper:
                     loop = asyncio.get_running_loop()
                     closed = await loop.run_in_executor(pool, _closed, self._settings, life, board)
                     await self._database.run(partial(keep_closed, life=life, closed=closed))
-                    self._turns[life.id] = unit
+                    self._archived_in[life.id] = unit
 
     def _totals(self, board: Board) -> int:
         """For how many seconds the journal keeps totals and periods of a board."""

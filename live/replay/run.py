@@ -15,8 +15,8 @@ from live.client.errors import LiveBoardError, OutcomeUnknownError, ServerUnavai
 from live.client.sender import Sender, SendingStoppedError, ndjson, open_session, stopped_within
 from live.errors import SetupError
 from live.replay.batches import Batch, batches
-from live.replay.memory import Memory
 from live.replay.options import Options
+from live.replay.progress import SavedProgress
 
 Progress = Callable[[int, int, int], None]
 
@@ -53,34 +53,34 @@ async def replay(options: Options, progress: Progress) -> Outcome:
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
     try:
         total = options.path.stat().st_size
-        memory = Memory(options)
-        outcome = Outcome(resumed_at=memory.sent, sent=memory.sent)
+        saved = SavedProgress(options)
+        outcome = Outcome(resumed_at=saved.sent, sent=saved.sent)
         # Each batch has its own connection: on a reused one, a server that stops looks like a lost response.
         async with open_session(options.key, keep_alive=False) as session:
             sender = Sender(session, options.url, options.key, stop=stop)
             try:
-                memory.begin()
-                outcome.stopped = not await _send_all(options, sender, stop, memory, outcome, progress)
+                saved.begin()
+                outcome.stopped = not await _send_all(options, sender, stop, saved, outcome, progress)
             finally:
                 outcome.lost = sender.lost
-                memory.settle(in_doubt=sender.in_doubt)
+                saved.settle(in_doubt=sender.in_doubt)
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
         raise SetupError(f"can't read {options.path}: {error}") from None
     except LiveBoardError as error:
         raise SetupError(f"{error}{_advice(error)}") from None
     if not outcome.stopped:
-        memory.forget()
+        saved.forget()
         progress(total, total, outcome.sent)
     return outcome
 
 
 async def _send_all(
-    options: Options, sender: Sender, stop: asyncio.Event, memory: Memory, outcome: Outcome, progress: Progress
+    options: Options, sender: Sender, stop: asyncio.Event, saved: SavedProgress, outcome: Outcome, progress: Progress
 ) -> bool:
     """Send batch after batch. Returns false if the replay was interrupted."""
     total = options.path.stat().st_size
     pace = _Pace(options.speed, stop)
-    for batch in batches(options, memory.run, skip=memory.sent):
+    for batch in batches(options, saved.run, skip=saved.sent):
         if not await pace.keep(batch):
             return False
         try:
@@ -88,7 +88,7 @@ async def _send_all(
         except SendingStoppedError:
             return False
         _note(outcome, answer, len(batch.events))
-        memory.acknowledged(outcome.sent)
+        saved.acknowledged(outcome.sent)
         progress(batch.read, total, outcome.sent)
         if stop.is_set():
             return False

@@ -44,7 +44,7 @@ from live.store.connection.loss import LossWatch
 from live.store.registry.idempotency import Answers
 from live.store.registry.items import Items
 from live.store.registry.presence import Presence
-from live.store.registry.turn import Turn
+from live.store.registry.process_lease import ProcessLease
 from live.system.processes import end_with_parent, relax_collector
 from live.web import pages
 from live.web.clients import Clients
@@ -192,10 +192,10 @@ async def _work(parts: Live) -> None:
 
 def _start_demo(parts: Live, tasks: asyncio.TaskGroup) -> None:
     """Send sample likes to the first board with the server's clock, in one of all processes."""
-    turn = Turn(parts.client, SystemKeys(parts.settings.key_prefix).demo)
+    lease = ProcessLease(parts.client, SystemKeys(parts.settings.key_prefix).demo)
     for name, committer in parts.registry.committers.items():
         if committer.state.board.clock == "server":
-            tasks.create_task(send_likes(parts.registry.ledgers[name].reader, committer, turn))
+            tasks.create_task(send_likes(parts.registry.ledgers[name].reader, committer, lease))
             return
     log.warning("the demo needs a board with the server's clock, and there is none")
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from live.errors import CLOSE_CODES, LEAVING
+from live.errors import CLOSE_CODES, SHUTTING_DOWN
 from live.fanout.frames import status_frame
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import ChannelEndedError, PullViewer, count_frames
@@ -90,7 +90,7 @@ class EventStream(Response):
     def _last_words(self, code: int) -> bytes:
         """The last event of a stream: why it ends, and when to reconnect if the server shuts down."""
         reason = CLOSE_CODES[code].reason
-        if code != LEAVING:
+        if code != SHUTTING_DOWN:
             return status_frame(reason).event
         retry_after = self._live.reaper.retry_after()
         return _retry(retry_after) + status_frame(reason, retry_after).event

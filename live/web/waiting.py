@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from live.domain.ranking import Page
 from live.domain.window import parse_duration
-from live.errors import BOARD_GONE, ProblemError, StoreUnavailableError
+from live.errors import BOARD_DELETED, ProblemError, StoreUnavailableError
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import PageViewer
 from live.ingest.replies import Reply, problem_reply
@@ -129,12 +129,12 @@ class Waiting:
         if isinstance(viewers, Exception):
             self._refuse(viewers)
         elif channel is None:
-            self._end(BOARD_GONE)
+            self._end(BOARD_DELETED)
         else:
             self._finish(reply_with_page(self._wait.known, Reading(channel.reader.state.board, page), viewers))
 
     def _end(self, code: int) -> None:
-        if code == BOARD_GONE:
+        if code == BOARD_DELETED:
             self._refuse(ProblemError("board_not_found", "the board was just deleted"))
         else:
             pause = math.ceil(self._live.reaper.retry_after())

@@ -20,9 +20,9 @@ from live.store.registry.definitions import CHANGES, DEFINE
 from live.store.registry.items import PUT_ITEMS
 from live.store.registry.leases import GCRA
 from live.store.registry.presence import PRESENT, VIEWERS
+from live.store.registry.process_lease import HOLD
 from live.store.registry.processes import BEAT
 from live.store.registry.producers import REGISTER
-from live.store.registry.turn import HOLD
 
 FOLDER = Path(live.store.__file__).parent / "lua"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}

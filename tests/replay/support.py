@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import msgspec
 
-from live.replay.memory import Note, note_path
 from live.replay.options import Options
+from live.replay.progress import ProgressFile, progress_path
 from live.replay.run import Outcome, replay
 
 Event = dict[str, Any]
@@ -55,7 +55,7 @@ def sums(events: Sequence[Event]) -> dict[str, int]:
     return totals
 
 
-def noted(options: Options) -> Note | None:
+def noted(options: Options) -> ProgressFile | None:
     """The saved progress of a replay."""
-    path = note_path(options)
-    return msgspec.json.decode(path.read_bytes(), type=Note) if path.exists() else None
+    path = progress_path(options)
+    return msgspec.json.decode(path.read_bytes(), type=ProgressFile) if path.exists() else None

@@ -14,8 +14,8 @@ import pytest
 
 from live.errors import SetupError
 from live.metrics import REGISTRY
-from live.replay.memory import Note, note_path
 from live.replay.options import Options
+from live.replay.progress import ProgressFile, progress_path
 from live.replay.run import Outcome, replay
 from live.settings import Duration
 from tests.harness.boards import rolling_board
@@ -79,15 +79,17 @@ async def test_a_complete_replay_leaves_nothing(tmp_path: Path, url: str, state_
 async def test_progress_belongs_to_a_file_a_server_and_a_board(tmp_path: Path, url: str) -> None:
     """A changed file, another server, another board or --restart starts the replay over."""
     path = write(tmp_path / "e.ndjson", many(1500))
-    note = note_path(Options(path=path, url=url))
+    note = progress_path(Options(path=path, url=url))
     note.parent.mkdir(parents=True)
-    note.write_bytes(msgspec.json.encode(Note(run="0" * 16, sent=1200)))
-    assert note not in map(note_path, (Options(path=path, url=url, board="log"), Options(path=path, url="http://x")))
+    note.write_bytes(msgspec.json.encode(ProgressFile(run="0" * 16, sent=1200)))
+    assert note not in map(
+        progress_path, (Options(path=path, url=url, board="log"), Options(path=path, url="http://x"))
+    )
     assert (await send(path, url, restart=True)).accepted == 1500
-    note.write_bytes(msgspec.json.encode(Note(run="0" * 16, sent=1200)))
+    note.write_bytes(msgspec.json.encode(ProgressFile(run="0" * 16, sent=1200)))
     assert await send(path, url) == Outcome(sent=1500, accepted=300, resumed_at=1200)
     write(path, many(1501))
-    assert note_path(Options(path=path, url=url)) != note
+    assert progress_path(Options(path=path, url=url)) != note
 
 
 @pytest.mark.slow
@@ -179,7 +181,7 @@ async def test_an_interrupted_replay_finishes_the_current_batch(url: str, tmp_pa
 async def test_a_damaged_progress_file_is_not_ignored(url: str, tmp_path: Path, state_folder: Path) -> None:
     """If it is unknown how much was sent, nothing is sent without --restart."""
     path = write(tmp_path / "e.ndjson", many(3))
-    note = note_path(Options(path=path, url=url))
+    note = progress_path(Options(path=path, url=url))
     note.parent.mkdir(parents=True)
     for text in ("", "1200", '{"run":"0123456789abcdef","sent":-1}', '{"run":"x","sent":1}', "\xff"):
         note.write_text(text, encoding="latin-1")

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from live.errors import CLOSE_CODES, KEY_REVOKED, LEAVING, ProblemError, StoreUnavailableError
+from live.errors import CLOSE_CODES, KEY_REVOKED, SHUTTING_DOWN, ProblemError, StoreUnavailableError
 from live.ingest.committer import Committed
 from live.ingest.replies import Reply, problem_reply
 from live.ingest.session import Session
@@ -171,7 +171,7 @@ class ProducerSocket(asyncio.Protocol):
 
     def shutdown(self) -> None:
         """Answer the messages in progress, then close: the server stops."""
-        self._end(LEAVING, CLOSE_CODES[LEAVING].reason)
+        self._end(SHUTTING_DOWN, CLOSE_CODES[SHUTTING_DOWN].reason)
 
     def _end(self, code: int, reason: str) -> None:
         """Accept no more messages, and close when all are answered."""

@@ -16,7 +16,7 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from live.errors import BAD_REQUEST, CLOSE_CODES, LEAVING
+from live.errors import BAD_REQUEST, CLOSE_CODES, SHUTTING_DOWN
 from live.fanout.frames import status_frame
 from live.fanout.viewer import PushViewer
 from live.protocols.viewer_reaper import ViewerReaper
@@ -182,7 +182,7 @@ class ViewerSocket(asyncio.Protocol):
 
     def end(self, code: int) -> None:
         """Close; if the server stops, first send when to reconnect."""
-        if code == LEAVING and self._closing is None and not self.waiting:
+        if code == SHUTTING_DOWN and self._closing is None and not self.waiting:
             self.write(status_frame("the server is shutting down", self._reaper.retry_after()).wire)
         self.close(code)
 

@@ -50,7 +50,7 @@ async def catch_up(rotator: BoardRotator) -> None:
         pass
 
 
-class _Turn:
+class _ScheduledBoard:
     """What a process knows about the rotation of one board. Times are in seconds of the monotonic clock.
 
     Attributes:
@@ -81,21 +81,21 @@ class Rotation:
         """
         self._interval = interval
         self._owns = owns
-        self._turns: dict[BoardRotator, _Turn] = {}
-        self._timetable: Timetable[_Turn] = Timetable()
+        self._scheduled: dict[BoardRotator, _ScheduledBoard] = {}
+        self._timetable: Timetable[_ScheduledBoard] = Timetable()
         self._steps = asyncio.Semaphore(_AT_ONCE)
 
     def add(self, rotator: BoardRotator) -> None:
         """Rotate a board from now on."""
-        turn = self._turns[rotator] = _Turn(rotator)
-        rotator.state.on_sooner = partial(self._expect, turn)
-        self._timetable.set(turn, turn.due)
+        scheduled = self._scheduled[rotator] = _ScheduledBoard(rotator)
+        rotator.state.on_sooner = partial(self._expect, scheduled)
+        self._timetable.set(scheduled, scheduled.due)
 
     def remove(self, rotator: BoardRotator) -> None:
         """Stop rotating a board, if it is there. A step in flight ends by itself."""
-        turn = self._turns.pop(rotator, None)
-        if turn is not None:
-            self._timetable.remove(turn)
+        scheduled = self._scheduled.pop(rotator, None)
+        if scheduled is not None:
+            self._timetable.remove(scheduled)
 
     def recheck(self, *, every: bool = False) -> None:
         """Check the boards that this process owns now, because what is known of them may be out of date.
@@ -103,13 +103,13 @@ class Rotation:
         Without `every`, only at those where an event that another process added can make something due sooner.
         """
         now = time.monotonic()
-        for turn in self._turns.values():
-            if not every and not _depends_on_events(turn.rotator):
+        for scheduled in self._scheduled.values():
+            if not every and not _depends_on_events(scheduled.rotator):
                 continue
-            if turn in self._timetable:
-                self._timetable.bring_forward(turn, now)
+            if scheduled in self._timetable:
+                self._timetable.bring_forward(scheduled, now)
             else:
-                turn.is_busy = True  # a step is in flight
+                scheduled.is_busy = True  # a step is in flight
 
     async def run(self) -> None:
         """Rotate every board whenever one of its slots is due, until cancelled."""
@@ -118,49 +118,53 @@ class Rotation:
                 await self._steps.acquire()
                 tasks.create_task(self._rotate(await self._next()))
 
-    async def _next(self) -> _Turn:
+    async def _next(self) -> _ScheduledBoard:
         """The next board to look at, when it is due."""
         while True:
-            turn = self._timetable.take()
-            if turn is None:
+            scheduled = self._timetable.take()
+            if scheduled is None:
                 await self._timetable.wait()
-            elif turn.is_busy or self._owns(turn.rotator.state.board.id) or time.monotonic() >= turn.due + FALLBACK:
-                return turn
+            elif (
+                scheduled.is_busy
+                or self._owns(scheduled.rotator.state.board.id)
+                or time.monotonic() >= scheduled.due + FALLBACK
+            ):
+                return scheduled
             else:
-                self._timetable.set(turn, turn.due + FALLBACK)
+                self._timetable.set(scheduled, scheduled.due + FALLBACK)
 
-    def _expect(self, turn: _Turn) -> None:
+    def _expect(self, scheduled: _ScheduledBoard) -> None:
         """Something may be due sooner than a step said. The pause limits a busy board to one look a second."""
-        turn.is_busy = True
-        self._timetable.bring_forward(turn, max(time.monotonic(), turn.checked_at + _PAUSE))
+        scheduled.is_busy = True
+        self._timetable.bring_forward(scheduled, max(time.monotonic(), scheduled.checked_at + _PAUSE))
 
-    async def _rotate(self, turn: _Turn) -> None:
+    async def _rotate(self, scheduled: _ScheduledBoard) -> None:
         """Do one step, and note when to do the next one."""
         started = time.monotonic()
-        was_busy, turn.is_busy = turn.is_busy, False
+        was_busy, scheduled.is_busy = scheduled.is_busy, False
         try:
-            wait = await step(turn.rotator)
+            wait = await step(scheduled.rotator)
         except (StoreUnavailableError, EpochLostError) as error:
             ROTATION_FAILURES.inc()
-            log.debug("rotation waits", board=turn.rotator.state.board.id, reason=str(error))
-            turn.is_busy, pause = True, _PAUSE
+            log.debug("rotation waits", board=scheduled.rotator.state.board.id, reason=str(error))
+            scheduled.is_busy, pause = True, _PAUSE
         else:
-            pause = self._pause(turn, started, wait, was_busy=was_busy)
+            pause = self._pause(scheduled, started, wait, was_busy=was_busy)
         finally:
             self._steps.release()
-        turn.checked_at = time.monotonic()
-        if turn.rotator in self._turns:
-            turn.lag.set(max(0, turn.checked_at - turn.due))
-            self._timetable.set(turn, turn.checked_at + pause)
+        scheduled.checked_at = time.monotonic()
+        if scheduled.rotator in self._scheduled:
+            scheduled.lag.set(max(0, scheduled.checked_at - scheduled.due))
+            self._timetable.set(scheduled, scheduled.checked_at + pause)
 
-    def _pause(self, turn: _Turn, started: float, wait: float | None, *, was_busy: bool) -> float:
+    def _pause(self, scheduled: _ScheduledBoard, started: float, wait: float | None, *, was_busy: bool) -> float:
         """Seconds until the next step; `wait` is as returned by the last one."""
         now = time.monotonic()
         if wait is None:
-            turn.due, turn.is_busy = min(turn.due, started), True
+            scheduled.due, scheduled.is_busy = min(scheduled.due, started), True
             return now - started  # leaves the store half of its time, so that writers are not delayed
-        turn.due = now + wait
-        if turn.is_busy:  # something happened during the step
+        scheduled.due = now + wait
+        if scheduled.is_busy:  # something happened during the step
             return min(wait, _PAUSE)
         return min(wait, self._interval if was_busy else _LONGEST_PAUSE)
 

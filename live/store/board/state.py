@@ -250,7 +250,7 @@ class BoardState:
         await self.open()
         self.require_no_loss()
 
-    async def has_left(self) -> bool:
+    async def is_deleted(self) -> bool:
         """Whether the board has expired or is being deleted. Ask this before you look up its definition.
 
         Raises:

@@ -1,8 +1,8 @@
 #!lua
 -- Takes a turn that one process at a time may have, or renews it.
--- KEYS[1] holder — string: the process that has the turn; expires unless that process renews it
+-- KEYS[1] holder — string: the process that holds the lease; expires unless that process renews it
 -- Request: HoldRequest
--- Returns {'held'} — the caller has the turn
+-- Returns {'held'} — the caller holds the lease
 --         {'taken'} — another process has it
 local request = cmsgpack.unpack(ARGV[1])
 local holder, process = KEYS[1], request.process

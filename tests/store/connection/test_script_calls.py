@@ -29,9 +29,9 @@ from live.store.connection.scripts import Script
 from live.store.registry.items import Items
 from live.store.registry.leases import LeaseStore
 from live.store.registry.presence import Presence
+from live.store.registry.process_lease import ProcessLease
 from live.store.registry.processes import Processes
 from live.store.registry.producers import ProducerStore
-from live.store.registry.turn import Turn
 from tests.harness.boards import rolling_board
 from tests.harness.folded import Folded
 from tests.harness.scripts import SOURCES, connected
@@ -83,7 +83,7 @@ async def test_callers_send_what_the_headers_document(valkey_url: str, recorded_
         await LeaseStore(client, settings.key_prefix).take(record.producer(1, 1), 0, 1, 1)
         await watch(Presence(client, settings.key_prefix))
         await create_and_delete(client, settings)
-        await Turn(client, SystemKeys(settings.key_prefix).demo).take()
+        await ProcessLease(client, SystemKeys(settings.key_prefix).demo).take()
         await Processes(client, settings.key_prefix).beat()
         await journal(client, settings)
         await Items(client, settings.key_prefix, 1).put([Item("a", "A")])

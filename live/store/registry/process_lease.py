@@ -1,4 +1,4 @@
-"""A turn: something that only one process at a time may do."""
+"""A lease: the right to do something that only one process at a time may do."""
 
 import secrets
 from typing import Final
@@ -10,7 +10,7 @@ from live.store.connection.scripts import Script
 
 
 class HoldRequest(msgspec.Struct):
-    """Give a process the turn for `ttl` milliseconds."""
+    """Give a process the lease for `ttl` milliseconds."""
 
     process: str
     ttl: int
@@ -18,11 +18,11 @@ class HoldRequest(msgspec.Struct):
 
 HOLD: Final = Script("hold", HoldRequest)
 
-TTL: Final = 3.0  # seconds after which a process that does not take its turn again loses it
+TTL: Final = 3.0  # seconds after which a process that does not renew its lease loses it
 
 
-class Turn:
-    """The turn of this process. The first process to take it has it until it does not renew it for `TTL` seconds."""
+class ProcessLease:
+    """The lease of this process. The first process to take it holds it while it renews it within `TTL` seconds."""
 
     def __init__(self, client: Store, key: str, ttl: float = TTL) -> None:
         self._client = client
@@ -31,7 +31,7 @@ class Turn:
         self._process = secrets.token_hex(8)
 
     async def take(self) -> bool:
-        """Take the turn if it is free, or renew it. Returns whether this process has it.
+        """Take the lease if it is free, or renew it. Returns whether this process holds it.
 
         Raises:
             StoreUnavailableError: the store is unavailable.

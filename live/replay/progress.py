@@ -14,7 +14,7 @@ from live.errors import SetupError
 from live.replay.options import Options
 
 
-class Note(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class ProgressFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The content of the file.
 
     `run` is part of the ids of the events, so the ids are the same in every run. The first `sent` events were
@@ -27,7 +27,7 @@ class Note(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     producer: str = ""
 
 
-def note_path(options: Options) -> Path:
+def progress_path(options: Options) -> Path:
     """The file with the progress of this input file, in its present state, to this server and board."""
     stat = options.path.stat()
     name = f"{options.path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}\0{options.url}\0{options.board or ''}"
@@ -35,7 +35,7 @@ def note_path(options: Options) -> Path:
     return folder / f"replay-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
-class Memory:
+class SavedProgress:
     """The progress of a replay, saved in a file.
 
     Raises:
@@ -43,41 +43,41 @@ class Memory:
     """
 
     def __init__(self, options: Options) -> None:
-        self._path = note_path(options)
+        self._path = progress_path(options)
         self._ids = options.ids
         self._producer = producer_of(options.key)
-        self._note = (None if options.restart else _read(self._path)) or Note(run=secrets.token_hex(8))
-        self._doubted = self._note.reach if self._ids else 0
-        if self._doubted > self.sent and self._note.producer != self._producer:
-            raise _other_producer(self._note)
+        self._saved = (None if options.restart else _read(self._path)) or ProgressFile(run=secrets.token_hex(8))
+        self._doubted = self._saved.reach if self._ids else 0
+        if self._doubted > self.sent and self._saved.producer != self._producer:
+            raise _other_producer(self._saved)
 
     @property
     def run(self) -> str | None:
         """The name of the replay in its ids, or None without ids."""
-        return self._note.run if self._ids else None
+        return self._saved.run if self._ids else None
 
     @property
     def sent(self) -> int:
         """Number of acknowledged events."""
-        return self._note.sent
+        return self._saved.sent
 
     def begin(self) -> None:
         """Save the name before anything is sent under it."""
-        self._note.producer = self._producer
+        self._saved.producer = self._producer
         self.acknowledged(self.sent)
 
     def acknowledged(self, sent: int) -> None:
         """Save the number of sent events. The next batch may count before this is called again."""
-        self._note.sent = sent
-        self._note.reach = max(self._doubted, sent + MAX_EVENTS) if self._ids else 0
+        self._saved.sent = sent
+        self._saved.reach = max(self._doubted, sent + MAX_EVENTS) if self._ids else 0
         self._write()
 
     def settle(self, *, in_doubt: bool) -> None:
         """At the end of a run, save whether the batch after the acknowledged ones may have been counted."""
         if in_doubt:
             return
-        self._note.reach = self._doubted
-        if self._note.sent or self._doubted:
+        self._saved.reach = self._doubted
+        if self._saved.sent or self._doubted:
             self._write()
         else:
             self.forget()
@@ -92,7 +92,7 @@ class Memory:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             fresh = self._path.with_suffix(".new")
             with fresh.open("wb") as file:
-                file.write(msgspec.json.encode(self._note))
+                file.write(msgspec.json.encode(self._saved))
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(self._path)
@@ -100,9 +100,9 @@ class Memory:
             raise SetupError(f"can't save in {self._path} that {self.sent} events were sent: {error}") from None
 
 
-def _read(path: Path) -> Note | None:
+def _read(path: Path) -> ProgressFile | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Note)
+        return msgspec.json.decode(path.read_bytes(), type=ProgressFile)
     except FileNotFoundError:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -111,9 +111,9 @@ def _read(path: Path) -> Note | None:
         ) from None
 
 
-def _other_producer(note: Note) -> SetupError:
-    key = f"with an API key of producer {note.producer!r}" if note.producer else "without an API key"
+def _other_producer(saved: ProgressFile) -> SetupError:
+    key = f"with an API key of producer {saved.producer!r}" if saved.producer else "without an API key"
     return SetupError(
-        f"the events after the first {note.sent:,} were sent {key} and may have been counted; with the API key of "
+        f"the events after the first {saved.sent:,} were sent {key} and may have been counted; with the API key of "
         f"another producer they would count twice. Continue {key}, or add --no-ids if that does not matter."
     )
