@@ -59,7 +59,7 @@ class Hub:
         self._replays = Replays(archive, settings, self._go_live)
         self._recalls = Recalls(archive)
         self._notices = Channels({})
-        # The boards whose notices this process receives, each with since when it has no viewer (infinite: it has some).
+        # For each board whose notices this process receives: since when it has no viewer (infinite: it has some).
         self._subscribed: dict[str, float] = {}
         self._schedule: Schedule[Channel] = Schedule(self._tick)
         self._addresses: Counter[str] = Counter()

@@ -192,7 +192,7 @@ class Playback:
         return pieces
 
     async def _handle_unavailable(self, error: StoreUnavailableError) -> None:
-        """Tell the viewers once that the archive can't be read, and wait."""
+        """Send the viewers one message that the archive can't be read, and wait."""
         if not self._is_away:
             log.warning("kept frames can't be read", board=self._name[0], reason=str(error))
             self._is_away = True

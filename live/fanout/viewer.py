@@ -49,7 +49,7 @@ class Source(Protocol):
 
 
 class Viewer:
-    """One open connection that watches the top of a board. `is_counted` says whether people learn of it."""
+    """One open connection that watches the top of a board. `is_counted` says whether it counts as a viewer."""
 
     is_counted: ClassVar = True
     __slots__ = ("_alone", "audience", "channel", "cohort")

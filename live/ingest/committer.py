@@ -199,7 +199,7 @@ class Committer:
             self._arrived.set()
 
     def _reject_waiting(self, reason: str) -> None:
-        """Refuse everything that waits: each batch would meet the same store and take a whole deadline."""
+        """Refuse everything that waits: each batch would wait for the same store until its deadline."""
         while self._waiting:
             _reject(self._take(), StoreUnavailableError(reason))
 

@@ -127,7 +127,7 @@ class ProducerTrace:
 
     def _votes(self, epoch: str, head: Head, group: Group, number: int) -> Iterator[Vote]:
         votes = group.votes
-        assert votes is not None, "the caller has looked"  # noqa: S101
+        assert votes is not None, "the caller has checked"  # noqa: S101
         senders = votes.producers or [0] * len(votes.changes)
         for actor, pair, change, place, sender in zip(
             votes.actors, votes.pairs, votes.changes, votes.members, senders, strict=True

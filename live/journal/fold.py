@@ -133,7 +133,7 @@ def trim(data: Contents, start: int, suffix: str, rules: Rules) -> None:
 
 def _log(data: Contents, request: Add, head: Head) -> None:
     """Add events to the log of a sliding window."""
-    assert request.events is not None, "the caller has looked"  # noqa: S101
+    assert request.events is not None, "the caller has checked"  # noqa: S101
     now = head.time // 1000
     events = request.events
     for number, (time, amount, member) in enumerate(zip(events.times, events.amounts, events.members, strict=True), 1):

@@ -43,7 +43,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def promise(settings: Settings, store: StoreDurability, doubts: list[str] | None) -> Promise:
-    """What the settings give. `doubts` are those of the database (`doubts_of`); None if it can't be asked."""
+    """What the settings give. `doubts` are those of the database (`doubts_of`); None if it can't be read."""
     return Promise(
         crash=_unless(store.survives_crash, settings, doubts),
         power_cut=_unless(store.survives_power_cut, settings, doubts),

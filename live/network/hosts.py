@@ -63,7 +63,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_own_name(name: str) -> bool:
-    """Whether a name in a URL can only mean the client's own machine, because DNS is never asked for it (RFC 6761)."""
+    """Whether a name in a URL only means the client's own machine, because DNS does not resolve it (RFC 6761)."""
     return is_loopback(name) or name.endswith(".localhost")
 
 

@@ -200,9 +200,7 @@ async def _show(request: Request, ledger: Ledger, size: int, top: Watched | Exce
     period = None if name == "current" else name
     place = None
     if key is not None:
-        place = (
-            (language.translate("place_unknown"), "") if page is None else await _place(language, ledger, key, start)
-        )
+        place = (language.translate("place_unknown"), "") if page is None else await _rank(language, ledger, key, start)
         key = key if key_fault(key) is None else None  # the script must not ask for an invalid key
     return Shown(
         board=ledger.state.board,
@@ -248,7 +246,7 @@ def _curl(request: Request, board: Board) -> str | None:
     return curl_of(live.boards.by_id, board, site_of(request), now, needs_key=needs_key)
 
 
-async def _place(language: Language, ledger: Ledger, key: str, period: int | None) -> tuple[str, str]:
+async def _rank(language: Language, ledger: Ledger, key: str, period: int | None) -> tuple[str, str]:
     """The rank of a member in words. Packed scores have no gap."""
     try:
         page = await ledger.reader.find(key, 1, period=period)
@@ -259,8 +257,8 @@ async def _place(language: Language, ledger: Ledger, key: str, period: int | Non
         return place_words(language, None, None)
     place = next(place for place, record in enumerate(page.records) if record.key == key)
     own = page.records[place]
-    is_told = place > 0 and ledger.state.board.score is None
-    return place_words(language, own.rank, abs(page.records[place - 1].score - own.score) if is_told else None)
+    has_gap = place > 0 and ledger.state.board.score is None
+    return place_words(language, own.rank, abs(page.records[place - 1].score - own.score) if has_gap else None)
 
 
 def _links_from_current(language: Language, board: Board, page: Page | None) -> tuple[Link, ...]:

@@ -159,7 +159,7 @@ class Pipeline:
         self._exchanges.clear()
 
     def disconnect(self) -> None:
-        """Tell all exchanges that the client is gone, and forget them."""
+        """Notify all exchanges that the client has disconnected, and forget them."""
         for exchange in self._exchanges:
             exchange.disconnect()
         self.clear()

@@ -58,7 +58,7 @@ class BoardBaseline:
         self.time: int | None = None  # when the newest baseline was kept, as this process knows it; in milliseconds
         self.is_empty = True  # whether it has no records
         self.due = -math.inf  # when the next one is due, in seconds of the monotonic clock
-        self.checked_at = -math.inf  # when this process last asked, by the same clock
+        self.checked_at = -math.inf  # when this process last checked, by the same clock
 
     async def keep(self) -> float:
         """Keep a new baseline if one is due. Returns the seconds until the next one is due.

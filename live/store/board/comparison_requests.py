@@ -31,7 +31,7 @@ class PieceRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class MendRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Correct values under one store key, or let the journal learn them.
+    """Correct values under one store key, or write them to the journal only.
 
     Attributes:
         epoch: the epoch that the caller knows.

@@ -129,7 +129,7 @@ class SystemKeys:
 
     @property
     def journal_health(self) -> str:
-        """How the journals stand."""
+        """The health of the journals."""
         return f"{self.journals}:health"
 
     @property

@@ -98,7 +98,7 @@ class LossWatch:
             self._client.witness.lose("; ".join(faults))
 
     async def _compare(self, calls: _Calls, *, boards: bool) -> list[str]:
-        """What is missing or went back. What is known is read before the store is asked."""
+        """What is missing or went back. What is known is read before what the store holds."""
         witness = self._client.witness
         known, positions = witness.facts, witness.board_positions if boards else {}
         versions = witness.version_of("definitions"), witness.version_of("producers")

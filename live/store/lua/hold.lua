@@ -1,5 +1,5 @@
 #!lua
--- Takes a turn that one process at a time may have, or renews it.
+-- Takes a lease that one process at a time may hold, or renews it.
 -- KEYS[1] holder — string: the process that holds the lease; expires unless that process renews it
 -- Request: HoldRequest
 -- Returns {'held'} — the caller holds the lease

@@ -107,7 +107,7 @@ class Items:
         self._refreshed = float("-inf")
 
     async def _refresh(self) -> None:
-        """Forget what is known if an item has changed, unless that was asked a moment ago."""
+        """Forget what is known if an item has changed, unless that was checked a moment ago."""
         now = self._clock()
         if now - self._refreshed < FRESH:
             return

@@ -50,7 +50,7 @@ class Processes:
         self._shift: float | None = None  # the store's clock against the monotonic clock of this machine
 
     async def beat(self) -> Beat:
-        """Say that this process is alive, and learn which others are.
+        """Report that this process is alive, and find out which others are.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
