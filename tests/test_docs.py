@@ -90,9 +90,10 @@ def commands() -> list[str]:
     """Every command as you type it."""
     group = typer.main.get_command(app)
     assert isinstance(group, typer.core.TyperGroup)
+    context = group.make_context("live", [], resilient_parsing=True)
     names = []
-    for name, command in group.commands.items():
-        inner = getattr(command, "commands", {})
+    for name in group.list_commands(context):
+        inner = getattr(group.get_command(context, name), "commands", {})
         names += [f"live {name} {other}" for other in inner] or [f"live {name}"]
     return names
 

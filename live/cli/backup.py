@@ -18,7 +18,6 @@ from live.cli.terminal import (
     StoreOption,
     clear_errors,
     err,
-    journal_database,
     out,
     print_json,
     progress_bar,
@@ -27,7 +26,7 @@ from live.domain.board_file import load_boards
 from live.domain.counts import counted
 from live.errors import SetupError
 from live.journal.backup import back_up
-from live.journal.database import Database, open_journal
+from live.journal.database import Database, existing_journal, open_journal
 from live.journal.manifest import BOARDS, Manifest, check_files, read_manifest
 from live.journal.putting_back import held, set_aside
 from live.journal.rebuild import Rebuilt
@@ -56,7 +55,7 @@ def backup(
     """
     with clear_errors():
         settings = load_settings(store=store, boards=boards, data_dir=data_dir)
-        with progress_bar("Copying", quiet=as_json) as show, journal_database(settings, writes=False) as source:
+        with progress_bar("Copying", quiet=as_json) as show, existing_journal(settings, writes=False) as source:
             manifest = asyncio.run(_back_up(settings, source, directory, show))
     size = sum(file.size for file in manifest.files)
     if as_json:

@@ -14,7 +14,6 @@ from live.cli.terminal import (
     DataDirOption,
     JsonOption,
     clear_errors,
-    journal_database,
     milliseconds_of,
     out,
     print_json,
@@ -25,7 +24,7 @@ from live.domain.board_file import load_boards
 from live.domain.counts import counted
 from live.domain.window import Periods
 from live.errors import SetupError
-from live.journal.database import Database
+from live.journal.database import Database, existing_journal
 from live.journal.definitions import latest
 from live.journal.export import (
     EVENT_COLUMNS,
@@ -76,7 +75,7 @@ def export(  # noqa: PLR0913 - one parameter per flag
     with clear_errors():
         _check(form, output, events=events, ranking=as_of or period, times=since or until, as_json=as_json)
         settings = load_settings(boards=boards, data_dir=data_dir)
-        with journal_database(settings, writes=False) as database:
+        with existing_journal(settings, writes=False) as database:
             made = database.work(lambda connection: latest(connection, settings.key_prefix, "boards"))
             board = board_of(name, made, load_boards(settings.boards))
             found: PastRanking | None = None

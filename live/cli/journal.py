@@ -16,7 +16,6 @@ from live.cli.terminal import (
     JsonOption,
     StoreOption,
     clear_errors,
-    journal_database,
     make_table,
     milliseconds_of,
     out,
@@ -26,7 +25,7 @@ from live.cli.terminal import (
 from live.domain.board_file import load_boards
 from live.domain.counts import counted
 from live.errors import SetupError
-from live.journal.database import Database
+from live.journal.database import Database, existing_journal
 from live.journal.promise import MEANINGS, Promise, read_promise
 from live.journal.rebuild import Rebuilt
 from live.journal.status import LifeStatus, Verdict, status, verify
@@ -65,7 +64,7 @@ def rebuild(  # noqa: PLR0913 - one parameter per flag
             raise SetupError("--as needs --board: it gives one board another id")
         settings = load_settings(store=store, boards=boards, data_dir=data_dir)
         wanted = Wanted(board=board, at=None if at is None else milliseconds_of(at, "--at"), name=name, dry=dry_run)
-        with progress_bar("Rebuilding", quiet=as_json) as show, journal_database(settings) as database:
+        with progress_bar("Rebuilding", quiet=as_json) as show, existing_journal(settings) as database:
             done = asyncio.run(_rebuild(settings, database, wanted, show))
     if as_json:
         print_json({"boards": done, "dry_run": dry_run})
@@ -100,7 +99,7 @@ def show_status(*, store: StoreOption = None, data_dir: DataDirOption = None, as
     """
     with clear_errors():
         settings = load_settings(store=store, data_dir=data_dir)
-        with journal_database(settings, writes=False) as database:
+        with existing_journal(settings, writes=False) as database:
             found = database.work(lambda connection: status(connection, settings.key_prefix))
             promised = asyncio.run(_promise(settings, database))
     if as_json:
@@ -131,7 +130,7 @@ def check(*, data_dir: DataDirOption = None, as_json: JsonOption = False) -> Non
     """
     with clear_errors():
         settings = load_settings(data_dir=data_dir)
-        with progress_bar("Reading", quiet=as_json) as show, journal_database(settings, writes=False) as database:
+        with progress_bar("Reading", quiet=as_json) as show, existing_journal(settings, writes=False) as database:
             found = database.work(lambda connection: verify(connection, settings.key_prefix, show))
     if as_json:
         print_json({"sound": not any(verdict.faults for verdict in found), "boards": found})
@@ -153,7 +152,7 @@ def adopt(*, store: StoreOption = None, data_dir: DataDirOption = None, as_json:
     """
     with clear_errors():
         settings = load_settings(store=store, data_dir=data_dir)
-        with journal_database(settings) as database:
+        with existing_journal(settings) as database:
             asyncio.run(_adopt(settings, database))
     if as_json:
         print_json({"journal": database.id})

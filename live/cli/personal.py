@@ -16,7 +16,6 @@ from live.cli.terminal import (
     StoreOption,
     clear_errors,
     confirm,
-    journal_database,
     milliseconds_of,
     out,
     print_json,
@@ -25,6 +24,7 @@ from live.cli.terminal import (
 from live.domain.board_file import load_boards
 from live.domain.counts import counted
 from live.errors import EpochLostError, SetupError
+from live.journal.database import existing_journal
 from live.settings import Settings, load_settings
 from live.store.connection.client import Store, connect
 from live.store.connection.embedded import running_or_started
@@ -139,7 +139,7 @@ async def _erase(
     dry: bool,
 ) -> tuple[list[Erased], str]:
     with (
-        journal_database(settings, writes=not dry) as database,
+        existing_journal(settings, writes=not dry) as database,
         nullcontext(settings.store) if settings.store else running_or_started(settings.data_dir) as url,
     ):
         client = connect(url, settings)
@@ -157,7 +157,7 @@ async def _erase(
 
 async def _void(settings: Settings, criteria: Criteria, board: str | None, show: Any, *, dry: bool) -> list[Outcome]:  # noqa: ANN401
     with (
-        journal_database(settings, writes=False) as database,
+        existing_journal(settings, writes=False) as database,
         nullcontext(settings.store) if settings.store else running_or_started(settings.data_dir) as url,
     ):
         client = connect(url, settings)

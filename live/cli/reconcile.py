@@ -16,7 +16,6 @@ from live.cli.terminal import (
     JsonOption,
     StoreOption,
     clear_errors,
-    journal_database,
     out,
     print_json,
     progress_bar,
@@ -25,6 +24,7 @@ from live.domain.board import Board, Boards
 from live.domain.board_file import load_boards
 from live.domain.counts import counted
 from live.errors import EpochLostError, SetupError
+from live.journal.database import existing_journal
 from live.journal.drain import Drainer
 from live.journal.follower import Follower
 from live.journal.reconcile import Difference, Reconciler, Report
@@ -91,7 +91,7 @@ def reconcile(
 
 
 async def _reconcile(settings: Settings, wanted: list[str], side: Side | None, show: Any) -> list[Report]:  # noqa: ANN401
-    journal_database(settings).close()  # raises an error if there is none
+    existing_journal(settings).close()  # raises an error if there is none
     with nullcontext(settings.store) if settings.store else running_or_started(settings.data_dir) as url:
         client = connect(url, settings)
         try:
@@ -106,7 +106,7 @@ async def _reconcile(settings: Settings, wanted: list[str], side: Side | None, s
 @asynccontextmanager
 async def _draining(client: Store, settings: Settings, boards: Mapping[str, Board]) -> AsyncIterator[None]:
     """Move entries to SQL while in the context, unless a server does so."""
-    database = journal_database(settings)
+    database = existing_journal(settings)
     draining: asyncio.Task[None] | None = None
     try:
         if await database.take():
@@ -160,7 +160,7 @@ async def _compare(
 ) -> Report:
     state = BoardState(client, board, settings, born=epoch)
     await state.open()
-    with journal_database(settings, writes=False) as database:
+    with existing_journal(settings, writes=False) as database:
         follower = Follower(database, settings.key_prefix, board.id, epoch)
         await follower.begin(show)
         reconciler = Reconciler(state, follower, BoardMender(state), show)

@@ -15,7 +15,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from live.errors import SetupError, StoreUnavailableError
-from live.journal.database import Database, open_journal
 from live.settings import Settings, environment_name
 
 _WIDE: Final = 10_000  # columns
@@ -89,20 +88,6 @@ def make_table(*headings: str, wraps: Collection[str] = (), numbers: Collection[
         justify: Literal["left", "right"] = "right" if heading in numbers else "left"
         table.add_column(heading, justify=justify, overflow="fold", no_wrap=heading not in wraps)
     return table
-
-
-def journal_database(settings: Settings, *, writes: bool = True) -> Database:
-    """The journal that the settings name, which exists.
-
-    Raises:
-        SetupError: there is none.
-    """
-    database = open_journal(settings, writes=writes)
-    if database is None:
-        raise SetupError("there is no journal: LIVE_JOURNAL is off")
-    if database.is_sqlite and not database.path.exists():
-        raise SetupError(f"there is no journal at {database.path}: choose another --data-dir, or set LIVE_JOURNAL")
-    return database
 
 
 def milliseconds_of(text: str, flag: str) -> int:

@@ -212,6 +212,20 @@ def open_journal(settings: Settings, *, writes: bool) -> Database | None:
     return Database(settings.journal, settings.data_dir, settings.key_prefix, writes=writes)
 
 
+def existing_journal(settings: Settings, *, writes: bool = True) -> Database:
+    """The database of a journal that exists, not opened yet.
+
+    Raises:
+        SetupError: there is none, or the setting is not valid.
+    """
+    database = open_journal(settings, writes=writes)
+    if database is None:
+        raise SetupError("there is no journal: LIVE_JOURNAL is off")
+    if database.is_sqlite and not database.path.exists():
+        raise SetupError(f"there is no journal at {database.path}: choose another --data-dir, or set LIVE_JOURNAL")
+    return database
+
+
 def _checked(url: str, path: Path, *, writes: bool) -> URL:
     if url == "sqlite":
         if writes:

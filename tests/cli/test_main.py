@@ -20,6 +20,7 @@ import pytest
 from websockets.sync.client import connect
 
 from live import __version__
+from live.cli.main import COMMANDS
 from live.serve import bound_socket
 from live.settings import Settings
 from tests.harness.network import free_port
@@ -113,7 +114,10 @@ def test_help_has_a_description_an_example_and_all_flags(command: str) -> None:
 def test_without_a_command_the_commands_are_listed() -> None:
     """New users see where to start."""
     ended = live()
-    assert all(command in ended.stdout + ended.stderr for command in ("serve", "replay", "load", "audit", "--demo"))
+    listed = ended.stdout + ended.stderr
+    assert "live serve --demo" in listed
+    for name in COMMANDS:
+        assert re.search(rf"^\W+{name} +[A-Z]", listed, re.MULTILINE), name
 
 
 def test_the_version_is_printed() -> None:
@@ -344,3 +348,30 @@ def test_an_audit_of_a_missing_board_is_an_error(valkey_url: str) -> None:
         "the store has no board 'posts' under this key prefix"
         in refused("audit", "--store", valkey_url, LIVE_KEY_PREFIX="nobody")[0]
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "unused"),
+    [
+        (["--version"], {"sqlalchemy", "aiohttp", "redis", "starlette"}),
+        (["keys", "list", "--data-dir", "/nonexistent"], {"sqlalchemy", "aiohttp", "starlette"}),
+        (["load", "--duration", "0"], {"sqlalchemy", "starlette"}),
+        (["serve", "--port", "-1"], {"aiohttp"}),
+    ],
+)
+def test_a_command_imports_only_what_it_needs(words: list[str], unused: set[str]) -> None:
+    """Importing everything takes seconds on a slow machine."""
+    code = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); from live.cli.main import main; main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *words], env=BARE, capture_output=True, text=True, timeout=60, check=False
+    )
+    imported = set(ended.stdout.split())
+    assert "live.cli.main" in imported
+    assert not imported & unused
+
+
+def test_a_similar_command_is_suggested() -> None:
+    """An unknown command is refused."""
+    ended = live("key")
+    assert ended.returncode == 2
+    assert "Did you mean 'keys'?" in ended.stderr

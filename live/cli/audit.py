@@ -1,0 +1,91 @@
+"""`live audit`: compares scores with what the slots hold."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from live.cli.terminal import (
+    BoardsOption,
+    DataDirOption,
+    JsonOption,
+    StoreOption,
+    clear_errors,
+    out,
+    print_json,
+    progress_bar,
+)
+from live.domain.board_file import load_boards
+from live.domain.counts import counted
+from live.errors import SetupError
+from live.settings import Settings, load_settings
+from live.store.board.audit import Auditor, Progress, Report
+from live.store.connection.client import connect
+from live.store.registry.definitions import DefinitionStore
+
+BoardOption = Annotated[str | None, typer.Option("--board", help="The board to check. Default: all boards.")]
+
+
+def audit(
+    *,
+    store: StoreOption = None,
+    boards: BoardsOption = None,
+    data_dir: DataDirOption = None,
+    board: BoardOption = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Set each score in the ranking to what the slots hold.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Check that the score of every member of a running board is the sum of its slots; exit with 1 on drift.
+
+    The board keeps running. Without --store, the command uses the embedded store of a running `live serve`.
+
+    Example: live audit --board posts
+    """
+    with clear_errors():
+        settings = load_settings(store=store, boards=boards, data_dir=data_dir)
+        in_file = list(load_boards(settings.boards).by_id)
+        with progress_bar("Comparing", quiet=as_json) as show:
+            reports = asyncio.run(audit_boards(settings, in_file, board, show, repair=repair))
+    if as_json:
+        print_json({"clean": all(report.clean for report in reports), "boards": reports})
+    else:
+        for report in reports:
+            print_report(report)
+    if not all(report.clean for report in reports):
+        raise typer.Exit(1)
+
+
+async def audit_boards(
+    settings: Settings, in_file: list[str], board: str | None, show: Progress, *, repair: bool
+) -> list[Report]:
+    """Audit one board, or all boards of the file and of the store, one after another."""
+    client = connect(settings.store or f"unix://{settings.data_dir.resolve() / 'valkey.sock'}", settings)
+    try:
+        made = (await DefinitionStore(client, settings.key_prefix).load()).boards
+        alive = [name for name, definition in made.items() if definition.state == "live"]
+        known = list(dict.fromkeys((*in_file, *alive)))
+        if board is not None and board not in known:
+            raise SetupError(f"there is no board {board!r}; there are: {', '.join(known)}")
+        wanted = known if board is None else [board]
+        return [await Auditor(client, one, settings.key_prefix, show).audit(repair=repair) for one in wanted]
+    finally:
+        await client.aclose()
+
+
+def print_report(report: Report) -> None:
+    """An audit's findings, for people."""
+    verdict = "no drift" if report.clean else "repaired" if report.repaired else "DRIFT"
+    moving = " (the total was not checked, because the board changed meanwhile)" if report.totals == "moving" else ""
+    members, slots = counted(report.members, "member"), counted(report.slots, "slot")
+    out.print(f"{report.board}: {verdict}; {members} in {slots}{moving}", markup=False)
+    if report.totals == "drift":
+        out.print("  the total differs from what the slots hold")
+    if report.drifted:
+        out.print(f"  {counted(report.drifted, 'wrong score')}; the first ones are:")
+    for drift in report.drift:
+        score = "no record" if drift.score is None else f"score {drift.score:,}"
+        out.print(f"  {drift.key}: {score}, the slots hold {drift.held:,}", markup=False)
+    for slot in report.stray_slots:
+        out.print(f"  {slot}: this slot is unknown to rotation", markup=False)

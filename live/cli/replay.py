@@ -1,0 +1,69 @@
+"""`live replay`: sends a file of events to a server."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from live.cli.terminal import JsonOption, KeyOption, UrlOption, clear_errors, out, print_json, progress_bar
+from live.domain.counts import counted
+from live.replay.options import make_options
+from live.replay.run import Outcome
+from live.replay.run import replay as replay_file
+from live.settings import check_variables
+
+NoIdsOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-ids",
+        help="Add no ids. This saves the store about 40 bytes per event for up to two dedupe windows, but the "
+        "replay stops when a response is lost.",
+    ),
+]
+
+
+def replay(  # noqa: PLR0913 - one parameter per flag
+    file: Annotated[Path, typer.Argument(help="Events as NDJSON or CSV (with a header line), also .gz.")],
+    *,
+    to: UrlOption = "http://127.0.0.1:8000",
+    board: Annotated[str | None, typer.Option("--board", help="Send every event to this board.")] = None,
+    speed: Annotated[str, typer.Option("--speed", help="A factor on the pace of the events, or `max`.")] = "max",
+    restart: Annotated[bool, typer.Option("--restart", help="Start over; all events count again.")] = False,
+    no_ids: NoIdsOption = False,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Send a file of events to a running server, in batches.
+
+    If it is interrupted, the same command continues after the last acknowledged batch.
+    Each event gets an id, so an event that is sent again because a response was lost counts once.
+
+    Example: live replay likes.ndjson.gz --board posts --speed 60
+    """
+    with clear_errors():
+        check_variables()
+        options = make_options(path=file, url=to, board=board, speed=speed, restart=restart, key=key, ids=not no_ids)
+        with progress_bar(f"Sending {file.name}", quiet=as_json) as show:
+            outcome = asyncio.run(replay_file(options, show))
+    if as_json:
+        print_json(outcome)
+        return
+    _print_outcome(outcome)
+
+
+def _print_outcome(outcome: Outcome) -> None:
+    """Print the result of a replay."""
+    if outcome.stopped:
+        out.print("Interrupted; run the same command to continue from here.")
+    if outcome.resumed_at:
+        out.print(f"Continued after the first {counted(outcome.resumed_at, 'event')}.")
+    out.print(
+        f"{counted(outcome.sent, 'event')} sent: {outcome.accepted:,} counted, {outcome.duplicate:,} counted before."
+    )
+    if outcome.lost:
+        out.print(f"{counted(outcome.lost, 'lost response')}: sent again, and each event counted once.")
+    for code, count in sorted(outcome.rejected.items()):
+        out.print(f"{count:,} rejected as {code}")
+    for example in outcome.examples:
+        out.print(f"  event {example['event']}: {example['detail']}", markup=False)
