@@ -14,6 +14,9 @@ MUTANTS = {
     "an event expires too early": Mutant(
         "expire_events", "digits(now - window), 'LIMIT'", "digits(now - window + 1), 'LIMIT'"
     ),
+    "the slot of events that canceled out is not listed": Mutant(
+        "expire_events", "call('ZADD', slots, request.start, request.start)", "local _ = 0"
+    ),
     "a period is dropped too early": Mutant(
         "rotate_period", "tonumber(oldest) >= request.kept", "tonumber(oldest) > request.kept"
     ),
@@ -87,6 +90,7 @@ HOURS: dict[str, Any] = {"window": "hours", "operator": "incr", "clock": "server
 FOCUS: dict[str, dict[str, Any]] = {  # bugs that show only on some boards draw only these
     "the log keeps expired events": {"window": "sliding"},
     "an event expires too early": {"window": "sliding"},
+    "the slot of events that canceled out is not listed": {"window": "sliding"},
     "a period is dropped too early": HOURS,
     "a period does not change": HOURS,
     "grace is not checked again": HOURS,
@@ -97,7 +101,7 @@ FOCUS: dict[str, dict[str, Any]] = {  # bugs that show only on some boards draw 
     "a vote is taken back that was not given": VOTES,
     "votes are not kept": VOTES,
     "a hidden record is subtracted": {"window": "rolling", "votes": None, "ties": "key"},
-    "a rotated level stays": {"window": "rolling"},
+    "a rotated level stays": {"window": "rolling", "ranks": "dense"},
     "a shown record is dropped instead of the last": CAPPED,
     "a full ranking grows by a shown record": CAPPED,
     "a hidden level stays": {"window": "forever", "operator": "incr", "votes": None, "ranks": "dense"},

@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
+import live.store.board.restore
 from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import Entry, Extra, make_entry
@@ -21,7 +23,7 @@ from live.store.board.pages import TAG
 from live.store.connection.client import connect
 from tests.harness.board_model import Reference
 from tests.harness.folded import Folded, data_of
-from tests.harness.ledger_machine import simulated_scripts
+from tests.harness.ledger_machine import simulated, simulated_scripts
 from tests.harness.machines import StoreMachine
 from tests.harness.mutation import Mutant
 from tests.harness.settings import fresh_settings
@@ -96,6 +98,7 @@ class BoardMachine(StoreMachine):
         )
         self.time_key = f"{self.settings.key_prefix}:time"
         self.scripts = simulated_scripts(store.url, self.time_key, mutant)
+        self.restore = simulated(live.store.board.restore.RESTORE, self.time_key, mutant)
         self.now = 0
 
     @initialize(data=st.data())
@@ -197,6 +200,13 @@ class BoardMachine(StoreMachine):
             self.add([(name, amount, None, "me", None)], process)
         self.hide(key=key, hidden=False, process=process)
 
+    @precondition(lambda self: self.window in ADDITIVE)
+    @rule(key=keys, seconds=st.integers(1, 39), process=st.integers(0, 1))
+    def cancel_out(self, key: str, seconds: int, process: int) -> None:
+        """Amounts that add up to zero leave the window one after the other."""
+        self.add([(key, -1, None, "me", None), (key, 1, -seconds, "me", None)], process)
+        self.nearly_due(4)
+
     @rule(frozen=st.booleans())
     def freeze(self, *, frozen: bool) -> None:
         """A frozen board accepts nothing, and still recognizes duplicates."""
@@ -233,7 +243,8 @@ class BoardMachine(StoreMachine):
         self.lives += 1
         epoch = f"life{self.lives}"
         self.settings = msgspec.structs.replace(self.settings, key_prefix=f"{self.prefix}{self.lives}")
-        self.run(self.folded.rebuild(self.board, Keys(self.settings.key_prefix, "posts"), epoch))
+        with patch.object(live.store.board.restore, "RESTORE", self.restore):
+            self.run(self.folded.rebuild(self.board, Keys(self.settings.key_prefix, "posts"), epoch))
         self.ledgers = [Ledger(self.client, self.board, self.settings, self.scripts) for _ in range(2)]
         if self.reference.frozen:
             self.freeze(frozen=True)

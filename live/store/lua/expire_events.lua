@@ -58,7 +58,10 @@ for i = 1, #members do
     kept[#kept + 1], kept[#kept + 2] = members[i], digits(value)
   end
 end
-if #kept > 0 then call('HSET', slot, unpack(kept)) end
+if #kept > 0 then
+  call('HSET', slot, unpack(kept))
+  call('ZADD', slots, request.start, request.start)  -- events that canceled each other out left no slot
+end
 if #emptied > 0 then call('HDEL', slot, unpack(emptied)) end
 for member, amount in pairs(below) do
   if call('HINCRBY', taken, member, digits(amount)) <= 0 then call('HDEL', taken, member) end
