@@ -188,8 +188,9 @@ class Cells:
         if cell is None:
             return
         for suffix, member, number in tags:
-            start = int(suffix[1:]) if suffix else cell.top or 0
-            cell.add(start, member, 0, tag_number(head.offset, number))
+            if number:
+                start = int(suffix[1:]) if suffix else cell.top or 0
+                cell.add(start, member, 0, tag_number(head.offset, number))
 
     def _mend(self, head: Head, mend: Mend) -> None:
         """Add what the journal learned from the store."""

@@ -184,7 +184,7 @@ class Adopt(msgspec.Struct, frozen=True):
 
 
 Tags = list[tuple[str, str, int]]
-"""Tags that no event gave: for each the suffix of the ranking, the member, and its number."""
+"""Tags that no event gave: for each the suffix of the ranking, the member, and its number; 0 if it has no tag."""
 
 
 _HEADS: Final = {0xD9: 2, 0xDA: 3, 0xDB: 5}  # the bytes before a long text, by the first one

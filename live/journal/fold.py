@@ -155,7 +155,10 @@ def _hide(data: Contents, head: Head, body: bytes) -> None:
 
 def _tags(data: Contents, head: Head, body: bytes) -> None:
     for suffix, member, number in _TAGS.decode(body):
-        data.ranking(suffix).reached[member] = (head.offset, number)
+        if number:
+            data.ranking(suffix).reached[member] = (head.offset, number)
+        else:
+            data.ranking(suffix).reached.pop(member, None)
 
 
 def _enter(data: Contents, head: Head, body: bytes) -> None:

@@ -91,8 +91,8 @@ def _ranking(board: Board, data: Contents, now: int, start: int | None) -> Ranki
     held = data.rankings.get(suffix, Ranking())
     reached: dict[str, bytes] = {}
     if board.tags != "key":
-        tagged = [member for member in found.scores if member in held.reached]
-        reached = {member: tag_of(board, held.reached[member]) for member in tagged}
+        tagged = found.scores.keys() | data.hidden  # a hidden member keeps its place also while its amounts cancel out
+        reached = {member: tag_of(board, tag) for member, tag in held.reached.items() if member in tagged}
     return RankingImage(
         suffix=suffix,
         records=[(reached.get(member, b"") + member.encode(), found.scores[member]) for member in found.members],

@@ -1,7 +1,7 @@
 """A board folded from its journal, to compare with the result of the scripts for the same events."""
 
 from itertools import takewhile
-from typing import Any, cast
+from typing import cast
 
 from live.domain.board import Board
 from live.journal.contents import Contents, Reached, pack, unpack
@@ -94,12 +94,6 @@ async def data_of(client: Store, keys: Keys) -> dict[str, object]:
                 found[kind] = await client.zrange(name, 0, -1, withscores=True)
             case b"set":
                 found[kind] = await client.smembers(name)
-    counted = {member for kind, fields in found.items() if kind.startswith("slot:") for member in cast("Any", fields)}
-    for kind in [kind for kind in found if kind.startswith("reached")]:
-        # A member that was hidden when its last events left the window keeps its tag, which nobody reads.
-        tags = cast("dict[bytes, bytes]", found.pop(kind))
-        if known := {member: tag for member, tag in tags.items() if member in counted}:
-            found[kind] = known
     # A slot whose amounts have canceled out stays listed until it leaves the window.
     listed = cast("list[tuple[bytes, float]]", found.pop("slots", []))
     if held := [slot for slot in listed if any(kind.endswith(f":{slot[0].decode()}") for kind in found)]:

@@ -32,7 +32,13 @@ announce(board)
 record(board, 'hide')
 if hide then call('HSET', hidden, member, 1) else call('HDEL', hidden, member) end
 
+-- Tells the journal that the member has no tag: one that it had is gone if its amounts have canceled out.
+local function untag(suffix)
+  if rules.ties then granted[#granted + 1] = {suffix, member, 0} end
+end
+
 local rankings, held = {}, {}
+if hide and #parts == 0 then untag('') end
 for _, part in ipairs(parts) do
   local suffix, ranking = part.suffix, {suffix = part.suffix}
   ranking.slot, ranking.key, ranking.reached, ranking.levels, ranking.metadata = unpack(KEYS, part.keys, part.keys + 4)
@@ -44,6 +50,7 @@ for _, ranking in ipairs(rankings) do
   local score = held[ranking.suffix].score
   if hide or score == 0 and rules.operation == 'incr' then score = nil end
   local names, old = look_up(ranking, {member})
+  if hide and names[1] == '' then untag(ranking.suffix) end
   put(ranking, board.offset, {member}, names, old, {score}, nil, hide)
   if score and rules.cap then trim(ranking, ranking.slot) end
 end

@@ -71,7 +71,7 @@ class NoticeMachine(BoardMachine):
 
     def __init__(self, store: StoreProcess, mutant: Mutant | None = None, focus: Mapping[str, Any] = FREE) -> None:
         super().__init__(store, mutant, focus)
-        self.is_right = False  # a board that is rebuilt has another channel
+        self.rebuilds = False  # a board that is rebuilt has another channel
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:

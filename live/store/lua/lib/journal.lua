@@ -19,7 +19,7 @@ local function record(board, kind, writer, sequence)
 end
 
 -- Appends the tags that members received without an event: only the script knows them, because they depend on the order
--- in which it found the members.
+-- in which it found the members. A member without a tag has the number 0.
 local function record_tags(board, granted)
   if board.journal and #granted > 0 then
     append(board, board.place .. '-1', 'tags', '-', 0, cmsgpack.pack(granted))
