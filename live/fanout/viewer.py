@@ -158,9 +158,11 @@ class PageViewer(Viewer):
         assert isinstance(top, Variant), "pages come from a channel"  # noqa: S101
         if top.is_at(self.position):
             self.position.returns = False  # it is as up to date as every other viewer
-        elif self._receiver is not None and (page := top.page_elsewhere(self.position)) is not None:
+        elif (page := top.page_elsewhere(self.position)) is not None:
+            self.position.returns = False  # a page is there for it, so the board need not be read
             receiver, self._receiver = self._receiver, None
-            receiver.take(page)
+            if receiver is not None:
+                receiver.take(page)
 
     def end(self, code: int) -> None:
         """Notify the receiver that the channel has ended."""

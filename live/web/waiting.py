@@ -111,6 +111,7 @@ class Waiting:
         One change can answer thousands of requests at once, so the number of viewers comes from the hub where it has
         one.
         """
+        self._timer.cancel()
         announcements = self._live.hub.channels[self._board].announcements
         viewers = announcements.viewer_count
         if announcements.stale is not None:
