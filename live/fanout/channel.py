@@ -272,6 +272,8 @@ class Channel:
         for variant in tick.variants:
             if not variant.hold(page, now):
                 variant.advance(page, tick.number)
+                if variant.due is not None:  # marked during the first read, while it had no page
+                    variant.due = max(variant.due, self._schedule.after(now, variant.interval))
 
     def _forget(self) -> None:
         """Forget everything that was read: every viewer receives a sync."""
