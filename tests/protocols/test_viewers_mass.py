@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from socket import IPPROTO_TCP, SO_LINGER, SO_RCVBUF, SOL_SOCKET, TCP_MAXSEG, socket
+from statistics import median
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
@@ -166,8 +167,8 @@ async def test_slow_viewers_do_not_slow_down_healthy_ones(own_store: StoreProces
         await server.add_viewers(HEALTHY)
         await server.p99()
         alone, with_slow = list[float](), list[float]()
-        # Other work on this machine slows down single rounds. Slow viewers would slow down every round.
-        while len(with_slow) < ROUNDS and (len(with_slow) < 2 or min(with_slow) > 1.2 * min(alone)):
+        # Other work on this machine slows down or speeds up single rounds. Slow viewers would slow down every round.
+        while len(with_slow) < ROUNDS and (len(with_slow) < 2 or min(with_slow) > 1.2 * median(alone)):
             alone.append(await server.p99())
             stalled = [await request_to_watch(server.url, window=4096) for _ in range(STALLED)]
             trickling = [
@@ -182,7 +183,7 @@ async def test_slow_viewers_do_not_slow_down_healthy_ones(own_store: StoreProces
                 await trickle.leave()
             for own in stalled:
                 hang_up(own)
-        assert min(with_slow) <= 1.2 * min(alone)
+        assert min(with_slow) <= 1.2 * median(alone)
 
 
 @pytest.mark.timeout(240)

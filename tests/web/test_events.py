@@ -167,12 +167,12 @@ async def test_every_answer_has_only_its_own_events(valkey_url: str) -> None:
 @pytest.mark.slow
 async def test_too_many_waiting_events_are_overload(own_store: StoreProcess) -> None:
     """While the store is frozen, a limited number of events waits; others are refused immediately with Retry-After."""
-    async with server(own_store.url, max_waiting=5, store_timeout=Duration(5), write_deadline=Duration(8)) as client:
+    async with server(own_store.url, max_waiting=5, store_timeout=Duration(20), write_deadline=Duration(30)) as client:
         await asyncio.gather(*(client.get("/healthz") for _ in range(30)))  # opens 30 connections
         await post(client, {"key": "warm"})
         with own_store.frozen():
             waiting = [asyncio.create_task(client.post("/v1/events", json={"key": "a"})) for _ in range(30)]
-            done, _ = await asyncio.wait(waiting, timeout=5, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(waiting, timeout=15, return_when=asyncio.FIRST_COMPLETED)
             assert done, "refusals arrive while the store is frozen"
             await asyncio.sleep(1)
         answers = [await task for task in waiting]

@@ -107,7 +107,7 @@ async def counts_return(store: str, seed: int) -> None:
         schedule = Schedule(here, stack, seed)
         await schedule.run(all_leave=not seed % 2)
         hub = here.live.hub
-        await until(lambda: here.watching == 0, 2)
+        await until(lambda: here.watching == 0, 10)
         for wire in schedule.owed:
             assert (await wire.reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 ")
         assert not hub._addresses
@@ -120,7 +120,7 @@ async def counts_return(store: str, seed: int) -> None:
             wire.writer.transport.abort()
         await here.client.aclose()
         limits = here.live.limits
-        await until(lambda: limits._count == len(limits._lingering), 2)  # some clients closed one direction
+        await until(lambda: limits._count == len(limits._lingering), 10)  # some clients closed one direction
 
 
 @pytest.mark.parametrize("seed", range(6))
