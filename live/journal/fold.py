@@ -157,8 +157,8 @@ def _tags(data: Contents, head: Head, body: bytes) -> None:
     for suffix, member, number in _TAGS.decode(body):
         if number:
             data.ranking(suffix).reached[member] = (head.offset, number)
-        else:
-            data.ranking(suffix).reached.pop(member, None)
+        elif suffix in data.rankings:
+            data.rankings[suffix].reached.pop(member, None)
 
 
 def _enter(data: Contents, head: Head, body: bytes) -> None:

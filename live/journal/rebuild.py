@@ -91,8 +91,9 @@ def _ranking(board: Board, data: Contents, now: int, start: int | None) -> Ranki
     held = data.rankings.get(suffix, Ranking())
     reached: dict[str, bytes] = {}
     if board.tags != "key":
-        tagged = found.scores.keys() | data.hidden  # a hidden member keeps its place also while its amounts cancel out
-        reached = {member: tag_of(board, tag) for member, tag in held.reached.items() if member in tagged}
+        # A hidden member keeps its place among ties, even while its amounts cancel out.
+        tags = held.reached.items()
+        reached = {key: tag_of(board, tag) for key, tag in tags if key in found.scores or key in data.hidden}
     return RankingImage(
         suffix=suffix,
         records=[(reached.get(member, b"") + member.encode(), found.scores[member]) for member in found.members],
