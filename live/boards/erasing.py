@@ -43,9 +43,9 @@ class Erased(msgspec.Struct, kw_only=True):
         checkpoints: how many checkpoints of the journal contained some.
         votes: how many votes were taken back.
         amount: what was subtracted for likes and votes.
-        waiting: how many entries of the journal waited in the store, on a dry run. They are moved to SQL first.
-        again: how many segments and checkpoints contained digests of earlier erasures, on a dry run. This is so if the
-            journal comes from an older backup, and these digests are erased first.
+        waiting: on a dry run, how many entries of the journal wait in the store. `erase` moves them to SQL first.
+        again: on a dry run, how many segments and checkpoints contain digests that were erased earlier. A journal from
+            an older backup has some, and `erase` erases them first.
         notes: what could not be taken back, one sentence each.
     """
 

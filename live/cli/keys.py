@@ -73,7 +73,7 @@ def add(  # noqa: PLR0913 - one parameter per flag
 ) -> None:
     """Create an API key and print it. It is shown only once.
 
-    If the producer has an API key already, this adds a second secret. Change the producer to it, then revoke the first.
+    If the producer has an API key already, this adds a second secret. Let the producer use it, then revoke the first.
     Boards, verbs and rate replace the earlier ones. Running servers accept the API key within two seconds.
 
     An API key with the verb admin changes boards and records. With this verb alone, it does not change who may post.

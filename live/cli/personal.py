@@ -121,10 +121,10 @@ def _print_erased(found: list[Erased]) -> None:
             )
         if one.again:
             rows = counted(one.again, "row")
-            out.print(f"{one.board}: earlier erasures in {rows} of the journal, which is an older copy", markup=False)
+            out.print(f"{one.board}: {rows} of the journal, an older copy, with earlier erasures due", markup=False)
         if one.waiting:
             entries = counted(one.waiting, "entry", "entries")
-            out.print(f"{one.board}: {entries} in the store, moved to the journal and searched as well", markup=False)
+            out.print(f"{one.board}: {entries} in the store, to be moved to the journal and searched too", markup=False)
         for note in one.notes:
             out.print(f"{one.board}: {note}", markup=False)
 

@@ -272,7 +272,7 @@ class Channel:
         for variant in tick.variants:
             if not variant.hold(page, now):
                 variant.advance(page, tick.number)
-                if variant.due is not None:  # marked during the first read, while it had no page
+                if variant.due is not None:  # the board changed during the read: the next frame keeps the interval
                     variant.due = max(variant.due, self._schedule.after(now, variant.interval))
 
     def _forget(self) -> None:

@@ -81,9 +81,8 @@ class Drainer:
         self._lives: dict[Name, Life] = {}
         self._definitions = DefinitionLog(client, prefix, database)
         self._untrimmed: set[Name] = set()  # whose entries are in SQL and may still be in the store
-        self._unknown: set[Name] = (
-            set()
-        )  # journals that were announced, but had no entry and no board at the last sweep
+        # Journals that were announced, but had no entry and no board at the last sweep.
+        self._unknown: set[Name] = set()
         self._health = HealthReport(client, prefix)
 
     async def run(self) -> None:
@@ -153,9 +152,8 @@ class Drainer:
                 await self._definitions.follow()
                 self._health.mark_drained(started)
                 rest = max(0.0, self._interval - (time.monotonic() - started))
-                await changes.wait(
-                    rest, time.monotonic() + _PAUSE
-                )  # no notice says that definitions or API keys changed
+                # No notice says that definitions or API keys changed, so it does not wait for longer than the pause.
+                await changes.wait(rest, time.monotonic() + _PAUSE)
 
     async def sweep(self) -> None:
         """Check every journal: drain it, and end it if its board is gone.

@@ -50,9 +50,8 @@ class Keeper:
         self._database = database
         self._boards = boards
         self._rounds = Rounds()
-        self._archived_in: dict[
-            int, int
-        ] = {}  # for the lives of calendar boards, the period in which they were archived
+        # For the lives of calendar boards: the period in which they were archived.
+        self._archived_in: dict[int, int] = {}
 
     async def run(self) -> None:
         """Look after the journal until cancelled."""

@@ -170,9 +170,9 @@ class Reconciler:
             if seen is not None and missing is not None:
                 seen.update(name for name, _ in piece.pairs)
                 if piece.cursor == "0":
-                    deleted = [name for name in self._expected.names(place) if name not in seen]
-                    if deleted and self._expected.is_live(place.start):
-                        missing[place] = dict.fromkeys(deleted)
+                    absent = [name for name in self._expected.names(place) if name not in seen]
+                    if absent and self._expected.is_live(place.start):
+                        missing[place] = dict.fromkeys(absent)
                     seen.clear()
         return found
 

@@ -35,10 +35,8 @@ def clean(data: Contents, erasure: Erasure) -> bool:
     """Take the digests that have to go out of the contents of a board; whether there were any."""
     found = False
     for suffix, ranking in data.rankings.items():
-        if erasure.among(
-            ranking.votes, data.time
-        ):  # the actor voted here, so there are digests of the actor with members too
-            found = True
+        if erasure.among(ranking.votes, data.time):
+            found = True  # the actor voted here, so there are digests of the actor with members too
             erasure.add_voted(data.slots.get(int(suffix[1:] or EVER.start), {}))
             for field in erasure.among(ranking.votes, data.time):
                 del ranking.votes[field]

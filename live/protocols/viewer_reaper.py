@@ -1,8 +1,8 @@
 """Looks after the WebSockets of all viewers of a process, in one task.
 
 The reaper checks every viewer once in a round, disconnects those that are dead or too slow, and spreads reconnects over
-time. In most rounds, a viewer need not answer a ping if its system has acknowledged something: every viewer receives
-messages more often than that. A real ping is dearer, and only it reaches a viewer behind a proxy.
+time. In two of three rounds, it pings only viewers whose system has acknowledged nothing since the last round: every
+viewer receives messages more often than that. A ping costs more, but only a ping reaches a viewer behind a proxy.
 """
 
 import asyncio

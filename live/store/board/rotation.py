@@ -100,7 +100,7 @@ class Rotation:
     def recheck(self, *, every: bool = False) -> None:
         """Check the boards that this process owns now, because what is known of them may be out of date.
 
-        Without `every`, only at those where an event that another process added can make something due sooner.
+        Without `every`, it checks only those where an event that another process added can make something due sooner.
         """
         now = time.monotonic()
         for scheduled in self._scheduled.values():

@@ -26,8 +26,8 @@ Versioned = Literal["definitions", "producers"]
 
 _Change = Callable[["Facts"], dict[str, Any]]
 
-_VERSION: Final = ":"  # precedes what has a version, among the positions: no board id has a colon
-_IDENTITY: Final = 24  # characters of the identity of a store that tell it from others
+_VERSION: Final = ":"  # the prefix of versions among the positions, because no board id has a colon
+_IDENTITY: Final = 24  # characters of a store's identity, enough to distinguish stores
 _LOCK_TIMEOUT: Final = 0.5  # seconds; writing takes milliseconds, so a process that takes longer is frozen
 _LOCK_POLL: Final = 0.002  # seconds
 _RESTART: Final = "another process accepted the loss of data: start this one again"

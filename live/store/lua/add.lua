@@ -17,8 +17,8 @@
 --         levels (sorted set: each score in the ranking), metadata (hash: member, JSON), votes (hash: voter digest,
 --         count)
 -- Request: AddRequest
--- Returns {'ok', offset, widest, receivers} — widest is the value farthest from zero in the batch, without its sign; receivers
---         is the number of processes that receive the notice
+-- Returns {'ok', offset, widest, receivers} — widest is the value farthest from zero in the batch, without its sign;
+--         receivers is the number of processes that receive the notice
 --         {'ok', offset} — this batch was applied before
 --         {'epoch', epoch} — the board has another epoch; '' for none
 --         {'stale'} — a later batch of this writer was applied

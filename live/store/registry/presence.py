@@ -64,9 +64,8 @@ class Presence:
             now = time.monotonic()
             reported = {board: at for board, at in self._reported.items() if now < at + _TTL}  # the others have expired
             due = {board: count for board, count in counts.items() if count or board in reported}
-            self._reported = reported | {
-                board: now for board, count in due.items() if count
-            }  # first: a reply may be lost
+            # First, because a reply may be lost.
+            self._reported = reported | {board: now for board, count in due.items() if count}
             totals: dict[str, int] = {}
             for piece in _pieces(list(due.items())):
                 totals |= await self._report(piece)
