@@ -24,5 +24,5 @@ VOLUME /var/lib/live
 EXPOSE 8000
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=5s --timeout=3s --start-period=20s --retries=3 \
-  CMD ["python", "-c", "import os, urllib.request as r; r.urlopen('http://127.0.0.1:' + os.environ.get('LIVE_PORT', '8000') + '/readyz', timeout=2)"]
+  CMD ["python", "-c", "import os, urllib.request as r; r.urlopen('http://127.0.0.1:' + os.environ.get('LIVE_PORT', '8000') + os.environ.get('LIVE_ROOT_PATH', '').rstrip('/') + '/readyz', timeout=2)"]
 CMD ["live", "serve"]

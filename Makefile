@@ -2,9 +2,11 @@
 VENV := .venv
 PYTHON ?= python3
 SECONDS ?= 600
+PACKAGES ?= journal store ingest fanout protocols
+COUNT ?= 20
 RUN := $(VENV)/bin
 
-.PHONY: help run test test-fast coverage attack faults soak check bench pictures docs format pin clean
+.PHONY: help run test test-fast coverage attack faults soak mutate check bench pictures docs format pin clean
 
 run: $(VENV)/run  ## start a server with sample likes
 	@$(RUN)/live serve --demo --admin-key
@@ -32,6 +34,9 @@ faults: $(VENV)/test  ## run the tests that kill, cut and fill servers, with 50 
 
 soak: $(VENV)/test  ## cause random faults under load for ten minutes (SECONDS=600), and compare what is left
 	$(RUN)/python -m tests.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+mutate: $(VENV)/test  ## make random mistakes in PACKAGES="journal store" (COUNT=20), and count those that the tests notice
+	$(RUN)/python -m tests.mutate $(PACKAGES) --count $(COUNT) $(if $(SEED),--seed $(SEED))
 
 check: $(VENV)/test  ## check style and types
 	$(RUN)/ruff check live tests bench image

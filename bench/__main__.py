@@ -31,10 +31,9 @@ from bench.past import past
 from bench.processes import BenchError
 from bench.reads import get_top_100
 from bench.rebuild import rebuild
-from bench.replay import delayed
+from bench.replay import delayed, replayed
 from bench.rotation import rotation
 from bench.single import ingest_single
-from bench.sockets import ingest_socket
 from bench.storm import reconnect_storm
 from bench.swarm import raise_file_limit
 from bench.table import QUICK, Report, Row, Scale, print_table
@@ -44,7 +43,6 @@ from bench.waits import long_poll
 PARTS: Final[dict[str, Callable[[Scale, Report], list[Row]]]] = {
     "ingest-single": ingest_single,
     "ingest-batch": ingest_batch,
-    "ingest-socket": ingest_socket,
     "journal": journal,
     "past": past,
     "rebuild": rebuild,
@@ -54,6 +52,7 @@ PARTS: Final[dict[str, Callable[[Scale, Report], list[Row]]]] = {
     "rotation": rotation,
     "fan-out": fan_out,
     "delay": delayed,
+    "replay": replayed,
     "egress": egress,
     "increment": increment,
     "many-boards": many_boards,

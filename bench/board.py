@@ -11,7 +11,7 @@ from typing import Final
 
 import redis
 
-from bench.plans import Frames, Keys, Load, Pairs, Plan, Posts
+from bench.plans import Keys, Load, Pairs, Plan, Posts
 from bench.processes import BenchError, Server, add_api_key, live_server, microseconds, running_store
 from bench.table import Scale
 
@@ -60,7 +60,7 @@ class Board:
         """Another server on the same store."""
         return stack.enter_context(live_server(self.store, self._file))
 
-    def send(self, content: Posts | Frames, load: Load, *, drained: bool = True) -> dict[str, float]:
+    def send(self, content: Posts, load: Load, *, drained: bool = True) -> dict[str, float]:
         """Send events; returns the microseconds of CPU per event, in the server and in the store.
 
         With `drained`, they include the journal, until all of the events are in SQL.

@@ -5,17 +5,13 @@ from collections.abc import Iterator
 from itertools import count, islice
 from typing import Final
 
-from bench.plans import Frames, Gets, Pairs, Plan, Waits
-from bench.requests import make_handshake
+from bench.plans import Gets, Pairs, Plan, Waits
 
 _LINES_A_PAIR: Final = 3  # `:n` from HINCRBY; `$length` and the score from ZINCRBY
 _OK: Final = b"HTTP/1.1 200"
 _UNCHANGED: Final = b"HTTP/1.1 304"
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _TAG: Final = b"\r\netag: "
-_TEXT: Final = 0x81  # first byte of a complete text frame
-_PING: Final = 0x89
-_LONGER: Final = 126  # the length byte which says that the next two bytes hold the length
 
 
 class WrongAnswerError(Exception):
@@ -32,7 +28,7 @@ class Sending:
 
 
 class Connection(asyncio.Protocol):
-    """A connection with a fixed number of requests in flight. Subclasses parse the answers."""
+    """A connection with one request in flight. Subclasses parse the answers."""
 
     def __init__(self, plan: Plan) -> None:
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -40,7 +36,6 @@ class Connection(asyncio.Protocol):
         self.expected = plan.expect.encode()
         self.received = b""
         self.transport: asyncio.Transport | None = None
-        self._in_flight = plan.content.in_flight if isinstance(plan.content, Frames) else 1
         self._sending: Sending | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -55,13 +50,13 @@ class Connection(asyncio.Protocol):
     def send(self, sending: Sending) -> None:
         """Start to send requests."""
         self._sending = sending
-        self._next(self._in_flight)
+        self._next(1)
 
     def data_received(self, data: bytes) -> None:
         """Receive part of an answer, or several answers."""
         self.received = self.received + data if self.received else data
         try:
-            answers = self.take_answers() if self.opened.done() else self.take_opening()
+            answers = self.take_answers()
         except (WrongAnswerError, ValueError) as error:
             self._fail(f"{error}: {self.received[:500]!r}")
             return
@@ -71,10 +66,6 @@ class Connection(asyncio.Protocol):
             if self._sending.open == 0:
                 self._sending.done.set_result(None)
             self._next(answers)
-
-    def take_opening(self) -> int:
-        """Receive what precedes the first answer."""
-        raise WrongAnswerError("data arrived before any request")
 
     def take_answers(self) -> int:
         """Remove the complete answers from `received`; returns their number."""
@@ -176,55 +167,11 @@ class StoreConnection(Connection):
         return 1
 
 
-class SocketConnection(Connection):
-    """A producer's WebSocket: each text frame has one answer."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send the handshake; the connection is open once it is accepted."""
-        self.transport = transport  # type: ignore[assignment]
-        transport.write(make_handshake(self.plan))  # type: ignore[attr-defined]
-
-    def take_opening(self) -> int:
-        """Receive the answer to the handshake."""
-        head, end, self.received = self.received.partition(_END_OF_HEAD)
-        if not end:
-            self.received = head
-        elif head.startswith(b"HTTP/1.1 101 "):
-            self.opened.set_result(None)
-        else:
-            self.received = head
-            raise WrongAnswerError("the handshake failed")
-        return 0
-
-    def take_answers(self) -> int:
-        """Remove the complete frames. Pings stay unanswered, because the run ends before a pong is missed."""
-        received, position, answers = self.received, 0, 0
-        while len(received) >= position + 4:  # an answer is longer than any frame head read here
-            length, payload = received[position + 1], position + 2
-            if length == _LONGER:
-                length, payload = int.from_bytes(received[payload : payload + 2]), payload + 2
-            if len(received) < payload + length:
-                break
-            answers += self._is_answer(received[position], payload)
-            position = payload + length
-        self.received = received[position:]
-        return answers
-
-    def _is_answer(self, kind: int, payload: int) -> bool:
-        if kind == _PING:
-            return False
-        if kind != _TEXT or not self.received.startswith(self.expected, payload):
-            raise WrongAnswerError(f"not a text frame {self.expected!r}")
-        return True
-
-
 def make_connection(plan: Plan) -> Connection:
     """The connection for a plan's content."""
     match plan.content:
         case Pairs():
             return StoreConnection(plan)
-        case Frames():
-            return SocketConnection(plan)
         case Waits():
             return WaitingConnection(plan)
         case _:

@@ -4,36 +4,20 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, Literal
 
 import msgspec
-from sqlalchemy import delete
 
 from bench.board import BATCH, OURS, Board, batch_load
 from bench.plans import Keys, Posts
 from bench.processes import cpu_seconds, data_of
 from bench.table import Report, Row, Scale, median_ratio, medians, of_round, total
-from live.domain.board_file import BoardChoice, make_board
-from live.journal.database import Database
-from live.journal.lives import open_lives
-from live.journal.schema import CHECKPOINT, SEGMENT
-from live.journal.totals import add_totals, add_up
 
 _JOURNALS: Final = ("sqlite", "off")
 _PREFIX: Final = "live"
-_FAR: Final = 2**60  # microseconds
 _Round = dict[str, float]
-
-
-class _Kept(msgspec.Struct, frozen=True):
-    """What keeping events and totals takes: microseconds of CPU per event, and bytes per event."""
-
-    cost: float
-    segments: float
-    totals: float
 
 
 class _Kind(msgspec.Struct, frozen=True):
@@ -54,9 +38,8 @@ _KINDS: Final = (
 def journal(scale: Scale, report: Report) -> list[Row]:
     """1,000 events per body over 8 connections, with and without a journal in SQLite.
 
-    CPU time of everything until all events are in SQL: the server with its drainer and SQLite, and the store. What the
-    hourly totals take later is a row of its own: it depends on how often a member comes in an hour. Both servers have a
-    store of their own, and take turns to be measured first.
+    CPU time of everything until all events are in SQL: the server with its drainer and SQLite, and the store. Both
+    servers have a store of their own, and take turns to be measured first.
     """
     rows = [row for kind in _KINDS for row in _ingest_rows(kind, scale, report)]
     return [*rows, _drain_row(scale, report)]
@@ -72,10 +55,7 @@ def _ingest_rows(kind: _Kind, scale: Scale, report: Report) -> list[Row]:
                 pair = _boards(stack) if kind.fresh else boards
                 rounds.append(_round(pair, kind, scale, number, note))
                 if number == scale.rounds:
-                    note("hourly totals")
-                    kept_totals = _totals(pair["sqlite"])
-    for figures in rounds:
-        figures["sqlite_totals"] = kept_totals.cost
+                    megabytes = _size(_path(pair["sqlite"])) / pair["sqlite"].acknowledged
     mid = medians(rounds)
     ours, others = ([f"{name}_{part}" for part in OURS] for name in _JOURNALS)
     return [
@@ -88,15 +68,9 @@ def _ingest_rows(kind: _Kind, scale: Scale, report: Report) -> list[Row]:
             figures={"microseconds": mid, "rounds": rounds},
         ),
         Row(
-            work=f"journal: … and the hourly totals, {kind.name}",
-            measured=f"totals {mid['sqlite_totals']:.2f} µs",
-            against="without a journal: the same",
-            ratio=median_ratio(rounds, [*ours, "sqlite_totals"], others),
-        ),
-        Row(
             work=f"journal: bytes in SQL per 1,000,000 events, {kind.name}",
-            measured=f"events {kept_totals.segments:.2f} MB, totals {kept_totals.totals:.2f} MB",
-            figures={"megabytes": {"events": kept_totals.segments, "totals": kept_totals.totals}},
+            measured=f"{megabytes:.2f} MB",
+            figures={"megabytes": megabytes},
         ),
     ]
 
@@ -149,32 +123,12 @@ def _path(board: Board) -> Path:
     return data_of(board.store) / f"journal-{_PREFIX}.db"
 
 
-def _totals(board: Board) -> _Kept:
-    """Make the totals of a board in a copy of its journal, and look how large a database with each level is."""
-    with TemporaryDirectory(prefix="live-bench-") as name:
-        folder = Path(name)
-        with closing(sqlite3.connect(f"file:{_path(board)}?mode=ro", uri=True)) as connection:
-            connection.execute("VACUUM INTO ?", (str(folder / _path(board).name),))
-        events = board.acknowledged
-        with Database("sqlite", folder, _PREFIX, writes=True) as database:
-            database.take_now()
-            size = _size(database)
-            (life,) = (life for life in database.work(lambda sql: open_lives(sql, _PREFIX)) if life.board == "posts")
-            definition = make_board(BoardChoice(id="posts", ties="key"))
-            started = time.process_time()
-            while (new := database.work(lambda sql: add_up(sql, _PREFIX, life, definition, _FAR))) is not None:
-                database.work(partial(add_totals, new=new))
-            used = time.process_time() - started
-            database.work(lambda sql: sql.execute(delete(SEGMENT)))
-            database.work(lambda sql: sql.execute(delete(CHECKPOINT)))
-            return _Kept(cost=used / events * 1e6, segments=size / events, totals=_size(database) / events)
-
-
-def _size(database: Database) -> int:
+def _size(path: Path) -> int:
     """The bytes of a database without free pages."""
-    with TemporaryDirectory(prefix="live-bench-") as folder, closing(sqlite3.connect(database.path)) as connection:
+    with TemporaryDirectory(prefix="live-bench-") as folder:
         copy = Path(folder) / "copy.db"
-        connection.execute("VACUUM INTO ?", (str(copy),))
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            connection.execute("VACUUM INTO ?", (str(copy),))
         return copy.stat().st_size
 
 

@@ -35,13 +35,6 @@ class Posts(Content, frozen=True, kw_only=True, tag="posts"):
     says: Says = "like"
 
 
-class Frames(Content, frozen=True, kw_only=True, tag="frames"):
-    """One like per text frame on the WebSocket /v1/events/live, with `in_flight` unanswered frames per connection."""
-
-    keys: Keys
-    in_flight: int
-
-
 class Gets(Content, frozen=True, kw_only=True, tag="gets"):
     """GET of one path. With an `etag`, the answer must be 304."""
 
@@ -84,7 +77,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     address: str
-    content: Posts | Frames | Gets | Waits | Pairs | Calls
+    content: Posts | Gets | Waits | Pairs | Calls
     load: Load
     expect: str = "{"
     key: str = ""

@@ -48,6 +48,12 @@ def cpu_seconds(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | 2)
 
 
+def children_of(server: Server) -> list[Server]:
+    """The processes that a server has started."""
+    lists = Path(f"/proc/{server.pid}/task").glob("*/children")
+    return [Server(int(pid), "") for tasks in lists for pid in tasks.read_text(encoding="ascii").split()]
+
+
 @contextmanager
 def running_store() -> Iterator[Server]:
     """An empty embedded store of `live serve`, with its settings (append-only, `appendfsync always`).

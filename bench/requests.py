@@ -2,14 +2,13 @@
 
 import os
 import random
-from base64 import b32encode, b64encode
+from base64 import b32encode
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
-from websockets.frames import Frame, Opcode
 
-from bench.plans import BARE_RANKING, BARE_SLOT, Calls, Frames, Gets, Keys, Pairs, Plan, Posts, Says, Waits
+from bench.plans import BARE_RANKING, BARE_SLOT, Calls, Gets, Keys, Pairs, Plan, Posts, Says, Waits
 
 ZIPF_EXPONENT: Final = 1.1
 _ID_TIME: Final = "01KB2Q7T4N"  # the ten characters of a ULID for its time; the other sixteen are random
@@ -26,8 +25,6 @@ def make_requests(plan: Plan) -> list[bytes]:
         case Posts(events=events, keys=keys, says=says):
             chance = random.Random(keys.seed)
             return [_post(plan, _events(names, says, chance)) for names in _bodies(keys, wanted, events)]
-        case Frames(keys=keys):
-            return [_frame(_likes(names)) for names in _bodies(keys, wanted, 1)]
         case Calls(keys=keys, script=script):
             return [_call(plan, script, *names) for names in _bodies(keys, wanted, 1)]
         case Pairs(events=events, keys=keys):
@@ -41,15 +38,6 @@ def _get(address: str, content: Gets | Waits) -> bytes:
         return first.encode()
     known = f"If-None-Match: {content.etag}\r\n" if content.etag else ""
     return f"{first}{known}\r\n".encode()
-
-
-def make_handshake(plan: Plan) -> bytes:
-    """The handshake for the producer's WebSocket."""
-    return (
-        f"GET /v1/events/live HTTP/1.1\r\nHost: {plan.address}\r\n{_authorization(plan)}"
-        "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
-        f"Sec-WebSocket-Key: {b64encode(os.urandom(16)).decode()}\r\n\r\n"
-    ).encode()
 
 
 def _bodies(keys: Keys, bodies: int, events: int) -> Iterator[Sequence[str]]:
@@ -97,10 +85,6 @@ def _post(plan: Plan, body: bytes) -> bytes:
 
 def _authorization(plan: Plan) -> str:
     return f"Authorization: Bearer {plan.key}\r\n" if plan.key else ""
-
-
-def _frame(payload: bytes) -> bytes:
-    return Frame(Opcode.TEXT, payload).serialize(mask=True)
 
 
 def _call(plan: Plan, script: str, name: str) -> bytes:

@@ -36,7 +36,7 @@ PROBLEMS: Final[Mapping[str, Problem]] = {
     "item_not_found": Problem(404, "The member has no item"),
     "period_not_found": Problem(404, "The period is not kept"),
     "past_unavailable": Problem(404, "The journal does not reach back to that time"),
-    "as_of_unsupported": Problem(404, "Hourly totals do not suffice for this board"),
+    "past_too_large": Problem(400, "The question about the past takes too long to answer"),
     "method_not_allowed": Problem(405, "The path does not support this method"),
     "request_timeout": Problem(408, "The request did not arrive in time"),
     "likes_closed": Problem(409, "The board takes no likes now"),
@@ -59,7 +59,7 @@ PROBLEMS: Final[Mapping[str, Problem]] = {
     "journal_behind": Problem(503, "The journal's database is behind or unavailable; nothing was counted"),
     "outcome_unknown": Problem(503, "The connection to the store was lost; the body may have been counted"),
     "epoch_lost": Problem(503, "The store lost the board's data"),
-    "overloaded": Problem(503, "Too many events are waiting"),
+    "overloaded": Problem(503, "Too many events or requests are waiting"),
     "too_many_connections": Problem(503, "The server has its maximum number of connections"),
     "stopping": Problem(503, "The server is shutting down"),
     "too_many_viewers": Problem(503, "The server has its maximum number of viewers"),
@@ -83,7 +83,7 @@ REFUSALS: Final[Mapping[str, str]] = {
     "early": "the event's time is too far in the future",
     "board_unavailable": "this board could not be reached or is overloaded; another board counted the event",
     "fields_invalid": "the board's score is made of fields, and one is missing, unknown or out of range",
-    "metadata_invalid": "the metadata is not a JSON object, or is too large",
+    "metadata_invalid": "the metadata is not a JSON object, is too large, or contains control or bidi characters",
     "actor_required": "the board counts votes, and the event names no actor",
     "quota_exceeded": "the actor has no votes left, for this member or in total",
     "vote_missing": "the actor takes back a vote that it has not given",
@@ -107,7 +107,6 @@ class Close(NamedTuple):
 SHUTTING_DOWN: Final = 3001
 SLOW: Final = 3008
 FAILED: Final = 3009
-KEY_REVOKED: Final = 3500
 BAD_REQUEST: Final = 3501
 BOARD_DELETED: Final = 3502
 
@@ -115,7 +114,6 @@ CLOSE_CODES: Final[Mapping[int, Close]] = {
     SHUTTING_DOWN: Close("the server is shutting down", reconnect=True),
     SLOW: Close("too slow", reconnect=True),
     FAILED: Close("the replay failed", reconnect=True),
-    KEY_REVOKED: Close("API key revoked", reconnect=False),
     BAD_REQUEST: Close("bad request", reconnect=False),
     BOARD_DELETED: Close("board deleted", reconnect=False),
 }
@@ -135,11 +133,15 @@ class ProblemError(Exception):
 
 
 class StoreUnavailableError(Exception):
-    """The store is unavailable. If `unknown` is true, it may have executed the last command."""
+    """The store is unavailable. If `unknown` is true, it may have executed the last command.
 
-    def __init__(self, reason: str, *, unknown: bool = False) -> None:
+    `public` is the reason without what is not for everyone, such as addresses; None if all of it is.
+    """
+
+    def __init__(self, reason: str, *, unknown: bool = False, public: str | None = None) -> None:
         super().__init__(reason)
         self.unknown = unknown
+        self.public = reason if public is None else public
 
 
 class JournalBehindError(StoreUnavailableError):
@@ -152,3 +154,15 @@ class EpochLostError(Exception):
 
 class SetupError(Exception):
     """The program can't start as configured. The message says what is wrong and what to do."""
+
+
+class NotFoundError(SetupError):
+    """There is nothing of the name that a command was given. The message says so, and suggests the nearest name."""
+
+
+class JournalError(StoreUnavailableError):
+    """The SQL database does not answer, or refuses."""
+
+
+class JournalBrokenError(JournalError, SetupError):
+    """The database is damaged, or its files were replaced. It does not get better without an operator."""

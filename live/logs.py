@@ -10,10 +10,14 @@ import logging
 import sys
 import threading
 import time
+from io import StringIO
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import structlog
+from structlog.typing import ExcInfo
+
+from live.domain.text import visible_lines
 
 PERIOD: Final = 10.0  # seconds
 _MOST_CAUSES: Final = 1000
@@ -23,6 +27,13 @@ _TEXT: Final = 80  # characters of a line that distinguish causes
 _TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
 
 
+def _plain_traceback(file: TextIO, info: ExcInfo) -> None:
+    """A traceback whose messages a terminal does not obey."""
+    text = StringIO()
+    structlog.dev.plain_traceback(text, info)
+    file.write(visible_lines(text.getvalue()))
+
+
 def configure_logs(level: str) -> None:
     """Send our own logs and those of the libraries to standard error, in one format."""
     shared: list[structlog.types.Processor] = [
@@ -30,7 +41,7 @@ def configure_logs(level: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     renderer: list[structlog.types.Processor] = (
-        [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+        [structlog.dev.ConsoleRenderer(exception_formatter=_plain_traceback, repr_native_str=True)]
         if sys.stderr.isatty()
         else [_TRACEBACKS, structlog.processors.JSONRenderer()]
     )

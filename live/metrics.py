@@ -103,9 +103,15 @@ JOURNAL_BACKLOG: Final = Gauge(
     registry=REGISTRY,
     multiprocess_mode="livemax",
 )
+JOURNAL_DAMAGED: Final = Gauge(
+    "live_journal_damaged_rows",
+    "Rows of the journal that were damaged when they were last read",
+    registry=REGISTRY,
+    multiprocess_mode="livemax",
+)
 JOURNAL_ARCHIVE_LAG: Final = Gauge(
     "live_journal_archive_lag_seconds",
-    "Time since checkpoints and hourly totals were last up to date; while they are, the duration of a round",
+    "Time since checkpoints and the archive of periods were last up to date; while they are, the duration of a round",
     registry=REGISTRY,
     multiprocess_mode="livemax",
 )

@@ -2,12 +2,14 @@
 
 import asyncio
 import os
+import shlex
 import signal
 import socket
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, NoReturn
 
 import msgspec
@@ -18,13 +20,13 @@ from uvicorn.supervisors import Multiprocess
 
 from live.auth.admin_key import FILE, provide_admin_key
 from live.boards.acceptance import accept_loss
-from live.boards.definition import unkept
 from live.domain.board import Boards
 from live.domain.board_file import load_boards
-from live.errors import SetupError, StoreUnavailableError
-from live.journal.database import Database, JournalError, open_journal
-from live.journal.losses import describe, end_lost, find_lost
-from live.journal.promise import MEANINGS, read_promise
+from live.domain.urls import shown
+from live.errors import JournalError, SetupError, StoreUnavailableError
+from live.journal.database import Database, open_journal
+from live.journal.durability import unsafe_in_sql
+from live.journal.losses import Loss, end_lost, find_lost
 from live.logs import configure_logs
 from live.network.hosts import is_loopback
 from live.protocols.http.connection import HttpProtocol
@@ -33,12 +35,13 @@ from live.store.board.handover import journals, stop_journal
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.state import open_boards
-from live.store.connection.client import Store, connect, redact
+from live.store.connection.client import Store, connect
 from live.store.connection.durability import unsafe_settings
 from live.store.connection.embedded import EmbeddedStore
 from live.store.connection.format import StoreFormatError
 from live.store.connection.loss import LossWatch
 from live.store.connection.private import make_private
+from live.store.connection.role import StoreRoleError
 from live.store.connection.witness import CHOICES
 from live.store.registry.producers import ProducerStore
 from live.system.descriptors import fit, raise_limit
@@ -49,14 +52,13 @@ log = structlog.get_logger()
 
 _BACKLOG: Final = 4096
 _STORE_DEADLINE: Final = 10.0
-_LARGEST_MESSAGE: Final = 1024  # bytes; viewers have no reason to send anything
 
 
 def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = False) -> None:
     """Serve until stopped.
 
-    With `admin_key`, create an admin API key if there is no API key, and print it. With `accept_loss`, continue with a
-    store that lost data.
+    With `admin_key`, create an admin API key if there is no API key, and print it to a terminal, or else its file. With
+    `accept_loss`, continue with a store that lost data.
 
     Raises:
         SetupError: a setting, the boards file, the port, the data directory or the store is unusable.
@@ -69,8 +71,6 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
             f"the boards file has {len(boards.by_id)} boards, and the setting max_boards allows {settings.max_boards}: "
             "raise LIVE_MAX_BOARDS, or leave some out"
         )
-    if settings.journal == "off" and (mistakes := unkept(boards.by_id.values())):
-        raise SetupError("\n".join(mistakes))
     with bound_socket(settings) as listener, _store(settings) as url:
         settings = msgspec.structs.replace(settings, store=url, port=listener.getsockname()[1])
         if warning := unsafe_hosts(settings):
@@ -85,11 +85,11 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
 
 def unsafe_hosts(settings: Settings) -> str | None:
     """A warning about unsafe host names, or None."""
-    if "*" not in settings.allowed_hosts or not (settings.open or is_loopback(settings.host)):
+    if "*" not in settings.allowed_hosts or not settings.open:
         return None
     return (
-        "LIVE_ALLOWED_HOSTS is *, and events may be accepted without an API key: any web page can then send events "
-        "from a visitor's machine. Name the hosts instead."
+        "LIVE_ALLOWED_HOSTS is *, and events are accepted without an API key: any web page can then send events from a "
+        "visitor's machine. Name the hosts instead."
     )
 
 
@@ -99,9 +99,9 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
     With `accept`, an operator accepts a loss of data.
 
     Raises:
-        SetupError: the store is unavailable, has a format that this version cannot read, may evict keys, lost data, or
-            holds a different kind of board under the same id; or no producer has an API key although others can reach
-            the server.
+        SetupError: the store is unavailable, a replica or a node of a Cluster, has a format that this version cannot
+            read, may evict keys, lost data, or holds a different kind of board under the same id; or no producer has an
+            API key although others can reach the server.
     """
     client = connect(settings.store, settings)
     watch = LossWatch(client, settings.key_prefix)
@@ -116,15 +116,15 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
                 await _check_for_losses(client, settings, boards, watch, accept=accept)
                 with client.witness.remembering_epochs():
                     await open_boards([Ledger(client, board, settings).state for board in boards.by_id.values()])
-                await _log_promise(client, settings)
-                if not settings.open and not is_loopback(settings.host):
-                    await _require_keys(ProducerStore(client, settings.key_prefix), settings.host)
-            except StoreFormatError as error:
-                raise SetupError(f"{redact(settings.store)}: {error}") from None
+                await _warn_of_sql(settings)
+                if not settings.open:
+                    await _require_keys(ProducerStore(client, settings.key_prefix), settings)
+            except (StoreFormatError, StoreRoleError) as error:
+                raise SetupError(f"{shown(settings.store)}: {error}") from None
             except StoreUnavailableError as error:
                 if asyncio.get_running_loop().time() > deadline:
-                    raise SetupError(f"the store {redact(settings.store)} does not answer: {error}") from None
-                log.warning("waiting for the store", store=redact(settings.store), reason=str(error))
+                    raise SetupError(f"the store {shown(settings.store)} does not answer: {error}") from None
+                log.warning("waiting for the store", store=shown(settings.store), reason=str(error))
             else:
                 return
             await asyncio.sleep(1)
@@ -137,7 +137,8 @@ async def _check_for_losses(
 ) -> None:
     """Check that the store holds everything that is known about it."""
     witness = client.witness
-    faults = await watch.find() + await _missing_in_store(client, settings)
+    lost = await _missing_in_store(client, settings)
+    faults = await watch.find() + [str(loss) for loss in lost]
     if not faults:
         witness.clear_loss()
         if accept:
@@ -150,23 +151,16 @@ async def _check_for_losses(
     await accept_loss(client, settings.key_prefix, boards, watch, reason)
     with _journal(settings) as journal:
         if journal is not None:
-            await end_lost(client, settings.key_prefix, journal)
+            journal.work(partial(end_lost, lost=lost))
 
 
-async def _log_promise(client: Store, settings: Settings) -> None:
-    """Log what is lost at most of what is acknowledged, with the settings of the store and of the database."""
+async def _warn_of_sql(settings: Settings) -> None:
+    """Log a warning for each unsafe setting of the journal's database."""
     database = open_journal(settings, writes=False)
-    found = await read_promise(client, settings, database)
     if database is not None:
+        for line in await unsafe_in_sql(database):
+            log.warning(line)
         await database.aclose()
-    for doubt in found.doubts:
-        log.warning(doubt)
-    log.info(
-        "what is lost at most of acknowledged events",
-        after_a_crash=MEANINGS[found.crash],
-        after_a_power_cut=MEANINGS[found.power_cut],
-        without_the_data_of_the_store=MEANINGS[found.store_lost],
-    )
 
 
 async def _stop_journals(client: Store, prefix: str) -> None:
@@ -176,11 +170,11 @@ async def _stop_journals(client: Store, prefix: str) -> None:
         log.warning("the journal of a board ends, because LIVE_JOURNAL is off", board=board)
 
 
-async def _missing_in_store(client: Store, settings: Settings) -> list[str]:
+async def _missing_in_store(client: Store, settings: Settings) -> list[Loss]:
     """What the journal knows and the store does not hold. Without its database, the server starts all the same."""
     try:
         with _journal(settings) as journal:
-            return [] if journal is None else describe(await find_lost(client, settings.key_prefix, journal))
+            return [] if journal is None else await find_lost(client, settings.key_prefix, journal)
     except JournalError as error:
         log.warning("can't ask the journal what the store should hold", reason=str(error))
         return []
@@ -197,12 +191,16 @@ def _journal(settings: Settings) -> Iterator[Database | None]:
         yield journal if journal.take_now() else None
 
 
-async def _require_keys(producers: ProducerStore, host: str) -> None:
-    if not any("post" in record.verbs for record in (await producers.load()).records.values()):
-        raise SetupError(
-            f"no producer has an API key, and others may reach {host}: create one with `live keys add ID`, "
-            "or allow events from anyone with --open (LIVE_OPEN=true)."
-        )
+async def _require_keys(producers: ProducerStore, settings: Settings) -> None:
+    """Refuse to serve others without an API key; warn if others may only come through a proxy."""
+    if any("post" in record.verbs for record in (await producers.load()).records.values()):
+        return
+    choices = "create one with `live keys add ID`, or allow events from anyone with --open (LIVE_OPEN=true)"
+    if not is_loopback(settings.host):
+        raise SetupError(f"no producer has an API key, and others may reach {settings.host}: {choices}.")
+    if settings.trusted_proxies or settings.allowed_hosts:
+        reason = "no producer has an API key, so events through a proxy or under the name of another host are refused"
+        log.warning(f"{reason}: {choices}.")  # noqa: G004 - a message for people
 
 
 @contextmanager
@@ -253,7 +251,7 @@ def bound_socket(settings: Settings) -> Iterator[socket.socket]:
 
 def _address(settings: Settings) -> str:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return f"http://{host}:{settings.port}"
+    return f"http://{host}:{settings.port}{settings.root_path}"
 
 
 def _announce(settings: Settings) -> None:
@@ -261,13 +259,16 @@ def _announce(settings: Settings) -> None:
 
 
 def _announce_key(settings: Settings, key: str | None) -> None:
+    """Name the file of the admin API key. A terminal shows the key too, but a log must not hold a secret."""
     if key is None:
         return
     path = (settings.data_dir / FILE).resolve()
+    shown = f":\n\n    {key}\n" if sys.stdout.isatty() else ".\n"
     print(  # noqa: T201 - for people
-        f"\nThe admin API key of this server, stored in {path}:\n\n    {key}\n\n"
+        f"\nThe admin API key of this server is in {path}{shown}\n"
         "Create a board with it, and send an event to the board:\n\n"
-        f"    curl -X PUT {_address(settings)}/v1/boards/mine -H 'Authorization: Bearer {key}' \\\n"
+        f"    curl -X PUT {_address(settings)}/v1/boards/mine \\\n"
+        f"""      -H "Authorization: Bearer $(cat {shlex.quote(str(path))})" \\\n"""
         """      -H 'Content-Type: application/json' -d '{"title": "My board", "source": ["mine"]}'\n"""
         f"    curl -X POST {_address(settings)}/v1/events \\\n"
         """      -H 'Content-Type: application/json' -d '{"type": "mine", "key": "first"}'\n""",
@@ -293,11 +294,7 @@ def server_config(app: ASGIApp | str, settings: Settings) -> uvicorn.Config:
         factory=isinstance(app, str),
         workers=settings.workers,
         http=HttpProtocol,
-        ws="websockets-sansio",
-        ws_max_size=_LARGEST_MESSAGE,
-        ws_per_message_deflate=False,
-        ws_ping_interval=20.0,
-        ws_ping_timeout=20.0,
+        ws="none",  # `HttpProtocol` takes WebSockets itself
         server_header=False,
         access_log=False,
         log_config=None,

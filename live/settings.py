@@ -20,6 +20,13 @@ from live.network.origin import check_origin
 OTHER_VARIABLES = ("LIVE_KEY",)  # read by `live replay` and `live load`
 
 _PREFIX = "LIVE_"
+# What earlier versions knew, and what to set instead.
+_GONE = {
+    "LIVE_JOURNAL_TOTALS": (
+        "LIVE_JOURNAL_TOTALS: there are no hourly totals any more; LIVE_JOURNAL_PERIODS says how long the journal "
+        "keeps the periods of calendar boards"
+    )
+}
 LEAST_MEMORY = 16 * 1024**2  # bytes; a store needs that much to start
 LONGEST = 7 * 86400  # seconds; a longer time is a mistake, and the kernel accepts at most 24 days
 
@@ -103,10 +110,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     journal_backlog: Annotated[
         Size, _described("maximum bytes of a board's journal that may wait in the store; beyond this, POST returns 503")
     ] = Size(256 * 1024**2)
-    journal_events: Annotated[Retention, _described("how long the journal keeps every event")] = Retention(7 * 86400)
-    journal_totals: Annotated[
-        Retention,
-        _described("how long the journal keeps hourly totals, from which you can read the past beyond the events"),
+    journal_events: Annotated[Retention, _described("how long the journal keeps every event")] = Retention(30 * 86400)
+    journal_periods: Annotated[
+        Retention, _described("how long the journal keeps the periods that a calendar board does not keep any more")
     ] = Retention(400 * 86400)
     max_boards: Annotated[int, _described("maximum number of boards, including those in the boards file", ge=1)] = 1000
     boards: Annotated[
@@ -151,7 +157,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 100_000
     burst: Annotated[int, _described("events that such a producer may send in one burst", ge=1)] = 200_000
     like_rate: Annotated[
-        int, _described("likes per second by the like buttons of pages, from one address; 0 means no limit", ge=0)
+        int,
+        _described(
+            "likes per second by the like buttons of pages, from one address (or IPv6 /64 network); 0 means no limit",
+            ge=0,
+        ),
     ] = 2
     like_burst: Annotated[int, _described("likes that one address may send in one burst", ge=1)] = 60
     key_prefix: Annotated[str, _described("prefix of every store key", pattern="^[a-z0-9_-]{1,32}$")] = "live"
@@ -169,6 +179,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_unread: Annotated[
         int, _described("maximum bytes of responses per process that clients have not read yet", ge=65536)
     ] = 256 * 1024 * 1024
+    max_unanswered: Annotated[
+        int,
+        _described(
+            "maximum bytes of bodies per process that are not answered yet, half of them from one address; "
+            "beyond this, the server reads no more",
+            ge=65536,
+        ),
+    ] = 128 * 1024 * 1024
     request_timeout: Annotated[
         Duration, _described("time limit for receiving a request, counted from its first byte")
     ] = Duration(8)
@@ -221,14 +239,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 100
     max_viewers: Annotated[int, _described("maximum viewers per process", ge=0)] = 20_000
     max_board_viewers: Annotated[int, _described("maximum viewers of one board per process", ge=0)] = 20_000
-    max_address_viewers: Annotated[int, _described("maximum viewers per process from one address", ge=0)] = 10_000
+    max_address_viewers: Annotated[
+        int, _described("maximum viewers per process from one address (or one IPv6 /64 network)", ge=0)
+    ] = 10_000
     max_replays: Annotated[
         int,
         _described("maximum replays per process: one per board and delay, and one per viewer of the past", ge=0),
     ] = 100
-    max_address_replays: Annotated[int, _described("maximum replays per process that one address has opened", ge=0)] = (
-        20
-    )
+    max_address_replays: Annotated[
+        int, _described("maximum replays per process that one address (or one IPv6 /64 network) has opened", ge=0)
+    ] = 20
     slow_timeout: Annotated[Duration, _described("a viewer that reads nothing for this long is disconnected")] = (
         Duration(15)
     )
@@ -332,7 +352,7 @@ def check_variables(environment: Mapping[str, str] = os.environ) -> None:
 def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
     known = [*map(environment_name, Settings.__struct_fields__), *OTHER_VARIABLES]
     given = sorted(name for name in environment if name.startswith(_PREFIX))
-    return [unknown("setting", name, known) for name in given if name not in known]
+    return [_GONE.get(name) or unknown("setting", name, known) for name in given if name not in known]
 
 
 def as_environment(settings: Settings) -> dict[str, str]:

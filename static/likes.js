@@ -2,6 +2,8 @@
 /** The like buttons of a page: they send likes without leaving the page, and stay marked in this browser. */
 
 const MOST_REMEMBERED = 200; // likes of a board
+const LONGEST = 15_000; // milliseconds until a like without an answer makes room for the next one
+let sending = Promise.resolve(); // one like at a time: the first one brings the cookie
 
 /** @typedef {{[member: string]: [number, string]}} Likes when each member was liked, and in which period */
 
@@ -58,10 +60,12 @@ function start(form) {
 
   /** @param {HTMLButtonElement} button */
   const send = async (button) => {
+    if (button.ariaDisabled) return;
     const answer = await fetch(form.action, {
       method: "POST",
       headers: { Accept: "application/json" },
       body: new URLSearchParams({ key: button.value }),
+      signal: AbortSignal.timeout(LONGEST),
     }).catch(() => undefined);
     if (!answer?.ok) return notify(answer?.status === 429 ? later : failed, true);
     mark(button);
@@ -72,7 +76,7 @@ function start(form) {
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     const button = event.submitter;
-    if (button instanceof HTMLButtonElement && !button.ariaDisabled) void send(button);
+    if (button instanceof HTMLButtonElement) sending = sending.catch(() => {}).then(() => send(button));
   });
   if (body) new MutationObserver(complete).observe(body, { childList: true });
   show();

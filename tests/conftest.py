@@ -4,13 +4,15 @@ import gc
 import os
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
+import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
+from tests.harness.browser import sharing
 from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
 
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - only as the parent of folders with random names
@@ -88,6 +90,13 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if REDIS_SERVER is None:
         pytest.skip("redis-server is not installed")
     yield from _running(StoreProcess(REDIS_SERVER, tmp_path_factory.mktemp("redis")))
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def shared_chromium() -> AsyncIterator[None]:
+    """One Chromium for all tests that are marked with `IN_BROWSER`."""
+    async with sharing():
+        yield
 
 
 @pytest.fixture(params=["valkey", "redis"])

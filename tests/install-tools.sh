@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs into .tools what reads /openapi.json in the tests, and the type checker of the page's JavaScript. The Python
+# Installs into .tools what reads /openapi.json and /asyncapi.json in the tests, and the type checker of the page's JavaScript. The Python
 # tools are kept apart because their versions conflict with those of the server. `$1` is a Python interpreter.
 set -eu
 cd "$(dirname "$0")/.."

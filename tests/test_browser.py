@@ -15,7 +15,7 @@ from live.domain.ranking import Ranks, Record, apply, diff, with_ranks
 from live.fanout.frames import Update
 from live.settings import Duration
 from tests.harness.boards import rolling_board
-from tests.harness.browser import CHROMIUM, PATIENCE, board_in_browser, browser, rows, until_first, until_live
+from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, browser, rows, until_first, until_live
 from tests.harness.network import free_port
 from tests.harness.producer import post
 from tests.harness.server import ServerProcess, run_server
@@ -23,10 +23,7 @@ from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.waiting import eventually
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-]
+pytestmark = IN_BROWSER
 
 
 async def test_a_like_moves_its_row_up(valkey_url: str) -> None:

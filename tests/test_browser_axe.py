@@ -12,7 +12,7 @@ from playwright.async_api import Page
 from live.domain.board_file import parse_boards
 from live.settings import Duration
 from tests.harness.boards import rolling_board
-from tests.harness.browser import CHROMIUM, PATIENCE, board_in_browser, browser, until_live
+from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, browser, until_live
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -20,8 +20,7 @@ from tests.harness.store import StoreProcess
 
 AXE: Final = Path(__file__).parents[1] / ".tools" / "node_modules" / "axe-core" / "axe.min.js"
 pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+    *IN_BROWSER,
     pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed"),
 ]
 

@@ -11,15 +11,16 @@ from typing import Final
 
 import httpx
 import pytest
+import pytest_asyncio
 from playwright.async_api import Page, WebSocket
 
 from tests.harness.boards import rolling_board
-from tests.harness.browser import CHROMIUM, PATIENCE, browser
+from tests.harness.browser import IN_BROWSER, PATIENCE, browser
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 
-pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")]
+pytestmark = IN_BROWSER
 
 MODULES: Final = Path(__file__).parents[1] / ".tools" / "node_modules"
 PLAIN: Final = """<!doctype html><title>Plain</title>
@@ -90,7 +91,7 @@ def site(folder: Path) -> Iterator[str]:
             thread.join()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def foreign(valkey_url: str, tmp_path: Path) -> AsyncIterator[tuple[Page, httpx.AsyncClient]]:
     """A page of a foreign site, in `tmp_path`, and a producer of the board that it may watch."""
     faults: list[str] = []

@@ -10,22 +10,18 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
-import pytest
 from playwright.async_api import Page, WebSocketRoute
 
 from live.web.language import languages
 from live.web.words import place_words
 from tests.harness.boards import rolling_board
-from tests.harness.browser import CHROMIUM, PATIENCE, board_in_browser, browser, rows, until_first, until_live
+from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, browser, rows, until_first, until_live
 from tests.harness.network import free_port
 from tests.harness.server import ServerProcess, run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-]
+pytestmark = IN_BROWSER
 
 SYNC = {
     "type": "sync", "board": "posts", "epoch": "e", "offset": 7, "rank_count": 1, "total_score": 1, "recovered": False,

@@ -3,20 +3,15 @@
 import time
 from pathlib import Path
 
-import pytest
-
 from live.domain.board_file import parse_boards
 from tests.harness.boards import rolling_board
-from tests.harness.browser import CHROMIUM, PATIENCE, board_in_browser, browser
+from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, browser
 from tests.harness.producer import post
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-]
+pytestmark = IN_BROWSER
 
 SMALL = {"width": 320, "height": 500}
 CARD = "[data-board={}] .connection[data-state={}]"

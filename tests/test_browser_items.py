@@ -4,18 +4,14 @@ import re
 from typing import Any
 
 import httpx
-import pytest
 
 from tests.harness.boards import rolling_board
-from tests.harness.browser import CHROMIUM, PATIENCE, browser, until_first, until_live
+from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_first, until_live
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-]
+pytestmark = IN_BROWSER
 
 PICTURE = "https://img.example.org/c.png"
 PIXEL = bytes.fromhex(

@@ -1,22 +1,25 @@
 """The like button in a real browser: by mouse, by keyboard, without script, and in rows that come later."""
 
+import asyncio
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 import pytest
-from playwright.async_api import Page
+from playwright.async_api import BrowserContext, Page, Route
 
 from live.domain.board import Board
 from live.domain.board_file import parse_boards
-from tests.harness.browser import CHROMIUM, PATIENCE, board_in_browser, browser, until_first, until_live
+from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, browser, until_first, until_live
+from tests.harness.mutation import must_be_caught
 from tests.harness.producer import post
+from tests.harness.proxy import Proxy, listening
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-]
+pytestmark = IN_BROWSER
 
 BOARD: Board = parse_boards('[[board]]\nid = "posts"\nlike_button = true')[0]
 EVENTS = ({"key": "Ada", "amount": 10}, {"key": "<b>Bo</b>", "amount": 10}, {"key": "constructor", "amount": 5})
@@ -107,3 +110,122 @@ async def test_a_refused_like_is_reported(valkey_url: str) -> None:
         await page.wait_for_selector("#liked.shown", timeout=PATIENCE)
         assert "Try again in a minute" in (await page.text_content("#liked") or "")
         assert await page.get_by_role("button", name="Like Ada").get_attribute("aria-disabled") is None
+
+
+SONGS: Board = parse_boards(
+    '[[board]]\nid = "songs"\nwindow = "forever"\nvotes = {per_key = 1, per_actor = 1}\nlike_button = true'
+)[0]
+ONE_AT_A_TIME = re.compile(
+    r"sending ?= ?sending\.catch\(\(\) ?=> ?\{ ?\}\)\.then\(\(\) ?=> ?(\w+\(\w+\))\)"
+)  # the server minifies it
+
+
+class Distance(Proxy):
+    """A network with latency. It counts likes, and holds the answers to them back until `passing` is set."""
+
+    def __init__(self, upstream: str, latency: float) -> None:
+        super().__init__(upstream)
+        self.latency = latency
+        self.likes = 0
+        self.enough = asyncio.Event()
+        self.passing = asyncio.Event()
+
+    async def request(self, data: bytes) -> bytes | None:
+        self.likes += data.count(b"/likes HTTP/1.1\r\n")  # not those that follow a redirect
+        if self.likes >= 2:
+            self.enough.set()
+        return data
+
+    async def answer(self, data: bytes) -> bytes | None:
+        await asyncio.sleep(self.latency)
+        if b"307 " in data[:20]:
+            await self.passing.wait()
+        return data
+
+
+@asynccontextmanager
+async def far_away(
+    store: str, board: Board, latency: float, **context: Any
+) -> AsyncIterator[tuple[BrowserContext, Distance, httpx.AsyncClient]]:
+    """A browser that reaches a board through a slow network, and a producer that does not."""
+    async with (
+        run_server(fresh_settings(store), [board]) as url,
+        listening(Distance(url, latency)) as distance,
+        httpx.AsyncClient(base_url=url) as producer,
+        browser() as chromium,
+    ):
+        await post(producer, *({"key": key, "actor": key} for key in ("Ada", "Bo")))
+        yield await chromium.new_context(**context), distance, producer
+
+
+async def scores(producer: httpx.AsyncClient, board: Board) -> dict[str, int]:
+    """The scores of a board."""
+    records = (await producer.get(f"/v1/boards/{board.id}")).json()["records"]
+    return {record["key"]: record["score"] for record in records}
+
+
+async def double_click(visitor: BrowserContext, distance: Distance, board: Board) -> None:
+    """Like a member with two clicks, before the first answer arrives."""
+    distance.passing.set()
+    page = await visitor.new_page()
+    await page.goto(f"{distance.url}/boards/{board.id}")
+    await until_live(page)
+    button = page.locator("button[value=Ada]")
+    await button.dblclick()
+    await page.wait_for_function("() => document.querySelector('button[value=Ada]').ariaDisabled", timeout=PATIENCE)
+    await page.locator("button[value=Bo]").click()  # after that, nothing of the double click is under way
+    await page.wait_for_function(
+        "() => document.querySelector('button[value=Bo]').ariaDisabled || document.querySelector('#liked.shown')",
+        timeout=PATIENCE,
+    )
+    assert distance.likes == 2, "each click sends a request"  # one for each member
+
+
+@pytest.mark.parametrize("board", [BOARD, SONGS], ids=["likes", "votes"])
+async def test_a_double_click_is_one_like(valkey_url: str, board: Board) -> None:
+    """The second click waits for the first one, which brings the cookie. With one vote, no other can be cast."""
+    async with far_away(valkey_url, board, 0.15) as (visitor, distance, producer):
+        await double_click(visitor, distance, board)
+        assert await scores(producer, board) == {"Ada": 2, "Bo": 2 if board is BOARD else 1}
+        assert len(await visitor.cookies()) == 1
+
+
+@pytest.mark.mutant
+async def test_clicks_that_are_sent_at_once_are_caught(valkey_url: str) -> None:
+    """The mistake is in the script: it does not wait for the first answer."""
+
+    async def serve(route: Route) -> None:
+        answer = await route.fetch()
+        text, changes = ONE_AT_A_TIME.subn(r"\1", await answer.text())
+        if changes != 1:
+            raise ValueError("the script has changed")
+        await route.fulfill(response=answer, body=text)
+
+    async with far_away(valkey_url, BOARD, 0.15) as (visitor, distance, _):
+        await visitor.route("**/likes.js", serve)
+        with must_be_caught("a double click sends two requests without a cookie"):
+            await double_click(visitor, distance, BOARD)
+
+
+@pytest.mark.parametrize("board", [BOARD, SONGS], ids=["likes", "votes"])
+@pytest.mark.parametrize("script", [True, False])
+async def test_two_tabs_without_a_cookie_are_one_visitor(valkey_url: str, board: Board, *, script: bool) -> None:
+    """Both like before either has an answer."""
+    async with far_away(valkey_url, board, 0, java_script_enabled=script) as (visitor, distance, producer):
+        tabs = [await visitor.new_page() for _ in range(2)]
+        for tab in tabs:
+            await tab.goto(f"{distance.url}/boards/{board.id}")
+            await tab.locator("button[value=Ada]").click(no_wait_after=True)
+        await asyncio.wait_for(distance.enough.wait(), PATIENCE / 1000)
+        distance.passing.set()
+        for tab in tabs:
+            if script:
+                await tab.wait_for_function(
+                    "() => document.querySelector('button[value=Ada]').ariaDisabled", timeout=PATIENCE
+                )
+            else:
+                await tab.wait_for_url(re.compile(f"/boards/{board.id}#liked$"), timeout=PATIENCE)
+        assert await scores(producer, board) == {"Ada": 2, "Bo": 1}
+        await tabs[0].reload()
+        await tabs[0].locator("button[value=Ada]").wait_for(timeout=PATIENCE)
+        assert len(await visitor.cookies()) == 1

@@ -8,22 +8,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 import httpx
-import msgspec
 import pytest
 from playwright.async_api import Page
 
 from tests.harness.boards import rolling_board
-from tests.harness.browser import CHROMIUM, PATIENCE, browser, until_first, until_live
+from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_first, until_live
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.test_browser_axe import AXE, faults
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-]
-BOARD = msgspec.structs.replace(rolling_board(), replay=3600)
+pytestmark = IN_BROWSER
 
 
 @asynccontextmanager
@@ -31,7 +26,7 @@ async def page_with_past(store: str, **context: Any) -> AsyncIterator[tuple[Page
     """A page, the address of a board, a producer, and a time before `b` overtook `a`."""
     errors: list[str] = []
     async with (
-        run_server(fresh_settings(store, journal="sqlite"), [BOARD]) as url,
+        run_server(fresh_settings(store, journal="sqlite"), [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as producer,
         browser() as chromium,
     ):

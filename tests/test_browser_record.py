@@ -3,13 +3,10 @@
 import pytest
 
 from tests.harness.boards import rolling_board
-from tests.harness.browser import CHROMIUM, PATIENCE, board_in_browser, until_live
+from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, until_live
 from tests.harness.producer import post
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-]
+pytestmark = IN_BROWSER
 
 
 async def test_figures_and_neighbours_are_live(valkey_url: str) -> None:

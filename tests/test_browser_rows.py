@@ -17,15 +17,12 @@ from live.settings import Settings
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board
-from tests.harness.browser import CHROMIUM, PATIENCE, browser, until_first, until_live
+from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_first, until_live
 from tests.harness.producer import post
 from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-]
+pytestmark = IN_BROWSER
 
 MOVES = "rows => rows.map(row => [row.dataset.key, row.cells[0].dataset.move ?? ''])"
 NASTY = [

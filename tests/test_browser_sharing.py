@@ -1,13 +1,8 @@
 """The panel that shares a board, and the command that fills an empty one, in a real browser."""
 
-import pytest
+from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, until_live
 
-from tests.harness.browser import CHROMIUM, PATIENCE, board_in_browser, until_live
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-]
+pytestmark = IN_BROWSER
 
 
 async def test_a_link_and_a_snippet_are_copied(valkey_url: str) -> None:

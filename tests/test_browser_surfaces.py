@@ -6,14 +6,11 @@ from typing import Any
 import pytest
 from playwright.async_api import Page
 
-from tests.harness.browser import CHROMIUM, PATIENCE, board_in_browser, until_first, until_live
+from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, until_first, until_live
 from tests.harness.producer import post
 from tests.harness.store import StoreProcess
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-]
+pytestmark = IN_BROWSER
 
 LIKES = [{"key": f"Member number {number}", "amount": 100 - number} for number in range(20)]
 ALPHA = """async (picture) => {

@@ -5,20 +5,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx
-import pytest
 from playwright.async_api import Page
 
 from tests.harness.boards import rolling_board
-from tests.harness.browser import CHROMIUM, PATIENCE, browser, until_first, until_live
+from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_first, until_live
 from tests.harness.front_proxy import FrontProxy, front_proxy
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-]
+pytestmark = IN_BROWSER
 
 
 @asynccontextmanager

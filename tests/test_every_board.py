@@ -55,7 +55,7 @@ MUTANTS = {
     "a hidden record is ranked": Mutant("add", "if unseen[j] then", "if false then"),
     "a member without a tag is hidden unnoticed": Mutant("hide", "if rules.ties then granted", "if false then granted"),
     "a hidden record is subtracted": Mutant("rotate", "if unseen[i] then", "if false then"),
-    "a shown record loses its place": Mutant("hide", "return score and (name == '' or", "return score and (true or"),
+    "a shown record loses its place": Mutant("hide", "elseif score and (name == '' or", "elseif score and (true or"),
     "a shown record is dropped instead of the last": Mutant(
         "hide", "if hide or score == 0", "if hide or rules.cap or score == 0"
     ),

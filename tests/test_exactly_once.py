@@ -65,7 +65,8 @@ class Sender:
         if self._opened is None:
             self._opened = await asyncio.open_connection(self._address.hostname, self._address.port)
         reader, writer = self._opened
-        head = f"POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        head = "POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head += f"Content-Length: {len(body)}"
         writer.write(head.encode() + b"\r\n\r\n" + body)
         lines = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
         length = next(int(line.partition(":")[2]) for line in lines if line.startswith("content-length:"))

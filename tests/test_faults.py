@@ -130,23 +130,35 @@ async def likes(url: str, acknowledged: Counter[str], stop: asyncio.Event, seed:
                     acknowledged[key] += 1
 
 
-@pytest.mark.timeout(120)
-async def test_servers_rotate_under_load(valkey_url: str, tmp_path: Path) -> None:
-    """Two servers rotate a two-second board while eight producers post: it is always consistent, and finally empty."""
+@pytest.fixture
+async def rotating(valkey_url: str, tmp_path: Path) -> AsyncIterator[tuple[list[ServerProcess], Any, Keys]]:
+    """Two servers with a two-second board, and a client of their store. Nothing is left of them if the test fails."""
     boards = tmp_path / "boards.toml"
     boards.write_text(FAST_BOARD, encoding="utf-8")
     settings = fresh_settings(valkey_url, boards=boards, rotation_step=5)
     servers = [ServerProcess(settings, tmp_path) for _ in range(2)]
-    for server in servers:
-        server.start()
-    client: Any = connect(valkey_url, settings)
-    keys = Keys(settings.key_prefix, "posts")
+    client = connect(valkey_url, settings)
+    try:
+        for server in servers:
+            server.start()
+        yield servers, client, Keys(settings.key_prefix, "posts")
+    finally:
+        for server in servers:
+            if server.process is not None:
+                server.kill()
+        await client.aclose()
+
+
+@pytest.mark.timeout(120)
+async def test_servers_rotate_under_load(rotating: tuple[list[ServerProcess], Any, Keys]) -> None:
+    """Two servers rotate a two-second board while eight producers post: it is always consistent, and finally empty."""
+    servers, client, keys = rotating
     acknowledged: Counter[str] = Counter()
     stop = asyncio.Event()
     producing = [asyncio.create_task(likes(servers[seed % 2].url, acknowledged, stop, seed)) for seed in range(8)]
     checks = 0
     end = asyncio.get_running_loop().time() + 6
-    while asyncio.get_running_loop().time() < end:
+    while checks <= 20 or asyncio.get_running_loop().time() < end:  # a busy machine checks more slowly
         assert await drifted(client, keys) == []
         checks += 1
         await asyncio.sleep(0.01)
@@ -156,13 +168,11 @@ async def test_servers_rotate_under_load(valkey_url: str, tmp_path: Path) -> Non
     async def empty() -> bool:
         return int(await client.zcard(keys.ranking)) == 0
 
-    assert checks > 20
     assert acknowledged.total() > 100
     await eventually(empty)  # expired slots are subtracted although nobody posts
     assert await drifted(client, keys) == []
     for server in servers:
         assert server.stop() == 0
-    await client.aclose()
 
 
 @pytest.mark.timeout(120)

@@ -9,8 +9,8 @@ import pytest
 
 LIVE: Final = Path(__file__).parent.parent / "live"
 MODULES: Final = sorted(LIVE.rglob("*.py"))
-MAX_LINES: Final = 400
-MAX_FUNCTION: Final = 40  # lines, without decorators
+MAX_LINES: Final = 600
+MAX_FUNCTION: Final = 60  # lines, without decorators
 MAX_ATTRIBUTES: Final = 15
 MAX_AT_ROOT: Final = 8  # files
 
@@ -71,8 +71,8 @@ def test_the_root_has_few_files() -> None:
 @pytest.mark.parametrize(
     ("source", "count"),
     [
-        ("x = 1\n" * 401, 1),
-        ("def f():\n" + "    pass\n" * 40, 1),
+        ("x = 1\n" * 601, 1),
+        ("def f():\n" + "    pass\n" * 60, 1),
         ("class C:\n    def f(self):\n" + "".join(f"        self.a{i} = 1\n" for i in range(16)), 1),
         ("class C:\n    def f(self):\n" + "".join(f"        self.a{i} = 1\n" for i in range(15)), 0),
     ],

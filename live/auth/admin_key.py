@@ -66,7 +66,7 @@ def _good_key(records: Mapping[str, Record], path: Path) -> str | None:
 def _locked(path: Path) -> Iterator[BinaryIO]:
     """The file, locked against other processes."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb+") as file:
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "rb+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield file
 

@@ -85,7 +85,7 @@ class Authenticator:
                 self._lapse.cancel()
 
     def identify(self, authorization: bytes | None, client: Client, verb: Verb = "post") -> Producer:
-        """The producer that the `Authorization` header proves, or the anonymous producer of an address, for a verb.
+        """The producer that the `Authorization` header proves, or the anonymous producer of a network, for a verb.
 
         Browsers send no API key by themselves. So what anonymous clients may do must be protected from pages of other
         sites.
@@ -98,7 +98,7 @@ class Authenticator:
             raise ProblemError("epoch_lost", EPOCH_LOST_DETAIL, retry_after=60)
         if authorization is None and self._anonymous_may(verb, client):
             client.require_origin()
-            return anonymous(client.address, self._settings.rate, self._settings.burst, admin=verb == "admin")
+            return anonymous(client.network, self._settings.rate, self._settings.burst, admin=verb == "admin")
         if time.monotonic() - self._checked >= _FRESH:
             raise StoreUnavailableError("can't read the API keys")
         if authorization is None:
@@ -137,7 +137,9 @@ class Authenticator:
         required = self._key_required or self._witness.facts.keys_required
         if not (self._settings.open or (self._version is not None and not required)):
             return False
-        return verb == "post" or (self._settings.anonymous_admin and client.at_the_console)
+        if verb == "admin":
+            return self._settings.anonymous_admin and client.at_the_console
+        return self._settings.open or client.at_the_console
 
     async def _load(self) -> None:
         registered = await self._store.load()

@@ -15,6 +15,7 @@ from live.network.hosts import (
     check_pattern,
     is_loopback,
     is_own_name,
+    network_of,
     parse_address,
     parse_authority,
 )
@@ -45,6 +46,11 @@ class Client(msgspec.Struct, frozen=True):
     local: bool
     own_name: bool
     proxied: bool
+
+    @property
+    def network(self) -> str:
+        """Return the network by which limits count the client."""
+        return network_of(self.address)
 
     @property
     def at_the_console(self) -> bool:

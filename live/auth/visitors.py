@@ -1,5 +1,6 @@
 """Visitors of the pages, who have no API key: a signed cookie tells them apart, so that a like counts once for each."""
 
+import re
 import secrets
 from hashlib import blake2b
 from hmac import compare_digest
@@ -8,9 +9,8 @@ from typing import Final
 from live.store.connection.client import Store
 from live.store.registry.visitor_secret import VisitorSecret
 
-_NAME: Final = 22  # characters of base64: 128 bits
 _SIGNATURE: Final = 16  # bytes
-_LONGEST: Final = _NAME + 1 + 2 * _SIGNATURE
+_COOKIE: Final = re.compile(r"[A-Za-z0-9_-]{22}\.[0-9a-f]{32}")  # 128 bits and the signature
 
 
 class Visitors:
@@ -24,9 +24,10 @@ class Visitors:
 
         Raises:
             StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost data.
         """
         name = secrets.token_urlsafe(16)
-        return f"{name}.{_sign(await self._secret.read(), name)}"
+        return f"{name}.{_sign(await self._secret.make(), name)}"
 
     async def read(self, cookie: str) -> str | None:
         """Who has a cookie: a digest, from which nobody can make the cookie. None if the server did not sign it.
@@ -34,13 +35,18 @@ class Visitors:
         Raises:
             StoreUnavailableError: the store is unavailable.
         """
-        name, _, signature = cookie.partition(".")
-        if len(cookie) != _LONGEST or not cookie.isascii():
+        if not is_cookie(cookie):
             return None
-        secret = await self._secret.read()
-        if not compare_digest(_sign(secret, name), signature):
+        name, _, signature = cookie.partition(".")
+        secret = await self._secret.find()
+        if not (secret and compare_digest(_sign(secret, name), signature)):
             return None
         return blake2b(name.encode(), digest_size=16, key=secret, person=b"visitor").hexdigest()
+
+
+def is_cookie(text: str) -> bool:
+    """Whether a text has the form of a cookie, whoever signed it."""
+    return _COOKIE.fullmatch(text) is not None
 
 
 def _sign(secret: bytes, name: str) -> str:

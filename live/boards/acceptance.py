@@ -4,6 +4,7 @@ import hashlib
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Final
 
 import msgspec
 import structlog
@@ -19,6 +20,8 @@ from live.store.registry.definitions import Definition, DefinitionStore
 
 log = structlog.get_logger()
 
+_UNKNOWN: Final = ("", -1)  # the position of a board that nobody has seen
+
 
 async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWatch, reason: str) -> None:
     """Take the store as it is, and record that an operator accepted the loss.
@@ -30,16 +33,18 @@ async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWa
         StoreUnavailableError: the store is unavailable. The loss is not accepted then; run the same command again.
     """
     known, before = client.witness.describe(), client.witness.facts
+    positions = client.witness.board_positions
     salt = f"{before.store}:{len(before.accepted)}"
     with client.witness.accepting(reason):
         await watch.find()  # connects to the store
         for board in in_file.by_id:
-            await renew(client, Keys(prefix, board), secrets.token_hex(4))
+            await renew(client, Keys(prefix, board), secrets.token_hex(4), positions.get(board, _UNKNOWN))
         definitions = DefinitionStore(client, prefix)
         held = (await definitions.load()).boards
         for board, definition in held.items():
             if definition.state == "live":
-                await _go_on(client, prefix, definitions, board, _renewed(definition, held, salt))
+                position = positions.get(board, _UNKNOWN)
+                await _go_on(client, prefix, definitions, board, _renewed(definition, held, salt), position)
     log.warning("the loss of data was accepted", reason=reason, known=known, record=str(client.witness.path))
     log.warning("the store may hold API keys that were revoked after it was copied: check them with `live keys list`")
 
@@ -62,7 +67,14 @@ def _next_epoch(epoch: str, salt: str) -> str:
     return hashlib.blake2b(f"{salt}:{epoch}".encode(), digest_size=4).hexdigest()
 
 
-async def _go_on(client: Store, prefix: str, definitions: DefinitionStore, board: str, changed: Definition) -> None:
+async def _go_on(
+    client: Store,
+    prefix: str,
+    definitions: DefinitionStore,
+    board: str,
+    changed: Definition,
+    position: tuple[str, int],
+) -> None:
     """Give a run-time board a new epoch. The definition comes first: servers ignore data that does not match it."""
     found = await definitions.load()
     if await definitions.keep(found.version, board, changed, None) is None:
@@ -70,6 +82,6 @@ async def _go_on(client: Store, prefix: str, definitions: DefinitionStore, board
             "another process is changing boards: stop all servers that use the store, and try again"
         )
     keys = Keys(prefix, board)
-    if not await renew(client, keys, changed.epoch):
+    if not await renew(client, keys, changed.epoch, position):
         with suppress(DefinitionError):  # created by a later version of the server
             await create(client, keys, read_board(board, changed.choices), changed.epoch)

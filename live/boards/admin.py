@@ -15,8 +15,9 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from live.boards.all_boards import AllBoards
-from live.boards.definition import DefinitionError, forbidden, merge, read_board, unkept
+from live.boards.definition import DefinitionError, forbidden, merge, read_board
 from live.domain.board import Board, Boards
+from live.domain.board_file import text_mistakes
 from live.domain.producer import Producer
 from live.domain.unions import part_mistakes
 from live.errors import ProblemError, StoreUnavailableError
@@ -44,7 +45,7 @@ class BoardAdmin:
         self.definitions = DefinitionStore(client, settings.key_prefix)
         self._client = client
         self._prefix = settings.key_prefix
-        self._in_file = in_file
+        self.in_file = in_file
         self._most = settings.max_boards
         self._journals = settings.journal != "off"
         self.known = DefinitionCache(self.definitions)
@@ -161,7 +162,7 @@ class BoardAdmin:
         raise StoreUnavailableError(f"other processes keep changing board {board}")
 
     def _not_in_file(self, board: str) -> None:
-        if board in self._in_file.by_id:
+        if board in self.in_file.by_id:
             raise ProblemError("board_in_file", f"change board {board} in the boards file and restart the server")
 
     async def _settled(self, board: str) -> tuple[Definitions, Definition | None]:
@@ -181,7 +182,7 @@ class BoardAdmin:
         Raises:
             ProblemError: `too_many_boards`.
         """
-        in_file = self._in_file.by_id.keys()
+        in_file = self.in_file.by_id.keys()
         count = len(in_file) + len(found.boards) - len(in_file & found.boards.keys())
         if count >= self._most:
             detail = f"there are {count} boards, and the setting max_boards allows {self._most}: delete one first"
@@ -264,15 +265,14 @@ class BoardAdmin:
             made = read_board(board, choices)
         except DefinitionError as error:
             raise ProblemError("board_invalid", str(error)) from None
-        others = AllBoards(self._in_file, found, made)
+        others = AllBoards(self.in_file, found, made)
         parts = set(made.union) - set(old.union if old else ())
-        mistakes = list(part_mistakes(made, parts, others, {}))
+        mistakes = [*text_mistakes(made, old), *part_mistakes(made, parts, others, {})]
         mistakes += [
             f"board {board!r}: its union names {part!r}, which may be deleted after its `idle_ttl`"
             for part in made.union
             if part in parts and part in others and others[part].idle_ttl is not None
         ]
-        mistakes += () if self._journals else unkept([made])
         if mistakes:
             raise ProblemError("board_invalid", "\n".join(mistakes))
         return made

@@ -1,6 +1,6 @@
 """The definition of a run-time board: what it may contain, and what may change later. Pure: no I/O, no clock."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -42,15 +42,6 @@ def read_board(board_id: str, choices: Mapping[str, Any]) -> Board:
     if mistakes or reading.board is None:
         raise DefinitionError(mistakes)
     return msgspec.structs.replace(reading.board, frozen=reading.choice.frozen, idle_ttl=idle_ttl)
-
-
-def unkept(boards: Iterable[Board]) -> list[str]:
-    """The mistakes of boards on a server without a journal, because the journal's database would keep their frames."""
-    return [
-        f"board {board.id!r}: `replay` needs a journal, and LIVE_JOURNAL is off: set it, or leave `replay` out"
-        for board in boards
-        if board.replay is not None
-    ]
 
 
 def merge(choices: dict[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from live.boards.taking_back import TakingBack
 from live.boards.voiding import Criteria, boards_of, find_contributions
 from live.domain.board import Board, Boards
 from live.domain.journaling import Journaling
-from live.errors import SetupError
+from live.domain.names import unknown
+from live.errors import NotFoundError, SetupError
 from live.journal.contributions import Contribution, Vote
 from live.journal.database import Database
 from live.journal.drain import Drainer
@@ -142,8 +143,8 @@ class Erasing:
         """The boards to look at: also those that were deleted, while the journal knows them."""
         known = {*await boards_of(self._client, self._settings, self._in_file)}
         known |= {*self._database.work(partial(boards_in, prefix=self._prefix))}
-        if unknown := sorted({*wanted} - known):
-            raise SetupError(f"there is no board {unknown[0]!r}; there are: {', '.join(sorted(known))}")
+        if missing := sorted({*wanted} - known):
+            raise NotFoundError(unknown("board", missing[0], known))
         return sorted({*wanted} or known)
 
     async def _drain(self, drainer: Drainer) -> None:

@@ -18,7 +18,7 @@ _EXPIRY: Final = 60_000  # milliseconds
 
 
 class Readiness:
-    """Checks the store once for all concurrent requests. A check is one packet: a write, and a few small reads."""
+    """Checks the store once for all concurrent requests. A check is two packets, with a write and a few small reads."""
 
     def __init__(self, client: Store, settings: Settings, registry: BoardRegistry) -> None:
         self._client = client
@@ -29,7 +29,7 @@ class Readiness:
         self._check: asyncio.Task[list[str]] | None = None
 
     async def require(self) -> list[str]:
-        """Check that the store accepts a write, and that it holds the boards of this process.
+        """Check that the store accepts a write, and that it holds the boards of this process and their definitions.
 
         The store refuses the write if its memory or disk is full, or if it is a replica. If there are many boards, each
         check covers some of them in turn.
@@ -37,15 +37,18 @@ class Readiness:
         Returns what is wrong with the journals, for people. It does not make the process unready.
 
         Raises:
-            StoreUnavailableError: the store does not answer, or refuses the write.
-            EpochLostError: the store lost a board.
+            StoreUnavailableError: the store does not answer, refuses the write, or holds definitions of boards that
+                can't be read.
+            EpochLostError: the store lost data.
         """
+        self._client.witness.require_no_loss()
         if self._check is None:
             self._check = asyncio.create_task(self._require())
         return await asyncio.shield(self._check)
 
     async def _require(self) -> list[str]:
         try:
+            await self._registry.refresh()
             ledgers = list(self._registry.ledgers.values())
             first = self._next if self._next < len(ledgers) else 0
             self._next = first + _BOARDS

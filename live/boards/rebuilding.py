@@ -3,30 +3,37 @@
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
+from sqlalchemy import Connection
 
 from live.boards.definition import DefinitionError, read_board
 from live.domain.board import Board, Boards
-from live.errors import SetupError
+from live.domain.names import unknown
+from live.errors import NotFoundError, SetupError
 from live.journal.contents import Contents
 from live.journal.database import Database
-from live.journal.definitions import KINDS, latest, newest_version
+from live.journal.definitions import COOKIES, KINDS, DefinitionLog, latest, newest_version
+from live.journal.drain import Drainer
 from live.journal.erase import erase_again
-from live.journal.lives import Life, end_lives, open_lives
+from live.journal.lives import Life, end_lives, find_life, made_once, open_lives, origins
 from live.journal.reading import before, contents_of
 from live.journal.rebuild import Rebuilt, load
 from live.settings import Settings
-from live.store.board.handover import claim_sink
+from live.store.board.beginnings import create, delete_keys
+from live.store.board.handover import read_places
 from live.store.board.keys import Keys, SystemKeys
 from live.store.connection.client import Store, store_errors
 from live.store.connection.loss import LossWatch
-from live.store.registry.definitions import Definition
+from live.store.registry.definitions import Definition, DefinitionStore
 
 Progress = Callable[[str, int, int], None]
 _ITEMS: Final = 1000  # titles in one command
 _Texts = dict[str, dict[str, str]]
+_Line = list[Life]
+"""A life, and those that it continues, the newest one first."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,55 +66,132 @@ class Rebuilding:
     async def rebuild(self, wanted: Wanted) -> list[Rebuilt]:
         """Rebuild the wanted boards. After an interruption, the same call continues.
 
+        A run-time board of which the journal has no entry has held nothing yet: it begins empty.
+
         Raises:
             SetupError: another process uses the journal, the journal does not know the board, its definition is
                 missing, or the store holds other data.
             StoreUnavailableError: the store or the database is unavailable.
         """
-        if not await self._database.take():
-            raise SetupError("another process writes to the journal: stop the servers that use it, and try again")
+        await self._take()
         if not wanted.dry:
             await asyncio.to_thread(erase_again, self._database, lambda done, total: self._show("", done, total))
-        lives = await self._lives(wanted)
         texts = await self._database.run(
             lambda connection: {kind: latest(connection, self._prefix, kind) for kind in KINDS}
         )
-        boards = {life.board: board_of(life.board, texts["boards"], self._in_file) for life in lives}
+        lines, over = await self._lines(wanted, texts)
+        boards = {line[0].board: board_of(line[0].board, texts["boards"], self._in_file) for line in lines}
         if wanted.dry:
-            return [await self._planned(life, boards[life.board], wanted) for life in lives]
-        await self._require_room(lives, wanted)
-        witness = self._client.witness
+            return [await self._planned(line[0], boards[line[0].board], wanted) for line in lines]
+        missing = await self._missing(lines, wanted)
         watch = LossWatch(self._client, self._prefix)
-        with witness.accepting("rebuilt from the journal"):
+        self._client.witness.active = False  # a loss that the rebuild repairs is neither recorded nor logged
+        faults = await watch.find()
+        self._client.witness.active = True
+        if not missing and faults:
+            raise SetupError(
+                f"the journal has nothing to rebuild, and the store lost data: {'; '.join(faults)}. Restore a backup, "
+                "or accept the loss with `live serve --accept-loss`"
+            )
+        drainer = Drainer(self._client, self._settings, self._database)
+        with self._client.witness.accepting("rebuilt from the journal"):
             await watch.find()
-            done = [rebuilt for life in lives if (rebuilt := await self._load(life, boards[life.board], wanted, texts))]
-            await self._restore_texts(texts, lives, wanted)
-            await claim_sink(self._client, self._prefix, self._database.id)
+            await drainer.claim()
+            done = [one for line in missing if (one := await self._load(line[0], boards[line[0].board], wanted, texts))]
+            await self._restore_texts(texts, missing, wanted)
+        # The new lives reach SQL before the old ones end there: the store may be lost again at any time.
+        await drainer.drain([wanted.name or line[0].board for line in lines])
+        await DefinitionLog(self._client, self._prefix, self._database).follow()
         if wanted.name is None:
-            await self._database.run(lambda connection: end_lives(connection, lives))
+            names = [(life.board, life.epoch) for life in over]
+            places = await read_places(self._client, self._prefix, names)  # what the store holds goes on
+            ended = [life for life, place in zip(over, places, strict=True) if place.ended]
+            await self._database.run(lambda connection: end_lives(connection, ended))
         return done
 
-    async def _lives(self, wanted: Wanted) -> list[Life]:
-        lives = await self._database.run(lambda connection: open_lives(connection, self._prefix))
-        newest = {life.board: life for life in lives}  # the last one of each board
-        if wanted.board is None:
-            return list(newest.values())
-        if wanted.board not in newest:
-            known = ", ".join(sorted(newest)) or "none"
-            raise SetupError(f"the journal has no board {wanted.board!r}; it has: {known}")
-        return [newest[wanted.board]]
+    async def replace(self, board: str, epoch: str) -> Rebuilt:
+        """Delete a board that the store holds in an epoch, and rebuild it.
 
-    async def _require_room(self, lives: Sequence[Life], wanted: Wanted) -> None:
-        """Check that the store holds no other data of the boards."""
-        for life in lives:
-            keys = Keys(self._prefix, wanted.name or life.board)
+        After an interruption the store lacks the board, and `rebuild` continues.
+
+        Raises:
+            SetupError, StoreUnavailableError: as `rebuild`.
+        """
+        await self._take()
+        drainer = Drainer(self._client, self._settings, self._database)
+        await drainer.claim()
+        await drainer.drain([board])
+        await self.rebuild(Wanted(board=board, dry=True))  # raises an error if that is not possible
+        await delete_keys(self._client, Keys(self._prefix, board), epoch)
+        (done,) = await self.rebuild(Wanted(board=board))
+        return done
+
+    async def _take(self) -> None:
+        if not await self._database.take():
+            raise SetupError("another process writes to the journal: stop the servers that use it, and try again")
+
+    async def _lines(self, wanted: Wanted, texts: _Texts) -> tuple[list[_Line], list[Life]]:
+        """The last life of each wanted board, with those that it continues; and the lives that end with the rebuild.
+
+        The last life of a run-time board is that of its definition. It has no entry if the board never had a journal.
+        """
+        lines, created = await self._database.run(self._read_lines)
+        newest = {line[0].board: line for line in lines}
+        for name, text in texts["boards"].items():
+            definition = msgspec.json.decode(text, type=Definition)
+            if definition.state == "live":
+                newest = await self._with(Life(0, name, definition.epoch), newest, lines, wanted)
+        deleted = created - texts["boards"].keys() - self._in_file.by_id.keys()
+        newest = {name: line for name, line in newest.items() if name not in deleted}
+        chosen = list(newest.values())
+        if wanted.board is not None:
+            if wanted.board not in newest:
+                raise NotFoundError(f"the journal can't rebuild it: {unknown('board', wanted.board, newest)}")
+            chosen, deleted = [newest[wanted.board]], set()
+        ending = deleted | {line[0].board for line in chosen}
+        return chosen, [line[0] for line in lines if line[0].board in ending]
+
+    def _read_lines(self, connection: Connection) -> tuple[list[_Line], set[str]]:
+        """The lives that have not ended, with those that they continue; and the boards that were made at run time."""
+        lives = open_lives(connection, self._prefix)
+        lines = [[life, *origins(connection, self._prefix, life)] for life in lives]
+        return lines, made_once(connection, self._prefix)
+
+    async def _with(
+        self, begun: Life, newest: dict[str, _Line], lines: Sequence[_Line], wanted: Wanted
+    ) -> dict[str, _Line]:
+        """The last lives, with that of a run-time board; `begun` is one without entries in the defined epoch."""
+        of_board = [line for line in lines if line[0].board == begun.board]
+        for line in reversed(of_board):
+            if any(life.epoch == begun.epoch for life in line):
+                return {**newest, begun.board: line}
+            if line[0].epoch == self._epoch(begun, wanted):  # rebuilt, and its definition is not in SQL yet
+                return {**newest, begun.board: [line[0], begun]}
+        find = partial(find_life, prefix=self._prefix, board=begun.board, epoch=begun.epoch)
+        held = await self._database.run(find)
+        return newest if held is not None and held.size else {**newest, begun.board: [begun]}
+
+    async def _missing(self, lines: Sequence[_Line], wanted: Wanted) -> list[_Line]:
+        """What the store lacks. An earlier call of the same command may have rebuilt the rest.
+
+        Raises:
+            SetupError: the store holds other data of a board.
+        """
+        missing = []
+        for line in lines:
+            life, keys = line[0], Keys(self._prefix, wanted.name or line[0].board)
             async with store_errors():
-                held = await self._client.call(keys.meta, "HGET", keys.meta, "epoch")
-            if held is not None and held.decode() != self._epoch(life, wanted):
+                held = (await self._client.call(keys.meta, "HGET", keys.meta, "epoch") or b"").decode()
+            same = wanted.at is None or (len(line) > 1 and life.epoch == self._epoch(line[1], wanted))
+            if held == life.epoch and same:
+                continue
+            if held not in ("", self._epoch(life, wanted)):
                 raise SetupError(
-                    f"the store holds board {keys.board!r} (epoch {held.decode()}): rebuild into an empty store, "
+                    f"the store holds board {keys.board!r} (epoch {held}): rebuild into an empty store, "
                     "or under another id with --as"
                 )
+            missing.append(line)
+        return missing
 
     def _epoch(self, life: Life, wanted: Wanted) -> str:
         """The new epoch of a life, which is the same for each attempt."""
@@ -129,37 +213,58 @@ class Rebuilding:
         return await asyncio.to_thread(read)
 
     async def _planned(self, life: Life, board: Board, wanted: Wanted) -> Rebuilt:
+        if not life.size:
+            return Rebuilt(wanted.name or board.id, self._epoch(life, wanted), 0, 0)
         data = await self._contents(life, wanted)
         members = len({member for slot in data.slots.values() for member in slot})
         return Rebuilt(wanted.name or board.id, self._epoch(life, wanted), data.offset, members)
 
     async def _load(self, life: Life, board: Board, wanted: Wanted, texts: _Texts) -> Rebuilt | None:
+        keys, epoch = Keys(self._prefix, wanted.name or board.id), self._epoch(life, wanted)
+        if not life.size:
+            other = await create(self._client, keys, board, epoch, journal=board.journal.level != "off")
+            return None if other else Rebuilt(keys.board, epoch, 0, 0)
         data = await self._contents(life, wanted)
         return await load(
             self._client,
-            Keys(self._prefix, wanted.name or board.id),
+            keys,
             board,
             data,
-            epoch=self._epoch(life, wanted),
+            epoch=epoch,
             parent=life.epoch,
             dedupe_window=self._settings.dedupe_window,
             made=life.board in texts["boards"],
             progress=lambda done, total: self._show(life.board, total + done, 2 * total),
         )
 
-    async def _restore_texts(self, texts: _Texts, lives: Sequence[Life], wanted: Wanted) -> None:
-        """Write the definitions of run-time boards, with the new epochs, and the API keys."""
-        epochs = {life.epoch: self._epoch(life, wanted) for life in lives}
+    async def _restore_texts(self, texts: _Texts, lines: Sequence[_Line], wanted: Wanted) -> None:
+        """Write what belongs to no single board. The definitions of run-time boards get the new epochs."""
+        epochs = {life.epoch: self._epoch(line[0], wanted) for line in lines for life in line}
         names = SystemKeys(self._prefix)
         definitions: dict[str, str] = {}
         for name, text in texts["boards"].items():
             renewed = _renewed(text, epochs) if wanted.board in (None, name) else None
             if renewed is not None:
                 definitions[wanted.name or name] = renewed
+        if wanted.board is not None and wanted.name is None:
+            definitions |= await self._unions(epochs)
         await self._restore_hash("boards", names.definitions, definitions)
         if wanted.board is None:
             await self._restore_hash("producers", names.producers, texts["producers"])
             await self._restore_items(texts["items"])
+        if secret := texts["visitors"].get(COOKIES):  # visitors keep their cookies, so nobody can like twice
+            only_new = () if wanted.board is None else ("NX",)
+            async with store_errors():
+                await self._client.call(names.visitors, "SET", names.visitors, bytes.fromhex(secret), *only_new)
+
+    async def _unions(self, epochs: Mapping[str, str]) -> dict[str, str]:
+        """The definitions in the store that have rebuilt boards as parts, with their new epochs."""
+        held = (await DefinitionStore(self._client, self._prefix).load()).boards
+        return {
+            name: msgspec.json.encode(_with_parts(definition, epochs)).decode()
+            for name, definition in held.items()
+            if not epochs.keys().isdisjoint(definition.parts.values())
+        }
 
     async def _restore_hash(self, kind: str, key: str, found: Mapping[str, str]) -> None:
         if not found:
@@ -206,7 +311,11 @@ def _renewed(text: str, epochs: Mapping[str, str]) -> str | None:
     definition = msgspec.json.decode(text, type=Definition)
     if definition.epoch not in epochs:
         return None
+    renewed = msgspec.structs.replace(_with_parts(definition, epochs), epoch=epochs[definition.epoch])
+    return msgspec.json.encode(renewed).decode()
+
+
+def _with_parts(definition: Definition, epochs: Mapping[str, str]) -> Definition:
+    """A definition with the new epochs of its parts."""
     parts = {part: epochs.get(epoch, epoch) for part, epoch in definition.parts.items()}
-    return msgspec.json.encode(
-        msgspec.structs.replace(definition, epoch=epochs[definition.epoch], parts=parts)
-    ).decode()
+    return msgspec.structs.replace(definition, parts=parts)

@@ -23,6 +23,7 @@ from live.metrics import forget_board
 from live.settings import Settings
 from live.store.board.beginnings import update
 from live.store.board.ledger import Ledger
+from live.store.board.shared_pages import SharedCalls
 from live.store.connection.client import Store
 from live.store.registry.definitions import Definition
 
@@ -30,28 +31,30 @@ log = structlog.get_logger()
 
 _PAUSE: Final = 1.0  # seconds between two checks of the store
 _AT_ONCE: Final = 256  # boards that are opened at the same time
+_ASKED_EVERY: Final = 0.1  # seconds between two questions for unknown boards
 
 
 class BoardRegistry:
     """The boards that run in this process. It calls `publish` with the boards after every change."""
 
-    def __init__(self, client: Store, settings: Settings, in_file: Boards, hub: Hub, board_admin: BoardAdmin) -> None:
+    def __init__(self, client: Store, settings: Settings, hub: Hub, board_admin: BoardAdmin) -> None:
         self.ledgers: dict[str, Ledger] = {}
         self.committers: dict[str, Committer] = {}
         self.publish: Callable[[Boards], None] = lambda _boards: None
         self._client = client
         self._settings = settings
-        self._in_file = in_file
         self._hub = hub
+        hub.explain = self.explain
         self._board_admin = board_admin
         self._made: dict[str, Definition] = {}
         self._skipped: dict[str, Definition] = {}  # defined boards that can't run: the next change tries them again
         self._unions: set[str] = set()  # the unions of the store
         self._version: str | None = None  # None: never read
         self._refreshing = asyncio.Lock()
+        self._questions = SharedCalls(crowd=1, pace=_ASKED_EVERY)
         self._work = BoardWork(client, settings, hub, board_admin)
         self.boards = Boards(())
-        self._replace((), [Ledger(client, board, settings) for board in in_file.by_id.values()])
+        self._replace((), [Ledger(client, board, settings) for board in board_admin.in_file.by_id.values()])
 
     async def run(self) -> None:
         """Run every board and follow the definitions, until cancelled."""
@@ -91,6 +94,22 @@ class BoardRegistry:
                 return
             self._version = changes.version
 
+    async def ask(self) -> None:
+        """Run the boards as they are defined now, before a request for an unknown board or event type is refused.
+
+        Another process may have created the board a moment ago. All requests that wait share one question, and there is
+        at most one in 100 ms, so that requests for boards that do not exist cost the store little.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost data.
+        """
+        await self._questions.call("", self.refresh)
+
+    def ask_soon(self, callback: Callable[[Exception | None], None]) -> None:
+        """Ask as `ask`, and pass None or the error to `callback`."""
+        self._questions.join("", self.refresh, callback)
+
     async def leave(self) -> None:
         """Let the other processes know that this one ends.
 
@@ -116,7 +135,7 @@ class BoardRegistry:
         for name, definition in found.items():
             if definition is None or not _is_live(definition) or self._made.get(name) == definition:
                 continue
-            if name in self._in_file.by_id:
+            if name in self._board_admin.in_file.by_id:
                 log.warning("ignoring a run-time board: the boards file defines its id", board=name)
             else:
                 wanted[name] = definition
@@ -192,7 +211,7 @@ class BoardRegistry:
             (name, part)
             for name in self._unions
             for part, epoch in self._made[name].parts.items()
-            if (part not in self._made and part not in self._in_file.by_id)
+            if (part not in self._made and part not in self._board_admin.in_file.by_id)
             or epoch != (self._made[part].epoch if part in self._made else "")
         }
 

@@ -8,8 +8,8 @@ import structlog
 
 from live.boards.rebuilding import Progress, Rebuilding, Wanted
 from live.domain.board import Boards
-from live.errors import SetupError
-from live.journal.database import Database, JournalError
+from live.errors import JournalError, SetupError
+from live.journal.database import Database
 from live.journal.erased import import_list, list_in
 from live.journal.manifest import Manifest
 from live.journal.putting_back import put_back
@@ -42,7 +42,7 @@ async def require_empty(client: Store, prefix: str) -> None:
         StoreUnavailableError: the store is unavailable.
     """
     names = SystemKeys(prefix)
-    any_store_has = {names.store, names.format, names.processes, names.ready, names.pause}
+    any_store_has = {names.store, names.format, names.processes, names.ready, names.pause, names.visitors}
     async with store_errors():
         async for name in client.names(f"{prefix}:*"):
             if name not in any_store_has:

@@ -12,8 +12,9 @@ from live.boards.definition import DefinitionError, read_board
 from live.boards.taking_back import TakingBack
 from live.domain.board import Board, Boards
 from live.domain.counts import counted
+from live.domain.names import unknown
 from live.domain.window import Rolling, Sliding
-from live.errors import SetupError
+from live.errors import NotFoundError, SetupError
 from live.journal.contributions import ActorTrace, Contribution, ProducerTrace, Voided
 from live.journal.database import Database
 from live.journal.tracing import Found, find_trail
@@ -25,6 +26,7 @@ from live.store.registry.definitions import DefinitionStore
 
 Progress = Callable[[str, int, int], None]
 _MICROSECONDS: Final = 1000  # in a millisecond
+_NO_JOURNAL: Final = "it has no journal, so nothing of it can be taken back"
 _NO_ACTORS: Final = "it does not tell actors apart: only boards with `votes` or `like_button` do"
 
 
@@ -81,23 +83,27 @@ class Voiding:
             raise SetupError(f"the store has lost data: {faults[0]}")
         found = await boards_of(self._client, self._settings, self._in_file)
         if board is not None and board not in found:
-            raise SetupError(f"there is no board {board!r}; there are: {', '.join(sorted(found))}")
+            raise NotFoundError(unknown("board", board, found))
         wanted = {board: found[board]} if board is not None else found
-        return [await self._void(one, epoch, criteria, dry=dry) for one, epoch in wanted.values()]
+        is_named = board is not None
+        return [await self._void(one, epoch, criteria, is_named=is_named, dry=dry) for one, epoch in wanted.values()]
 
-    async def _void(self, board: Board, epoch: str, criteria: Criteria, *, dry: bool) -> Outcome:
-        """Take back contributions from a board; `epoch` is empty for a board of the boards file."""
+    async def _void(self, board: Board, epoch: str, criteria: Criteria, *, is_named: bool, dry: bool) -> Outcome:
+        """Take back contributions from a board; `epoch` is empty for a board of the boards file.
+
+        If the board was named, it is a fault that it can hold none.
+        """
         outcome = Outcome(board=board.id)
         ledger = Ledger(self._client, board, self._settings, born=epoch)
         async with store_errors():
             is_there = await self._client.call(ledger.state.keys.meta, "HEXISTS", ledger.state.keys.meta, "epoch")
         if not is_there:
+            outcome.fault = "the store does not hold it" if is_named else ""
             return outcome
-        if not ledger.state.journaled:
-            outcome.notes.append("it has no journal, so nothing of it can be taken back")
-            return outcome
-        if criteria.actor is not None and board.votes is None and not _has_likes(board):
-            outcome.notes.append(_NO_ACTORS)
+        if not ledger.state.journaled or (criteria.actor is not None and board.votes is None and not _has_likes(board)):
+            reason = _NO_ACTORS if ledger.state.journaled else _NO_JOURNAL
+            outcome.fault = reason if is_named else ""
+            outcome.notes += () if is_named else [reason]
             return outcome
         await ledger.state.open_to_write()
         contributions = await self._find(ledger, criteria, outcome)

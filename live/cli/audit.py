@@ -17,10 +17,12 @@ from live.cli.terminal import (
 )
 from live.domain.board_file import load_boards
 from live.domain.counts import counted
-from live.errors import SetupError
+from live.domain.names import unknown
+from live.errors import NotFoundError
 from live.settings import Settings, load_settings
 from live.store.board.audit import Auditor, Progress, Report
 from live.store.connection.client import connect
+from live.store.connection.embedded import EmbeddedStore
 from live.store.registry.definitions import DefinitionStore
 
 BoardOption = Annotated[str | None, typer.Option("--board", help="The board to check. Default: all boards.")]
@@ -61,13 +63,13 @@ async def audit_boards(
     settings: Settings, in_file: list[str], board: str | None, show: Progress, *, repair: bool
 ) -> list[Report]:
     """Audit one board, or all boards of the file and of the store, one after another."""
-    client = connect(settings.store or f"unix://{settings.data_dir.resolve() / 'valkey.sock'}", settings)
+    client = connect(settings.store or EmbeddedStore(settings.data_dir).url, settings)
     try:
         made = (await DefinitionStore(client, settings.key_prefix).load()).boards
         alive = [name for name, definition in made.items() if definition.state == "live"]
         known = list(dict.fromkeys((*in_file, *alive)))
         if board is not None and board not in known:
-            raise SetupError(f"there is no board {board!r}; there are: {', '.join(known)}")
+            raise NotFoundError(unknown("board", board, known))
         wanted = known if board is None else [board]
         return [await Auditor(client, one, settings.key_prefix, show).audit(repair=repair) for one in wanted]
     finally:

@@ -22,6 +22,7 @@ from live.cli.terminal import (
     print_json,
     progress_bar,
 )
+from live.domain.board import Boards
 from live.domain.board_file import load_boards
 from live.domain.counts import counted
 from live.errors import SetupError
@@ -104,8 +105,12 @@ def restore(
         own = directory / BOARDS
         if settings.boards is None and own.exists():
             settings = msgspec.structs.replace(settings, boards=own)
+        try:
+            in_file = load_boards(settings.boards)  # before anything is moved
+        except SetupError as error:
+            raise SetupError(f"{error}\nNothing was restored. To use another boards file, add --boards") from None
         with _target(settings, force=force) as (database, aside), progress_bar("Restoring", quiet=as_json) as show:
-            done = asyncio.run(_restore(settings, database, directory, aside, show))
+            done = asyncio.run(_restore(settings, in_file, database, directory, aside, show))
     if as_json:
         paths = {"set_aside": aside, "boards_file": settings.boards}
         print_json({"boards": done, **{name: None if path is None else str(path) for name, path in paths.items()}})
@@ -151,6 +156,7 @@ async def _require_empty(settings: Settings) -> None:
 
 async def _restore(
     settings: Settings,
+    in_file: Boards,
     database: Database,
     folder: Path,
     aside: Path | None,
@@ -160,9 +166,8 @@ async def _restore(
         client = connect(url, settings)
         client.witness.active = True
         try:
-            boards = load_boards(settings.boards)
             return await restore_boards(
-                client, settings, boards, database, folder, lambda _, done, total: show(done, total), aside=aside
+                client, settings, in_file, database, folder, lambda _, done, total: show(done, total), aside=aside
             )
         finally:
             await client.aclose()

@@ -23,6 +23,7 @@ from live.domain.board_file import load_boards
 from live.settings import Settings, load_settings
 from live.store.board.usage import count, keys_of, measure, view
 from live.store.connection.client import connect
+from live.store.connection.embedded import EmbeddedStore
 from live.store.registry.definitions import DefinitionStore
 
 _FIRM = 1000  # members: with fewer, an estimate is unreliable
@@ -72,7 +73,7 @@ def show_boards(
 
 async def _read(settings: Settings, wanted: tuple[int | None, int | None] | None) -> list[dict[str, Any]]:
     """The state of each board, with its memory if `wanted` names a load to estimate."""
-    client = connect(settings.store or f"unix://{settings.data_dir.resolve() / 'valkey.sock'}", settings)
+    client = connect(settings.store or EmbeddedStore(settings.data_dir).url, settings)
     prefix = settings.key_prefix
     try:
         boards: dict[str, Board] = dict(load_boards(settings.boards).by_id)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any, cast, get_args
 
 import typer
@@ -22,10 +23,12 @@ from live.cli.terminal import (
 from live.domain.board import Board
 from live.domain.board_file import load_boards
 from live.domain.counts import counted
+from live.domain.names import unknown
 from live.domain.window import Periods
-from live.errors import SetupError
+from live.errors import NotFoundError, SetupError
 from live.journal.database import Database, existing_journal
 from live.journal.definitions import latest
+from live.journal.erase import boards_in
 from live.journal.export import (
     EVENT_COLUMNS,
     Column,
@@ -35,7 +38,7 @@ from live.journal.export import (
     ranking_columns,
     ranking_parts,
 )
-from live.journal.moments import Moment, NoPastError, PastRanking, UnsupportedPastError
+from live.journal.moments import Moment, NoPastError, PastRanking
 from live.settings import load_settings
 
 _END = 2**52  # milliseconds; after every event time
@@ -77,6 +80,9 @@ def export(  # noqa: PLR0913 - one parameter per flag
         settings = load_settings(boards=boards, data_dir=data_dir)
         with existing_journal(settings, writes=False) as database:
             made = database.work(lambda connection: latest(connection, settings.key_prefix, "boards"))
+            known = database.work(partial(boards_in, prefix=settings.key_prefix))
+            if name not in known:
+                raise NotFoundError(f"the journal holds nothing of it: {unknown('board', name, known)}")
             board = board_of(name, made, load_boards(settings.boards))
             found: PastRanking | None = None
             if events:
@@ -134,8 +140,6 @@ def _ranking(database: Database, board: Board, as_of: str | None, period: str | 
     moment = Moment(board, at, start, newest.hidden)
     try:
         return ranking_parts(database, moment, archived=is_gone)
-    except UnsupportedPastError as error:
-        raise SetupError(f"the journal has only hourly totals of that time: {error.reason}") from None
     except NoPastError as error:
         since = "" if error.since is None else f"; it does from {_shown(error.since)} on"
         raise SetupError(f"the journal does not cover board {board.id!r} at that time{since}") from None
@@ -163,8 +167,7 @@ def _position(board: Board, found: PastRanking | None) -> dict[str, Any]:
     window, period = board.window, None
     if found.period is not None and isinstance(window, Periods):
         period = window.calendar.at(found.period).name
-    hour = None if found.hour is None else _shown(found.hour)
-    return {"epoch": found.epoch, "offset": found.offset, "period": period, "hour": hour}
+    return {"epoch": found.epoch, "offset": found.offset, "period": period}
 
 
 def _time(flag: str, text: str | None) -> int | None:

@@ -24,15 +24,17 @@ from live.cli.terminal import (
 )
 from live.domain.board_file import load_boards
 from live.domain.counts import counted
-from live.errors import SetupError
+from live.errors import SetupError, StoreUnavailableError
 from live.journal.database import Database, existing_journal
-from live.journal.promise import MEANINGS, Promise, read_promise
+from live.journal.durability import unsafe_in_sql
+from live.journal.losses import find_lost
 from live.journal.rebuild import Rebuilt
 from live.journal.status import LifeStatus, Verdict, status, verify
 from live.settings import Settings, load_settings
 from live.store.board.handover import claim_sink, release_sink
 from live.store.connection.client import connect
-from live.store.connection.embedded import running_or_started
+from live.store.connection.durability import unsafe_settings
+from live.store.connection.embedded import EmbeddedStore, running_or_started
 
 journal = typer.Typer(name="journal", no_args_is_help=True, help="Inspect and maintain the journal in SQL.")
 
@@ -90,9 +92,10 @@ async def _rebuild(settings: Settings, database: Database, wanted: Wanted, show:
 
 @journal.command(name="status")
 def show_status(*, store: StoreOption = None, data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
-    """List what the journal holds of each board: its position, its size and its gaps.
+    """List what the journal holds of each board: its position, its size and its gaps; and what the store has lost.
 
-    It also says how much of the acknowledged events can be lost, given the settings of the store and of the database.
+    It also warns of settings of the store and of the database, and of replicas, with which acknowledged events can be
+    lost.
     Without --store, the command uses the embedded store of a running `live serve`.
 
     Example: live journal status
@@ -101,43 +104,51 @@ def show_status(*, store: StoreOption = None, data_dir: DataDirOption = None, as
         settings = load_settings(store=store, data_dir=data_dir)
         with existing_journal(settings, writes=False) as database:
             found = database.work(lambda connection: status(connection, settings.key_prefix))
-            promised = asyncio.run(_promise(settings, database))
+            warnings, lost = asyncio.run(_warnings(settings, database))
     if as_json:
-        print_json({"promise": promised, "boards": found})
+        print_json({"warnings": warnings, "boards": found, "lost": lost})
         return
     out.print(_table(found), markup=False)
-    out.print("What is lost at most of acknowledged events:")
-    out.print(f"  after a crash: {MEANINGS[promised.crash]}")
-    out.print(f"  after a power cut: {MEANINGS[promised.power_cut]}")
-    out.print(f"  without the store's data: {MEANINGS[promised.store_lost]}")
-    for doubt in promised.doubts:
-        out.print(f"  {doubt}", markup=False)
+    for loss in lost:
+        out.print(f"LOST: {loss}", markup=False)
+    for line in warnings:
+        out.print(f"Warning: {line}", markup=False, soft_wrap=True)
 
 
-async def _promise(settings: Settings, database: Database) -> Promise:
-    client = connect(settings.store or f"unix://{settings.data_dir.resolve() / 'valkey.sock'}", settings)
+async def _warnings(settings: Settings, database: Database) -> tuple[list[str], list[str]]:
+    """How acknowledged events can be lost, and what the store has lost, as far as store and database show it."""
+    client = connect(settings.store or EmbeddedStore(settings.data_dir).url, settings)
+    lost: list[str] = []
     try:
-        return await read_promise(client, settings, database)
+        found = await unsafe_settings(client)
+        lost = [str(loss) for loss in await find_lost(client, settings.key_prefix, database)]
+    except SetupError as error:
+        found = [str(error)]
+    except StoreUnavailableError as error:
+        found = [f"can't read the settings of the store: {error}"]
     finally:
         await client.aclose()
+    return found + await unsafe_in_sql(database), lost
 
 
 @journal.command(name="verify")
 def check(*, data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
-    """Read every entry of the journal; exit with 1 if a checksum is wrong or an entry is missing.
+    """Read every row of the journal; exit with 1 if something is damaged, or if a board can't be rebuilt from it.
 
     Example: live journal verify
     """
     with clear_errors():
         settings = load_settings(data_dir=data_dir)
         with progress_bar("Reading", quiet=as_json) as show, existing_journal(settings, writes=False) as database:
-            found = database.work(lambda connection: verify(connection, settings.key_prefix, show))
+            found = verify(database, settings.key_prefix, show)
     if as_json:
-        print_json({"sound": not any(verdict.faults for verdict in found), "boards": found})
+        print_json(found)
     else:
-        for verdict in found:
+        for verdict in found.boards:
             _print_verdict(verdict)
-    if any(verdict.faults for verdict in found):
+        for fault in found.faults:
+            out.print(f"DAMAGED: {fault}", markup=False)
+    if not found.sound:
         raise typer.Exit(1)
 
 
@@ -188,5 +199,5 @@ def _print_verdict(verdict: Verdict) -> None:
     state = "sound" if not verdict.faults else "DAMAGED"
     entries = counted(verdict.entries, "entry", "entries")
     out.print(f"{verdict.board} (epoch {verdict.epoch}): {state}; {entries}", markup=False)
-    for fault in verdict.faults:
-        out.print(f"  {fault}", markup=False)
+    for line in (*verdict.faults, *verdict.gaps):
+        out.print(f"  {line}", markup=False)

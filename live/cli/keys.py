@@ -10,6 +10,7 @@ import msgspec
 import typer
 from msgspec import UNSET
 from rich.table import Table
+from rich.text import Text
 
 from live.cli.terminal import DataDirOption, JsonOption, StoreOption, clear_errors, err, make_table, out, print_json
 from live.domain.board import BOARD_ID
@@ -17,7 +18,8 @@ from live.domain.board_file import load_boards
 from live.domain.event import MAX_SCORE
 from live.domain.names import unknown
 from live.domain.producer import ALL, Record, Scope, Verb
-from live.errors import SetupError
+from live.domain.text import text_fault
+from live.errors import NotFoundError, SetupError
 from live.settings import Settings, load_settings
 from live.store.board.usage import opened_boards
 from live.store.connection.client import Store, connect
@@ -158,7 +160,7 @@ def _limits(max_amount: int | None, sources: str | None) -> dict[str, Any]:
     """The limits on amounts and event types, as fields of a scope.
 
     Raises:
-        SetupError: an event type is too long.
+        SetupError: an event type is too long, or people can't read it.
     """
     given: dict[str, Any] = {}
     if max_amount is not None:
@@ -167,6 +169,8 @@ def _limits(max_amount: int | None, sources: str | None) -> dict[str, Any]:
         given["sources"] = _words(sources)
         if wrong := [source for source in given["sources"] if len(source) > _MOST_SOURCE]:
             raise SetupError(f"--sources: {wrong[0]!r} is longer than {_MOST_SOURCE} characters")
+        if wrong := [source for source in given["sources"] if text_fault(source)]:
+            raise SetupError(f"--sources: {wrong[0]!r} {text_fault(wrong[0])}")
     return given
 
 
@@ -197,7 +201,7 @@ def table_of(records: list[Record], settings: Settings) -> Table:
             "all" if record.boards is None else ", ".join(record.boards),
             ", ".join(record.verbs),
             f"{producer.rate:,g}/s" if producer.rate else "no limit",
-            "\n".join(secret.fingerprint for secret in record.secrets),
+            Text("\n".join(secret.fingerprint for secret in record.secrets)),
             *((_time(seconds) or "").partition("T")[0] for seconds in (record.created, record.revoked)),
         )
     return table
@@ -235,7 +239,11 @@ async def _load(settings: Settings) -> list[Record]:
 
 async def _revoke(settings: Settings, producer: str, fingerprint: str | None) -> Record:
     async with _store(settings) as client:
-        return await ProducerStore(client, settings.key_prefix).revoke(producer, fingerprint)
+        producers = ProducerStore(client, settings.key_prefix)
+        known = (await producers.load()).records
+        if producer not in known:
+            raise NotFoundError(unknown("producer", producer, known))
+        return await producers.revoke(producer, fingerprint)
 
 
 @asynccontextmanager

@@ -4,9 +4,10 @@ import asyncio
 from contextlib import nullcontext
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
-from live.auth.visitors import Visitors
+from live.auth.visitors import Visitors, is_cookie
 from live.boards.erasing import Erased, Erasing
 from live.boards.voiding import Criteria, Outcome, Voiding
 from live.cli.terminal import (
@@ -16,6 +17,7 @@ from live.cli.terminal import (
     StoreOption,
     clear_errors,
     confirm,
+    fail,
     milliseconds_of,
     out,
     print_json,
@@ -23,11 +25,14 @@ from live.cli.terminal import (
 )
 from live.domain.board_file import load_boards
 from live.domain.counts import counted
-from live.errors import EpochLostError, SetupError
+from live.domain.names import unknown
+from live.domain.producer import LIKES
+from live.errors import EpochLostError, NotFoundError, SetupError
 from live.journal.database import existing_journal
 from live.settings import Settings, load_settings
 from live.store.connection.client import Store, connect
 from live.store.connection.embedded import running_or_started
+from live.store.registry.producers import ProducerStore
 
 BoardOption = Annotated[str | None, typer.Option("--board", help="The only board. Default: all boards.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
@@ -53,7 +58,8 @@ def void(  # noqa: PLR0913 - one parameter per flag
     """Take back what a producer or an actor contributed in a period, as if these events had never been sent.
 
     The boards keep running. Viewers see the change, and the journal records it. Nothing is taken back twice: run the
-    command again after an interruption, or with another period. It exits with 1 if a board can't take something back.
+    command again after an interruption, or with another period. It exits with 1 if a board can't take something back,
+    or if nothing was found of an actor or of a producer that does not exist.
 
     Example: live void --producer shop --since 2026-11-22T12:00:00Z
     """
@@ -92,7 +98,7 @@ def erase(  # noqa: PLR0913 - one parameter per flag
     """Erase a person: every digest of an actor, in the store, in its files and in the journal.
 
     Stop the servers that use the journal before; only --dry-run works while they run. Scores stay as they are unless
-    --take-back is given. If the command is interrupted, run it again.
+    --take-back is given. If the command is interrupted, run it again. It exits with 1 if no board knows the actor.
 
     Example: live erase --actor viewer-7 --take-back
     """
@@ -102,8 +108,12 @@ def erase(  # noqa: PLR0913 - one parameter per flag
             confirm(f"Erase {actor!r}? This can't be undone.", yes=yes)
         with progress_bar("Erasing", quiet=as_json) as show:
             found, left = asyncio.run(_erase(settings, actor, board or [], show, take_back=take_back, dry=dry_run))
+    is_known = any(msgspec.structs.replace(one, notes=[]) != Erased(board=one.board) for one in found)
     if as_json:
         print_json({"boards": found, "left": left, "dry_run": dry_run})
+    if not is_known:
+        fail("nothing is erased: no board has anything of this actor", 1)
+    if as_json:
         return
     _print_erased(found)
     out.print("This is what would be erased." if dry_run else "Erased. Delete older backups, which are not changed.")
@@ -167,16 +177,49 @@ async def _void(settings: Settings, criteria: Criteria, board: str | None, show:
             work = Voiding(
                 client, settings, load_boards(settings.boards), database, lambda _, done, total: show(done, total)
             )
-            return await work.void(criteria, board, dry=dry)
+            found = await work.void(criteria, board, dry=dry)
+            if not any(outcome.batches or outcome.fault for outcome in found):
+                await _require_known(client, settings, criteria)
         except EpochLostError as error:
             raise SetupError(str(error)) from None
+        else:
+            return found
         finally:
             await client.aclose()
 
 
+async def _require_known(client: Store, settings: Settings, criteria: Criteria) -> None:
+    """Check that somebody of whom nothing was found exists: otherwise the name is a mistake.
+
+    Raises:
+        NotFoundError: the producer does not exist, or nobody knows whether the actor does.
+    """
+    if criteria.actor is not None:
+        raise NotFoundError("nothing is taken back: no board has anything of this actor in that period")
+    if criteria.producer in ("", LIKES):  # events without an API key, and likes of visitors
+        return
+    known = (await ProducerStore(client, settings.key_prefix).load()).records
+    if criteria.producer not in known:
+        raise NotFoundError(f"nothing is taken back: {unknown('producer', criteria.producer or '', known)}")
+
+
 async def _actor(client: Store, settings: Settings, text: str) -> str:
-    """The actor as events name it. For a visitor, this is a digest of the cookie."""
-    return await Visitors(client, settings.key_prefix).read(text) or text
+    """The actor as events name it. For a visitor, this is a digest of the cookie.
+
+    Raises:
+        Exit: it is a cookie that this server did not sign, so nothing could be found.
+        StoreUnavailableError: the store is unavailable.
+    """
+    if not is_cookie(text):
+        return text
+    visitor = await Visitors(client, settings.key_prefix).read(text)
+    if visitor is None:
+        fail(
+            "the signature of the cookie does not match: this server did not make it, or its secret has changed since. "
+            "Nothing was looked for",
+            1,
+        )
+    return visitor
 
 
 def _print_outcomes(found: list[Outcome], *, dry: bool) -> None:

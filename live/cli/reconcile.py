@@ -1,8 +1,8 @@
-"""`live reconcile`: compares boards in the store with their journals, and repairs one of them."""
+"""`live reconcile`: compares boards in the store with their journals, and replaces the side that is wrong."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from live.boards.definition import DefinitionError, read_board
+from live.boards.rebuilding import Rebuilding
 from live.cli.terminal import (
     BoardsOption,
     DataDirOption,
@@ -20,17 +21,17 @@ from live.cli.terminal import (
     print_json,
     progress_bar,
 )
-from live.domain.board import Board, Boards
+from live.domain.board import Board
 from live.domain.board_file import load_boards
 from live.domain.counts import counted
-from live.errors import EpochLostError, SetupError
+from live.domain.names import unknown
+from live.errors import EpochLostError, NotFoundError, SetupError
 from live.journal.database import existing_journal
-from live.journal.drain import Drainer
-from live.journal.follower import Follower
+from live.journal.follower import Follower, StoreBehindError
 from live.journal.reconcile import Difference, Reconciler, Report
 from live.settings import Settings, load_settings
+from live.store.board.handover import begin_journal
 from live.store.board.keys import Keys
-from live.store.board.mending import BoardMender
 from live.store.board.state import BoardState
 from live.store.connection.client import Store, connect, store_errors
 from live.store.connection.embedded import running_or_started
@@ -55,10 +56,12 @@ def reconcile(
     board: Annotated[
         list[str] | None, typer.Option("--board", help="A board to compare; may be repeated. Default: all boards.")
     ] = None,
-    repair: Annotated[bool, typer.Option("--repair", help="Repair what differs. Needs --to.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Replace one side where they differ. Needs --to.")] = False,
     to: Annotated[
         Side | None,
-        typer.Option("--to", help="What --repair changes: `store` if the journal is right, `journal` if the store is."),
+        typer.Option(
+            "--to", help="What --repair replaces: `store` if the journal is right, `journal` if the store is."
+        ),
     ] = None,
     store: StoreOption = None,
     boards: BoardsOption = None,
@@ -67,14 +70,15 @@ def reconcile(
 ) -> None:
     """Compare boards in the store with their journals while events come; exit with 1 if they differ.
 
-    A repair adds missing amounts and subtracts excess ones, each once, and viewers see it. If the command is
-    interrupted, run it again. Without --store, the command uses the embedded store of the data directory.
+    With `--repair --to journal`, the journal of such a board begins again with what the store holds. With `--repair
+    --to store`, the board is rebuilt from its journal under a new epoch: stop the servers before. Without --store, the
+    command uses the embedded store of the data directory.
 
     Example: live reconcile --board posts
     """
     with clear_errors():
         if repair is not (to is not None):
-            raise SetupError("--repair and --to go together: say which side a repair changes, `store` or `journal`")
+            raise SetupError("--repair and --to go together: say which side a repair replaces, `store` or `journal`")
         settings = load_settings(store=store, boards=boards, data_dir=data_dir)
         with progress_bar("Comparing", quiet=as_json) as show:
             try:
@@ -82,11 +86,11 @@ def reconcile(
             except EpochLostError as error:
                 raise SetupError(f"{error}. Run the command again when the board is back") from None
     if as_json:
-        print_json({"equal": not any(report.drifted for report in reports), "boards": reports})
+        print_json({"equal": not any(report.drifted or report.fault for report in reports), "boards": reports})
     else:
         for report in reports:
             _print(report, to)
-    if any(report.drifted for report in reports):
+    if any(report.drifted or report.fault for report in reports):
         raise typer.Exit(1)
 
 
@@ -97,26 +101,9 @@ async def _reconcile(settings: Settings, wanted: list[str], side: Side | None, s
         try:
             boards = await _boards(client, settings)
             found = await _in_store(client, settings, boards, wanted)
-            async with _draining(client, settings, boards):
-                return [await _compare(client, settings, board, epoch, side, show) for board, epoch in found]
+            return [await _settle(client, settings, board, epoch, side, show) for board, epoch in found]
         finally:
             await client.aclose()
-
-
-@asynccontextmanager
-async def _draining(client: Store, settings: Settings, boards: Mapping[str, Board]) -> AsyncIterator[None]:
-    """Move entries to SQL while in the context, unless a server does so."""
-    database = existing_journal(settings)
-    draining: asyncio.Task[None] | None = None
-    try:
-        if await database.take():
-            known = Boards(boards.values())
-            draining = asyncio.create_task(Drainer(client, settings, database, lambda: known).run())
-        yield
-    finally:
-        if draining is not None:
-            draining.cancel()
-        await database.aclose()
 
 
 async def _boards(client: Store, settings: Settings) -> dict[str, Board]:
@@ -138,7 +125,7 @@ async def _in_store(
     found = []
     for name in wanted or boards:
         if name not in boards:
-            raise SetupError(f"there is no board {name!r}; there are: {', '.join(boards)}")
+            raise NotFoundError(unknown("board", name, boards))
         keys = Keys(settings.key_prefix, name)
         async with store_errors():
             epoch, journal = await client.call(keys.meta, "HMGET", keys.meta, "epoch", "journal")
@@ -150,7 +137,7 @@ async def _in_store(
     return found
 
 
-async def _compare(
+async def _settle(
     client: Store,
     settings: Settings,
     board: Board,
@@ -158,26 +145,62 @@ async def _compare(
     side: Side | None,
     show: Any,  # noqa: ANN401
 ) -> Report:
+    """Compare a board. If store and journal differ, replace a side, if one is named."""
+    report, behind = await _compare(client, settings, board, epoch, show)
+    if side is None or not (report.drifted or report.fault):
+        return report
+    if side is Side.JOURNAL:
+        if behind:
+            raise SetupError(f"{report.fault}. Accept the loss with `live serve --accept-loss`, or use --to store")
+        await begin_journal(client, Keys(settings.key_prefix, board.id), epoch, again=True)
+    else:
+        epoch = await _rebuild(client, settings, board, epoch, show)
+    again, _ = await _compare(client, settings, board, epoch, show)
+    if again.drifted or again.fault:
+        return again
+    report.repaired = True
+    return report
+
+
+async def _compare(
+    client: Store,
+    settings: Settings,
+    board: Board,
+    epoch: str,
+    show: Any,  # noqa: ANN401
+) -> tuple[Report, bool]:
+    """Compare a board. Returns also whether the store lacks what SQL has."""
     state = BoardState(client, board, settings, born=epoch)
     await state.open()
     with existing_journal(settings, writes=False) as database:
-        follower = Follower(database, settings.key_prefix, board.id, epoch)
-        await follower.begin(show)
-        reconciler = Reconciler(state, follower, BoardMender(state), show)
-        return await reconciler.reconcile(None if side is None else side.value)
+        follower = Follower(client, database, settings.key_prefix, board.id, epoch)
+        try:
+            await follower.begin(show)
+            return await Reconciler(state, follower, show).compare(), False
+        except SetupError as error:
+            report = Report(board=board.id, epoch=epoch, fault=str(error))
+            return report, isinstance(error, StoreBehindError)
+
+
+async def _rebuild(client: Store, settings: Settings, board: Board, epoch: str, show: Any) -> str:  # noqa: ANN401
+    """Replace the board in the store by what its journal has. Returns its new epoch."""
+    client.witness.active = True
+    with existing_journal(settings) as database:
+        work = Rebuilding(
+            client, settings, load_boards(settings.boards), database, lambda _, done, total: show(done, total)
+        )
+        return (await work.replace(board.id, epoch)).epoch
 
 
 def _print(report: Report, side: Side | None) -> None:
     """A report for people."""
-    verdict = "equal" if not report.drifted else "DRIFT" if report.left else f"the {side} is repaired"
-    compared = counted(sum(report.compared.values()), "value")
-    out.print(
-        f"{report.board} (epoch {report.epoch}): {verdict}; {compared} compared at offset {report.offset:,}",
-        markup=False,
-    )
+    verdict = f"the {side} is replaced" if report.repaired else "DRIFT" if report.drifted else "equal"
+    compared = f"{counted(sum(report.compared.values()), 'value')} compared at offset {report.offset:,}"
+    if report.fault:
+        verdict, compared = verdict if report.repaired else "NOT COMPARED", report.fault
+    out.print(f"{report.board} (epoch {report.epoch}): {verdict}; {compared}", markup=False)
     if report.drifted:
-        left = f", {report.left:,} of them after the repair" if side is not None and report.left else ""
-        out.print(f"  {counted(report.drifted, 'different value')}{left}; the first ones are:")
+        out.print(f"  {counted(report.drifted, 'different value')}; the first ones are:")
     for drift in report.drift:
         out.print(f"  {_line(drift)}", markup=False)
 

@@ -38,6 +38,7 @@ def replay(  # noqa: PLR0913 - one parameter per flag
 
     If it is interrupted, the same command continues after the last acknowledged batch.
     Each event gets an id, so an event that is sent again because a response was lost counts once.
+    It exits with 1 if the server refused events.
 
     Example: live replay likes.ndjson.gz --board posts --speed 60
     """
@@ -48,8 +49,10 @@ def replay(  # noqa: PLR0913 - one parameter per flag
             outcome = asyncio.run(replay_file(options, show))
     if as_json:
         print_json(outcome)
-        return
-    _print_outcome(outcome)
+    else:
+        _print_outcome(outcome)
+    if outcome.rejected:
+        raise typer.Exit(1)
 
 
 def _print_outcome(outcome: Outcome) -> None:

@@ -13,7 +13,8 @@ AdminKeyOption = Annotated[
     bool | None,
     typer.Option(
         "--admin-key/--no-admin-key",
-        help="Print the admin API key of the data directory; create it if there is no API key. Default: on a terminal.",
+        help="Create the admin API key of the data directory if there is no API key, and name its file; on a terminal, "
+        "print the key too. Default: on a terminal.",
     ),
 ]
 AcceptLossOption = Annotated[

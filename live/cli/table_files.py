@@ -1,27 +1,26 @@
 """Writes tables as CSV, NDJSON and Parquet, row by row."""
 
-import csv
 import io
 import os
-import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final, Literal, cast
 
 import msgspec
 
+from live.domain.csv_table import csv_writer
+from live.domain.text import visible_lines
 from live.errors import SetupError
 from live.journal.export import Column, Row
+from live.system.files import replacing
 
 Format = Literal["csv", "ndjson", "parquet"]
 Write = Callable[[Sequence[Row]], None]
 
-# Characters that can begin a formula, with their full-width forms.
-_FORMULA: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20", "\t", "\r", "\n")
 _JSON: Final = msgspec.json.Encoder()
 
 
@@ -34,23 +33,30 @@ def output_file(target: str) -> Iterator[BinaryIO]:
     """
     if target == "-":
         try:
-            yield sys.stdout.buffer
-            sys.stdout.buffer.flush()
+            yield cast("BinaryIO", _Terminal()) if sys.stdout.isatty() else sys.stdout.buffer
+            sys.stdout.flush()
         except BrokenPipeError:  # the reader has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     path = Path(target)
-    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:  # noqa: PTH123
+        with replacing(path) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
     except OSError as error:
         raise SetupError(f"can't write {path}: {error.strerror}") from None
-    finally:
-        new.unlink(missing_ok=True)
+
+
+class _Terminal(io.RawIOBase):
+    """Standard output as a binary file, which shows a terminal what is written and lets it obey nothing."""
+
+    def writable(self) -> bool:
+        """Whether it can be written to."""
+        return True
+
+    def write(self, data: Any, /) -> int:  # noqa: ANN401 - any buffer
+        """Show whole characters."""
+        sys.stdout.write(visible_lines(bytes(data).decode("utf-8", "replace")))
+        return len(data)
 
 
 def table(form: Format, file: BinaryIO, columns: Sequence[Column]) -> AbstractContextManager[Write]:
@@ -66,15 +72,13 @@ def table(form: Format, file: BinaryIO, columns: Sequence[Column]) -> AbstractCo
 def _csv(file: BinaryIO, columns: Sequence[Column]) -> Iterator[Write]:
     """RFC 4180, in UTF-8 with a header. Nothing in it is a formula for a spreadsheet."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-    rows = csv.writer(text)
-    rows.writerow([column.name for column in columns])
-    of_kind: dict[str, Callable[[Any], str | int]] = {"integer": int, "time": _time, "text": _inert, "json": _inert}
-    shown = [of_kind[column.kind] for column in columns]
+    write_cells = csv_writer(text, [column.name for column in columns])
+    kinds = [column.kind for column in columns]
 
     def write(some: Sequence[Row]) -> None:
-        rows.writerows(
-            ["" if value is None else show(value) for show, value in zip(shown, row, strict=True)] for row in some
-        )
+        for row in some:
+            cells = zip(row, kinds, strict=True)
+            write_cells([[_time(cell) if kind == "time" and isinstance(cell, int) else cell for cell, kind in cells]])
 
     try:
         yield write
@@ -121,11 +125,6 @@ def _parquet(file: BinaryIO, columns: Sequence[Column]) -> Iterator[Write]:
 
 def _time(microseconds: int) -> str:
     return datetime.fromtimestamp(microseconds / 1e6, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def _inert(text: str) -> str:
-    """A text that no spreadsheet runs as a formula: an apostrophe comes before what may begin one."""
-    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 _FORMATS: Final[Mapping[Format, Callable[[BinaryIO, Sequence[Column]], AbstractContextManager[Write]]]] = {

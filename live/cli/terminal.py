@@ -11,10 +11,13 @@ from typing import Annotated, Any, Final, Literal, NoReturn
 import msgspec
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
-from live.errors import SetupError, StoreUnavailableError
+from live.domain.text import visible
+from live.errors import JournalError, NotFoundError, SetupError, StoreUnavailableError
 from live.settings import Settings, environment_name
 
 _WIDE: Final = 10_000  # columns
@@ -25,8 +28,24 @@ def _width() -> int | None:
     return None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDE
 
 
-out = Console(highlight=False, width=_width())
-err = Console(stderr=True, highlight=False)
+class Terminal(Console):
+    """A console that obeys no text: a `str` is shown with escapes. Renderables are the program's own."""
+
+    def print(self, *objects: Any, **options: Any) -> None:  # noqa: ANN401 - as the console
+        """Print as the console does."""
+        super().print(*(visible(part) if isinstance(part, str) else part for part in objects), **options)
+
+
+class Rows(Table):
+    """A table of such texts."""
+
+    def add_row(self, *cells: Any, **options: Any) -> None:  # noqa: ANN401 - as the table
+        """Add a row as the table does."""
+        super().add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in cells), **options)
+
+
+out = Terminal(highlight=False, emoji=False, width=_width())
+err = Terminal(stderr=True, highlight=False, emoji=False)
 
 
 def setting_help(name: str) -> str:
@@ -51,10 +70,11 @@ KeyOption = Annotated[
 ]  # fmt: skip
 
 
-def fail(message: str) -> NoReturn:
-    """Print an error message and exit with status 2."""
-    err.print("live:", message, markup=False, soft_wrap=True)
-    raise typer.Exit(2)
+def fail(message: str, status: int = 2) -> NoReturn:
+    """Print an error message and exit."""
+    for line in f"live: {message}".split("\n"):
+        err.print(line, markup=False, soft_wrap=True)
+    raise typer.Exit(status)
 
 
 @contextmanager
@@ -62,7 +82,11 @@ def clear_errors() -> Iterator[None]:
     """Turn expected errors into one clear message."""
     try:
         yield
+    except NotFoundError as error:
+        fail(str(error), 1)
     except SetupError as error:
+        fail(str(error))
+    except JournalError as error:
         fail(str(error))
     except StoreUnavailableError as error:
         fail(f"the store is unavailable: {error}")
@@ -73,7 +97,7 @@ def progress_bar(what: str, *, quiet: bool) -> Iterator[Any]:
     """A progress bar. Call it with the amount done, the total, and an optional count to show."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True) as bar:
-        task = bar.add_task(what, total=None, note="")
+        task = bar.add_task(escape(visible(what)), total=None, note="")
 
         def show(done: float, total: float, count: int | None = None) -> None:
             bar.update(task, completed=done, total=total, note=f"{done if count is None else count:,.0f}")
@@ -83,7 +107,7 @@ def progress_bar(what: str, *, quiet: bool) -> Iterator[Any]:
 
 def make_table(*headings: str, wraps: Collection[str] = (), numbers: Collection[str] = ()) -> Table:
     """An empty table. Where the terminal is narrow, cells in the columns `wraps` take several lines."""
-    table = Table(box=None, pad_edge=False)
+    table = Rows(box=None, pad_edge=False)
     for heading in headings:
         justify: Literal["left", "right"] = "right" if heading in numbers else "left"
         table.add_column(heading, justify=justify, overflow="fold", no_wrap=heading not in wraps)
@@ -116,10 +140,10 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not (sys.stdin.isatty() and err.is_terminal):
         raise SetupError(f"{question} Add --yes to do it without this question")
-    if not typer.confirm(question, err=True):
+    if not typer.confirm(visible(question), err=True):
         raise typer.Exit(1)
 
 
 def print_json(value: object) -> None:
     """Print one JSON object on standard output."""
-    typer.echo(msgspec.json.encode(value).decode())
+    typer.echo(visible(msgspec.json.encode(value).decode()))

@@ -21,6 +21,8 @@ def parse_url(url: str) -> str:
         valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:  # the port is not a number
         valid = False
+    if "@" in url:
+        raise ValueError("the URL of a server has no user name and no password: a server takes an API key instead")
     if not valid:
         raise ValueError(f"{url!r} is not a URL such as http://127.0.0.1:8000")
     return url.rstrip("/")

@@ -47,7 +47,6 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     can be `frozen`, which refuses events, or have an `idle_ttl`, the seconds without use after which the board is
     deleted. `owner` is the id of the API key that created the board, if the key is limited to some boards.
     `like_button` lets visitors of the board's pages add likes, without an API key. `journal` is what the journal keeps.
-    `replay` is how long frames to viewers are kept, in seconds; None keeps none.
     """
 
     id: str
@@ -69,7 +68,6 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     conflation: int | None = None
     like_button: bool = False
     journal: Journaling = Journaling()
-    replay: int | None = None
     frozen: bool = False
     idle_ttl: int | None = None
     owner: str = ""

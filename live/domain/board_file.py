@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar
@@ -29,13 +29,15 @@ from live.domain.event import MAX_SCORE, milliseconds
 from live.domain.journaling import JournalLevel, journaling_mistakes, make_journaling
 from live.domain.packing import Field, Packing
 from live.domain.ranking import Ranks
+from live.domain.text import PATTERN, text_fault
 from live.domain.unions import union_mistakes
 from live.domain.window import Forever, Rolling, Sliding, Window, parse_duration
 from live.domain.window_choice import Choice, WindowChoice, make_window
 from live.errors import SetupError
 
-EventType = Annotated[str, Meta(min_length=1, max_length=64)]
-Category = Annotated[str, Meta(min_length=1, max_length=256)]
+_READABLE: Final = {"pattern": PATTERN}  # for contracts: `text_mistakes` checks it
+EventType = Annotated[str, Meta(min_length=1, max_length=64, extra_json_schema=_READABLE)]
+Category = Annotated[str, Meta(min_length=1, max_length=256, extra_json_schema=_READABLE)]
 C = TypeVar("C", bound="BoardChoice")
 _NAMELESS: Final = "nameless"  # replaces a missing id, so that the other choices are still checked
 _ANY_UNIT: Final = "day"  # replaces an invalid unit
@@ -43,8 +45,12 @@ _DEFAULT_SOURCE: Final = "like"
 _MOST_CAP: Final = 100_000
 _MOST_MEMBERS: Final = 1_000_000_000
 _MOST_CONFLATION: Final = 60_000  # milliseconds
-_LEAST_REPLAY: Final = 60  # seconds
-_MOST_REPLAY: Final = 30 * 86_400  # seconds
+# What earlier versions knew, and what to choose instead.
+_GONE: Final = {
+    "journal = totals": 'there are no hourly totals any more; use `events` with a short `journal_events`, such as "1d"',
+    "journal_totals": "there are no hourly totals any more; `journal_periods` keeps the periods of a calendar board",
+    "replay": "every board with a journal can be watched later now; leave it out",
+}
 
 
 class VotesChoice(Choice, frozen=True, kw_only=True):
@@ -70,7 +76,7 @@ class BoardChoice(Choice, frozen=True, kw_only=True):
     """The choices of a `[[board]]` table. Each one except the id has a default."""
 
     id: str
-    title: Annotated[str, Meta(min_length=1, max_length=200)] = ""
+    title: Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema=_READABLE)] = ""
     source: Annotated[tuple[EventType, ...], Meta(min_length=1)] | None = None
     category: Annotated[tuple[Category, ...], Meta(min_length=1)] = ()
     union: Annotated[tuple[str, ...], Meta(min_length=2)] = ()
@@ -90,8 +96,7 @@ class BoardChoice(Choice, frozen=True, kw_only=True):
     like_button: bool = False
     journal: JournalLevel = "events"
     journal_events: str | None = None
-    journal_totals: str | None = None
-    replay: str | None = None
+    journal_periods: str | None = None
 
 
 def make_board(choice: BoardChoice) -> Board:
@@ -100,7 +105,7 @@ def make_board(choice: BoardChoice) -> Board:
     Raises:
         ValueError: choices are invalid or contradict each other. The message has one line for each mistake.
     """
-    window, score, conflation, replay = _check(choice)
+    window, score, conflation = _check(choice)
     return Board(
         id=choice.id,
         title=choice.title or choice.id,
@@ -120,16 +125,12 @@ def make_board(choice: BoardChoice) -> Board:
         clock=choice.clock,
         conflation=conflation,
         like_button=choice.like_button,
-        journal=make_journaling(choice.journal, choice.journal_events, choice.journal_totals),
-        replay=replay,
+        journal=make_journaling(choice.journal, choice.journal_events, choice.journal_periods),
     )
 
 
-def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None, int | None]:
-    """The window, the packing, the conflation interval in milliseconds, and for how many seconds frames are kept.
-
-    Raises ValueError as `make_board` does.
-    """
+def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
+    """The window, the packing, and the conflation interval in milliseconds. Raises ValueError as `make_board` does."""
     mistakes = list(_conflicts(choice))
     window: Window = Forever()
     score = None
@@ -142,8 +143,12 @@ def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None, int
     else:
         mistakes += _like_mistakes(choice, window)
     mistakes += _window_conflicts(choice)
-    conflation = _parsed("conflation_interval", choice.conflation_interval, _conflation_of, mistakes)
-    replay = _parsed("replay", choice.replay, _replay_of, mistakes)
+    conflation = None
+    if choice.conflation_interval is not None:
+        try:
+            conflation = _conflation_of(choice.conflation_interval)
+        except ValueError as error:
+            mistakes.append(f"conflation_interval: {error}")
     if choice.score:
         try:
             score = _make_score(choice.score)
@@ -151,7 +156,7 @@ def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None, int
             mistakes += [f"score: {line}" for line in str(error).splitlines()]
     if mistakes:
         raise ValueError("\n".join(mistakes))
-    return window, score, conflation, replay
+    return window, score, conflation
 
 
 def _max_amount_of(choice: BoardChoice) -> int:
@@ -173,29 +178,12 @@ def _make_score(parts: tuple[FieldChoice, ...]) -> Packing:
     return Packing(tuple(fields))
 
 
-def _parsed(name: str, text: str | None, parse: Callable[[str], int], mistakes: list[str]) -> int | None:
-    """What a choice says, None without it. A mistake goes to `mistakes`."""
-    try:
-        return None if text is None else parse(text)
-    except ValueError as error:
-        mistakes.append(f"{name}: {error}")
-        return None
-
-
 def _conflation_of(text: str) -> int:
     """Parse a duration into milliseconds."""
     milliseconds = round(parse_duration(text) * 1000)
     if not 1 <= milliseconds <= _MOST_CONFLATION:
         raise ValueError(f"{text!r} is not between 1ms and {_MOST_CONFLATION // 1000}s")
     return milliseconds
-
-
-def _replay_of(text: str) -> int:
-    """Parse a duration into seconds."""
-    seconds = parse_duration(text)
-    if not _LEAST_REPLAY <= seconds <= _MOST_REPLAY or seconds != int(seconds):
-        raise ValueError(f"{text!r} is not a whole number of seconds from 1m to {_MOST_REPLAY // 86_400}d")
-    return int(seconds)
 
 
 def _make_votes(choice: VotesChoice | None) -> Votes | None:
@@ -225,9 +213,7 @@ def _conflicts(choice: BoardChoice) -> Iterator[str]:
     votes = choice.votes
     if votes is not None and votes.opens is not None and votes.closes is not None and votes.opens >= votes.closes:
         yield "`votes` closes before it opens"
-    yield from journaling_mistakes(choice.journal, choice.journal_events, choice.journal_totals)
-    if choice.replay is not None and choice.journal == "off":
-        yield "`replay` with `journal = off`: the journal keeps what viewers receive"
+    yield from journaling_mistakes(choice.journal, choice.journal_events, choice.journal_periods)
     yield from _union_mistakes(choice)
 
 
@@ -264,6 +250,9 @@ def _union_mistakes(choice: BoardChoice) -> Iterator[str]:
 def _window_conflicts(choice: BoardChoice) -> Iterator[str]:
     """Choices that make no sense with this kind of window."""
     window = choice.window
+    has_periods = isinstance(window, WindowChoice) and window.calendar is not None and window.last is None
+    if choice.journal_periods is not None and not has_periods:
+        yield "`journal_periods` with a window without periods: leave it out"
     leaves = isinstance(window, WindowChoice) and (window.rolling or window.sliding or window.last) is not None
     if leaves and choice.operator != "incr":
         yield (
@@ -272,6 +261,18 @@ def _window_conflicts(choice: BoardChoice) -> Iterator[str]:
         )
     if leaves and choice.votes is not None:
         yield '`votes` with a window that events leave: votes don\'t expire; use a calendar window, or "forever"'
+
+
+def text_mistakes(new: Board, old: Board | None = None) -> Iterator[str]:
+    """What people can't read of a board. What it had before stays: earlier versions accepted more."""
+    for name, texts, known in (
+        ("title", {new.title}, {old.title} if old else ()),
+        ("source", new.source, old.source if old else ()),
+        ("category", new.categories, old.categories if old else ()),
+    ):
+        for text in sorted(texts - {*known}):
+            if fault := text_fault(text):
+                yield f"`{name}` {fault}"
 
 
 class Reading(NamedTuple, Generic[C]):
@@ -288,7 +289,10 @@ class Reading(NamedTuple, Generic[C]):
 
 def read_choices(table: Mapping[str, Any], kind: type[C]) -> Reading[C]:
     """Read a table of choices from a file or a request, and report all its mistakes."""
-    wrong = list(mistakes_in(table, kind))
+    wrong = []
+    for mistake in mistakes_in(table, kind):
+        said = f"{mistake.path} = {table.get(mistake.path)}" if mistake.about_value else mistake.path
+        wrong.append(mistake._replace(reason=_GONE.get(said, mistake.reason)))
     mistakes = [str(mistake) for mistake in wrong]
     paths = [mistake.path for mistake in wrong if mistake.about_value]
     valid = without(table, {mistake.path for mistake in wrong})
@@ -302,6 +306,20 @@ def read_choices(table: Mapping[str, Any], kind: type[C]) -> Reading[C]:
         out = {path.rpartition(".")[2] for path in paths} | {path.partition("[")[0] for path in paths if "[" in path}
         mistakes += [line for line in str(error).splitlines() if not out & set(re.findall(r"\w+", line))]
     return Reading(choice, board, mistakes, frozenset(re.split(r"[.\[]", path)[0] for path in paths))
+
+
+def migrate_choices(choices: dict[str, Any]) -> None:
+    """Replace the choices of a stored definition that only earlier versions of the server know.
+
+    Those versions kept hourly totals. Such a board keeps its events for a day instead, as it did beside its totals.
+    They kept what viewers receive, too, where `replay` said so. Now the journal can compute it for every board.
+    """
+    choices.pop("replay", None)
+    if choices.get("journal") == "totals":
+        choices |= {"journal": "events", "journal_events": "1d"}
+    kept, window = choices.pop("journal_totals", None), choices.get("window")
+    if kept is not None and isinstance(window, dict) and "calendar" in window and "last" not in window:
+        choices["journal_periods"] = kept
 
 
 def parse_boards(text: str) -> list[Board]:
@@ -334,6 +352,7 @@ def parse_boards(text: str) -> list[Board]:
         unsure[board_id] = reading.unsure
         if reading.board is not None and "id" not in reading.unsure:
             boards[board_id] = reading.board
+            mistakes += [f"{name}: {mistake}" for mistake in text_mistakes(reading.board)]
     mistakes += union_mistakes(boards, unsure)
     if mistakes:
         raise SetupError("\n".join(mistakes))

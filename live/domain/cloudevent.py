@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Meta
 
 from live.domain.decoding import Steps, check_parts, limit
-from live.domain.event import MAX_DETAIL, Event, Label, Rejection
+from live.domain.event import MAX_DETAIL, Event, Key, Label, Rejection
 from live.domain.json_text import SPACE, split, text_of
 from live.errors import ProblemError
 
@@ -44,7 +44,7 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     id: Label
     source: Label
     type: Label
-    subject: str
+    subject: Key
     time: Annotated[datetime, Meta(tz=True)] | None = None
     sampledrate: Annotated[int, Meta(ge=1, le=MAX_SAMPLED_RATE)] | None = None
     board: str | None = None

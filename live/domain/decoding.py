@@ -198,9 +198,10 @@ def _doubled(source: bytes, decoded: Event | Sequence[Event]) -> bool:
     """Whether `source` may contain a repeated field. False is certain.
 
     Every field has the quotes of its name. Without backslashes no string contains a quote. So encoding the decoded
-    events gives the same number of quotes if, and only if, no field was dropped.
+    events gives the same number of quotes if, and only if, no field was dropped. Four quotes are a name and a member.
     """
-    return b"\\" in source or source.count(b'"') != _encode(decoded).count(b'"')
+    quotes = source.count(b'"')
+    return b"\\" in source or (quotes != _QUOTES_OF_A_LIKE and quotes != _encode(decoded).count(b'"'))
 
 
 def _doubled_name(part: bytes) -> str | None:

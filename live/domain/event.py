@@ -10,6 +10,8 @@ from typing import Annotated, Any, Final, TypeAlias, cast, overload
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from live.domain.text import PATTERN, character_fault, json_fault
+
 MAX_SCORE: Final = 2**53
 MAX_KEY_BYTES: Final = 1024
 MAX_METADATA_BYTES: Final = 4096
@@ -17,11 +19,11 @@ MAX_DETAIL: Final = 200
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_JOINERS: Final = "\u200c\u200d"  # format characters that emoji and some scripts need
 _CONTROL: Final = re.compile("[\0-\x1f\x7f-\x9f]")
-_REFUSED: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 Label = Annotated[str, Meta(min_length=1, max_length=256)]
+# A member, for contracts: `key_fault` checks it.
+Key = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_KEY_BYTES, "pattern": PATTERN})]
 
 
 class Event(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, gc=False):
@@ -31,7 +33,7 @@ class Event(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tru
     several fields. `metadata` is stored with the record.
     """
 
-    key: str
+    key: Key
     amount: Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | UnsetType = UNSET
     type: Label | UnsetType = UNSET
     board: str | UnsetType = UNSET
@@ -106,6 +108,9 @@ class Identities:
         return blake2b(f"{self._producer}\n*{key}\n{index}".encode(), digest_size=16).digest()
 
 
+_LIKE: Final = (1, None, None, None)  # what follows the member in the entry of a like
+
+
 class Likes(Sequence[Entry]):
     """Entries of one like each, stored as their members only: such bodies are added up several times as fast."""
 
@@ -122,7 +127,7 @@ class Likes(Sequence[Entry]):
     @overload
     def __getitem__(self, index: slice) -> "Likes": ...
     def __getitem__(self, index: int | slice) -> "Entry | Likes":
-        return Likes(self.keys[index]) if isinstance(index, slice) else (self.keys[index], 1, None, None, None)
+        return Likes(self.keys[index]) if isinstance(index, slice) else (self.keys[index], *_LIKE)
 
 
 def join(parts: Sequence[Sequence[Entry]]) -> Sequence[Entry]:
@@ -131,6 +136,15 @@ def join(parts: Sequence[Sequence[Entry]]) -> Sequence[Entry]:
         likes = cast("Sequence[Likes]", parts)
         return likes[0] if len(likes) == 1 else Likes([key for part in likes for key in part.keys])
     return [entry for part in parts for entry in part]
+
+
+def keys_of_likes(entries: Sequence[Entry]) -> list[str] | None:
+    """Return the members if all entries are likes without anything else; otherwise None."""
+    if isinstance(entries, Likes):
+        return entries.keys
+    if entries and all(entry[1:] == _LIKE for entry in entries):
+        return [entry[0] for entry in entries]
+    return None
 
 
 def make_entry(
@@ -189,9 +203,8 @@ def key_fault(key: str) -> str | None:
     size = len(key.encode())
     if size > MAX_KEY_BYTES:
         return f"key has {size} bytes; at most {MAX_KEY_BYTES} are allowed"
-    for character in key:
-        if unicodedata.category(character) in _REFUSED and character not in _JOINERS:
-            return f"key contains the control or format character U+{ord(character):04X}"
+    if fault := character_fault(key):
+        return f"key {fault}"
     if not unicodedata.is_normalized("NFC", key):
         return "key is not in Unicode normalization form NFC"
     return None
@@ -208,14 +221,12 @@ def event_fault(event: Event) -> tuple[str, str] | None:
         metadata = bytes(event.metadata)
         if len(metadata) > MAX_METADATA_BYTES:
             return "metadata_invalid", f"metadata has {len(metadata)} bytes; at most {MAX_METADATA_BYTES} are allowed"
-        if not metadata.startswith(b"{") or not _is_utf8(metadata):
+        try:
+            text = metadata.decode()
+        except UnicodeDecodeError:
+            text = ""
+        if not text.startswith("{"):
             return "metadata_invalid", "metadata is not a JSON object"
+        if fault := json_fault(text):
+            return "metadata_invalid", f"metadata {fault}"
     return None
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -7,21 +7,21 @@ import msgspec
 
 from live.domain.window import parse_duration
 
-JournalLevel = Literal["events", "totals", "off"]
+JournalLevel = Literal["events", "off"]
 
 LEAST_RETENTION: Final = 3600  # seconds
 MOST_RETENTION: Final = 36_500 * 86_400  # seconds
 
 
 class Journaling(msgspec.Struct, frozen=True, kw_only=True):
-    """What the journal keeps of a board: every event for a time and then hourly totals, only the totals, or nothing.
+    """What the journal keeps of a board: every event for a time and the periods that are final, or nothing.
 
-    `events` and `totals` are the seconds for which it keeps them; None means the setting of the server.
+    `events` and `periods` are the seconds for which it keeps them; None means the setting of the server.
     """
 
     level: JournalLevel = "events"
     events: int | None = None
-    totals: int | None = None
+    periods: int | None = None
 
 
 def parse_retention(text: str) -> int:
@@ -38,12 +38,12 @@ def parse_retention(text: str) -> int:
     return int(seconds)
 
 
-def journaling_mistakes(level: JournalLevel, events: str | None, totals: str | None) -> Iterator[str]:
+def journaling_mistakes(level: JournalLevel, events: str | None, periods: str | None) -> Iterator[str]:
     """Choices that are invalid, or make no sense together."""
-    for name, text in (("journal_events", events), ("journal_totals", totals)):
+    for name, text in (("journal_events", events), ("journal_periods", periods)):
         if text is None:
             continue
-        if level == "off" or (level == "totals" and name == "journal_events"):
+        if level == "off":
             yield f"`{name}` with `journal = {level}`: the journal keeps none of them; leave it out"
         try:
             parse_retention(text)
@@ -51,10 +51,10 @@ def journaling_mistakes(level: JournalLevel, events: str | None, totals: str | N
             yield f"{name}: {error}"
 
 
-def make_journaling(level: JournalLevel, events: str | None, totals: str | None) -> Journaling:
+def make_journaling(level: JournalLevel, events: str | None, periods: str | None) -> Journaling:
     """Build it from choices without mistakes."""
     return Journaling(
         level=level,
         events=None if events is None else parse_retention(events),
-        totals=None if totals is None else parse_retention(totals),
+        periods=None if periods is None else parse_retention(periods),
     )

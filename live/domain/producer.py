@@ -5,7 +5,6 @@ import hmac
 import re
 import secrets
 from collections.abc import Iterable, Sequence
-from ipaddress import IPv6Address, ip_address
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -24,7 +23,6 @@ LIKES: Final = ":likes"
 
 _BEARER: Final = re.compile(rb"(?i:bearer) +([a-z0-9][a-z0-9_-]{0,63})\.([\x21-\x7e]{1,256})")
 _NO_DIGEST: Final = bytes(32)  # no known secret has this digest
-_PREFIX: Final = 64  # bits of an IPv6 address that identify a site; the site chooses the rest
 
 
 class Producer(msgspec.Struct, frozen=True):
@@ -162,27 +160,19 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 NO_DIGESTS: Final = (_NO_DIGEST,) * MOST_SECRETS
 
 
-def anonymous(address: str, rate: float, burst: int, *, admin: bool = False) -> Producer:
-    """A producer without an API key, with the verb `post`, and `admin` if asked for.
+def anonymous(network: str, rate: float, burst: int, *, admin: bool = False) -> Producer:
+    """Return a producer without an API key, with the verb `post`, and `admin` if asked for.
 
-    Its rate is that of its address, or for IPv6 that of its site.
+    Its rate is that of its network, as `live.network.hosts.network_of` gives it.
     """
-    site = address
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        pass  # a Unix socket has no address, and a proxy can send any text
-    else:
-        if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
-            site = str(int(parsed) >> 128 - _PREFIX)
-    rate_key = f"anonymous:{hashlib.sha256(site.encode()).hexdigest()[:32]}"
+    rate_key = f"anonymous:{hashlib.sha256(network.encode()).hexdigest()[:32]}"
     verbs: frozenset[Verb] = frozenset({"post", "admin"} if admin else {"post"})
     return Producer("", None, verbs, rate, burst, rate_key)
 
 
-def liking(address: str, rate: int, burst: int) -> Producer:
-    """The visitors of the pages at an address, who share the rate of its likes."""
-    sender = anonymous(address, rate, burst)
+def liking(network: str, rate: int, burst: int) -> Producer:
+    """Return the visitors of the pages from a network, who share the rate of its likes."""
+    sender = anonymous(network, rate, burst)
     return msgspec.structs.replace(sender, rate_key=f"likes:{sender.rate_key}")
 
 

@@ -14,7 +14,6 @@ from live.fanout.position import Position
 from live.fanout.schedule import Schedule
 from live.fanout.subscription import Subscription
 from live.fanout.tick import Tick
-from live.fanout.top import Top
 from live.fanout.variant import Variant
 from live.fanout.variants import Variants
 from live.fanout.viewer import Viewer
@@ -30,16 +29,16 @@ class Channel:
     """One board in this process.
 
     `announcements` is the state that viewers receive besides records. `ended` is the close code of a channel that has
-    ended. `top` is what this process knows of the board. `uncounted` is how many of its viewers are recordings, less
-    the viewers of the board's past, which are elsewhere.
+    ended. `position` is the epoch and offset of the last page that was read; None before the first read. `elsewhere` is
+    how many viewers watch the board's past.
     """
 
     def __init__(self, reader: BoardReader, settings: Settings, schedule: "Schedule[Channel]") -> None:
         self.reader = reader
         self.announcements = Announcements()
         self.ended: int | None = None
-        self.uncounted = 0
-        self.top = Top()
+        self.elsewhere = 0
+        self.position: tuple[str, int] | None = None
         self._schedule = schedule
         self._variants = Variants(
             reader.state.board, settings.conflation_interval, settings.history_size, settings.totals_interval
@@ -57,17 +56,17 @@ class Channel:
     @property
     def viewers(self) -> int:
         """Number of viewers in this process, with those of replays."""
-        return len(self._viewers) - self.uncounted
+        return len(self._viewers) + self.elsewhere
 
     @property
     def is_watched(self) -> bool:
-        """Whether anybody watches the board, or records it."""
-        return bool(self._viewers) or self.uncounted < 0
+        """Whether anybody watches the board."""
+        return self.viewers > 0
 
     @property
-    def position(self) -> tuple[str, int] | None:
-        """The epoch and offset that this process has come to; None before the first read."""
-        return self.top.position
+    def interval(self) -> int:
+        """The minimum time between two frames, in milliseconds."""
+        return self._variants.interval
 
     @property
     def is_settled(self) -> bool:
@@ -97,33 +96,22 @@ class Channel:
             self.announcements.stale = self._reported_at = None  # unknown without viewers: the next read finds out
             self._changed = False
         self._viewers.add(viewer)
-        self.uncounted += not viewer.is_counted
-        self._gauge.inc(viewer.is_counted)
+        self._gauge.inc()
         variant.viewers += 1
         variant.loose.add(viewer)
         is_new = self._lookups.enter(viewer)
         viewer.wake()
         if viewer.position.epoch is None or viewer.position.returns:  # it still needs records
-            self.top.invalidate()
             self._mark(variant)
         if is_new:
             self._tick_soon()
-
-    def knows(self, viewer: Viewer) -> bool:
-        """Whether a returning viewer can receive exactly what it missed."""
-        return self._variants.knows(viewer.position, _variant(viewer.audience).size)
-
-    def recall(self, page: Page) -> None:
-        """Take a page from the archive, at which viewers return."""
-        self._variants.recall(page)
 
     def leave(self, viewer: Viewer) -> None:
         """Remove a viewer."""
         if viewer not in self._viewers:
             return
         self._viewers.discard(viewer)
-        self.uncounted -= not viewer.is_counted
-        self._gauge.dec(viewer.is_counted)
+        self._gauge.dec()
         variant = _variant(viewer.audience)
         viewer.leave_cohort()
         variant.loose.discard(viewer)
@@ -149,22 +137,24 @@ class Channel:
 
     # Notices from the hub
 
-    def changed(self, notice: bytes) -> None:
+    def changed(self) -> None:
         """Handle a notice that the board changed."""
         if self._viewers and self._changed:
             CONFLATED.inc()
         self._changed = True
-        self.top.add_notice(notice)
-        self._mark_all()
+        self.read_again()
 
     def read_again(self) -> None:
-        """Read the board at the next tick, because it may have changed."""
-        self.top.invalidate()
-        self._mark_all()
+        """Serve every variant at its next tick, because the board may have changed."""
+        if not self._viewers:
+            return  # the next viewer causes a read
+        if self._reported_at is None:
+            self._reported_at = time.monotonic()
+        for variant in self._variants:
+            self._mark(variant)
 
     def set_stale(self, reason: str | None) -> None:
         """Set the reason why the records are stale, or None if they are not, and send it to the viewers."""
-        self.top.invalidate()
         if self.announcements.set_stale(reason) and self._viewers:
             self._tick_soon()
 
@@ -175,8 +165,6 @@ class Channel:
 
     def due_frame(self, audience: Audience, position: Position) -> Frame | None:
         """The frame that a viewer at a position needs next, or None. The position moves with it."""
-        if position.waits:
-            return None
         frame = (
             _variant(audience).next_frame(position) or position.next_around() or self.announcements.next_frame(position)
         )
@@ -203,29 +191,19 @@ class Channel:
         if self._tick is not None or self.ended is not None:
             return None
         variants = self._variants.take_due(now)
-        tick = self._tick = Tick(variants, self._reads, None)
+        reported_at = None
         if variants:
-            tick.reported_at, self._reported_at, self._changed = self._reported_at, None, False
-            sizes = [variant.size for variant in variants]
-            tick.page = self.top.follow(self.reader, sizes)
-            if tick.page is None:
-                tick.size = self.top.begin_read(self.reader, sizes)
-                self._reads += 1
-                tick.number = self._reads
-        return tick
+            self._reads += 1
+            reported_at, self._reported_at, self._changed = self._reported_at, None, False
+        self._tick = Tick(variants, self._reads, reported_at)
+        return self._tick
 
     def take(self, tick: Tick, page: Page | Exception | None) -> None:
-        """Take what a tick shows. Then call `send` and `finish`.
-
-        Args:
-            tick: what `begin` returned.
-            page: the page that was read, the error if the read failed, or the page of the tick.
-        """
+        """Take the page that a tick has read, or the error if the read failed. Then call `send` and `finish`."""
         if isinstance(page, Exception):
             for variant in tick.variants:
                 variant.due = self._schedule.now() + _RETRY
             self.announcements.set_stale(reason_of(page))
-            self.top.invalidate()
             tick.reported_at = None
         # `renew` has already scheduled another read after an outdated tick.
         elif page is not None and not tick.is_outdated:
@@ -265,7 +243,7 @@ class Channel:
         """Take a page. Viewers receive it when they are woken."""
         if self.position is not None and page.epoch == self.position[0] and page.offset < self.position[1]:
             self._forget()  # the store went back, so what viewers have seen no longer exists
-        self.top.page = page
+        self.position = (page.epoch, page.offset)
         self._variants.keep(page)
         self.announcements.set_stale(None)
         now = self._schedule.now()
@@ -279,15 +257,6 @@ class Channel:
         """Forget everything that was read: every viewer receives a sync."""
         self._variants.forget()
         self._lookups.forget()
-
-    def _mark_all(self) -> None:
-        """Serve every variant at its next tick, because the board changed."""
-        if not self._viewers:
-            return  # the next viewer causes a read
-        if self._reported_at is None:
-            self._reported_at = time.monotonic()
-        for variant in self._variants:
-            self._mark(variant)
 
     def _mark(self, variant: Variant) -> None:
         """Serve a variant at its next tick, or at once if it has no page yet."""

@@ -89,7 +89,7 @@ class Alive(msgspec.Struct, frozen=True, tag="alive", tag_field="type"):
 
 
 class Replay(msgspec.Struct, frozen=True, tag="replay", tag_field="type"):
-    """From when on the next messages are from the past, as they were sent then, and how fast they follow.
+    """From when on the next messages show the past, and how fast they follow.
 
     `at` is null when the past has reached the present: from then on, the messages are live.
     """
@@ -109,11 +109,6 @@ class Frame:
         self.type = kind
         self.payload = payload
         self.id = identity
-
-    @property
-    def text(self) -> str:
-        """The message as JSON."""
-        return self.payload.decode()
 
     @cached_property
     def wire(self) -> bytes:

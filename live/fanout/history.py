@@ -12,7 +12,6 @@ class History:
         self._size = size
         self._epoch = ""
         self._pages: OrderedDict[int, Page] = OrderedDict()
-        self._recalled: OrderedDict[int, Page] = OrderedDict()
 
     def add(self, page: Page) -> None:
         """Add a page. A new epoch, or an offset that went back, clears the history first."""
@@ -25,19 +24,9 @@ class History:
             if len(self._pages) > self._size:
                 self._pages.popitem(last=False)
 
-    def recall(self, page: Page) -> None:
-        """Add a page that another process has sent to viewers, or this one before its restart."""
-        if not self._pages and page.epoch != self._epoch:
-            self.clear()
-            self._epoch = page.epoch
-        if page.epoch == self._epoch:
-            self._recalled[page.offset] = page
-            if len(self._recalled) > self._size:
-                self._recalled.popitem(last=False)
-
     def find(self, epoch: str | None, offset: int, size: int) -> Page | None:
         """The page at a position, if the history has it with at least the top `size`."""
-        page = (self._pages.get(offset) or self._recalled.get(offset)) if epoch == self._epoch else None
+        page = self._pages.get(offset) if epoch == self._epoch else None
         if page is None or len(page.records) < min(size, page.rank_count):
             return None
         return page
@@ -45,4 +34,3 @@ class History:
     def clear(self) -> None:
         """Forget all pages."""
         self._pages.clear()
-        self._recalled.clear()

@@ -4,17 +4,18 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
 import structlog
 
-from live.errors import BOARD_DELETED, SHUTTING_DOWN, ProblemError, StoreUnavailableError
+from live.domain.ranking import Page
+from live.errors import BOARD_DELETED, SHUTTING_DOWN, EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.channel import Channel, reason_of
 from live.fanout.delivery import Outbox
-from live.fanout.playback import Archive, Playback
-from live.fanout.recalls import Recalls
+from live.fanout.playback import Playback
+from live.fanout.played import Players
 from live.fanout.replays import Replays
 from live.fanout.schedule import Schedule
 from live.fanout.subscription import Subscription, default_size
@@ -35,10 +36,18 @@ _LINGER: Final = 30.0  # seconds for which a process receives the notices of a b
 _KEEP_ALIVE_INTERVAL: Final = 1.0  # seconds between two checks for viewers that received nothing for a while
 
 
+_Found = tuple[Channel, Tick, Page | Exception | None]
+
+
+async def _no_explanation(_board: str, _error: EpochLostError) -> None:
+    """Know nothing about deleted boards."""
+
+
 class Hub:
     """All channels of the process, and the one connection that receives their notices.
 
-    `revision` grows with every change of a board's definition.
+    `revision` grows with every change of a board's definition. `explain` is called before viewers learn that the store
+    does not have a board: if the board was deleted, it removes the board here.
     """
 
     def __init__(
@@ -47,17 +56,17 @@ class Hub:
         readers: Iterable[BoardReader],
         settings: Settings,
         presence: Presence,
-        archive: Archive | None = None,
+        players: Players | None = None,
     ) -> None:
-        """Serve boards. An archive has the frames of those that keep them."""
+        """Serve boards. With `players`, viewers can watch the past of those with a journal."""
         self.channels: dict[str, Channel] = {}
         self.revision = 0
         self.viewers = 0
+        self.explain: Callable[[str, EpochLostError], Awaitable[object]] = _no_explanation
         self._client = client
         self._settings = settings
         self._presence = presence
-        self._replays = Replays(archive, settings, self._go_live)
-        self._recalls = Recalls(archive)
+        self._replays = Replays(players, settings, self._go_live)
         self._notices = Channels({})
         # For each board whose notices this process receives: since when it has no viewer (infinite: it has some).
         self._subscribed: dict[str, float] = {}
@@ -143,14 +152,24 @@ class Hub:
             del self._addresses[address]
         viewer.channel.leave(viewer)
 
+    def require_running(self) -> None:
+        """Check that the server is not shutting down.
+
+        Raises:
+            ProblemError: `stopping`.
+        """
+        if self._draining:
+            raise ProblemError(
+                "stopping", "the server is shutting down: connect again after the restart", retry_after=1
+            )
+
     def admit(self, board: str, subscription: Subscription, address: str) -> Channel:
         """The channel of a board, if there is room for one more viewer from an address ('' if it is unknown).
 
         Raises:
             ProblemError: `too_many_viewers`, `stopping`, or `board_not_found`.
         """
-        if self._draining:
-            raise ProblemError("stopping", "connect again after the restart", retry_after=1)
+        self.require_running()
         channel = self.channels.get(board)
         if channel is None:
             raise ProblemError("board_not_found", "GET /v1/boards lists the boards")
@@ -167,30 +186,25 @@ class Hub:
         self._replays.require_room(channel, subscription, address)
         return channel
 
-    def add_recording(self, channel: Channel, recording: Viewer) -> None:
-        """Let a recording receive the frames of a channel, which does not count as a viewer."""
-        self._subscribe(channel)
-        channel.enter(recording)
-
     def _source(self, channel: Channel, subscription: Subscription, address: str) -> Source:
         """What a viewer watches: the present of a board, or a replay."""
         return channel if subscription.replay is None else self._replays.find(channel, subscription.replay, address)
 
     def _go_live(self, playback: Playback) -> None:
-        """Move the viewers of a replay to the present, from the position at which the replay has ended."""
-        channel, subscription = playback.present, Subscription(size=default_size(self._settings)).since(playback.last)
+        """Move the viewers of a replay to the present. They receive the whole top.
+
+        A replay shows slots leave the window at once, and the present in steps. So the same position can differ.
+        """
+        channel, subscription = playback.present, Subscription(size=default_size(self._settings))
         for viewer in playback.viewers:
             playback.leave(viewer)
             viewer.move(channel, *channel.place_of(subscription))
-            self._recalls.hold(channel, viewer)
             channel.enter(viewer)
 
     def _enter(self, viewer: Viewer, channel: Channel, address: str) -> None:
         self.viewers += 1
         self._addresses[address] += 1
         self._subscribe(channel)
-        if viewer.channel is channel and not isinstance(viewer, PageViewer):  # that takes the page wherever it was
-            self._recalls.hold(channel, viewer)
         viewer.channel.enter(viewer)
 
     def _subscribe(self, channel: Channel) -> None:
@@ -239,22 +253,39 @@ class Hub:
         started = time.perf_counter()
         reading = [(channel.reader, tick.size) for channel, tick in ticks if tick.size]
         pages = iter(await read_tops(self._client, reading) if reading else ())
-        outbox = Outbox()
+        found: list[_Found] = []
         for channel, tick in ticks:
-            channel.take(tick, next(pages) if tick.size else tick.page)
-            await channel.send(tick, outbox)
-        outbox.flush()
-        for channel, tick in ticks:
-            if await channel.finish(tick) and self._group is not None:
-                self._group.create_task(channel.look_up())
+            page = next(pages) if tick.size else None
+            if isinstance(page, EpochLostError) and self._group is not None:  # the other boards do not wait
+                self._group.create_task(self._take_loss(channel, tick, page))
+            else:
+                found.append((channel, tick, page))
+        await self._update(found)
         if reading:
             TICK_SECONDS.observe(time.perf_counter() - started)
+
+    async def _take_loss(self, channel: Channel, tick: Tick, error: EpochLostError) -> None:
+        """Tell the viewers that the store does not have the board, unless it was deleted or created again."""
+        await self.explain(channel.reader.state.board.id, error)
+        if channel.ended is None:
+            await self._update([(channel, tick, None if tick.is_outdated else error)])
+
+    async def _update(self, found: list[_Found]) -> None:
+        """Bring the viewers of channels up to date with what their ticks have found."""
+        outbox = Outbox()
+        for channel, tick, page in found:
+            channel.take(tick, page)
+            await channel.send(tick, outbox)
+        outbox.flush()
+        for channel, tick, _ in found:
+            if await channel.finish(tick) and self._group is not None:
+                self._group.create_task(channel.look_up())
 
     async def _receive_notices(self) -> None:
         async for notice in listen(self._client, self._notices):
             match notice:
-                case Changed(board, message) if board in self.channels:
-                    self.channels[board].changed(message)
+                case Changed(board) if board in self.channels:
+                    self.channels[board].changed()
                 case Gap(None):
                     STORE_STALE.set(0)
                     for channel in self._watched():

@@ -1,52 +1,40 @@
-"""A playback: it sends the recorded frames of a board again, when they are due by its pace."""
+"""A playback: it sends the past of a board from its journal, when it is due by its pace."""
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol, cast
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, NamedTuple, TypeVar, cast
 
 import structlog
 
-from live.domain.recording import RecordedFrame, RecordingPiece
 from live.errors import FAILED, StoreUnavailableError
 from live.fanout.audience import Audience
 from live.fanout.channel import SILENCE, Channel
 from live.fanout.delivery import deliver
-from live.fanout.frames import ALIVE, Frame, MessageType, replay_frame, status_frame
+from live.fanout.frames import ALIVE, Frame, replay_frame, status_frame
 from live.fanout.playback_buffer import PlaybackBuffer
+from live.fanout.played import Played, Players, TooLittleMemoryError
 from live.fanout.position import Position
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import Viewer
 
 log = structlog.get_logger()
 
-_POLL: Final = 0.5  # seconds between two checks for new pieces
+_T = TypeVar("_T")
+
+_POLL: Final = 0.25  # seconds between two looks at the end of the journal
 _BEAT: Final = 1.0  # seconds between two checks for viewers that received nothing for a while
+_AHEAD: Final = 1000  # milliseconds for which messages are made before they are due
 _PRESENT: Final = 3000  # milliseconds; a replay this close to the present becomes live
-_FASTEST: Final = 10.0  # beyond this speed, only snapshots are sent: there are up to ten a second of them
-
-
-class Archive(Protocol):
-    """Reads recordings of boards."""
-
-    async def start(self, board: str, epoch: str, at: int) -> RecordingPiece | None:
-        """The newest piece before a time from which a replay can begin, or the oldest one; None if nothing is kept.
-
-        Raises StoreUnavailableError.
-        """
-
-    async def after(self, board: str, epoch: str, piece: int, *, only_snapshots: bool = False) -> list[RecordingPiece]:
-        """The next pieces; with `only_snapshots`, only those from which a replay can begin.
-
-        Raises StoreUnavailableError.
-        """
-
-    async def until(self, board: str, epoch: str, offset: int) -> list[RecordingPiece]:
-        """The pieces that lead to an offset, or nothing. Raises StoreUnavailableError."""
+_WHOLE: Final = 10.0  # seconds after which the buffer begins again with the whole top, and hides what is hidden now
+_MOST_BYTES: Final = 1024**2  # in the buffer, after which it does so too
+_NO_JOURNAL: Final = "the journal does not answer"
+_NO_MEMORY: Final = "too many replays run"
 
 
 class Pace(NamedTuple):
-    """When frames are due: what was sent at `origin` is due at `begun`, and the rest `speed` times as fast.
+    """When messages are due: that of `origin` is due at `begun`, and the rest follow `speed` times as fast.
 
     Both are milliseconds since 1970.
     """
@@ -56,7 +44,7 @@ class Pace(NamedTuple):
     speed: float = 1.0
 
     def due(self, at: int) -> float:
-        """When something is due that was sent at a time, in milliseconds since 1970."""
+        """When the message of a time is due, in milliseconds since 1970."""
         return self.begun + (at - self.origin) / self.speed
 
     def now(self) -> int:
@@ -67,27 +55,38 @@ class Pace(NamedTuple):
 class Playback:
     """Plays a board for its viewers.
 
-    `present` is the channel of the board. `ended` is the close code of a playback that has ended, and `last` the
-    position after the last frame, as text.
-    `on_empty` is called when the last viewer has left, and `on_present` with the playback when it has reached the
-    present.
+    `present` is the channel of the board. `ended` is the close code of a playback that has ended. `on_empty` is called
+    when the last viewer has left, and `on_present` with the playback when it has reached the present.
     """
 
     def __init__(
-        self, present: Channel, pace: Pace, archive: Archive, on_present: Callable[["Playback"], None] | None
+        self,
+        present: Channel,
+        pace: Pace,
+        players: Players,
+        address: str,
+        size: int,
+        on_present: Callable[["Playback"], None] | None,
     ) -> None:
-        """Play from the time that the pace shows first. Without `on_present`, it stays behind."""
+        """Play the top `size` from the time that the pace shows first, in turns of the address that asked for it.
+
+        Without `on_present`, it stays behind.
+        """
         self.present = present
         self.ended: int | None = None
         self.on_empty: Callable[[], None] = lambda: None
-        self.last = ""
         self._pace = pace
-        self._archive = archive
+        self._players = players
+        self._open = partial(players.begin, address, size=size)
         self._on_present = on_present
         self._buffer = PlaybackBuffer()
         self._viewers: set[Viewer] = set()
         self._task: asyncio.Task[None] | None = None
-        self._is_away = False  # whether viewers know that the archive can't be read
+        self._away: str | None = None  # why viewers were told that nothing comes
+        self._back: list[Frame] = []  # tells them that it comes again, if they were ever told
+        self._number: int | None = None  # of the replay in the other process
+        self._now = pace.origin  # the time to which it has come there
+        self._whole_at = 0.0  # when the buffer began with the whole top
 
     # A source of viewers
 
@@ -108,7 +107,7 @@ class Playback:
     def enter(self, viewer: Viewer) -> None:
         """Add a viewer. The first one starts the playback."""
         self._viewers.add(viewer)
-        self.present.uncounted -= 1
+        self.present.elsewhere += 1
         self._buffer.viewers += 1
         self._buffer.loose.add(viewer)
         viewer.wake()
@@ -121,7 +120,7 @@ class Playback:
         if viewer not in self._viewers:
             return
         self._viewers.discard(viewer)
-        self.present.uncounted += 1
+        self.present.elsewhere -= 1
         self._buffer.viewers -= 1
         viewer.leave_cohort()
         self._buffer.loose.discard(viewer)
@@ -141,86 +140,94 @@ class Playback:
         for viewer in self.viewers:
             viewer.end(code)
 
-    @property
-    def _name(self) -> tuple[str, str]:
-        """The board and its epoch."""
-        state = self.present.reader.state
-        return state.board.id, state.epoch or (self.present.position or ("",))[0]
-
     # Playing
 
     def _report(self, task: "asyncio.Task[None]") -> None:
         """Disconnect the viewers if the playback failed; they may try again."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a replay failed", board=self._name[0], exc_info=error)
+            log.error("a replay failed", board=self.present.reader.state.board.id, exc_info=error)
             self.end(FAILED)
 
     async def _run(self) -> None:
-        piece = await self._first()
-        while piece is None:
-            if self._is_present():
-                return await self._finish()
+        try:
+            await self._begin()
+            while not self._is_present():
+                played = await self._play()
+                if played is not None:
+                    await self._send(played)
+            await self._finish()
+        finally:
+            if self._number is not None:
+                self._players.end(self._number)
+
+    async def _begin(self) -> None:
+        """Begin in the other process, as soon as the journal has something of the board."""
+        while (found := await self._ask(self._ask_to_begin())) is None:
             await self._pause(_POLL)
-            piece = await self._first()
-        await self._play(piece, self._preface(piece))
-        while True:
-            pieces = await self._read(piece.id)
-            for piece in pieces:
-                await self._play(piece)
-            if self._is_present():
-                return await self._finish()
-            if not pieces:
-                await self._pause(_POLL)
+        is_first = self._number is None
+        if self._number is not None:  # the process that knew it has ended
+            self._players.end(self._number)
+        self._number, self._now = found
+        if is_first and self._on_present is not None:
+            self._pace = self._pace._replace(origin=self._now)
+            self._buffer.begin([*self._back, replay_frame(self._now, self._pace.speed)], is_cut=True)
+        else:
+            self._buffer.begin(self._back, is_cut=True)
+        self._whole_at = time.monotonic()
 
-    async def _first(self) -> RecordingPiece | None:
-        """The piece with which it begins, if it was sent by now."""
+    async def _ask_to_begin(self) -> tuple[int, int] | None:
+        board, hidden = self.present.reader.state.board, await self._hidden()
+        return await self._open(board, hidden, at=self._now)
+
+    async def _ask_to_play(self, number: int, until: int) -> Played | None:
+        is_long = time.monotonic() >= self._whole_at + _WHOLE or self._buffer.size >= _MOST_BYTES
+        hidden = await self._hidden() if is_long else None
+        return await self._players.play(number, until, self._pace.speed, self.present.interval, hidden)
+
+    async def _hidden(self) -> list[str]:
+        """The members that are hidden now. They are hidden in the past too."""
+        state = self.present.reader.state
+        return [name.decode() for name in await state.call("HKEYS", state.keys.hidden)]
+
+    async def _play(self) -> Played | None:
+        """The next messages; None if there are none now."""
+        assert self._number is not None, "it has begun"  # noqa: S101
+        until = self._pace.now() + round(_AHEAD * self._pace.speed)
+        until = until if self._on_present is None else min(until, round(wall_clock()))
+        played = await self._ask(self._ask_to_play(self._number, until))
+        if played is None and self._away is None:  # the other process has ended, and does not know this replay
+            await self._begin()
+        return played
+
+    async def _ask(self, answer: Awaitable[_T]) -> _T | None:
+        """Wait for an answer. If there is none now, tell the viewers, wait a moment, and return None."""
         try:
-            return await self._archive.start(*self._name, self._pace.now())
+            found = await answer
         except StoreUnavailableError as error:
-            await self._handle_unavailable(error)
+            reason = _NO_MEMORY if isinstance(error, TooLittleMemoryError) else _NO_JOURNAL
+            if reason != self._away:
+                log.warning("a replay has to wait", board=self.present.reader.state.board.id, reason=str(error))
+                self._away = reason
+                self._buffer.add(status_frame(reason))
+                await deliver(self, [self._buffer])
+            await self._pause(_BEAT)
             return None
+        if self._away is not None:
+            self._away, self._back = None, [status_frame(None)]
+            self._buffer.add(self._back[0])
+        return found
 
-    async def _read(self, last: int) -> Sequence[RecordingPiece]:
-        try:
-            pieces = await self._archive.after(*self._name, last, only_snapshots=self._pace.speed > _FASTEST)
-        except StoreUnavailableError as error:
-            await self._handle_unavailable(error)
-            return ()
-        if self._is_away:
-            self._is_away = False
-            self._buffer.add(status_frame(None))
-        return pieces
-
-    async def _handle_unavailable(self, error: StoreUnavailableError) -> None:
-        """Send the viewers one message that the archive can't be read, and wait."""
-        if not self._is_away:
-            log.warning("kept frames can't be read", board=self._name[0], reason=str(error))
-            self._is_away = True
-            self._buffer.add(status_frame("the journal does not answer"))
-            await deliver(self, [self._buffer])
-        await self._pause(_BEAT)
-
-    def _preface(self, piece: RecordingPiece) -> list[Frame]:
-        """What is sent before the first piece: from which time on a replay plays. Before that time nothing is kept."""
-        if self._on_present is None:
-            return []
-        start = max(self._pace.origin, piece.began)
-        self._pace = self._pace._replace(origin=start)
-        return [replay_frame(start, self._pace.speed)]
-
-    async def _play(self, piece: RecordingPiece, preface: Sequence[Frame] = ()) -> None:
-        """Send the frames of a piece, each when it is due."""
-        only_snapshots = self._pace.speed > _FASTEST
-        if piece.snapshot:
-            await self._wait_until(self._pace.due(piece.began))
-            snapshot = [frame_of(recorded) for recorded in piece.frames[: piece.snapshot]]
-            self._buffer.begin([*preface, *snapshot], is_cut=piece.is_cut or only_snapshots or bool(preface))
-            self.last = _last(snapshot) or self.last
-        for recorded in () if only_snapshots else piece.frames[piece.snapshot :]:
-            await self._wait_until(self._pace.due(recorded.at))
-            self._buffer.add(frame_of(recorded))
-            self.last = recorded.position or self.last
+    async def _send(self, played: Played) -> None:
+        """Send messages, each when it is due."""
+        self._now = played.now
+        if played.whole is not None:
+            self._buffer.begin([*self._back, played.whole.frame], is_cut=False)
+            self._whole_at = time.monotonic()
+        for made in played.frames:
+            await self._wait_until(self._pace.due(made.at))
+            self._buffer.add(made.frame)
         await deliver(self, [self._buffer])
+        await self._wait_until(min(self._pace.due(self._now), wall_clock() + _POLL * 1000))
 
     async def _wait_until(self, due: float) -> None:
         """Wait until a time; before that, send what was due until now."""
@@ -235,7 +242,7 @@ class Playback:
         await deliver(self, [self._buffer], time.monotonic() - SILENCE)
 
     def _is_present(self) -> bool:
-        return self._on_present is not None and self._pace.now() >= wall_clock() - _PRESENT
+        return self._on_present is not None and self._now >= wall_clock() - _PRESENT
 
     async def _finish(self) -> None:
         """Become live, once every viewer has received everything."""
@@ -247,15 +254,6 @@ class Playback:
         self._on_present(self)
 
 
-def frame_of(recorded: RecordedFrame) -> Frame:
-    """A recorded frame as it is sent."""
-    return Frame(cast("MessageType", recorded.type), recorded.payload, recorded.position)
-
-
 def wall_clock() -> float:
     """The time in milliseconds since 1970."""
     return time.time() * 1000
-
-
-def _last(frames: Sequence[Frame]) -> str:
-    return next((frame.id for frame in reversed(frames) if frame.id), "")

@@ -15,7 +15,7 @@ class Position:
     number of the last read before it) shows otherwise. `sent_at` is when the last message was sent, by the monotonic
     clock. A position with a `lookup` belongs to a viewer that asked for a member. That viewer never joins a cohort, so
     copies have no lookup. `deflates` is true for viewers that receive compressed frames, and `history` are the last
-    ones that were compressed. `waits` is true while the position is looked for, and nothing can be sent.
+    ones that were compressed.
     """
 
     __slots__ = (
@@ -30,7 +30,6 @@ class Position:
         "sent_at",
         "stale",
         "viewers",
-        "waits",
     )
 
     def __init__(
@@ -45,7 +44,6 @@ class Position:
         self.sent_at = time.monotonic()
         self.lookup = lookup
         self.deflates = False
-        self.waits = False
         self.history: History = ()
         self._around: Frame | None = None  # the last frame of the lookup that was sent
 

@@ -7,8 +7,9 @@ from typing import Final
 
 from live.errors import ProblemError
 from live.fanout.channel import Channel
-from live.fanout.playback import Archive, Pace, Playback, wall_clock
-from live.fanout.subscription import Replay, Subscription
+from live.fanout.playback import Pace, Playback, wall_clock
+from live.fanout.played import Players
+from live.fanout.subscription import Replay, Subscription, default_size
 from live.settings import Settings
 
 _RETRY: Final = 5  # seconds
@@ -17,9 +18,9 @@ _RETRY: Final = 5  # seconds
 class Replays:
     """Finds the replay that a viewer asks for. Viewers of one board with the same delay share one."""
 
-    def __init__(self, archive: Archive | None, settings: Settings, go_live: Callable[[Playback], None]) -> None:
-        """Read from an archive, None without a journal. `go_live` moves the viewers of a board's replay to live."""
-        self._archive = archive
+    def __init__(self, players: Players | None, settings: Settings, go_live: Callable[[Playback], None]) -> None:
+        """Play with `players`, None without a journal. `go_live` moves the viewers of a board's replay to live."""
+        self._players = players
         self._settings = settings
         self._go_live = go_live
         self._delayed: dict[tuple[str, int], Playback] = {}
@@ -41,13 +42,14 @@ class Replays:
         board, replay = channel.reader.state.board, subscription.replay
         if replay is None:
             return
-        if board.replay is None or self._archive is None:
-            raise ProblemError("past_unavailable", f"board {board.id} keeps no frames: `replay` in its definition does")
+        if board.journal.level == "off" or self._players is None:
+            raise ProblemError("past_unavailable", f"board {board.id} has no journal")
         age = replay.delay if replay.at is None else time.time() - replay.at / 1000
         if age < 0:
             raise ProblemError("parameter_invalid", "`at` is in the future")
-        if age > board.replay:
-            raise ProblemError("past_unavailable", f"board {board.id} keeps its frames for {board.replay} seconds")
+        kept = board.journal.events or self._settings.journal_events
+        if age > kept:
+            raise ProblemError("past_unavailable", f"the journal has the events of board {board.id} for {kept} seconds")
         if (board.id, replay.delay) in self._delayed:
             return
         for replays, setting, what in (
@@ -70,8 +72,9 @@ class Replays:
         return self._delayed[name]
 
     def _add(self, channel: Channel, pace: Pace, address: str, delay: int = 0) -> Playback:
-        assert self._archive is not None, "there is no room without"  # noqa: S101
-        playback = Playback(channel, pace, self._archive, None if delay else self._go_live)
+        assert self._players is not None, "there is no room without"  # noqa: S101
+        go_live = None if delay else self._go_live
+        playback = Playback(channel, pace, self._players, address, default_size(self._settings), go_live)
 
         def forget() -> None:
             self._all.discard(playback)

@@ -43,7 +43,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
             return None
         for name in _OF_THE_PRESENT:
             if name in query:
-                raise ProblemError("parameter_invalid", f"a replay shows what everybody received: leave out `{name}`")
+                raise ProblemError("parameter_invalid", f"a replay shows what everybody sees: leave out `{name}`")
         if "at" not in query:
             return cls(delay=_delay(query["delay"]))
         if "delay" in query:
@@ -56,7 +56,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 
     `interval` is in milliseconds; 0 means the interval of the board. `epoch` and `offset` are the position of a viewer
     that reconnects. With a `key`, the viewer also receives the rank of that member with `around` neighbours on each
-    side. With a `replay`, it receives what viewers with the default size received at another time.
+    side. With a `replay`, it watches the top of the default size at another time.
     """
 
     size: int

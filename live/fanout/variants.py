@@ -5,20 +5,22 @@ from collections.abc import Iterator
 from live.domain.board import Board
 from live.domain.ranking import Page
 from live.fanout.history import History
-from live.fanout.position import Position
 from live.fanout.subscription import Subscription
 from live.fanout.variant import Variant
 
 
 class Variants:
-    """The variants that have viewers, and the history of pages that they share."""
+    """The variants that have viewers, and the history of pages that they share.
+
+    `interval` is the minimum time between two frames of the board, in milliseconds.
+    """
 
     def __init__(self, board: Board, default_interval: float, history_size: int, totals_interval: float) -> None:
         """Serve a board. Intervals are in seconds; the default applies to boards without an interval of their own."""
         self._board = board
         self._default = default_interval
         self._totals_interval = round(totals_interval * 1000)
-        self._interval = _interval_of(board, default_interval)
+        self.interval = _interval_of(board, default_interval)
         self._history = History(history_size)
         self._variants: dict[tuple[int, int], Variant] = {}
 
@@ -38,13 +40,13 @@ class Variants:
 
     def find(self, subscription: Subscription) -> Variant | None:
         """The variant of a subscription, or None if it has no viewers."""
-        return self._variants.get((subscription.size, subscription.pace(self._interval)))
+        return self._variants.get((subscription.size, subscription.pace(self.interval)))
 
     def find_or_add(self, subscription: Subscription) -> Variant:
         """The variant of a subscription, created if necessary."""
         variant = self.find(subscription)
         if variant is None:
-            interval = subscription.pace(self._interval)
+            interval = subscription.pace(self.interval)
             variant = Variant(
                 self._board.id, subscription.size, interval, self._history, self._board.ranks, self._totals_interval
             )
@@ -66,20 +68,12 @@ class Variants:
         """Add a page to the history for viewers that reconnect."""
         self._history.add(page)
 
-    def recall(self, page: Page) -> None:
-        """Add an older page to the history."""
-        self._history.recall(page)
-
-    def knows(self, position: Position, size: int) -> bool:
-        """Whether the history has the page at a position."""
-        return self._history.find(position.epoch, position.offset, size) is not None
-
     def renew(self, board: Board) -> None:
         """Replace the definition of the board: every viewer receives a sync."""
-        before, self._interval = self._interval, _interval_of(board, self._default)
+        before, self.interval = self.interval, _interval_of(board, self._default)
         self._board = board
         for variant in self:
-            variant.interval = variant.interval // before * self._interval
+            variant.interval = variant.interval // before * self.interval
         self._variants = {(variant.size, variant.interval): variant for variant in self}
         self.forget()
 

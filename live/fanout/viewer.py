@@ -5,7 +5,7 @@ Frames are written to the socket of a push viewer. A pull viewer asks for each f
 
 import asyncio
 import math
-from typing import ClassVar, Final, Protocol
+from typing import Final, Protocol
 
 from live.domain.ranking import Page
 from live.errors import CLOSE_CODES
@@ -49,9 +49,8 @@ class Source(Protocol):
 
 
 class Viewer:
-    """One open connection that watches the top of a board. `is_counted` says whether it counts as a viewer."""
+    """One open connection that watches the top of a board."""
 
-    is_counted: ClassVar = True
     __slots__ = ("_alone", "audience", "channel", "cohort")
 
     def __init__(self, channel: Source, audience: Audience, position: Position) -> None:

@@ -7,8 +7,11 @@ can call it for tens of thousands of small bodies per second. `receive` does the
 import asyncio
 import hashlib
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Set as AbstractSet
+from functools import lru_cache, partial
+from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -21,12 +24,12 @@ from live.domain.board import Boards
 from live.domain.cloudevent import decode_binary
 from live.domain.decoding import Body, Steps, decode_json, decode_plain, finish
 from live.domain.event import Entry, Event, Identities, entry_of
-from live.domain.json_text import STEP
+from live.domain.json_text import MOST_EVENT, STEP
 from live.domain.producer import Producer
 from live.errors import ProblemError, StoreUnavailableError
 from live.ingest.bodies import Decoder, decoder_of, decompress, is_gzip, too_large
 from live.ingest.committer import Committed, Committer, Share
-from live.ingest.posting import Answer, OnResult, Posting, boards_for, limit_of
+from live.ingest.posting import Answer, Kind, OnResult, Posting, boards_for, limit_of
 from live.ingest.replies import Reply, json_reply, problem_reply
 from live.settings import Settings
 from live.store.registry.idempotency import Answers
@@ -34,14 +37,20 @@ from live.store.registry.idempotency import Answers
 Headers = Sequence[tuple[bytes, bytes]]
 _T = TypeVar("_T")
 Done = Callable[[Reply], None]
+AskSoon = Callable[[Callable[[Exception | None], None]], None]
+"""Learns of changed boards, and calls back with None or the error."""
 
 _TIME_SLICE: Final = 0.002  # seconds of decoding before other tasks have their turn
 _BYTES_OF_AN_EVENT: Final = 256  # bytes of a refused body that are charged as one event
 _STORED_FOR_AN_EVENT: Final = 256  # bytes of a stored answer that are charged as one event
+_REFUSED_FOR: Final = 1.0  # seconds; a process also asks for new boards that often by itself
+_MOST_REFUSED: Final = 1024
+_LONGEST_REFUSED: Final = 128  # characters of each part
 _CLOUDEVENTS: Final = b"application/cloudevents"  # the content types whose body is the event
 
 _encode = msgspec.json.Encoder().encode
 _decoder_of = lru_cache(maxsize=64)(decoder_of)
+_identities_of = lru_cache(maxsize=64)(Identities)  # shared by the heads of a producer: it remembers sources
 # A string of RFC 9651, or the same without its quotes, which many clients omit.
 _IDEMPOTENCY_KEY: Final = re.compile(rb'"([\x21\x23-\x5b\x5d-\x7e]{1,255})"|([\x21\x23-\x5b\x5d-\x7e]{1,255})')
 
@@ -70,6 +79,31 @@ class PlainShare(Share, Protocol):
     producer: str
 
 
+class _Refused:
+    """The kinds of events that were just refused, although the process had asked for new boards.
+
+    A producer that sends such events all the time does not wait for the next question with each request.
+    """
+
+    def __init__(self) -> None:
+        self._until: dict[Kind, float] = {}
+
+    def add(self, kinds: AbstractSet[Kind]) -> None:
+        """Remember kinds for a moment. Only a number of short ones: producers choose them."""
+        if kinds:
+            until = time.monotonic() + _REFUSED_FOR
+            if len(self._until) + len(kinds) > _MOST_REFUSED:
+                self._until.clear()
+            for kind in islice(kinds, _MOST_REFUSED):
+                if all(part is UNSET or len(part) <= _LONGEST_REFUSED for part in kind):
+                    self._until[kind] = until
+
+    def has_all(self, kinds: AbstractSet[Kind]) -> bool:
+        """Whether all of some kinds were refused a moment ago."""
+        now = time.monotonic() if kinds else 0.0
+        return all(self._until.get(kind, 0.0) > now for kind in kinds)
+
+
 class Intake:
     """Receives the bodies that producers send."""
 
@@ -81,6 +115,7 @@ class Intake:
         authenticator: Authenticator,
         rate_limiter: RateLimiter,
         answers: Answers,
+        ask_soon: AskSoon,
     ) -> None:
         self._settings = settings
         self._authenticator = authenticator
@@ -88,14 +123,18 @@ class Intake:
         self._boards = boards
         self._committers = committers
         self._answers = answers
+        self._ask_soon = ask_soon
+        self._refused = _Refused()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._decoding = asyncio.Lock()
+        self._slow = 0  # bodies that take many steps, or wait for their turn
         self._outcome: Committed | None = None  # the last outcome of a plain body, and its reply
         self._reply = json_reply(b"")
 
     def set_boards(self, boards: Boards) -> None:
         """Use these boards from now on. Cached heads become invalid."""
         self._boards = boards
+        self._refused = _Refused()
         self._authenticator.generation += 1
 
     def read_head(self, producer: Producer, headers: Headers, named: Mapping[bytes, bytes]) -> Head:
@@ -116,7 +155,7 @@ class Intake:
         idempotency_key = _idempotency_key_of(headers) if b"idempotency-key" in named else None
         is_plain = decode is decode_json and not gzip and idempotency_key is None
         only_board = self._only_board_of(producer) if is_plain else None
-        return Head(producer, decode, gzip, idempotency_key, Identities(producer.id), only_board, self._boards)
+        return Head(producer, decode, gzip, idempotency_key, _identities_of(producer.id), only_board, self._boards)
 
     def check_length(self, declared: int) -> None:
         """Refuse a body whose declared length is too large.
@@ -169,14 +208,17 @@ class Intake:
             self.spawn(self._receive_idempotent(head, body), done)
             return
         steps = self._decode(head, body)
+        if self._slow and (head.gzip or len(body) > MOST_EVENT):  # a body that has begun may take many times its size
+            self._queue(head, steps, done)
+            return
         try:
             next(steps)
         except StopIteration as end:  # most bodies need a single step
-            self._posting(head, end.value, _replying(done)).send(self._committers)
+            self._send(head, end.value, _replying(done))
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
             done(problem_reply(error))
         else:
-            self.spawn(self._receive_slowly(head, steps), done)
+            self._queue(head, steps, done)
 
     async def receive(self, headers: Headers, client: Client, body: AsyncIterator[bytes]) -> Reply:
         """Handle one request from its head to its answer. The body is read only if the head is accepted."""
@@ -202,7 +244,9 @@ class Intake:
         """
         result: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
         body = Body([event], [0], [])
-        Posting(self._boards, producer, Identities(producer.id), body, result.set_result).send(self._committers)
+        posting = Posting(self._boards, producer, Identities(producer.id), body, result.set_result)
+        posting.route()
+        posting.send(self._committers)
         return _answer_of(await result)
 
     def spawn(self, work: Coroutine[object, object, _T], done: Callable[[_T], None]) -> None:
@@ -233,19 +277,21 @@ class Intake:
         return b"".join(parts)
 
     def _decode(self, head: Head, body: bytes) -> Steps:
-        """Decode a body in steps, and charge its producer for its events, or at least for the steps."""
-        steps, work = _read(head, body, self._settings), 0
+        """Decode a body in steps, and charge its producer one for each event; more for work that no event needs."""
+        steps, taken = _read(head, body, self._settings), 0
         while True:
             try:
                 next(steps)
             except StopIteration as end:
                 decoded: Body = end.value
-                self._rate_limiter.charge(head.producer, max(work, len(decoded.events) + len(decoded.rejections)))
+                events = len(decoded.events) + len(decoded.rejections)
+                # Events take fewer than two steps each. The others are for blanks, or for gzip without content.
+                self._rate_limiter.charge(head.producer, max(events, (taken - 2 * events) * STEP))
                 return decoded
             except ProblemError:
-                self._rate_limiter.charge(head.producer, work + len(body) // _BYTES_OF_AN_EVENT)
+                self._rate_limiter.charge(head.producer, taken * STEP + len(body) // _BYTES_OF_AN_EVENT)
                 raise
-            work += STEP
+            taken += 1
             yield
 
     async def _run_steps(self, steps: Steps) -> Body:
@@ -263,12 +309,37 @@ class Intake:
                     await asyncio.sleep(0)
                     until = clock() + _TIME_SLICE
 
+    def _queue(self, head: Head, steps: Steps, done: Done) -> None:
+        """Decode a body in its turn."""
+        self._slow += 1
+        self.spawn(self._receive_slowly(head, steps), done)
+
     async def _receive_slowly(self, head: Head, steps: Steps) -> Reply:
         """Count a body that takes many steps to decode."""
         try:
-            return json_reply(_encode(await self._count(head, await self._run_steps(steps))))
+            try:
+                decoded = await self._run_steps(steps)
+            finally:
+                self._slow -= 1
+            return json_reply(_encode(await self._count(head, decoded)))
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
             return problem_reply(error)
+
+    def _send(self, head: Head, decoded: Body, on_result: OnResult) -> None:
+        """Give the events of a body to their boards. If one has no board, look for new boards before refusing it."""
+        posting = self._posting(head, decoded, on_result)
+        if self._refused.has_all(posting.route()):
+            posting.send(self._committers)
+        else:
+            self._ask_soon(partial(self._send_after_asking, head, decoded, on_result))
+
+    def _send_after_asking(self, head: Head, decoded: Body, on_result: OnResult, fault: Exception | None) -> None:
+        if fault is not None:
+            on_result(fault)
+            return
+        posting = self._posting(head, decoded, on_result)
+        self._refused.add(posting.route())
+        posting.send(self._committers)
 
     def _posting(self, head: Head, decoded: Body, on_result: OnResult) -> Posting:
         return Posting(self._boards, head.producer, head.identities, decoded, on_result, head.idempotency_key)
@@ -299,7 +370,7 @@ class Intake:
     async def _count(self, head: Head, decoded: Body) -> Answer:
         """Count the events of a body. Raises the error of a board if none has counted."""
         result: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
-        self._posting(head, decoded, result.set_result).send(self._committers)
+        self._send(head, decoded, result.set_result)
         return _answer_of(await result)
 
 

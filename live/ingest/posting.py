@@ -20,6 +20,7 @@ from live.metrics import EVENTS_DUPLICATE, EVENTS_REJECTED
 
 DEFAULT_TYPE: Final = "like"
 _PLAIN: Final = (UNSET, UNSET, UNSET)
+_UNKNOWN: Final = {"board_unknown", "type_unknown"}  # refusals that a new board can change
 _BOARD_FAULTS: Final = (ProblemError, StoreUnavailableError, EpochLostError)
 
 
@@ -35,6 +36,8 @@ class Answer(msgspec.Struct, frozen=True):
     offsets: dict[str, int]
 
 
+Kind = tuple[str | UnsetType, str | UnsetType, str | UnsetType]
+"""The board, the type and the category of an event."""
 OnResult = Callable[[Answer | Exception], None]
 
 
@@ -86,6 +89,7 @@ class Posting:
         "_producer",
         "_rejected",
         "_shares",
+        "_unknown",
     )
 
     def __init__(
@@ -104,13 +108,13 @@ class Posting:
         self._idempotency_key = idempotency_key
         self._identities = identities
         self._implied: set[int] = set()  # indexes of the events whose identity comes from the key
-        self._rejected = body.rejections
+        self._rejected = [*body.rejections]  # an own list: another posting may route the body again
         self._shares: dict[str, _Share] = {}
+        self._unknown: set[Kind] = set()
         self._left = 0
 
     def send(self, committers: dict[str, Committer]) -> None:
-        """Submit the share of each board."""
-        self._route()
+        """Submit the share of each board, after `route`."""
         shares = list(self._shares.values())  # the last one with an outcome clears them
         self._left = len(shares)
         if not shares:
@@ -123,7 +127,7 @@ class Posting:
 
     def receive(self, outcome: Committed | Exception) -> None:
         """The outcome of a body with one event for one board, which was submitted without `send`."""
-        self._route()
+        self.route()
         self._left = 1
         (share,) = self._shares.values()
         if isinstance(outcome, Committed):
@@ -140,8 +144,15 @@ class Posting:
             self._shares.clear()  # break the reference cycle: no work for the garbage collector
             self._on_result(outcome)
 
+    def route(self) -> AbstractSet[Kind]:
+        """Add each event to the shares of its boards: the one it names, or all that take its type and category.
+
+        Returns the kinds of events that no board takes, but that a new board may take.
+        """
+        self._route()
+        return self._unknown
+
     def _route(self) -> None:
-        """Add each event to the shares of its boards: the one it names, or all that take its type and category."""
         body = self._body
         kinds = {_PLAIN} if body.likes else {(event.board, event.type, event.category) for event in body.events}
         if len(kinds) == 1:
@@ -223,6 +234,8 @@ class Posting:
         """The shares, boards and weights that events feed, or the code of why there are none."""
         targets = boards_for(self._boards, self._producer.boards, board, kind, category)
         if isinstance(targets, str):
+            if targets in _UNKNOWN:
+                self._unknown.add((board, kind, category))
             return targets
         shares = self._shares
         return [(shares.get(target.id) or self._share_of(target.id), target, weight) for target, weight in targets]
@@ -301,7 +314,6 @@ def limit_of(board: Board, producer: Producer) -> int:
     return board.max_amount if producer.max_amount is None else min(board.max_amount, producer.max_amount)
 
 
-@lru_cache(maxsize=1024)
 def boards_for(
     boards: Boards,
     allowed: frozenset[str] | None,
@@ -314,11 +326,23 @@ def boards_for(
     The event names its board, or feeds all that take its type and category. `allowed` are the boards that its producer
     may post to (None: all). Unions follow from the boards that they add up.
     """
+    if board is not UNSET and board not in boards.by_id:
+        return "board_unknown"  # not remembered: a producer can invent any number of ids, of any length
+    return _boards_for(boards, allowed, board, kind, category)
+
+
+@lru_cache(maxsize=1024)
+def _boards_for(
+    boards: Boards,
+    allowed: frozenset[str] | None,
+    board: str | UnsetType,
+    kind: str | UnsetType,
+    category: str | UnsetType,
+) -> Sequence[tuple[Board, int]] | str:
+    """As `boards_for`, for a board that exists."""
     taken: Sequence[Board]
     if board is not UNSET:
-        named = boards.by_id.get(board)
-        if named is None:
-            return "board_unknown"
+        named = boards.by_id[board]
         if named.union:
             return "board_is_union"
         taken = (named,)

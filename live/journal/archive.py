@@ -92,7 +92,10 @@ def reopen(connection: Connection, life: Life, board: Board) -> None:
 
 
 def forget_periods(connection: Connection, life: Life, board: Board, now: int, kept: int) -> None:
-    """Delete the periods that ended more than `kept` seconds ago. `now` is as in `forget_totals`."""
+    """Delete the periods that ended more than `kept` seconds ago.
+
+    `now` is in seconds since 1970. A board with an event clock goes by its newest period instead.
+    """
     of_life = PERIOD.c.life == life.id
     if board.clock == "event":
         now = connection.scalar(select(func.max(PERIOD.c.newest)).where(of_life)) or now

@@ -1,7 +1,8 @@
 """Copies a journal while servers use it: the database first, then what still waits in the store.
 
 Trimming pauses meanwhile, so every entry that the copy of the database lacks is in the store. The entries are added to
-the copy. So a backup is one complete journal, from which `live rebuild` and `live restore` restore everything.
+the copy. So a backup is one complete journal, from which `live rebuild` and `live restore` restore everything. The
+entries of each board are folded before the backup is declared complete, which proves that it can be rebuilt.
 """
 
 import asyncio
@@ -23,8 +24,8 @@ from sqlalchemy import Connection
 
 from live import __version__
 from live.domain.board import Board
-from live.errors import SetupError
-from live.journal.database import Database, JournalError
+from live.errors import JournalError, SetupError
+from live.journal.database import Database
 from live.journal.definitions import DefinitionLog, latest
 from live.journal.entries import parse_head
 from live.journal.lives import (
@@ -38,8 +39,9 @@ from live.journal.lives import (
     open_lives,
     piece_of,
 )
-from live.journal.losses import describe, find_lost
+from live.journal.losses import find_lost
 from live.journal.manifest import BOARDS, FORMAT, Manifest, Position, fingerprint, write_manifest
+from live.journal.reading import contents_of
 from live.journal.schema import VERSION
 from live.settings import Settings
 from live.store.board.handover import Entry, journals, read_entries, read_places, sink_of
@@ -56,8 +58,11 @@ _POSTGRES: Final = (
 )
 _DEFINITION: Final = msgspec.json.Decoder(Definition)
 _MISSING: Final = (
-    "entries of the journal of board {!r} are missing: wait until the server has mended that (`live journal status` "
+    "entries of the journal of board {!r} are missing: wait until the server has begun it again (`live journal status` "
     "counts the gap), and run the command again"
+)
+_LOST: Final = (
+    "the store lost data: {}. Rebuild it first with `live rebuild`, or accept the loss with `live serve --accept-loss`"
 )
 _PAGES: Final = 1024  # of the database in one step
 _BOARDS: Final = 256  # in one call
@@ -95,10 +100,13 @@ async def back_up(
     copy = Database("sqlite", folder, source.prefix, writes=True)
     _make_folder(folder)
     try:
-        async with paused(client, source.prefix, lease) as require:
-            await _copy(source.path, copy.path, show)
-            found = await _bring_up_to_date(client, copy, in_file)
-            await require()
+        with copy:
+            async with paused(client, source.prefix, lease) as require:
+                await _copy(source.path, copy.path, show)
+                await _bring_up_to_date(client, copy)
+                await require()
+            # After the pause, because folding large boards takes long.
+            found = await copy.run(partial(_contents, prefix=source.prefix, in_file=in_file))
         return await asyncio.to_thread(_complete, folder, settings, copy, *found)
     except BaseException:
         _delete_files(folder)
@@ -169,7 +177,7 @@ def copy_database(path: Path, target: Path, show: Progress) -> None:
     try:
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         with (
-            closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)) as source,
+            closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)) as source,
             closing(sqlite3.connect(target, isolation_level=None)) as copy,
         ):
             source.execute("BEGIN")  # one view of the database; otherwise each write makes the copy begin again
@@ -180,18 +188,16 @@ def copy_database(path: Path, target: Path, show: Progress) -> None:
         raise JournalError(f"the journal can't be copied: {error}") from error
 
 
-async def _bring_up_to_date(
-    client: Store, copy: Database, in_file: Mapping[str, Board]
-) -> tuple[list[Life], list[str]]:
-    """Add to a copy what the store has and the copy lacks. Returns what it contains, as `_contents`."""
+async def _bring_up_to_date(client: Store, copy: Database) -> None:
+    """Add to a copy what the store has and the copy lacks."""
     prefix = copy.prefix
-    with copy:
-        await asyncio.to_thread(copy.take_now)
-        await _require_sink(client, prefix, copy)
-        await _add_waiting(client, prefix, copy)
-        await DefinitionLog(client, prefix, copy).follow()
-        await _end_deleted(client, prefix, copy)
-        return await copy.run(partial(_contents, prefix=prefix, in_file=in_file))
+    await asyncio.to_thread(copy.take_now)
+    await _require_sink(client, prefix, copy)
+    await _require_no_loss(client, prefix, copy)
+    await _add_waiting(client, prefix, copy)
+    if not await DefinitionLog(client, prefix, copy).follow():
+        raise SetupError(_LOST.format(client.witness.lost or "definitions or API keys went back"))
+    await _end_deleted(client, prefix, copy)
 
 
 async def _require_sink(client: Store, prefix: str, copy: Database) -> None:
@@ -201,6 +207,20 @@ async def _require_sink(client: Store, prefix: str, copy: Database) -> None:
         raise SetupError(
             f"the journals of this store go into the database {sink}, and this one is {copy.id}: choose the data "
             "directory of the server with --data-dir"
+        )
+
+
+async def _require_no_loss(client: Store, prefix: str, copy: Database) -> None:
+    """Check that the store has everything that SQL has: otherwise the two are not one journal."""
+    client.witness.refresh()
+    if client.witness.lost:
+        raise SetupError(_LOST.format(client.witness.lost))
+    lost = await find_lost(client, prefix, copy)
+    if lost:
+        raise SetupError(
+            f"the store does not hold what the journal knows: {'; '.join(map(str, lost))}. If boards were deleted just "
+            "now, run the command again. If the store lost data, rebuild it first with `live rebuild`, or accept the "
+            "loss with `live serve --accept-loss`"
         )
 
 
@@ -214,7 +234,7 @@ async def _add_waiting(client: Store, prefix: str, copy: Database) -> None:
             if life is None:
                 life = await copy.run(partial(begin_life, prefix=prefix, board=board, epoch=epoch))
             life, is_whole = await copy.run(partial(_add, life=life, entries=entries))
-        if not is_whole:
+        if not is_whole and not (await read_places(client, prefix, [(board, epoch)]))[0].ended:
             raise SetupError(_MISSING.format(board))
 
 
@@ -235,12 +255,6 @@ def _add(connection: Connection, life: Life, entries: list[Entry]) -> tuple[Life
 
 async def _end_deleted(client: Store, prefix: str, copy: Database) -> None:
     """End the lives of boards that were deleted."""
-    lost = await find_lost(client, prefix, copy)
-    if lost:
-        raise SetupError(
-            f"the store does not hold what the journal knows: {'; '.join(describe(lost))}. If boards were deleted just "
-            "now, run the command again. If the store lost data, rebuild it first with `live rebuild`"
-        )
     lives = await copy.run(lambda connection: open_lives(connection, prefix))
     for first in range(0, len(lives), _BOARDS):
         piece = lives[first : first + _BOARDS]
@@ -253,8 +267,13 @@ async def _end_deleted(client: Store, prefix: str, copy: Database) -> None:
 
 
 def _contents(connection: Connection, prefix: str, in_file: Mapping[str, Board]) -> tuple[list[Life], list[str]]:
-    """The lives of all boards, each of which can be rebuilt; and the boards that have no journal."""
+    """The lives of all boards, each of which was folded; and the boards that have no journal."""
     lives = open_lives(connection, prefix)
+    for life in lives:
+        try:
+            contents_of(connection, prefix, life)
+        except SetupError as error:
+            raise SetupError(f"board {life.board!r} can't be rebuilt from its journal: {error}") from None
     made = latest(connection, prefix, "boards")
     if unknown := sorted({life.board for life in lives} - {*made, *in_file}):
         raise SetupError(

@@ -12,7 +12,6 @@ from live.journal.lives import Life
 from live.journal.reading import contents_of
 from live.journal.schema import CHECKPOINT, SEGMENT
 from live.journal.segments import Packed, compress
-from live.journal.totals import folded as last_folded
 
 LEAST: Final = 16 * 1024**2  # bytes of segments after which a board gets a checkpoint
 AGE: Final = 86_400  # seconds after which it gets one if the board has changed
@@ -105,16 +104,12 @@ def keep(connection: Connection, wanted: Due, made: Packed, at: int) -> None:
         connection.execute(insert(CHECKPOINT).values(row))
 
 
-def forget(connection: Connection, life: Life, before: int, *, folded: bool = False) -> int:
+def forget(connection: Connection, life: Life, before: int) -> int:
     """Delete what is not needed to read the board since `before` (microseconds). Returns how many segments that were.
 
-    The last checkpoint before that time stays, and every segment after it. With `folded`, so does every segment that
-    is not in the totals yet.
+    The last checkpoint before that time stays, and every segment after it.
     """
-    where = [CHECKPOINT.c.life == life.id, CHECKPOINT.c.time < before]
-    done = last_folded(connection, life)
-    if folded or done:  # a process that does not know the board yet must not forget what another one has to add up
-        where.append(CHECKPOINT.c.segment <= done)
+    where = (CHECKPOINT.c.life == life.id, CHECKPOINT.c.time < before)
     base = connection.scalar(select(func.max(CHECKPOINT.c.segment)).where(*where))
     if base is None:
         return 0

@@ -37,7 +37,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def places_of(board: Board, keys: Keys, starts: Iterable[int]) -> Iterator[Place]:
-    """All store keys of a board that are compared, in the order in which drift is repaired."""
+    """All store keys of a board that are compared."""
     sliding = isinstance(board.window, Sliding)
     if sliding:
         yield Place("log", keys.log)
@@ -130,11 +130,6 @@ class Expected:
             case "hidden" | "entrants":
                 return getattr(data, place.kind)
         return getattr(data.rankings.get(place.suffix, _NONE), place.kind)
-
-    def tag(self, suffix: str, name: bytes) -> bytes:
-        """The tag that a member should have; empty for none."""
-        reached = self._data.rankings.get(suffix, _NONE).reached.get(name.decode(errors="replace"))
-        return b"" if reached is None or self._board.tags == "key" else tag_of(self._board, reached)
 
     def _is_in_window(self, time: bytes) -> bool:
         return int(float(time)) > self._log.left

@@ -20,10 +20,11 @@ from typing import Any, Final, Self, TypeVar
 import structlog
 from sqlalchemy import Connection, Engine, create_engine, event, insert, select, text, update
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
-from live.errors import SetupError, StoreUnavailableError
-from live.journal.schema import ABOUT, CHECKPOINT, METADATA, SEGMENT, VERSION
+from live.domain.urls import check_url, scrubbed
+from live.errors import JournalBrokenError, JournalError, SetupError
+from live.journal.schema import ABOUT, CHECKPOINT, DROPPED, METADATA, SEGMENT, VERSION
 from live.settings import Settings
 
 log = structlog.get_logger()
@@ -38,8 +39,12 @@ _LOCK: Final = 0x6C697665  # the advisory lock of the writer in PostgreSQL
 _ERRORS: Final = (SQLAlchemyError, sqlite3.Error, OSError)
 
 
-class JournalError(StoreUnavailableError):
-    """The SQL database does not answer, or refuses."""
+_PAGE_FAULTS: Final = 20  # that a check of all pages names
+# "malformed" and "not a database" of SQLite; "data corrupted" and "index corrupted" of PostgreSQL.
+_DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, "XX001", "XX002"})
+
+# What SQLite and Python say of a damaged text, which can be that of the schema.
+_NO_TEXT: Final = ("Could not decode to UTF-8", "no such table", "no such column")
 
 
 class Database:
@@ -57,7 +62,7 @@ class Database:
         Raises:
             SetupError: the URL is not valid.
         """
-        self.path = folder / f"journal-{prefix}.db"
+        self.path = folder / file_name(prefix)
         self.prefix = prefix
         self._writes = writes
         self._url = _checked(url, self.path, writes=writes)
@@ -65,6 +70,7 @@ class Database:
         self._engine: Engine | None = None
         self._lock: int | None = None
         self._holder: Connection | None = None  # holds the advisory lock in PostgreSQL
+        self._files: dict[Path, tuple[int, int]] = {}  # those that this process has open to write: device and inode
         self.id = ""
 
     @property
@@ -72,22 +78,83 @@ class Database:
         """Whether the database is a file in the data directory."""
         return self._url.drivername.startswith("sqlite")
 
+    @property
+    def place(self) -> str:
+        """The file, or the server and the name of its database, for people."""
+        if self.is_sqlite:
+            return str(self.path)
+        return f"database {self._url.database} on {self._url.host or self._url.query.get('host', 'this machine')}"
+
     async def run(self, work: Callable[[Connection], _R]) -> _R:
         """Do work in one transaction.
 
         Raises:
+            JournalBrokenError: the database is damaged, or its files were deleted or replaced.
             JournalError: the database does not answer, or refuses. The transaction may have been committed if the
                 connection was lost at the end.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(self.work, work))
+        return await self.in_thread(partial(self.work, work))
+
+    async def in_thread(self, work: Callable[[], _R]) -> _R:
+        """Do something else in the thread of the database, after what was asked of it before."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def work(self, work: Callable[[Connection], _R]) -> _R:
         """Do work in one transaction, in the thread of the caller. Raises as `run`."""
         try:
             with self._opened().begin() as connection:
-                return work(connection)
+                found = work(connection)
+                self._require_files()  # a commit must not spoil a file that somebody has put there
         except _ERRORS as error:
-            raise JournalError(f"the journal's database does not answer: {_reason(error)}") from error
+            raise self._failure(error) from error
+        self._require_files()  # what was committed to a file that is gone must not be trimmed in the store
+        return found
+
+    async def check_files(self) -> None:
+        """Check that nobody has deleted or replaced the files of SQLite that this process has open to write.
+
+        Raises:
+            JournalBrokenError: somebody has.
+        """
+        await self.in_thread(self._require_files)
+
+    def _require_files(self) -> None:
+        for path, opened in self._files.items():
+            try:
+                if _identity(path) == opened:
+                    continue
+            except FileNotFoundError:
+                what = "was deleted"
+            else:
+                what = "was replaced"
+            raise JournalBrokenError(
+                f"the journal's file {path} {what} while this server writes to it, and nothing more is kept in it: put "
+                "it back and start the server again"
+            )
+
+    def check_pages(self) -> list[str]:
+        """Check the structure of an SQLite database, in the thread of the caller. Returns one sentence for each fault.
+
+        Raises:
+            JournalError: the database does not answer.
+        """
+        if not self.is_sqlite:
+            return []  # PostgreSQL checks pages when it reads them
+        try:
+            found = self.work(lambda sql: sql.execute(text(f"PRAGMA integrity_check({_PAGE_FAULTS})")).scalars().all())
+        except JournalBrokenError as error:
+            return [str(error)]
+        return [f"{self.place}: {line}" for row in found for line in str(row).splitlines() if line != "ok"]
+
+    def _failure(self, error: Exception) -> JournalError:
+        """What to raise for an error of the driver."""
+        cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+        code = getattr(cause, "sqlite_errorcode", None)
+        reason = self._reason(cause)
+        damaged = (getattr(cause, "sqlstate", None) if code is None else code & 0xFF) in _DAMAGE
+        if damaged or reason.startswith(_NO_TEXT):
+            return JournalBrokenError(f"the journal is damaged: {self.place}: {reason}")
+        return JournalError(f"the journal's database does not answer: {reason}")
 
     def compact(self) -> None:
         """Write the database anew, so that its files hold nothing of what was deleted or replaced.
@@ -103,7 +170,7 @@ class Database:
                 connection.execute(text("VACUUM"))
                 busy = connection.execute(text("PRAGMA wal_checkpoint(TRUNCATE)")).one()[0]
         except _ERRORS as error:
-            raise JournalError(f"the journal's database does not answer: {_reason(error)}") from error
+            raise self._failure(error) from error
         if busy:
             raise JournalError("another process reads the journal's database: try again")
 
@@ -113,11 +180,11 @@ class Database:
         Raises:
             JournalError: the database does not answer.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self.take_now)
+        return await self.in_thread(self.take_now)
 
     async def aclose(self) -> None:
         """Close the database, and let another process write."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self.close)
+        await self.in_thread(self.close)
         self._thread.shutdown()
 
     def close(self) -> None:
@@ -128,6 +195,7 @@ class Database:
         if self._engine is not None:
             self._engine.dispose()
             self._engine = None
+            self._files = {}
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -152,12 +220,14 @@ class Database:
             return self._lock_file() if self.is_sqlite else self._lock_database()
         except _ERRORS as error:
             self._holder = None
-            raise JournalError(f"the journal's database does not answer: {_reason(error)}") from error
+            raise self._failure(error) from error
 
     def _lock_file(self) -> bool:
         if self._lock is None:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = os.open(
+                self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+            )
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -170,6 +240,11 @@ class Database:
         taken = select(text(f"pg_try_advisory_lock({_LOCK}, hashtext(:prefix))"))
         return bool(self._holder.scalar(taken, {"prefix": self.prefix}))
 
+    def _reason(self, cause: BaseException) -> str:
+        """The text of a driver's error, without the user name and the password of the database."""
+        url = self._url.render_as_string(hide_password=False)
+        return scrubbed(str(cause).strip().partition("\n")[0], url)
+
     def _opened(self) -> Engine:
         engine = self._engine
         if engine is None:
@@ -179,8 +254,18 @@ class Database:
                 event.listen(engine, "connect", _wait_for_disk)
             else:
                 event.listen(engine, "connect", _write_ahead if self._writes else _read_only)
+                if self._writes:
+                    event.listen(engine, "connect", self._note_files)
             self._engine = engine
         return engine
+
+    def _note_files(self, connection: Any, _record: Any) -> None:  # noqa: ANN401 - of the driver
+        """Remember which files the first connection has opened. A later one may open others, and must not commit."""
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # opens the write-ahead log
+        if not self._files:
+            # Without the lock at its path, another process would write too.
+            paths = (self.path, self.path.with_name(f"{self.path.name}-wal"), self.path.with_suffix(".lock"))
+            self._files = {path: _identity(path) for path in paths if path.exists()}
 
     def _prepare(self, connection: Connection) -> None:
         """Create the tables, and check their version."""
@@ -196,9 +281,17 @@ class Database:
                 f"the journal has schema {about['schema']}, and this version of Live Board reads schema {VERSION}: "
                 "a newer version has written it. Start that version"
             )
-        if int(about["schema"]) < VERSION:  # later versions only add tables
+        if int(about["schema"]) < VERSION:
+            for version in range(int(about["schema"]) + 1, VERSION + 1):
+                for table in DROPPED.get(version, ()):
+                    connection.execute(text(f"DROP TABLE IF EXISTS {table}"))
             connection.execute(update(ABOUT).where(ABOUT.c.name == "schema").values(value=str(VERSION)))
         self.id = about["id"]
+
+
+def file_name(prefix: str) -> str:
+    """The name of the journal of a key prefix in its directory, in SQLite."""
+    return f"journal-{prefix}.db"
 
 
 def open_journal(settings: Settings, *, writes: bool) -> Database | None:
@@ -230,16 +323,15 @@ def _checked(url: str, path: Path, *, writes: bool) -> URL:
     if url == "sqlite":
         if writes:
             return URL.create("sqlite", database=str(path))
-        return URL.create("sqlite", database=f"file:{path}", query={"mode": "ro", "uri": "true"})
-    wrong = SetupError(
-        "LIVE_JOURNAL is none of `sqlite`, `off` and a URL such as postgresql://user:password@host/database"
-    )
+        return URL.create("sqlite", database=path.absolute().as_uri(), query={"mode": "ro", "uri": "true"})
     try:
+        check_url(url, ["postgresql"])
         parsed = make_url(url)
-    except ArgumentError:
-        raise wrong from None
-    if parsed.drivername != "postgresql":
-        raise wrong
+    except (ArgumentError, ValueError) as error:
+        raise SetupError(
+            "LIVE_JOURNAL is none of `sqlite`, `off` and a URL such as postgresql://user:password@host/database: "
+            f"{error}"
+        ) from None
     if find_spec("psycopg") is None:
         raise SetupError(
             "LIVE_JOURNAL names a PostgreSQL server: install the extra `postgres` (pip install 'live-board[postgres]')"
@@ -267,7 +359,7 @@ def _read_only(connection: Any, _record: Any) -> None:  # noqa: ANN401 - of the 
     connection.execute("PRAGMA query_only=ON")
 
 
-def _reason(error: Exception) -> str:
-    """The text of an error, without the statement."""
-    cause = error.orig if isinstance(error, OperationalError) else error
-    return str(cause).strip().partition("\n")[0]
+def _identity(path: Path) -> tuple[int, int]:
+    """The device and the inode of a file, which tell it from another one at the same path."""
+    status = path.stat()
+    return status.st_dev, status.st_ino

@@ -1,7 +1,11 @@
-"""Copies the definitions of run-time boards, the API keys and the titles of members to SQL whenever they change."""
+"""Copies to SQL what belongs to no single board, whenever it changes.
+
+These are the definitions of run-time boards, the API keys, the titles of members, and the secret that signs the cookies
+of visitors.
+"""
 
 import time
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Connection, func, insert, select
 
@@ -10,13 +14,19 @@ from live.journal.schema import DEFINITION
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, store_errors
 from live.store.connection.pipelined import Word
+from live.store.connection.witness import Versioned
 
-KINDS: Final = ("boards", "producers", "items")
+KINDS: Final = ("boards", "producers", "items", "visitors")
+COOKIES: Final = "cookies"
+"""The name of the secret that signs the cookies of visitors. Its value is in hexadecimal."""
 _VERSION: Final = ":version"
+_WITNESSED: Final[dict[str, Versioned]] = {"boards": "definitions", "producers": "producers"}
+
+_Words = tuple[Word, ...]
 
 
 class DefinitionLog:
-    """Adds a row for each definition, each API key and each title of a member that has changed."""
+    """Adds a row for each definition, each API key, each title of a member and each secret that has changed."""
 
     def __init__(self, client: Store, prefix: str, database: Database) -> None:
         self._client = client
@@ -24,27 +34,61 @@ class DefinitionLog:
         self._database = database
         self._versions: dict[str, bytes] = {}
 
-    async def follow(self) -> None:
+    async def follow(self) -> bool:
         """Copy what has changed since the last call.
+
+        Nothing is copied from a store that lost data, because SQL then knows more than it. Returns False in that case.
 
         Raises:
             StoreUnavailableError: the store or the database is unavailable.
         """
-        names = SystemKeys(self._prefix)
-        hashes = {"boards": names.definitions, "producers": names.producers}
-        commands: list[tuple[str, tuple[Word, ...]]] = [(key, ("HGET", key, _VERSION)) for key in hashes.values()]
-        commands.append((names.items_version, ("GET", names.items_version)))
-        async with store_errors():
-            versions = await self._client.calls(commands)
-        for (kind, key), version in zip((*hashes.items(), ("items", names.items)), versions, strict=True):
-            if isinstance(version, bytes) and version != self._versions.get(kind):
-                await self._copy(kind, key, version)
+        names, witness = SystemKeys(self._prefix), self._client.witness
+        places: dict[str, tuple[str, _Words]] = {
+            "boards": (names.definitions, ("HGET", names.definitions, _VERSION)),
+            "producers": (names.producers, ("HGET", names.producers, _VERSION)),
+            "items": (names.items, ("GET", names.items_version)),
+        }
+        known = {kind: int(self._versions.get(kind, 0)) for kind in places}
+        witnessed: dict[Versioned, int] = {kind: witness.version_of(kind) for kind in _WITNESSED.values()}
+        replies = await self._ask(*(asks for _, asks in places.values()), ("GET", names.visitors))
+        if replies is None:
+            return False
+        versions = dict(zip(places, replies, strict=False))
+        for kind, what in _WITNESSED.items():
+            witness.check_version(what, (versions[kind] or b"").decode(), witnessed[what])
+            known[kind] = max(known[kind], witnessed[what])
+        if any(int(version or 0) < known[kind] for kind, version in versions.items()):
+            return False
+        for kind, version in versions.items():
+            if version is not None and version != self._versions.get(kind):
+                key, asks = places[kind]
+                replies_of_kind = await self._ask(asks, ("HGETALL", key))
+                if replies_of_kind is None or int(replies_of_kind[0] or 0) < int(version):
+                    return False
+                now, fields = replies_of_kind
+                found = {name.decode(): value.decode() for name, value in zip(fields[::2], fields[1::2], strict=True)}
+                found.pop(_VERSION, None)
+                await self._copy(kind, found, int(now))
+                self._versions[kind] = now
+        secret = replies[-1]
+        if secret is not None and secret != self._versions.get("visitors"):  # without one, the copy stays
+            await self._copy("visitors", {COOKIES: secret.hex()}, 0)
+            self._versions["visitors"] = secret
+        return True
 
-    async def _copy(self, kind: str, key: str, version: bytes) -> None:
+    async def _ask(self, *commands: _Words) -> list[Any] | None:
+        """The replies of the store; None if it lost data. Its identity comes last, so it held the replies."""
+        witness, store = self._client.witness, SystemKeys(self._prefix).store
         async with store_errors():
-            fields = await self._client.call(key, "HGETALL", key)
-        found = {name.decode(): value.decode() for name, value in zip(fields[::2], fields[1::2], strict=True)}
-        found.pop(_VERSION, None)
+            replies = await self._client.calls([(str(words[1]), words) for words in (*commands, ("GET", store))])
+            for reply in replies:
+                if isinstance(reply, Exception):
+                    raise reply
+        identity = (replies.pop() or b"").decode()
+        return None if witness.lost or witness.facts.store not in ("", identity) else replies
+
+    async def _copy(self, kind: str, found: dict[str, str], version: int) -> None:
+        """Add a row for each value that has changed or that is missing in `found`."""
 
         def keep(connection: Connection) -> None:
             known = latest(connection, self._prefix, kind)
@@ -52,7 +96,7 @@ class DefinitionLog:
             changed_or_gone: dict[str, str | None] = {**changed, **dict.fromkeys(known.keys() - found.keys())}
             rows = [
                 {
-                    "prefix": self._prefix, "kind": kind, "name": name, "version": int(version),
+                    "prefix": self._prefix, "kind": kind, "name": name, "version": version,
                     "time": time.time_ns() // 1000, "value": value,
                 }
                 for name, value in changed_or_gone.items()
@@ -61,7 +105,6 @@ class DefinitionLog:
                 connection.execute(insert(DEFINITION), rows)
 
         await self._database.run(keep)
-        self._versions[kind] = version
 
 
 def latest(connection: Connection, prefix: str, kind: str) -> dict[str, str]:

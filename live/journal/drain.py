@@ -3,6 +3,10 @@
 An entry is trimmed in the store after SQL has committed it, unless a backup has paused trimming. A commit names the
 entry before its first one, and SQL refuses it if the life has moved on. So a drainer that is killed at any point, or
 that runs beside another one, neither loses an entry nor stores one twice.
+
+Where SQL and the store do not fit together, one of them is ahead. If it is the store, entries are missing: the journal
+begins again with everything that the board holds. If it is SQL, the store has lost data: nothing of the board moves
+until an operator decides.
 """
 
 import asyncio
@@ -13,14 +17,15 @@ from typing import Final
 import structlog
 
 from live.domain.board import Boards
-from live.errors import SetupError, StoreUnavailableError
-from live.journal.database import Database, JournalError
+from live.errors import JournalError, SetupError, StoreUnavailableError
+from live.journal.database import Database
 from live.journal.definitions import DefinitionLog
 from live.journal.entries import parse_head
 from live.journal.health import HealthReport
 from live.journal.keeper import Keeper
 from live.journal.lives import (
     ConflictError,
+    Gap,
     Life,
     Piece,
     add_pieces,
@@ -29,14 +34,16 @@ from live.journal.lives import (
     following,
     open_lives,
     piece_of,
+    went_back,
 )
+from live.journal.scrub import Scrubber
 from live.metrics import JOURNAL_BACKLOG, JOURNAL_COMMIT_SECONDS, JOURNAL_ENTRIES
 from live.settings import Settings
 from live.store.board.handover import (
     MOST_ENTRIES,
     Entry,
     Place,
-    begin_again,
+    begin_journal,
     claim_sink,
     forget_journal,
     journals,
@@ -83,7 +90,9 @@ class Drainer:
         self._untrimmed: set[Name] = set()  # whose entries are in SQL and may still be in the store
         # Journals that were announced, but had no entry and no board at the last sweep.
         self._unknown: set[Name] = set()
+        self._behind: set[Name] = set()  # of which SQL has more than the store, at the last sweep or since
         self._health = HealthReport(client, prefix)
+        self._scrubber = Scrubber(settings, self._health)
 
     async def run(self) -> None:
         """Drain until cancelled, whenever no other process does."""
@@ -106,12 +115,16 @@ class Drainer:
                 else:
                     self.writes = False
                     health.mark_drained(time.monotonic())  # as far as this process knows: another one drains
-            except (StoreUnavailableError, ConflictError) as error:
-                health.fault = str(error)
-                log.warning("the journal waits", reason=str(error))
             except SetupError as error:
                 self.writes, health.fault = False, str(error)
                 log.error("the journal has stopped", reason=str(error))  # noqa: TRY400 - the reason says all
+                await asyncio.sleep(_RETRY)
+            except (StoreUnavailableError, ConflictError) as error:
+                health.fault = str(error)
+                log.warning("the journal waits", reason=str(error))
+            except Exception as error:
+                self.writes, health.fault = False, f"the journal has stopped: {error!r}"
+                log.exception("the journal has stopped")
                 await asyncio.sleep(_RETRY)
             await asyncio.sleep(_PAUSE)
 
@@ -130,11 +143,17 @@ class Drainer:
             )
 
     async def _work(self) -> None:
-        keeping = asyncio.create_task(self._keeper.run())
+        """Drain, and do what goes on beside it. If any of it ends with an error, all of it does."""
+        works = (self._drain_forever(), self._keeper.run(), self._scrubber.run())
+        tasks = [asyncio.create_task(work) for work in works]
         try:
-            await self._drain_forever()
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
         finally:
-            keeping.cancel()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _drain_forever(self) -> None:
         changes = Changes(self._client, self._prefix)
@@ -148,6 +167,8 @@ class Drainer:
                     swept = started
                 elif boards:
                     await self.drain(boards)
+                else:
+                    await self._database.check_files()  # otherwise each commit does
                 await self._trim_left()
                 await self._definitions.follow()
                 self._health.mark_drained(started)
@@ -165,18 +186,21 @@ class Drainer:
         known = await self._database.run(lambda connection: open_lives(connection, self._prefix))
         self._lives = {(life.board, life.epoch): life for life in known}
         listed = await journals(self._client, self._prefix)
+        self._behind = set()
         await self._drain(listed)
-        places = await self._places(listed)
+        places = await self._places([name for name in listed if name in self._lives])
+        self._compare(places)
         if not await is_paused(self._client, self._prefix):
             await self._mend(places)
             await self._end(places)
 
     async def drain(self, boards: Iterable[str]) -> None:
-        """Move all entries of boards to SQL. Raises as `sweep`."""
+        """Move all entries of boards, and of journals that are new, to SQL. Raises as `sweep`."""
         wanted = set(boards)
         names = [name for name in self._lives if name[0] in wanted]
-        if len({board for board, _ in names}) < len(wanted):
-            names = [name for name in await journals(self._client, self._prefix) if name[0] in wanted]
+        if len({board for board, _ in names}) < len(wanted):  # a board is new, or it is the channel of new journals
+            listed = await journals(self._client, self._prefix)
+            names = [name for name in listed if name[0] in wanted or name not in self._lives]
         await self._drain(names)
 
     async def _drain(self, names: list[Name]) -> None:
@@ -207,6 +231,7 @@ class Drainer:
             after = piece.after
             self._lives[after.board, after.epoch] = after
             JOURNAL_ENTRIES.inc(piece.entries)
+            self._health.count_gaps(len(piece.gaps))
         await self._trim([piece.after for piece in pieces])
         # A board that had fewer entries than one call reads waits for the next round: small commits cost the most.
         full = {life.id for life, entries in zip(lives, found, strict=True) if len(entries) == MOST_ENTRIES}
@@ -229,7 +254,8 @@ class Drainer:
     async def _trim_left(self) -> None:
         """Drop what a backup has kept, when it is over."""
         if self._untrimmed and not await is_paused(self._client, self._prefix):
-            await self._trim([self._lives[name] for name in self._untrimmed if name in self._lives])
+            moving = self._untrimmed - self._behind  # a board that stopped keeps its entries until an operator decides
+            await self._trim([self._lives[name] for name in moving if name in self._lives])
 
     async def _known_lives(self, names: list[Name]) -> list[Life]:
         """The lives of journals, which begin here if they are new."""
@@ -251,17 +277,45 @@ class Drainer:
         return await asyncio.get_running_loop().run_in_executor(None, piece_of, life, followers)
 
     async def _skip(self, life: Life, entries: list[Entry], found: str) -> Piece | None:
-        """Continue after a gap with the next entry that holds the whole content of the board, or request one."""
-        for index, entry in enumerate(entries):
-            if parse_head(entry.head).kind == "adopt":
-                log.error("the journal has a gap", board=life.board, epoch=life.epoch, expected=life.link, found=found)
-                self._health.count_gap()
-                return await self._piece(life, entries[index:])
-        await begin_again(self._client, Keys(self._prefix, life.board), life.epoch)
-        last = parse_head(entries[-1].head)
-        if last.kind != "adopt":  # read on: the content comes later in the stream
-            await trim(self._client, Keys(self._prefix, life.board), life.epoch, last.id, last.size)
-        return None
+        """Continue after a gap with an entry that holds the whole content of the board, which is requested if need be.
+
+        Nothing continues a board that has another epoch by now, or one that lost what SQL has.
+        """
+        keys, name = Keys(self._prefix, life.board), (life.board, life.epoch)
+        (place,) = await read_places(self._client, self._prefix, [name])
+        if place.ended:
+            gap = Gap(life.link, found, parse_head(entries[0].head).time)
+            await self._database.run(lambda connection: end_lives(connection, [life], [gap]))
+            await forget_journal(self._client, keys, life.epoch)
+            self._lives.pop(name, None)
+            return None
+        if went_back(life, found):
+            self._stop(life, found)
+            return None
+        log.error("the journal has a gap", board=life.board, epoch=life.epoch, expected=life.link, found=found)
+        self._health.count_gaps(0 if life.size else 1)  # a gap before the first entry is not recorded in SQL
+        whole = [index for index, entry in enumerate(entries) if parse_head(entry.head).kind == "adopt"]
+        if whole:
+            return await self._piece(life, entries[whole[0] :])
+        begun = await begin_journal(self._client, keys, life.epoch, again=True)
+        if not begun:  # the board was deleted just now
+            return None
+        offset, _, number = begun.partition("-")
+        (entries,) = await read_entries(self._client, [(keys, life.epoch, f"{offset}-{int(number) - 1}")])
+        return await self._piece(life, entries)
+
+    def _stop(self, life: Life, found: str) -> None:
+        """Stop at a board of which SQL has more than the store: it lost data, and nothing is acknowledged any more."""
+        name = life.board, life.epoch
+        self._behind.add(name)
+        if name not in self._health.lost:
+            reason = (
+                f"the journal has board {life.board} (epoch {life.epoch}) up to entry {life.drained}, "
+                f"and the store continues after {found.partition(' ')[0]}: it lost data"
+            )
+            log.error("the journal of a board has stopped", reason=reason)
+            self._health.lost[name] = reason
+            self._client.witness.lose(reason)
 
     async def _places(self, listed: list[Name]) -> dict[Name, Place]:
         """What the store holds of each journal."""
@@ -272,16 +326,26 @@ class Drainer:
         JOURNAL_BACKLOG.set(sum(place.waiting for place in places.values()))
         return places
 
+    def _compare(self, places: dict[Name, Place]) -> None:
+        """Stop at the boards of which SQL has more than the store, and no longer at those of which it does not."""
+        for name, place in places.items():
+            if place.link and went_back(self._lives[name], place.link):
+                self._stop(self._lives[name], place.link)
+        for name in self._health.lost.keys() - self._behind:
+            del self._health.lost[name]
+
     async def _mend(self, places: dict[Name, Place]) -> None:
         """Trim what a killed drainer left behind, and begin a journal again if SQL lacks its last entries."""
         for name, place in places.items():
             life, keys = self._lives[name], Keys(self._prefix, name[0])
-            if place.entries and life.size:
-                await trim(self._client, keys, life.epoch, life.drained, life.size)
+            if name in self._behind:
+                continue
+            if place.entries:  # those of a life without a size came after this sweep had drained
+                if life.size:
+                    await trim(self._client, keys, life.epoch, life.drained, life.size)
             elif place.link and place.link != life.link:
                 log.error("SQL lacks the last entries of a journal", board=life.board, epoch=life.epoch, has=life.link)
-                self._health.count_gap()
-                await begin_again(self._client, keys, life.epoch)
+                await begin_journal(self._client, keys, life.epoch, again=True)
 
     async def _end(self, places: dict[Name, Place]) -> None:
         """End the lives of deleted boards, once everything is in SQL."""

@@ -11,7 +11,7 @@ class Head(msgspec.Struct, frozen=True):
     """What an entry is, and which entry comes before it.
 
     Attributes:
-        kind: `begin`, `adopt`, `renew`, `add`, `hide`, `enter`, `withdraw`, `tags` or `mend`.
+        kind: `begin`, `adopt`, `renew`, `add`, `hide`, `enter`, `withdraw` or `tags`; older versions made `mend`.
         size: the bytes of all entries of the journal so far.
         id: the id of the entry: the board's offset, a hyphen, and a number.
         time: the store's time in microseconds since 1970.
@@ -146,10 +146,12 @@ class Withdraw(msgspec.Struct, frozen=True):
 
 
 class Mend(msgspec.Struct, frozen=True, kw_only=True):
-    """A correction; see `live.store.board.comparison_requests.MendRequest`."""
+    """A correction by an older version, from which the journal learned what the store held if `teach` is set.
+
+    `amounts` are added to the values of names. Without them, `values` replace them; an empty one removes a name.
+    """
 
     teach: bool = False
-    rules: Rules
     kind: str
     start: int | None = None
     suffix: str
@@ -166,9 +168,15 @@ class Begin(msgspec.Struct, frozen=True):
     secret: msgspec.Raw
 
 
-class Adopt(msgspec.Struct, frozen=True):
-    """What a board held when its journal began. Numbers are texts, as the store keeps them; empty for none."""
+class Adopt(msgspec.Struct, frozen=True, kw_only=True):
+    """What a board held when its journal began. Numbers are texts, as the store keeps them; empty for none.
 
+    `parent` is the epoch that the board continues after a loss; empty for none. `lost` is the offset up to which data
+    was lost that SQL may never have had; 0 for none.
+    """
+
+    parent: str = ""
+    lost: int = 0
     shape: str
     secret: msgspec.Raw
     newest: str

@@ -26,11 +26,15 @@ class HealthReport:
     Attributes:
         fault: why entries are not moved to SQL; empty if they are, or if another process moves them.
         writes: whether this process moves them.
+        lost: for each journal of which SQL has more than the store, a sentence that says so.
+        damage: what is damaged in SQL; empty if nothing is.
     """
 
     def __init__(self, client: Store, prefix: str) -> None:
         self.fault = ""
         self.writes = False
+        self.lost: dict[tuple[str, str], str] = {}
+        self.damage = ""
         self._client = client
         self._prefix = prefix
         self._drained = time.monotonic()  # when SQL last had everything
@@ -44,10 +48,10 @@ class HealthReport:
         self._drained, self.fault = time.monotonic(), ""
         JOURNAL_LAG.set(self._drained - since)
 
-    def count_gap(self) -> None:
-        """Record that entries of a journal are missing."""
-        self._gaps += 1
-        JOURNAL_GAPS.inc()
+    def count_gaps(self, count: int) -> None:
+        """Record at how many places entries of a journal are missing."""
+        self._gaps += count
+        JOURNAL_GAPS.inc(count)
 
     async def run(self) -> None:
         """Publish the state of the journals until cancelled, while this process moves them, or can't."""
@@ -75,7 +79,16 @@ class HealthReport:
             await self._measure()
             self._measured = now
         board, most = self._fullest
-        health = JournalHealth(lag=round(lag, 1), waiting=self._waiting, fullest=board, most=most, gaps=self._gaps)
+        health = JournalHealth(
+            lag=round(lag, 1),
+            waiting=self._waiting,
+            fullest=board,
+            most=most,
+            gaps=self._gaps,
+            lost=len(self.lost),
+            example=next(iter(self.lost.values()), ""),
+            damage=self.damage,
+        )
         await publish_health(self._client, self._prefix, health, self.fault)
 
     async def _measure(self) -> None:

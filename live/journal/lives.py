@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, insert, select, update
 
-from live.journal.entries import FIRST, Head, parse_head
-from live.journal.schema import GAP, LIFE, SEGMENT
+from live.journal.entries import FIRST, Head, parse_head, position_of
+from live.journal.schema import DEFINITION, GAP, LIFE, SEGMENT
 from live.journal.segments import Packed, pack_entries
 from live.store.board.handover import Entry
 
@@ -48,11 +48,32 @@ class Life(msgspec.Struct, frozen=True):
         return int(self.drained.partition("-")[0])
 
 
+class Gap(msgspec.Struct, frozen=True):
+    """Where entries are missing: the link before, the one that the next entry names, and the time of that entry.
+
+    After a loss of the store's data that was accepted, the board continues after an earlier entry, or after none.
+    """
+
+    expected: str
+    found: str
+    time: int
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether the store lost data. Otherwise entries did not reach SQL."""
+        return not self.found or (self.found != FIRST and position_of(self.found) <= position_of(self.expected))
+
+    @property
+    def since(self) -> int:
+        """The time of the last entry before, in microseconds since 1970."""
+        return int(self.expected.split(" ")[1])
+
+
 class Piece(msgspec.Struct, frozen=True):
     """Entries that follow the last one of a life, compressed, and the heads of the first and the last one.
 
-    `gap` is the link that the first entry names, if entries are missing. `parent` is the epoch that the life continues,
-    if the first entry says so.
+    `gaps` are those between them. If the first entry says so, `parent` is the epoch that the life continues, and `lost`
+    the offset up to which the store lost data.
     """
 
     life: Life
@@ -60,8 +81,9 @@ class Piece(msgspec.Struct, frozen=True):
     first: Head
     last: Head
     packed: Packed
-    gap: str | None = None
-    parent: str | None = None
+    gaps: Sequence[Gap] = ()
+    parent: str = ""
+    lost: int = 0
 
     @property
     def after(self) -> Life:
@@ -73,9 +95,39 @@ class Piece(msgspec.Struct, frozen=True):
 def piece_of(life: Life, entries: Sequence[Entry]) -> Piece:
     """A piece of entries that follow a life. There is at least one."""
     first, last = parse_head(entries[0].head), parse_head(entries[-1].head)
-    gap = first.before if first.kind == "adopt" and life.link != FIRST else None
-    parent = entries[0].content.decode() if first.kind == "renew" else None
-    return Piece(life, len(entries), first, last, pack_entries(entries), gap, parent)
+    gaps = []
+    for number, entry in enumerate(entries):
+        if entry.head.startswith("adopt "):
+            head, link = parse_head(entry.head), parse_head(entries[number - 1].head).link if number else life.link
+            if link not in (FIRST, head.before):
+                gaps.append(Gap(link, head.before, head.time))
+    return Piece(life, len(entries), first, last, pack_entries(entries), gaps, *continued(first, entries[0].content))
+
+
+def continued(head: Head, body: bytes) -> tuple[str, int]:
+    """The epoch that the first entry of a life continues, empty for none, and the offset up to which data was lost."""
+    match head.kind:
+        case "renew":
+            return body.decode(), 0
+        case "adopt":
+            found = _CONTINUING.decode(body)
+            return found.parent, found.lost
+    return "", 0
+
+
+class _Continuing(msgspec.Struct, frozen=True):
+    """The only fields of `Adopt` that are decoded here."""
+
+    parent: str = ""
+    lost: int = 0
+
+
+_CONTINUING: Final = msgspec.msgpack.Decoder(_Continuing)
+
+
+def went_back(life: Life, link: str) -> bool:
+    """Whether a store whose last entry has a link, or whose next entry names it, lacks entries that SQL has."""
+    return link != life.link and position_of(link) <= position_of(life.drained)
 
 
 class ConflictError(Exception):
@@ -123,6 +175,24 @@ def find_parent(connection: Connection, life: Life, prefix: str, epoch: str) -> 
     return found
 
 
+def origins(connection: Connection, prefix: str, life: Life) -> list[Life]:
+    """The lives that a life continues, the newest one first."""
+    found: list[Life] = []
+    while parent := connection.scalar(select(LIFE.c.parent).where(LIFE.c.id == life.id)):
+        earlier = find_parent(connection, life, prefix, parent)
+        if earlier is None:
+            break
+        life = earlier
+        found.append(life)
+    return found
+
+
+def made_once(connection: Connection, prefix: str) -> set[str]:
+    """The ids of all boards that were ever made at run time, also of those that were deleted."""
+    where = (DEFINITION.c.prefix == prefix, DEFINITION.c.kind == "boards")
+    return set(connection.scalars(select(DEFINITION.c.name).where(*where).distinct()))
+
+
 def begin_life(connection: Connection, prefix: str, board: str, epoch: str) -> Life:
     """A life. If SQL does not know it, it begins now."""
     return begin_lives(connection, prefix, [(board, epoch)])[0]
@@ -152,8 +222,10 @@ def _find_lives(connection: Connection, prefix: str, names: Sequence[tuple[str, 
     return {(row["board"], row["epoch"]): _life(row) for row in rows}
 
 
-def end_lives(connection: Connection, lives: Sequence[Life]) -> None:
-    """Record that lives have ended: no entry follows."""
+def end_lives(connection: Connection, lives: Sequence[Life], gaps: Sequence[Gap] = ()) -> None:
+    """Record that lives have ended: no entry follows, or only others than expected, which are gaps at their end."""
+    for life in lives:
+        add_gaps(connection, life, gaps)
     ids = [life.id for life in lives]
     connection.execute(update(LIFE).where(LIFE.c.id.in_(ids), LIFE.c.ended.is_(None)).values(ended=_now()))
 
@@ -168,11 +240,9 @@ def add_pieces(connection: Connection, pieces: Sequence[Piece]) -> None:
     if moved.rowcount != len(pieces):
         raise ConflictError("boards " + ", ".join(sorted({piece.life.board for piece in pieces})))
     for piece in pieces:
-        life = piece.life
-        if piece.parent is not None:
-            _continue(connection, life, piece.parent)
-        if piece.gap is not None:
-            connection.execute(insert(GAP).values(life=life.id, time=_now(), expected=life.link, found=piece.gap))
+        if piece.parent:
+            _continue(connection, piece)
+        add_gaps(connection, piece.life, piece.gaps)
     rows = [
         {
             "life": piece.life.id, "first": piece.first.offset, "last": piece.last.offset,
@@ -212,15 +282,36 @@ def following(life: Life, entries: Sequence[Entry]) -> tuple[list[Entry], str | 
     return found, None
 
 
-def _continue(connection: Connection, life: Life, parent: str) -> None:
-    """Record that a life continues another one of its board. The other one ends."""
-    connection.execute(update(LIFE).where(LIFE.c.id == life.id).values(parent=parent))
-    prefix = select(LIFE.c.prefix).where(LIFE.c.id == life.id).scalar_subquery()
-    connection.execute(
-        update(LIFE)
-        .where(LIFE.c.prefix == prefix, LIFE.c.board == life.board, LIFE.c.epoch == parent, LIFE.c.ended.is_(None))
-        .values(ended=_now())
-    )
+def gaps_of(connection: Connection, lives: Sequence[Life]) -> list[Gap]:
+    """The gaps of some lives, the first one first."""
+    where = GAP.c.life.in_([life.id for life in lives])
+    rows = connection.execute(select(GAP.c.expected, GAP.c.found, GAP.c.time).where(where).order_by(GAP.c.id))
+    return [Gap(*row) for row in rows]
+
+
+def add_gaps(connection: Connection, life: Life, gaps: Sequence[Gap]) -> None:
+    """Record that entries of a life are missing."""
+    for gap in gaps:
+        connection.execute(insert(GAP).values(life=life.id, time=gap.time, expected=gap.expected, found=gap.found))
+
+
+def _continue(connection: Connection, piece: Piece) -> None:
+    """Record that a life continues another one of its board, which ends.
+
+    If it begins with what the board held after a loss, what SQL has beyond that is not part of it. That is a gap. So is
+    what the store had acknowledged and SQL never had.
+    """
+    life, first = piece.life, piece.first
+    connection.execute(update(LIFE).where(LIFE.c.id == life.id).values(parent=piece.parent))
+    prefix = connection.execute(select(LIFE.c.prefix).where(LIFE.c.id == life.id)).scalar_one()
+    parent = find_life(connection, prefix, life.board, piece.parent)
+    if parent is None:
+        return
+    end_lives(connection, [parent])
+    if first.kind == "adopt" and went_back(parent, first.before):
+        add_gaps(connection, life, [Gap(parent.link, first.before, first.time)])
+    elif piece.lost:
+        add_gaps(connection, life, [Gap(f"{piece.lost}-0 {first.time} - 0", first.before, first.time)])
 
 
 def _named(prefix: str, board: str, epoch: str) -> tuple[ColumnElement[bool], ...]:

@@ -9,6 +9,8 @@ from typing import Final
 import msgspec
 
 from live.errors import SetupError
+from live.journal.database import file_name
+from live.system.files import replacing, sync_folder
 
 FORMAT: Final = 1
 NAME: Final = "manifest.json"
@@ -74,22 +76,9 @@ def fingerprint(path: Path, show: Callable[[int], None] = lambda _: None) -> Fil
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Complete a backup."""
-    new = folder / f"{NAME}.new"
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:  # noqa: PTH123
+    with replacing(folder / NAME) as file:
         file.write(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    new.rename(folder / NAME)
     sync_folder(folder)
-
-
-def sync_folder(folder: Path) -> None:
-    """Sync the names of the files in a directory to disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -115,14 +104,16 @@ def check_files(folder: Path, manifest: Manifest, show: Callable[[int, int], Non
     """Compare every file of a backup with its checksum. Calls `show` with the bytes so far, and of all.
 
     Raises:
-        SetupError: a file is missing or differs.
+        SetupError: the manifest names no journal or a file that no backup has, or a file is missing or differs.
     """
+    names, journal = [file.name for file in manifest.files], file_name(manifest.prefix)
+    if names.count(journal) != 1:
+        raise SetupError(f"{folder / NAME} does not name the journal, {journal}: this is not a complete backup")
+    if foreign := [name for name in names if name not in (journal, BOARDS)]:
+        raise SetupError(f"{folder / NAME} names a file that is not of a backup: {foreign[0]!r}")
     done, total = 0, sum(file.size for file in manifest.files)
     for file in manifest.files:
-        path = folder / file.name
-        if path.parent != folder:
-            raise SetupError(f"{folder / NAME} names a file elsewhere: {file.name!r}")
-        before = done
+        path, before = folder / file.name, done
         try:
             found = fingerprint(path, lambda size, before=before: show(before + size, total))  # type: ignore[misc]
         except OSError as error:

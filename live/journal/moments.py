@@ -26,8 +26,7 @@ class Moment(msgspec.Struct, frozen=True):
 class PastRanking(msgspec.Struct, frozen=True):
     """The ranking of a board at a time: members, scores and ranks in order, and the position of the board.
 
-    `hour` is the time in milliseconds since 1970 for which it is, if it comes from hourly totals. `revision` is that of
-    a period from the archive.
+    `revision` is that of a period from the archive.
     """
 
     epoch: str
@@ -38,7 +37,6 @@ class PastRanking(msgspec.Struct, frozen=True):
     ranks: Sequence[int]
     total: int
     metadata: dict[str, bytes]
-    hour: int | None = None
     revision: int | None = None
 
 
@@ -51,15 +49,11 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A record at a time (milliseconds since 1970); score and rank are None when it was not on the board.
-
-    `hour` is the time in milliseconds for which they are, if they come from hourly totals.
-    """
+    """A record at a time (milliseconds since 1970); score and rank are None when it was not on the board."""
 
     at: int
     score: int | None
     rank: int | None
-    hour: int | None
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -90,12 +84,3 @@ class NoPastError(Exception):
     def __init__(self, since: int | None = None) -> None:
         super().__init__(since)
         self.since = since
-
-
-class UnsupportedPastError(NoPastError):
-    """The journal has only totals of a time, and this kind of board needs more: `reason` says why."""
-
-    def __init__(self, since: int | None, reason: str) -> None:
-        super().__init__(since)
-        self.args = (since, reason)  # so that it passes from one process to another
-        self.reason = reason

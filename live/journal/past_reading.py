@@ -1,10 +1,11 @@
 """Reads the past of boards from SQL: in the process that `past` starts."""
 
 import signal
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, NoReturn, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 from sqlalchemy import Connection, select
@@ -26,19 +27,20 @@ from live.journal.moments import (
     Step,
     Stretch,
     TooLongError,
-    UnsupportedPastError,
 )
-from live.journal.reach import Source, reaches_of, scores_at_all, since_of, source_of
+from live.journal.reach import life_at, reaches_of, scores_at_all, since_of
 from live.journal.reading import Stop, before, contents_of
 from live.journal.schema import ABOUT, SEGMENT
 from live.journal.scores import live_slots, scores_at, scores_of
 from live.journal.segments import unpack_entries
-from live.journal.totals_reading import scores_by_hour
 from live.settings import Settings
+from live.system.processes import end_with_parent
 
 _R = TypeVar("_R")
 
-_LONGEST: Final = 10.0  # seconds for one query, so that others get their turn
+_LONGEST: Final = 10.0  # seconds for one query
+_CHECK: Final = 0.05  # seconds between two looks at the clock and the client of a query
+_MOST_SCORES: Final = 10_000_000  # that a history reads: its steps, times the members on the board
 _KEPT: Final = 8  # rankings that stay in memory
 _CHANGES: Final = 20  # newest events of a record that an explanation names
 _SEGMENTS: Final = 200  # newest segments in which it looks for them
@@ -46,22 +48,62 @@ _SEGMENTS: Final = 200  # newest segments in which it looks for them
 _ADD: Final = msgspec.msgpack.Decoder(Add)
 
 
-def run_limited(work: Callable[..., _R], *given: object, longest: float = _LONGEST) -> _R:
-    """Do work, which may take `longest` seconds.
+class Ticket(NamedTuple):
+    """A query: its number, and its place in the array of the numbers that are wanted."""
+
+    place: int
+    number: int
+
+
+class _Worker:
+    """What this process has from the one that started it: for each place, the number of the query that is wanted."""
+
+    wanted: Sequence[int] = ()
+
+
+class DepartedError(Exception):
+    """The client of a query has left."""
+
+
+def begin_worker(parent: int, wanted: Sequence[int]) -> None:
+    """Prepare a process that reads the past. It ends with its parent."""
+    end_with_parent(parent)
+    _Worker.wanted = wanted
+
+
+def run_limited(ticket: Ticket, work: Callable[..., _R], *given: object, longest: float = _LONGEST) -> _R:
+    """Do work, which may take `longest` seconds, and while its client waits for it.
 
     Raises:
         TooLongError: it takes longer.
+        DepartedError: its client has left.
     """
-    signal.signal(signal.SIGALRM, _stop)
-    signal.setitimer(signal.ITIMER_REAL, longest)
+    end = time.monotonic() + longest
+    is_over = False
+
+    def check(_signal: int, _frame: object) -> None:
+        nonlocal is_over
+        has_left = _Worker.wanted[ticket.place] != ticket.number
+        if is_over or not (has_left or time.monotonic() > end):
+            return
+        is_over = True
+        if has_left:
+            raise DepartedError
+        raise TooLongError(
+            f"reading takes longer than {longest:g} s: ask for fewer steps, a shorter time, or a smaller board"
+        )
+
+    signal.signal(signal.SIGALRM, check)
+    signal.setitimer(signal.ITIMER_REAL, _CHECK, _CHECK)
     try:
         return work(*given)
+    except (DepartedError, TooLongError):
+        while _DATABASES:  # it was interrupted anywhere, so its connection may be in any state
+            _DATABASES.popitem()[1].close()
+        raise
     finally:
+        is_over = True
         signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _stop(_signal: int, _frame: object) -> NoReturn:
-    raise TooLongError
 
 
 def read_ranking(settings: Settings, moment: Moment, start: int, limit: int) -> Stretch:
@@ -97,16 +139,20 @@ def read_history(
 
     Raises:
         NoPastError: the journal does not reach back to them.
+        TooLongError: the board has too many members for so many steps.
     """
 
     def work(connection: Connection) -> list[list[Step]]:
         steps: list[list[Step]] = [[] for _ in members]
-        for at, hour, found in scores_at_all(connection, settings.key_prefix, board, times):
+        for at, found in scores_at_all(connection, settings.key_prefix, board, times):
+            if len(times) * len(found.scores) > _MOST_SCORES:
+                most = max(1, _MOST_SCORES // len(found.scores))
+                size = f"{len(found.scores):,} members"
+                raise TooLongError(f"the board has {size}: a history of it may have at most {most} steps")
             ranks = found.ranks(board, hidden, members)
-            answered = None if hour is None else hour * 1000
             for member, step in zip(members, steps, strict=True):
                 score = found.scores[member] if member in ranks else None
-                step.append(Step(at, score, ranks.get(member), answered))
+                step.append(Step(at, score, ranks.get(member)))
         return steps
 
     return _database(settings).work(work)
@@ -117,10 +163,7 @@ def explain_record(settings: Settings, moment: Moment, member: str) -> Parts:
 
     def work(connection: Connection) -> Parts:
         board, at = moment.board, moment.at
-        life, hour = _source(connection, settings.key_prefix, moment)
-        if hour is not None:
-            (reach, *_) = reaches_of(connection, settings.key_prefix, board)
-            raise UnsupportedPastError(reach.entries, "an explanation names events")
+        life = _life(connection, settings.key_prefix, moment)
         data = contents_of(connection, settings.key_prefix, life, before(at, board.clock))
         held = live_slots(board, data, at, moment.period)
         slots = sorted((start, slot[member]) for start, slot in held.items() if member in slot)
@@ -164,27 +207,22 @@ def _ranking(settings: Settings, moment: Moment) -> PastRanking:
 def ranking_at(connection: Connection, prefix: str, moment: Moment) -> PastRanking:
     """The whole ranking of a board at a time. Raises as `read_ranking`."""
     board = moment.board
-    source = _source(connection, prefix, moment)
-    metadata: dict[str, bytes] = {}
-    if source.hour is None:
-        data = contents_of(connection, prefix, source.life, before(moment.at, board.clock))
-        scores, offset = scores_at(board, data, moment.at, moment.period), data.offset
-        suffix = f":{scores.period}" if board.window.tables else ""
-        metadata = data.rankings.get(suffix, Ranking()).metadata if board.votes is None else data.entrants
-    else:
-        ((_, offset, scores),) = scores_by_hour(connection, source.life, board, [source.hour], moment.period)
+    life = _life(connection, prefix, moment)
+    data = contents_of(connection, prefix, life, before(moment.at, board.clock))
+    scores = scores_at(board, data, moment.at, moment.period)
+    suffix = f":{scores.period}" if board.window.tables else ""
+    metadata = data.rankings.get(suffix, Ranking()).metadata if board.votes is None else data.entrants
     found = scores.ranked(board, moment.hidden)
     values = [found.scores[member] for member in found.members]
     return PastRanking(
-        epoch=source.life.epoch,
-        offset=offset,
+        epoch=life.epoch,
+        offset=data.offset,
         period=found.period,
         members=found.members,
         scores=values,
         ranks=ranks_of(values, 1, 0, board.ranks),
         total=sum(values),
         metadata=metadata,
-        hour=None if source.hour is None else source.hour * 1000,
     )
 
 
@@ -231,13 +269,13 @@ def _cut(found: PastRanking, start: int, end: int) -> Stretch:
     return Stretch(piece, len(found.members), start)
 
 
-def _source(connection: Connection, prefix: str, moment: Moment) -> Source:
-    """Where to read a board at a time."""
+def _life(connection: Connection, prefix: str, moment: Moment) -> Life:
+    """The life in which to read a board at a time."""
     reaches = reaches_of(connection, prefix, moment.board)
-    source = source_of(reaches, moment.board, moment.at)
-    if source is None:
+    life = life_at(reaches, moment.at)
+    if life is None:
         raise NoPastError(since_of(reaches))
-    return source
+    return life
 
 
 def _changes(connection: Connection, life: Life, member: str, stop: Stop) -> list[Change]:

@@ -1,6 +1,5 @@
 """Puts a journal from a backup in the place of one that was lost."""
 
-import os
 import secrets
 import shutil
 import sqlite3
@@ -11,7 +10,7 @@ from typing import Final
 
 from live.errors import SetupError
 from live.journal.database import Database
-from live.journal.manifest import sync_folder
+from live.system.files import replacing, sync_folder
 
 _PIECE: Final = 4 * 1024**2  # bytes in memory at once
 _STORE: Final = ("appendonlydir", "*.rdb")  # the files of the embedded store
@@ -44,17 +43,13 @@ def put_back(folder: Path, database: Database) -> None:
         SetupError: the file system refuses.
     """
     source = folder / database.path.name
-    new = database.path.with_suffix(".new")
     try:
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with source.open("rb") as given, open(descriptor, "wb") as file:  # noqa: PTH123 - it is open
+        with source.open("rb") as given, replacing(database.path) as file:
             shutil.copyfileobj(given, file, _PIECE)
-        with closing(sqlite3.connect(new)) as copy:
-            copy.execute("UPDATE about SET value = ? WHERE name = 'id'", (secrets.token_hex(16),))
-            copy.commit()
-        with new.open("rb") as file:
-            os.fsync(file.fileno())
-        new.rename(database.path)
+            file.flush()
+            with closing(sqlite3.connect(file.name)) as copy:
+                copy.execute("UPDATE about SET value = ? WHERE name = 'id'", (secrets.token_hex(16),))
+                copy.commit()
         sync_folder(database.path.parent)
     except (OSError, sqlite3.Error) as error:
         raise SetupError(f"can't put the journal back at {database.path}: {error}") from None

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, select
 from live.domain.board import ClockKind
 from live.errors import SetupError
 from live.journal.contents import Contents, unpack
-from live.journal.entries import Head, Latest, parse_head
+from live.journal.entries import Head, Latest, parse_head, position_of
 from live.journal.fold import apply
 from live.journal.lives import Life, find_parent
 from live.journal.schema import CHECKPOINT, SEGMENT
@@ -40,14 +40,13 @@ def contents_of(
     Raises:
         SetupError: the journal is damaged, or has no entry before that time.
     """
-    data, segment = _checkpoint(connection, life, stop)
+    data, segment = checkpoint_before(connection, life, stop)
+    reading = Reading(prefix, life, data)
     for head, body in _entries(connection, life, segment, progress, until):
         if stop(head, body):
             break
-        if head.kind == "renew":
-            data = contents_of_parent(connection, prefix, life, body.decode(), head.before)
-        apply(data, head, body)
-    return data
+        reading.apply(connection, head, body)
+    return reading.contents
 
 
 def contents_at(
@@ -67,18 +66,62 @@ def contents_at(
         SetupError: the journal is damaged.
     """
     left = list(times)
-    data, segment = _checkpoint(connection, life, before(left[0], clock))
+    data, segment = checkpoint_before(connection, life, before(left[0], clock))
+    reading = Reading(prefix, life, data)
     for head, body in _entries(connection, life, segment, lambda *_: None):
         while left and before(left[0], clock)(head, body):
-            yield left.pop(0), data
+            yield left.pop(0), reading.contents
         if not left:
             return
-        if head.kind == "renew":
-            data = contents_of_parent(connection, prefix, life, body.decode(), head.before)
-        apply(data, head, body)
+        reading.apply(connection, head, body)
         follow(head, body)
     for at in left:
-        yield at, data
+        yield at, reading.contents
+
+
+class Reading:
+    """The contents of a board while the entries of its lives are applied. `life` is the one that is being read."""
+
+    def __init__(self, prefix: str, life: Life, data: Contents) -> None:
+        self.life = life
+        self._prefix = prefix
+        self._data = data
+        self._unknown: SetupError | None = None  # why SQL does not have what the board held
+
+    @property
+    def is_known(self) -> bool:
+        """Whether SQL has what the board holds."""
+        return self._unknown is None
+
+    @property
+    def contents(self) -> Contents:
+        """What the board holds.
+
+        Raises:
+            SetupError: SQL does not have it.
+        """
+        if self._unknown is not None:
+            raise self._unknown
+        return self._data
+
+    @property
+    def link(self) -> str:
+        """The link of the last entry that was applied."""
+        return self._data.link
+
+    def apply(self, connection: Connection, head: Head, body: bytes) -> None:
+        """Apply the next entry. After one that continues from what SQL lacks, only a whole content helps."""
+        if head.kind == "renew":
+            try:
+                self._data = contents_of_parent(connection, self._prefix, self.life, body.decode(), head.before)
+            except SetupError as error:
+                self._unknown = error
+        elif head.kind == "begin":
+            self._data, self._unknown = Contents(), None
+        elif head.kind == "adopt":
+            self._unknown = None
+        if self._unknown is None:
+            apply(self._data, head, body)
 
 
 def oldest_checkpoint(connection: Connection, life: Life) -> tuple[Contents, int] | None:
@@ -115,7 +158,7 @@ def before(time: int, clock: ClockKind = "server") -> Stop:
     return lambda head, body: head.kind == "add" and (_LATEST.decode(body).latest or time - 1) >= time
 
 
-def _checkpoint(connection: Connection, life: Life, stop: Stop) -> tuple[Contents, int]:
+def checkpoint_before(connection: Connection, life: Life, stop: Stop) -> tuple[Contents, int]:
     """The last checkpoint of a life before the stop, and the last segment in it."""
     known = connection.execute(
         select(CHECKPOINT.c.id, CHECKPOINT.c.segment, CHECKPOINT.c.time)
@@ -161,19 +204,30 @@ def contents_of_parent(connection: Connection, prefix: str, life: Life, epoch: s
     parent = find_parent(connection, life, prefix, epoch)
     data = Contents()
     if parent is not None:
-        data, segment = _checkpoint(connection, parent, _after(link))
+        data, segment = checkpoint_before(connection, parent, _after(link))
+        reading = Reading(prefix, parent, data)
         for head, body in _entries(connection, parent, segment, lambda *_: None):
-            if data.link == link:
+            if reading.link == link:
                 break
-            if head.kind == "renew":
-                data = contents_of_parent(connection, prefix, parent, body.decode(), head.before)
-            apply(data, head, body)
+            reading.apply(connection, head, body)
+        data = reading.contents
     if data.link != link:
         raise SetupError(
-            f"the journal does not hold what board {life.board!r} had when epoch {life.epoch} began: "
-            f"it was not in SQL yet when the store lost it"
+            f"the journal does not hold what board {life.board!r} had when epoch {life.epoch} began. If the store "
+            f"holds the board, run `live reconcile --board {life.board} --repair --to journal`"
         )
     return data
+
+
+def holds(connection: Connection, life: Life, link: str) -> bool:
+    """Whether a life has the entry with a link."""
+    offset = position_of(link)[0]
+    rows = connection.execute(
+        select(SEGMENT.c.crc, SEGMENT.c.data).where(
+            SEGMENT.c.life == life.id, SEGMENT.c.first <= offset, SEGMENT.c.last >= offset
+        )
+    )
+    return any(parse_head(text).link == link for row in rows.all() for text, _ in unpack_entries(row.crc, row.data))
 
 
 def _after(link: str) -> Stop:

@@ -57,7 +57,7 @@ async def load(  # noqa: PLR0913 - where from, where to, and how
     )
     written = await restore(client, keys, image, request, lambda done: progress(done, image.size))
     members = sum(len(ranking.records) for ranking in image.rankings)
-    return Rebuilt(board.id, epoch, data.offset, members) if written else None
+    return Rebuilt(keys.board, epoch, data.offset, members) if written else None
 
 
 def image_of(board: Board, data: Contents, dedupe_window: float) -> BoardImage:

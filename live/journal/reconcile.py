@@ -1,30 +1,25 @@
-"""Compares a board in the store with its journal while both are in use, and corrects one of them.
+"""Compares a board in the store with its journal while both are in use.
 
-The store is read in pieces. Each piece names the last entry of the journal at its instant, so it is compared with the
-journal's state of the same instant, once SQL has that entry.
+The store is read in pieces. Each piece names the last entry of the journal at its instant, so it is compared with what
+the journal says the board held after that entry, which is in SQL or still waits in the store.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import Final, Literal
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final
 
 import msgspec
 
-from live.domain.window import Sliding
 from live.journal.compared import Expected, Kind, Place, places_of, same
 from live.journal.corrections import logged_of
 from live.journal.follower import Follower
-from live.store.board.mending import BoardMender, Correction, Value
-from live.store.board.moderation import BoardModeration
 from live.store.board.pieces import MOST_NAMES, Piece, read_piece
 from live.store.board.state import BoardState
 
-Side = Literal["store", "journal"]
 Progress = Callable[[int, int], None]
 
-_AHEAD: Final = 64  # pieces to read while SQL does not have the entries of the first one
+_AHEAD: Final = 64  # pieces to read before the first one is compared
 _SHOWN: Final = 20  # most differences that a report names
-_ROUNDS: Final = 5  # of repair and comparison; events that come meanwhile can make another one necessary
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -48,10 +43,10 @@ class Report(msgspec.Struct, kw_only=True):
         epoch: its epoch.
         offset: the board's offset at the last piece.
         compared: how many values of each kind were compared.
-        drifted: how many values differ, or did so before they were repaired.
+        drifted: how many values differ.
         drift: the first of them.
-        repaired: how many corrections were made.
-        left: how many values differ at the end.
+        fault: why they could not be compared; empty if they were.
+        repaired: whether the side that is wrong was replaced.
     """
 
     board: str
@@ -60,17 +55,8 @@ class Report(msgspec.Struct, kw_only=True):
     compared: dict[Kind, int] = {}
     drifted: int = 0
     drift: list[Difference] = []
-    repaired: int = 0
-    left: int = 0
-
-
-class _Drift(msgspec.Struct, frozen=True):
-    """A value that differs at the instant of a piece."""
-
-    place: Place
-    value: Value
-    offset: int
-    newest: int | None
+    fault: str = ""
+    repaired: bool = False
 
 
 _Wanted = dict[Place, dict[bytes, None]]
@@ -80,53 +66,40 @@ _Wanted = dict[Place, dict[bytes, None]]
 class Reconciler:
     """Compares one board. Calls `progress` with the number of compared values and their approximate total."""
 
-    def __init__(self, state: BoardState, follower: Follower, mender: BoardMender, progress: Progress) -> None:
+    def __init__(self, state: BoardState, follower: Follower, progress: Progress) -> None:
         self._state = state
         self._follower = follower
-        self._mender = mender
         self._progress = progress
         self._expected = Expected(state.board)
         self._report = Report(board=state.board.id, epoch=state.epoch or state.born)
-        self._known: set[tuple[str, bytes]] = set()  # what has differed
+        self._known: set[tuple[str, bytes]] = set()  # what differs: a scan may return a name twice
         self._size = 0
 
-    async def reconcile(self, repair: Side | None) -> Report:
-        """Compare everything. With `repair`, correct the store or the journal, whichever is named.
+    async def compare(self) -> Report:
+        """Compare every value that the store or the journal has.
 
         Raises:
-            SetupError: SQL does not get the entries of the journal, or the journal is damaged.
+            SetupError: entries of the journal are missing, the journal is damaged, or it has more than the store.
             StoreUnavailableError: the store or the database is unavailable.
             EpochLostError: the board has another epoch by now.
         """
-        report = self._report
-        found = await self._sweep()
-        rounds = 0
-        while found and repair is not None and rounds < _ROUNDS:
-            report.repaired += await self._repair(found, repair)
-            found = await self._settle([piece async for piece in self._values_of(self._related(found))])
-            rounds += 1
-        report.left = len(found)
-        return report
-
-    async def _sweep(self) -> list[_Drift]:
-        """Compare every value that the store or the journal has."""
         state = self._state
         first = await read_piece(state, state.keys.hidden)
         data = await self._follower.advance(first.link)
         places = list(places_of(state.board, state.keys, {*first.starts, *data.slots}))
         await self._measure(places)
         missing: _Wanted = {}
-        found: list[_Drift] = []
         seen: set[bytes] = set()
         burst: list[tuple[Place, Piece]] = []
         for place in places:
             async for piece in self._pieces(place):
                 burst.append((place, piece))
                 if len(burst) >= _AHEAD:
-                    found += await self._settle(burst, seen, missing)
+                    await self._settle(burst, seen, missing)
                     burst = []
-        found += await self._settle(burst, seen, missing)
-        return found + await self._settle([piece async for piece in self._values_of(missing)])
+        await self._settle(burst, seen, missing)
+        await self._settle([piece async for piece in self._values_of(missing)])
+        return self._report
 
     async def _measure(self, places: Sequence[Place]) -> None:
         """Count what there is, for the progress."""
@@ -154,19 +127,18 @@ class Reconciler:
 
     async def _settle(
         self, pieces: Sequence[tuple[Place, Piece]], seen: set[bytes] | None = None, missing: _Wanted | None = None
-    ) -> list[_Drift]:
+    ) -> None:
         """Compare pieces, each with the journal's state of its instant.
 
         With `seen` and `missing`, collects the names under a store key, and which ones are missing at its end.
         """
-        found = []
         for place, piece in pieces:
             data = await self._follower.advance(piece.link)
             await asyncio.sleep(0)  # let other tasks of the event loop run
             self._expected.move(data, piece)
             self._report.offset = piece.offset
             if self._expected.is_live(place.start):
-                found += self._compare(place, piece)
+                self._compare(place, piece)
             if seen is not None and missing is not None:
                 seen.update(name for name, _ in piece.pairs)
                 if piece.cursor == "0":
@@ -174,106 +146,32 @@ class Reconciler:
                     if absent and self._expected.is_live(place.start):
                         missing[place] = dict.fromkeys(absent)
                     seen.clear()
-        return found
 
-    def _compare(self, place: Place, piece: Piece) -> list[_Drift]:
+    def _compare(self, place: Place, piece: Piece) -> None:
         """Compare a piece."""
-        expected, found, count = self._expected, [], 0
+        expected, report, count = self._expected, self._report, 0
         for name, held in piece.pairs:
-            count += 1
             right = expected.value(place, name)
-            if same(place, held, right):
-                continue
-            if expected.is_compared(place, name, held):
-                tag = expected.tag(place.suffix, name) if place.kind == "slot" else b""
-                found.append(_Drift(place, Value(name, held, right, tag), piece.offset, piece.newest))
-            else:
-                count -= 1
-        report = self._report
+            is_same = same(place, held, right)
+            count += is_same or expected.is_compared(place, name, held)
+            if not is_same and (place.key, name) not in self._known and expected.is_compared(place, name, held):
+                self._known.add((place.key, name))
+                report.drifted += 1
+                if len(report.drift) < _SHOWN:
+                    report.drift.append(_described(place, name, held, right))
         report.compared[place.kind] = report.compared.get(place.kind, 0) + count
         done = sum(report.compared.values())
         self._progress(done, max(done, self._size))
-        self._note(found)
-        return found
-
-    def _note(self, found: Iterable[_Drift]) -> None:
-        """Count the values that differ, each once."""
-        for drift in found:
-            name = (drift.place.key, drift.value.name)
-            if name not in self._known:
-                self._known.add(name)
-                self._report.drifted += 1
-                if len(self._report.drift) < _SHOWN:
-                    self._report.drift.append(_described(drift))
-
-    async def _repair(self, found: Sequence[_Drift], side: Side) -> int:
-        """Correct what differs, in the store or in the journal. Returns how many values were corrected."""
-        done = 0
-        by_place: dict[Place, list[_Drift]] = {}
-        for drift in found:
-            if self._is_mendable(drift, side):
-                by_place.setdefault(drift.place, []).append(drift)
-        for place, drifts in by_place.items():
-            if side == "store" and place.kind == "hidden":
-                moderation = BoardModeration(self._state)
-                for drift in drifts:
-                    await moderation.hide(drift.value.name.decode(), hidden=drift.value.right is not None)
-                    done += 1
-            else:
-                done += await self._mender.mend(self._correction(place, drifts), teach=side == "journal")
-        return done
-
-    def _is_mendable(self, drift: _Drift, side: Side) -> bool:
-        """Whether a correction is possible.
-
-        The journal derives the sums of a sliding window from its events, and the store can't do without a tag.
-        """
-        kind = drift.place.kind
-        if side == "store":
-            return kind != "reached" or drift.value.right is not None
-        return kind != "taken" and not (kind == "slot" and isinstance(self._state.board.window, Sliding))
-
-    def _correction(self, place: Place, drifts: Sequence[_Drift]) -> Correction:
-        adds_up = place.kind in ("votes", "taken") or (place.kind == "slot" and self._state.board.operation == "incr")
-        return Correction(
-            kind=place.kind,
-            key=place.key,
-            start=place.start,
-            suffix=place.suffix,
-            adds_up=adds_up,
-            compared=min(drift.offset for drift in drifts),
-            newest=drifts[-1].newest,
-            values=[drift.value for drift in drifts],
-        )
-
-    def _related(self, found: Iterable[_Drift]) -> _Wanted:
-        """What to check again after a repair: the same values, and those that follow from them."""
-        state, wanted = self._state, _Wanted()
-        for drift in found:
-            place, name = drift.place, drift.value.name
-            wanted.setdefault(place, {})[name] = None
-            if place.kind == "log":
-                name = logged_of(name, 0).member.encode()
-                for other in places_of(state.board, state.keys, ()):
-                    if other.kind in ("taken", "slot"):
-                        wanted.setdefault(other, {})[name] = None
-            if place.kind in ("slot", "log") and state.board.tags != "key":
-                start = place.start if state.board.window.tables else None
-                table = state.keys.table(start)
-                wanted.setdefault(Place("reached", table.reached, start, table.suffix), {})[name] = None
-        return wanted
 
 
-def _described(drift: _Drift) -> Difference:
-    """A difference for people and programs."""
-    place, value = drift.place, drift.value
-    name = value.name
+def _described(place: Place, name: bytes, held: bytes | None, right: bytes | None) -> Difference:
+    """Describe a difference for people and programs."""
     if place.kind == "log":
         event = logged_of(name, 0)
         key = f"{event.member} {event.amount:+}"
     else:
         key = name.hex() if place.kind == "votes" else name.decode(errors="replace")
-    return Difference(place.kind, place.start, key, _shown(place, value.held), _shown(place, value.right))
+    return Difference(place.kind, place.start, key, _shown(place, held), _shown(place, right))
 
 
 def _shown(place: Place, value: bytes | None) -> int | str | None:

@@ -5,8 +5,8 @@ from typing import Final, NamedTuple
 
 from live.domain.board import Board
 from live.domain.journaling import Journaling
-from live.journal.cells import HOUR
 
+HOUR: Final = 3600  # seconds
 _QUIET: Final = 6 * HOUR  # seconds between two checks of a life that does not change
 _MOST_QUIET: Final = 50  # lives that have not changed, in one round
 
@@ -49,10 +49,9 @@ class Rounds:
         for life, _, check in quiet[_MOST_QUIET:]:
             if check is not None:
                 self._checks[life.life] = check
-        for life, journal, check in chosen + quiet[:_MOST_QUIET]:
+        for life, journal, _ in chosen + quiet[:_MOST_QUIET]:
             has_periods = life.board is not None and life.board.window.tables
-            is_quiet = check is not None and check.drained == life.drained and not has_periods
-            # When an hour has ended, its totals are added up and periods are archived.
-            again = now + _QUIET * 1_000_000 if is_quiet else (now // 1_000_000 // HOUR + 1) * HOUR * 1_000_000
+            # A period ends with an hour, and is archived then.
+            again = (now // 1_000_000 // HOUR + 1) * HOUR * 1_000_000 if has_periods else now + _QUIET * 1_000_000
             self._checks[life.life] = _Check(life.drained, journal, again)
         return {life.life for life, _, _ in chosen + quiet[:_MOST_QUIET]}

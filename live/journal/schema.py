@@ -18,7 +18,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-VERSION: Final = 2
+VERSION: Final = 4
+
+DROPPED: Final = {3: ("totals", "cell", "folded"), 4: ("frame",)}
+"""The tables that a version of the schema does not have any more."""
 
 METADATA: Final = MetaData()
 _ID: Final = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers only rows of the type INTEGER by itself
@@ -98,41 +101,23 @@ DEFINITION: Final = Table(
     METADATA,
     _row_id(),
     _needed("prefix", String(32)),
-    _needed("kind", String(16), comment="`boards`, `producers` or `items`"),
+    _needed("kind", String(16), comment="`boards`, `producers`, `items` or `visitors`"),
     _needed("name", Text),
     _needed("version", BigInteger),
     _needed("time", BigInteger, comment="when this database got it, microseconds"),
     Column("value", Text, comment="JSON; NULL for one that was removed"),
     Index("definition_of_name", "prefix", "kind", "name"),
-    comment="run-time boards, API keys and titles of members, with their earlier versions",
-)
-FRAME: Final = Table(
-    "frame",
-    METADATA,
-    _row_id(),
-    _life(),
-    _needed("first", BigInteger, comment="the lowest offset after one of its frames"),
-    _needed("last", BigInteger, comment="the highest"),
-    _needed("began", BigInteger, comment="when it begins, microseconds"),
-    _needed("ended", BigInteger, comment="the time of its last frame, microseconds"),
-    _needed("snapshot", Integer, comment="how many frames, the first ones, are those of a new viewer"),
-    _needed("cut", Integer, comment="1 if frames are missing before it"),
-    *_packed(),
-    Index("frame_of_life", "life", "id"),
-    Index("frame_of_time", "life", "ended"),
-    Index("frame_to_begin", "life", "began", "snapshot"),
-    comment="what viewers of boards with `replay` received, compressed: one row for about a second",
-    sqlite_autoincrement=True,  # viewers ask for the rows after another one
+    comment="run-time boards, API keys, titles of members and the secret of cookies, with their earlier versions",
 )
 GAP: Final = Table(
     "gap",
     METADATA,
     _row_id(),
     _life(),
-    _needed("time", BigInteger, comment="when it was found, microseconds"),
+    _needed("time", BigInteger, comment="when the board was in the journal again, microseconds"),
     _needed("expected", String(160), comment="the link of the last entry before it"),
-    _needed("found", String(160), comment="the entry that the next one names"),
-    comment="where entries are missing; the next entry is the whole content of the board",
+    _needed("found", String(160), comment="the entry that the next one names: after a loss an earlier one, or none"),
+    comment="where entries are missing, or the store lost some; the next entry is the whole content of the board",
 )
 ERASED: Final = Table(
     "erased",
@@ -144,36 +129,6 @@ ERASED: Final = Table(
     Index("erased_of_prefix", "prefix"),
     comment="the digests of actors that were erased, so that they are erased again after a restore",
     sqlite_autoincrement=True,
-)
-FOLDED: Final = Table(
-    "folded",
-    METADATA,
-    _life(primary_key=True),
-    _needed("segment", BigInteger, comment="the last segment that the totals contain"),
-    Column("since", BigInteger, comment="the first hour whose beginning the totals cover; NULL for none yet"),
-    comment="how far the totals of a life are",
-)
-CELL: Final = Table(
-    "cell",
-    METADATA,
-    _life(primary_key=True),
-    Column("start", BigInteger, primary_key=True, autoincrement=False, comment="an hour by the clock of the board"),
-    Column("newest", BigInteger, comment="the newest slot at its end; NULL for none"),
-    Column("top", BigInteger, comment="the highest slot in which anything was counted until its end; NULL for none"),
-    _needed("offset", BigInteger, comment="the offset at its end"),
-    _needed("whole", Boolean, comment="whether its totals include those of the cells before"),
-    _needed("rows", BigInteger, comment="about how many totals it has"),
-    comment="the hours of a life in which something was counted",
-)
-TOTALS: Final = Table(
-    "totals",
-    METADATA,
-    _row_id(),
-    _life(),
-    _needed("cell", BigInteger, comment="the start of the cell; its parts add up"),
-    *_packed(),
-    Index("totals_of_cell", "life", "cell"),
-    comment="what was counted in an hour for each slot and member, compressed",
 )
 PERIOD: Final = Table(
     "period",

@@ -63,8 +63,12 @@ class Scores(msgspec.Struct, frozen=True):
         return +spread
 
     def _order(self, board: Board) -> Callable[[str], tuple[int, int, int] | tuple[int, str]]:
-        rules = Rules(operation=board.operation, order=board.reading, ties=None if board.tags == "key" else board.tags)
-        return order_of(rules, self.scores, self.reached)
+        return order_of(rules_of(board), self.scores, self.reached)
+
+
+def rules_of(board: Board) -> Rules:
+    """The rules by which the records of a board are in order."""
+    return Rules(operation=board.operation, order=board.reading, ties=None if board.tags == "key" else board.tags)
 
 
 def ranked_at(

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 import zstandard
 
-from live.errors import SetupError
+from live.errors import JournalBrokenError
 from live.store.board.handover import Entry
 
 _LEVEL: Final = 3  # a higher one takes much more time and saves little space
@@ -34,10 +34,10 @@ def decompress(crc: int, data: bytes) -> bytes:
     """The bytes that were compressed.
 
     Raises:
-        SetupError: they are damaged.
+        JournalBrokenError: they are damaged.
     """
     if zlib.crc32(data) != crc:
-        raise SetupError("the journal is damaged: a checksum does not match. Restore it from a backup")
+        raise JournalBrokenError("the journal is damaged: a checksum does not match; `live journal verify` says where")
     return zstandard.decompress(data)
 
 
@@ -50,6 +50,6 @@ def unpack_entries(crc: int, data: bytes) -> Iterator[_Pair]:
     """The heads and contents of the entries in a segment.
 
     Raises:
-        SetupError: they are damaged.
+        JournalBrokenError: they are damaged.
     """
     yield from _DECODER.decode(decompress(crc, data))

@@ -11,7 +11,8 @@ from sqlalchemy import Connection, select
 from live.errors import StoreUnavailableError
 from live.journal.database import Database
 from live.journal.entries import Head, parse_head
-from live.journal.lives import Life, find_life, find_parent, following
+from live.journal.lives import Life, continued, find_life, find_parent, following
+from live.journal.reading import holds
 from live.journal.schema import SEGMENT
 from live.journal.segments import unpack_entries
 from live.store.board.handover import Entry, read_entries
@@ -105,11 +106,10 @@ def _parts(
         if first is None:
             return parts, parse_time(last)
         head, body = first
-        if head.kind != "renew":
+        (epoch, _), last = continued(head, body), head.before
+        parent = find_parent(connection, life, prefix, epoch) if epoch else None
+        if parent is None or (head.kind == "adopt" and not holds(connection, parent, last)):
             return parts, 0 if head.kind == "begin" else head.time
-        parent, last = find_parent(connection, life, prefix, body.decode()), head.before
-        if parent is None:
-            return parts, head.time
         parts.insert(0, (parent, last))
 
 

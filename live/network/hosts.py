@@ -11,6 +11,7 @@ _LONGEST: Final = 260  # characters of a DNS name, with a port
 _LABEL: Final = "[a-z0-9_-]{1,63}"
 _AUTHORITY: Final = re.compile(rf"(\[[0-9a-f]*:[0-9a-f:.]{{1,45}}\]|{_LABEL}(?:\.{_LABEL})*\.?)(?::([0-9]{{1,5}}))?")
 _HIGHEST_PORT: Final = 65535
+_IPV6_NETWORK: Final = 64  # bits of an address that identify a site; the site chooses the rest
 _ROOT_PATH: Final = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
 _OWN_PATHS: Final = frozenset(
     {
@@ -54,6 +55,19 @@ def parse_address(text: str) -> Address | None:
     if isinstance(address, IPv6Address):
         return None if address.scope_id else address.ipv4_mapped or address
     return address
+
+
+def network_of(address: str) -> str:
+    """Return the network by which limits count a client: its IPv4 address, or the /64 network of its IPv6 address.
+
+    A text that is not an address is a network of its own.
+    """
+    if ":" not in address:
+        return address
+    parsed = parse_address(address.partition("%")[0])
+    if not isinstance(parsed, IPv6Address):
+        return address if parsed is None else str(parsed)
+    return str(IPv6Address(int(parsed) >> 128 - _IPV6_NETWORK << 128 - _IPV6_NETWORK))
 
 
 def is_loopback(host: str) -> bool:
@@ -100,14 +114,17 @@ def check_root_path(text: str) -> str:
 
 
 def below_root(path: AnyStr, root: AnyStr) -> AnyStr:
-    """A path without the root path of the server, whether or not a proxy has already removed it."""
-    if not root or not path.startswith(root):
+    """Remove the root path from a path or a target, once. Returns an empty one for what is not below the root path.
+
+    So each resource has one path, and what a proxy blocks below the root path has no second one.
+    """
+    if not root:
         return path
+    slash, query = ("/", "?") if isinstance(path, str) else (b"/", b"?")
     rest = path[len(root) :]
-    slash = root[:1]
-    if not rest:
-        return slash
-    return rest if rest.startswith(slash) else path
+    if not path.startswith(root) or rest[:1] not in {rest[:0], slash, query}:
+        return path[:0]
+    return rest if rest.startswith(slash) else slash + rest
 
 
 class HostNames:

@@ -7,7 +7,18 @@ from typing import Final
 from live.domain.names import unknown
 from live.errors import ProblemError
 
+_MOST: Final = 128  # parameters of a request; the longest list of members has 100
 _MOST_DIGITS: Final = 16
+
+
+def require_few(target: bytes) -> None:
+    """Refuse a target with many parameters before they are parsed, because that takes long.
+
+    Raises:
+        ProblemError: `parameter_invalid`.
+    """
+    if target.partition(b"?")[2].count(b"&") >= _MOST:
+        raise ProblemError("parameter_invalid", f"a request may have at most {_MOST} parameters")
 
 
 def require_known(given: Iterable[str], known: Collection[str]) -> None:

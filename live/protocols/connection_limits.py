@@ -8,22 +8,21 @@ only itself.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
-from ipaddress import IPv6Address, ip_address
 from typing import Final, Protocol
 
 from live.errors import ProblemError
 from live.metrics import DROPPED_CONNECTIONS
+from live.network.hosts import network_of
 from live.settings import Settings
 
 SMALL: Final = 64 * 1024  # bytes of an answer in flight that do not yet count as unread
 HEALTH_PLACES: Final = 16  # beyond the limits, for health and metrics requests only
-_SWEEP: Final = 0.5  # seconds between two checks of the deadlines
+SWEEP: Final = 0.5  # seconds between two checks of the deadlines
 _HEALTH_TIMEOUT: Final = 1.0  # seconds
-_GRACE: Final = 0.5  # seconds before a connection counts as slow
+GRACE: Final = 0.5  # seconds before a connection counts as slow
 _LINGER: Final = 10.0  # seconds that a client has to read its last answer and stop sending
-_IPV6_NETWORK: Final = 64  # prefix length in bits: one IPv6 client usually has a whole /64
 
 
 class Place(Enum):
@@ -65,7 +64,7 @@ class Limited(Protocol):
 
 
 class ConnectionLimits:
-    """The HTTP connections of one process and its producers' WebSockets. Viewers have separate limits."""
+    """The HTTP connections of one process. Viewers have separate limits."""
 
     def __init__(self, settings: Settings, is_proxy: Callable[[str], bool]) -> None:
         """Limit connections; `is_proxy` returns whether many clients share an address."""
@@ -85,10 +84,10 @@ class ConnectionLimits:
 
     def opened(self, connection: Limited) -> Place:
         """Give a new connection a place, closing another connection if necessary."""
-        settings, client = self._settings, client_of(connection.address)
+        settings, client = self._settings, network_of(connection.address)
         held = len(self._open.get(client, ()))
         if held >= settings.max_address_connections and not self._is_proxy(connection.address):
-            has_room = self._make_room(client, _GRACE)
+            has_room = self._make_room(client, GRACE)
         else:
             has_room = self._count < settings.max_connections or self._make_room_anywhere(connection)
         if has_room:
@@ -102,7 +101,7 @@ class ConnectionLimits:
 
     def closed(self, connection: Limited) -> None:
         """Forget a connection that is closed or no longer speaks HTTP."""
-        client = client_of(connection.address)
+        client = network_of(connection.address)
         held = self._open.get(client)
         if held is not None and connection in held:
             del held[connection]
@@ -130,7 +129,7 @@ class ConnectionLimits:
         return True
 
     def _take_place(self, connection: Limited) -> None:
-        self._open.setdefault(client_of(connection.address), {})[connection] = None
+        self._open.setdefault(network_of(connection.address), {})[connection] = None
         self._count += 1
 
     # What a connection is doing
@@ -156,7 +155,7 @@ class ConnectionLimits:
         What the client still sends is dropped. A few connections without a place may linger too.
         """
         self.busy(connection)
-        has_place = connection in self._open.get(client_of(connection.address), ()) or connection in self._health
+        has_place = connection in self._open.get(network_of(connection.address), ()) or connection in self._health
         if not has_place:
             if len(self._refused) >= HEALTH_PLACES:
                 return False
@@ -182,7 +181,7 @@ class ConnectionLimits:
     async def run(self) -> None:
         """Check all deadlines until cancelled."""
         while True:
-            await asyncio.sleep(_SWEEP)
+            await asyncio.sleep(SWEEP)
             self.sweep(time.monotonic())
 
     def sweep(self, now: float) -> None:
@@ -228,12 +227,12 @@ class ConnectionLimits:
         The client with the most loses one first. A client with more than twice as many gets no grace period. Nobody
         knows how many connections each client behind a proxy has.
         """
-        own = client_of(new.address)
+        own = network_of(new.address)
         held = 0 if self._is_proxy(new.address) else len(self._open.get(own, ()))
         most = [client for client, theirs in self._open.items() if client == own or len(theirs) > held]
         most.sort(key=lambda client: len(self._open[client]), reverse=True)
         return any(
-            self._make_room(client, 0.0 if len(self._open[client]) > 2 * (held + 1) else _GRACE) for client in most
+            self._make_room(client, 0.0 if len(self._open[client]) > 2 * (held + 1) else GRACE) for client in most
         )
 
     def _make_room(self, client: str, grace: float) -> bool:
@@ -244,13 +243,17 @@ class ConnectionLimits:
             self.closed(idle)
             idle.close_idle()
             return True
+        return self.drop_slowest(held, grace)
+
+    def drop_slowest(self, held: Iterable[Limited], grace: float) -> bool:
+        """Close the slowest of some connections that the server has waited for longer than `grace` seconds, if any."""
         slowest = min(self._slow(held, grace), key=lambda pair: pair[0], default=None)
         if slowest is None:
             return False
         self._drop(slowest[1], "slow")
         return True
 
-    def _slow(self, held: dict[Limited, None], grace: float) -> Iterator[tuple[float, Limited]]:
+    def _slow(self, held: Iterable[Limited], grace: float) -> Iterator[tuple[float, Limited]]:
         """The connections that the server waits for, with their speed in bytes per second."""
         now = time.monotonic()
         for connection in held:
@@ -272,21 +275,6 @@ def too_many_connections() -> ProblemError:
     return ProblemError(
         "too_many_connections", "the limits are the settings max_connections and max_address_connections", retry_after=1
     )
-
-
-def client_of(address: str) -> str:
-    """The client that an address belongs to: the address itself, or the /64 network of an IPv6 address."""
-    if ":" not in address:
-        return address
-    try:
-        parsed = ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if not isinstance(parsed, IPv6Address):
-        return address
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(IPv6Address(int(parsed) >> _IPV6_NETWORK << _IPV6_NETWORK))
 
 
 def _before(queue: dict[Limited, float], moment: float) -> list[Limited]:

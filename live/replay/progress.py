@@ -12,6 +12,7 @@ from live.client.sender import MAX_EVENTS
 from live.client.target import producer_of
 from live.errors import SetupError
 from live.replay.options import Options
+from live.system.files import replacing
 
 
 class ProgressFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -90,12 +91,8 @@ class SavedProgress:
         """Replace the file atomically."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = self._path.with_suffix(".new")
-            with fresh.open("wb") as file:
+            with replacing(self._path) as file:
                 file.write(msgspec.json.encode(self._saved))
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self._path)
         except OSError as error:
             raise SetupError(f"can't save in {self._path} that {self.sent} events were sent: {error}") from None
 

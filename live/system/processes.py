@@ -1,4 +1,4 @@
-"""What a worker process sets up for itself: it ends with its parent, and collects garbage less often."""
+"""What a worker process sets up for itself: it ends with its parent, and keeps neither garbage nor free memory."""
 
 import ctypes
 import gc
@@ -18,6 +18,12 @@ def end_with_parent(parent: int) -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def return_memory() -> None:
+    """Give free memory back to the system. glibc keeps the space of large blocks otherwise, once some were freed."""
+    if hasattr(_LIBC, "malloc_trim"):
+        _LIBC.malloc_trim(0)
 
 
 def relax_collector() -> None:

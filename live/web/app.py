@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
 from multiprocessing import parent_process
 
 import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
@@ -17,6 +18,7 @@ from live.auth.client import ClientResolver
 from live.auth.rate_limiter import RateLimiter
 from live.auth.visitors import Visitors
 from live.boards.admin import BoardAdmin
+from live.boards.players import PlayerProcess
 from live.boards.readiness import Readiness
 from live.boards.registry import BoardRegistry
 from live.demo import send_likes
@@ -24,13 +26,12 @@ from live.domain.board import Boards
 from live.domain.board_file import load_boards
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.hub import Hub
-from live.fanout.recorder import Recorder
 from live.ingest.intake import Intake
 from live.journal.database import open_journal
 from live.journal.drain import Drainer
 from live.journal.past import Past
-from live.journal.recordings import RecordingReader, RecordingWriter
 from live.logs import configure_logs
+from live.protocols.body_budget import BodyBudget
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.http.parts import Parts
 from live.protocols.viewer_reaper import ViewerReaper
@@ -49,6 +50,7 @@ from live.system.processes import end_with_parent, relax_collector
 from live.web import pages
 from live.web.clients import Clients
 from live.web.cross_origin import CrossOrigin
+from live.web.drawings import Drawings
 from live.web.fast_reads import FastReads
 from live.web.problems import answer_problem
 from live.web.rank_chart import RankCharts
@@ -88,14 +90,17 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
                 await parts.journal.aclose()
             if parts.past is not None:
                 parts.past.close()
-            if parts.recordings is not None:
-                await parts.recordings.aclose()
+            if parts.players is not None:
+                parts.players.close()
 
     app = Starlette(
         routes=routes_of(settings),
-        exception_handlers=dict.fromkeys(
-            (ProblemError, StoreUnavailableError, EpochLostError, HTTPException, Exception), _answer_error
-        ),
+        exception_handlers={
+            ClientDisconnect: _forget,
+            **dict.fromkeys(
+                (ProblemError, StoreUnavailableError, EpochLostError, HTTPException, Exception), _answer_error
+            ),
+        },
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False  # one URL for each resource; and a redirect would trust the Host header
@@ -120,12 +125,14 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
     losses = LossWatch(client, settings.key_prefix)
     losses.guard_connections()
     answers, authenticator = Answers(client, settings), Authenticator(client, settings)
-    rate_limiter = RateLimiter(client, settings)
+    rate_limiter, limits = RateLimiter(client, settings), ConnectionLimits(settings, clients.trusts)
     presence = Presence(client, settings.key_prefix)
-    recordings = None if settings.journal == "off" else RecordingReader(settings)
-    hub, board_admin = Hub(client, (), settings, presence, recordings), BoardAdmin(client, settings, all_boards)
-    registry = BoardRegistry(client, settings, all_boards, hub, board_admin)
-    intake = Intake(settings, registry.boards, registry.committers, authenticator, rate_limiter, answers)
+    players = None if settings.journal == "off" else PlayerProcess(settings)
+    hub, board_admin = Hub(client, (), settings, presence, players), BoardAdmin(client, settings, all_boards)
+    registry = BoardRegistry(client, settings, hub, board_admin)
+    intake = Intake(
+        settings, registry.boards, registry.committers, authenticator, rate_limiter, answers, registry.ask_soon
+    )
     registry.publish = intake.set_boards
     return Live(
         settings=settings,
@@ -137,7 +144,8 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
         rate_limiter=rate_limiter,
         visitors=Visitors(client, settings.key_prefix),
         intake=intake,
-        limits=ConnectionLimits(settings, clients.trusts),
+        limits=limits,
+        bodies=BodyBudget(settings, limits, clients.trusts),
         hub=hub,
         reaper=ViewerReaper(hub, settings.slow_timeout),
         presence=presence,
@@ -148,10 +156,12 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
         baselines=Baselines(),
         encoded=Derived(),
         trend_lines=Derived(),
+        drawings=Drawings(),
+        metrics=Drawings(),
         templates=make_templates(settings.root_path),
         journal=open_journal(settings, writes=settings.role != "viewers"),
         past=None if settings.journal == "off" else Past(settings),
-        recordings=recordings,
+        players=players,
         rank_charts=RankCharts(),
     )
 
@@ -165,8 +175,10 @@ def _connection_parts(parts: Live, clients: ClientResolver, app: Starlette) -> P
         clients=clients,
         intake=parts.intake,
         limits=parts.limits,
+        bodies=parts.bodies,
         reaper=parts.reaper,
         reads=FastReads(parts, clients, app),
+        ask_soon=parts.registry.ask_soon,
     )
 
 
@@ -174,17 +186,15 @@ async def _work(parts: Live) -> None:
     """Run everything that is not a request."""
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(parts.registry.run())
-        if parts.settings.role != "ingest" or parts.journal is not None:
-            tasks.create_task(parts.hub.run())  # on a process that only takes events, for recordings
         if parts.settings.role != "ingest":
+            tasks.create_task(parts.hub.run())
             tasks.create_task(parts.reaper.run())
         if parts.settings.role != "viewers" and parts.journal is not None:
             drainer = Drainer(parts.client, parts.settings, parts.journal, lambda: parts.registry.boards)
-            recorder = Recorder(parts.hub, RecordingWriter(parts.journal), parts.settings, lambda: drainer.writes)
             tasks.create_task(drainer.run())
-            tasks.create_task(recorder.run())
         tasks.create_task(parts.authenticator.run())
         tasks.create_task(parts.limits.run())
+        tasks.create_task(parts.bodies.run())
         tasks.create_task(parts.losses.run())
         if parts.settings.demo:
             _start_demo(parts, tasks)
@@ -207,12 +217,20 @@ def _report(work: "asyncio.Task[None]") -> None:
         raise SystemExit(1)
 
 
+async def _forget(_request: Request, _error: Exception) -> Response:
+    """End a request whose client left while its body was read: that is no failure, and nobody receives the response."""
+    return Response(status_code=HTTPStatus.BAD_REQUEST)
+
+
 async def _answer_error(request: Request, error: Exception) -> Response:
     if isinstance(error, EpochLostError) and "board" in request.path_params:
         error = await live_of(request).registry.explain(request.path_params["board"], error)
-    if request.url.path.startswith("/v1/"):
+    if request.scope["path"].startswith("/v1/"):
         return await answer_problem(request, error)
-    page = pages.problem_page(request, error)
+    try:
+        page = await pages.problem_page(request, error)
+    except ProblemError as overload:  # then not even an error can be drawn
+        return await answer_problem(request, overload)
     if isinstance(error, HTTPException) and error.headers:
         page.headers.update(error.headers)
     return page

@@ -10,7 +10,6 @@ from live.domain.ranking import Page, Record
 from live.ingest.replies import Reply
 from live.store.board.reader import Reading
 from live.web.paging import cursors_around
-from live.web.past_pages import Resolution
 from live.web.responses import page_reply
 
 
@@ -20,9 +19,8 @@ class BoardPage(msgspec.Struct, frozen=True):
     `next_cursor` is null on the last page, and `prev_cursor` on the first. `period` is the name of the period of a
     calendar board. `total_score` is null if scores are not amounts, and `entrant_count` is null on boards without
     registration. `viewer_count` is the number of viewers in all processes; the `ETag` does not depend on it.
-    `as_of` is the time of a page of the past. `resolution` is `exact` if the page has every event before that time, and
-    `hour` if it comes from hourly totals; `as_of` is the beginning of the hour then. `final` is true on pages of a
-    period that the board does not keep any more, from the archive; `revision` says how often the period became final.
+    `as_of` is the time of a page of the past. `final` is true on pages of a period that the board does not keep any
+    more, from the archive; `revision` says how often the period became final.
     """
 
     board: str
@@ -38,7 +36,6 @@ class BoardPage(msgspec.Struct, frozen=True):
     next_cursor: str | None
     prev_cursor: str | None
     as_of: str | UnsetType = UNSET
-    resolution: Resolution | UnsetType = UNSET
     final: bool | UnsetType = UNSET
     revision: int | UnsetType = UNSET
 

@@ -15,6 +15,7 @@ from live.errors import ProblemError, StoreUnavailableError
 from live.ingest.replies import Reply
 from live.web.admins import admin_of, read_body, read_object
 from live.web.board_document import board_page, reply_with_page
+from live.web.clients import client_of
 from live.web.paging import selection_of
 from live.web.past import archived_page, past_page
 from live.web.past_pages import PastPage, is_past_cursor, past_reply
@@ -28,7 +29,7 @@ _JSON: Final = ("application/json", "application/merge-patch+json", "")
 
 
 class BoardSummary(msgspec.Struct, frozen=True):
-    """The definition of a board. Lengths in `window`, `replay` and `idle_ttl` are in seconds."""
+    """The definition of a board. Lengths in `window` and `idle_ttl` are in seconds."""
 
     board: str
     title: str
@@ -42,7 +43,6 @@ class BoardSummary(msgspec.Struct, frozen=True):
     union: dict[str, int]
     like_button: bool
     journal: JournalLevel
-    replay: int | None
     frozen: bool
     idle_ttl: int | None
 
@@ -67,13 +67,15 @@ async def get_board(request: Request) -> Response:
         return negotiated(request, _past_reply(past))
     board, known = request.path_params["board"], request.headers.get("if-none-match", "")
     if "wait" not in query:
-        return negotiated(request, await reply_of_board(live, board, query, known))
+        return negotiated(request, await reply_of_board(live, board, query, known, client_of(request).network))
     await live.use(board)
     return negotiated(request, await reply_after_wait(request, Wait.parse(query, live.settings).since(known)))
 
 
-async def reply_of_board(live: Live, board: str, query: Mapping[str, str], known: str) -> Reply:
-    """The reply to a request for one page of a board. `known` is its `If-None-Match`.
+async def reply_of_board(live: Live, board: str, query: Mapping[str, str], known: str, client: str) -> Reply:
+    """Return the reply to a request for one page of a board.
+
+    `known` is its `If-None-Match`, and `client` the network that it comes from.
 
     Raises:
         ProblemError: the board does not exist, or a parameter is not valid.
@@ -84,7 +86,7 @@ async def reply_of_board(live: Live, board: str, query: Mapping[str, str], known
     has_position = "cursor" in query and not is_past_cursor(query["cursor"])  # a cursor names its period
     archived = None if has_position else await archived_period(query, ledger, live.reads)
     if archived is not None:
-        return _past_reply(await archived_page(query, live, ledger, archived))
+        return _past_reply(await archived_page(query, live, ledger, client, archived))
     selection = await selection_of(query, ledger, live.reads, live.settings.max_limit)
     return reply_with_page(known, *await live.reads.watch(ledger.reader, selection))
 
@@ -133,7 +135,6 @@ def _summary_of(board: Board) -> BoardSummary:
         union=dict(board.union),
         like_button=board.like_button,
         journal=board.journal.level,
-        replay=board.replay,
         frozen=board.frozen,
         idle_ttl=board.idle_ttl,
     )

@@ -2,9 +2,8 @@
 
 from typing import cast
 
-from starlette.requests import HTTPConnection
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
-from starlette.websockets import WebSocket
 
 from live.auth.client import EXTENSION, Client, ClientResolver
 from live.errors import ProblemError
@@ -15,7 +14,7 @@ from live.web.problems import problem_response
 class Clients:
     """ASGI middleware that determines the client of each request, and refuses requests for unknown hosts.
 
-    It removes the root path, so that routes need not know it.
+    It removes the root path, so that routes need not know it, and refuses requests for anything outside it.
     """
 
     def __init__(self, app: ASGIApp, resolver: ClientResolver, root_path: str) -> None:
@@ -30,29 +29,26 @@ class Clients:
             return
         extensions = scope.setdefault("extensions", {})
         client = extensions.get(EXTENSION) or self._resolve(scope)
+        path = below_root(scope["path"], self._root_path)
+        if not path and not isinstance(client, ProblemError):
+            client = ProblemError("not_found", f"everything is below {self._root_path}, which proxies must not remove")
         if isinstance(client, ProblemError):
-            refusal = problem_response(client)
-            if scope["type"] == "websocket":
-                await WebSocket(scope, receive, send).send_denial_response(refusal)
-            else:
-                await refusal(scope, receive, send)
+            await problem_response(client)(scope, receive, send)
             return
         extensions[EXTENSION] = client
-        scope["path"] = below_root(scope["path"], self._root_path)
+        scope["path"] = path
         scope["client"] = (client.address, 0)
-        scope["scheme"] = client.scheme if scope["type"] == "http" else client.scheme.replace("http", "ws")
+        scope["scheme"] = client.scheme
         await self._app(scope, receive, send)
 
     def _resolve(self, scope: Scope) -> Client | ProblemError:
         peer = scope.get("client")
         try:
-            return self._resolver.resolve(
-                peer[0] if peer else "", scope["headers"], tls=scope["scheme"] in {"https", "wss"}
-            )
+            return self._resolver.resolve(peer[0] if peer else "", scope["headers"], tls=scope["scheme"] == "https")
         except ProblemError as problem:
             return problem
 
 
-def client_of(connection: HTTPConnection) -> Client:
-    """The client that sent a request or opened a WebSocket."""
-    return cast("Client", connection.scope["extensions"][EXTENSION])
+def client_of(request: Request) -> Client:
+    """The client that sent a request."""
+    return cast("Client", request.scope["extensions"][EXTENSION])

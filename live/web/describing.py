@@ -23,7 +23,7 @@ POSTING: Final = frozenset(
 ASKING: Final = frozenset({"parameter_invalid"})
 BOARD: Final = ASKING | {"board_not_found"}
 RECORDS: Final = BOARD | {"period_not_found"}
-PAST: Final = frozenset(("past_unavailable", "as_of_unsupported"))
+PAST: Final = frozenset({"past_unavailable", "past_too_large"})
 RECORD: Final = RECORDS | PAST | {"record_not_found"}
 PAGE: Final = RECORDS | PAST | {"cursor_invalid", "too_many_viewers", "stopping"}
 WATCHING: Final = BOARD | {"origin_forbidden", "past_unavailable", "too_many_viewers", "stopping"}
@@ -133,7 +133,7 @@ def _refusals(codes: Collection[str], *, is_page: bool) -> Json:
     if is_page:
         content["text/html"] = TEXT
     return {
-        str(status): _with({"description": listed(of), "content": content}, _HEADERS.get(status))
+        str(status): _with({"description": listed(of), "content": dict(content)}, _HEADERS.get(status))
         for status, of in by_status.items()
     }
 

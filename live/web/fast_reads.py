@@ -15,6 +15,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from live.auth.client import EXTENSION, Client, ClientResolver
+from live.domain.event import key_fault
 from live.errors import EpochLostError, ProblemError
 from live.ingest.replies import Reply, problem_reply
 from live.network.encodings import takes_gzip
@@ -40,6 +41,7 @@ from live.web.waiting import Wait, Waiting, reply_now
 _BOARDS: Final = "/v1/boards/"
 _PAGES: Final = "/boards/"
 _BOARD: Final = "/v1/boards/{board}"
+_PAGE: Final = "/boards/{board}"
 _RECORD: Final = "/v1/boards/{board}/records/{key}"
 _VARY: Final = b"vary"
 _TAG_NAMES: Final = (b"\r\nIf-None-Match:", b"\r\nif-none-match:")
@@ -115,16 +117,16 @@ class FastReads:
             query = QueryParams(text)
             records, _, member = rest.partition("/")
             if not slash:
-                plain = self._parse_board(board, query)
+                plain = self._parse_board(board, query, client.network)
             elif records == "records" and member:
-                plain = self._parse_record(board, member, query)
+                plain = self._parse_record(board, member, query, client.network)
             else:
                 return None
-            return None if plain is None else plain._replace(address=client.address, origin=client.origin or "")
+            return None if plain is None else plain._replace(address=client.network, origin=client.origin or "")
         except ProblemError:
             return None
 
-    def _parse_board(self, board: str, query: QueryParams) -> _Plain | None:
+    def _parse_board(self, board: str, query: QueryParams, network: str) -> _Plain | None:
         require_known(query, query_names(_BOARD, "GET"))
         if "as_of" in query:
             return None
@@ -134,7 +136,7 @@ class FastReads:
         async def work(known: str, found: Watched | Exception | None) -> Reply:
             if isinstance(found, Exception):
                 raise found
-            return await reply_of_board(self._live, board, query, known)
+            return await reply_of_board(self._live, board, query, known, network)
 
         selection = plain_selection(query, self._live.settings.max_limit)
         return _Plain(board, selection, counted=True, show=_show_page, work=work)
@@ -147,9 +149,9 @@ class FastReads:
 
         return _Plain(board, wait.selection, counted=True, show=_show_page, work=work, wait=wait)
 
-    def _parse_record(self, board: str, member: str, query: QueryParams) -> _Plain | None:
+    def _parse_record(self, board: str, member: str, query: QueryParams, network: str) -> _Plain | None:
         require_known(query, query_names(_RECORD, "GET"))
-        if "as_of" in query or "explain" in query:
+        if "as_of" in query or "explain" in query or key_fault(member) is not None:
             return None
         around = around_of(query)
 
@@ -160,13 +162,14 @@ class FastReads:
         async def work(known: str, found: Watched | Exception | None) -> Reply:
             if isinstance(found, Exception):
                 raise found
-            return await reply_of_record(self._live, board, member, query, known)
+            return await reply_of_record(self._live, board, member, query, known, network)
 
         selection = nearby(member, around, None) if query.get("period", "current") == "current" else None
         return _Plain(board, selection, counted=False, show=show, work=work)
 
     def _parse_page(self, head: RequestHead, client: Client, board: str, text: bytes) -> _Plain | None:
         query = QueryParams(text)
+        require_known(query, query_names(_PAGE, "GET"))
         if "key" in query or "as_of" in query or query.get("period", "current") != "current":
             return None
         surface = page_of(query)
@@ -186,27 +189,27 @@ class FastReads:
             try:
                 return await reply_with_boards(request, found)
             except Exception as error:  # noqa: BLE001 - `problem_page` logs unexpected errors
-                return reply_of(problem_page(request, error))
+                return reply_of(await problem_page(request, error))
 
         return _Plain(board, Selection("rank", 0, "", size), counted=True, show=show, work=work)
 
     def _begin(self, plain: _Plain, known: str, get: Get) -> None:
         ledger = self._live.ledgers.get(plain.board)
         if plain.selection is None or ledger is None:
-            self._spawn(self._work(plain, known, get, None))
+            self._spawn(get, self._work(plain, known, get, None))
         elif plain.wait is None or not (wait := plain.wait.since(known)).tag:
             callback = partial(self._show, plain, known, get)
             self._live.reads.watch_soon(ledger.reader, plain.selection, callback, counted=plain.counted)
         elif ledger.state.board.idle_ttl is None:
             self._wait(plain, wait, get)
         else:
-            self._spawn(self._use_and_wait(plain, wait, get))
+            self._spawn(get, self._use_and_wait(plain, wait, get))
 
     def _show(self, plain: _Plain, known: str, get: Get, found: Watched | Exception) -> None:
         """Answer with what was read."""
         reply = None if isinstance(found, Exception) else plain.show(known, found)
         if reply is None:
-            self._spawn(self._work(plain, known, get, found))
+            self._spawn(get, self._work(plain, known, get, found))
         else:
             get.answer(self._completed(plain, reply))
 
@@ -235,8 +238,10 @@ class FastReads:
             if not get.has_left:
                 self._wait(plain, wait, get)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, get: Get, work: Coroutine[Any, Any, None]) -> None:
+        """Do work for a request, until its client leaves."""
         task = asyncio.create_task(work)
+        get.abandon = task.cancel
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

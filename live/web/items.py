@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from live.domain.item import Item, is_listed, item_faults
+from live.domain.item import Item, Title, Url, is_listed, item_faults
 from live.errors import ProblemError, StoreUnavailableError
 from live.web.admins import read_body, read_object, unlimited_admin_of
 from live.web.responses import NOT_STORED, json_response
@@ -23,9 +24,15 @@ _SHOWN_FAULTS: Final = 20
 class ItemChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What to show of a member. Without a `url` or an `image` there is none."""
 
-    title: str
-    url: str | None = None
-    image: str | None = None
+    title: Title
+    url: Url | None = None
+    image: Url | None = None
+
+
+class ItemChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to show of several members."""
+
+    items: Annotated[Sequence[Item], Meta(min_length=1, max_length=MOST_WRITTEN)]
 
 
 class ItemList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,9 +71,7 @@ async def put_items(request: Request) -> Response:
     """Give several members titles: all of them, or none if one is invalid."""
     await unlimited_admin_of(request)
     expected = 'the body must be like {"items": [{"key": "a", "title": "A post"}]}'
-    items = _converted(read_object(await read_body(request), "malformed_body", expected), ItemList).items
-    if not 0 < len(items) <= MOST_WRITTEN:
-        raise ProblemError("item_invalid", f"`items` has {len(items)} items; 1 to {MOST_WRITTEN} are allowed")
+    items = _converted(read_object(await read_body(request), "malformed_body", expected), ItemChanges).items
     if len({item.key for item in items}) < len(items):
         raise ProblemError("item_invalid", "`items` names a member twice")
     return await _put(request, items)

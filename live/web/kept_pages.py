@@ -15,6 +15,7 @@ from live.web.surfaces import Surface
 
 _HTML: Final = "html"
 _MOST: Final = 8  # replies made from one page, in languages and themes
+_LONGEST_QUERY: Final = 256  # bytes; links of the pages are shorter
 _SERVES: Final = 1.0  # seconds: the trends on a page change with the time, without a change of the board
 
 
@@ -49,7 +50,9 @@ def kept_reply(page: Page, cache_key: CacheKey, viewers: int | None) -> Reply | 
 
 
 def keep(page: Page, cache_key: CacheKey, viewers: int | None, reply: Reply) -> Reply:
-    """Keep a reply that was made from a page, and return it."""
+    """Keep a reply that was made from a page, unless nobody else asks like that, and return it."""
+    if len(cache_key.query) > _LONGEST_QUERY:
+        return reply
     kept = _kept(page)
     if len(kept) >= _MOST:
         del kept[next(iter(kept))]

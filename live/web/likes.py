@@ -3,8 +3,12 @@
 A like is an event of the server's own producer, so it is counted, synced and sent to viewers like any other.
 """
 
+import re
+import secrets
+from collections.abc import Sequence
+from hashlib import blake2b
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Literal, TypedDict
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -26,8 +30,17 @@ _COOKIE_AGE: Final = 400 * 86_400  # seconds; browsers keep no cookie for longer
 _MOST_BODY: Final = 3 * MAX_KEY_BYTES + 100  # bytes: every byte of the member can be percent-encoded
 _FORM: Final = "application/x-www-form-urlencoded"
 _CLOSED: Final = frozenset({"frozen", "closed", "not_open"})
+_MOST_COOKIES: Final = 16  # of one browser; it sends at most a few requests before it has one
 _SECOND: Final = "visitor"  # in the query of a request that is repeated with the cookie
 _PRODUCER: Final = Producer(LIKES, None, frozenset({"post"}), 0, 1, LIKES)
+
+
+class _Attributes(TypedDict):
+    """The attributes of the cookie, with which it is also deleted."""
+
+    secure: bool
+    httponly: bool
+    samesite: Literal["strict"]
 
 
 class Liked(msgspec.Struct, frozen=True):
@@ -51,23 +64,28 @@ async def like(request: Request) -> Response:
 
 async def _like(request: Request, *, is_script: bool) -> Response:
     live = live_of(request)
-    board = live.board(request.path_params["board"])
+    board = await live.board(request.path_params["board"])
     _require_own_page(request)
     if not board.like_button:
         raise ProblemError("likes_not_allowed", "set `like_button` in the definition of the board")
     settings = live.settings
-    await live.rate_limiter.admit(liking(client_of(request).address, settings.like_rate, settings.like_burst))
+    await live.rate_limiter.admit(liking(client_of(request).network, settings.like_rate, settings.like_burst))
     form = await _form(request)
-    visitor = await live.visitors.read(request.cookies.get(_cookie_name(request), ""))
+    visitor, others = await _visitor_of(request)
     if visitor is None:
         return await _with_cookie(request)
     member = form.get("key", "")
     counted = await _count(live, board, member, visitor)
+    response: Response
     if is_script:
-        return Response(msgspec.json.encode(Liked(board.id, member, counted)), headers=NOT_STORED)
-    record = record_path(board.id, member) if form.get("page") == "record" else None
-    page = addresses(request)(f"{settings.root_path}{record or f'/boards/{board.id}'}")
-    return RedirectResponse(f"{page}#liked", HTTPStatus.SEE_OTHER, NOT_STORED)
+        response = Response(msgspec.json.encode(Liked(board.id, member, counted)), headers=NOT_STORED)
+    else:
+        record = record_path(board.id, member) if form.get("page") == "record" else None
+        page = addresses(request)(f"{settings.root_path}{record or f'/boards/{board.id}'}")
+        response = RedirectResponse(f"{page}#liked", HTTPStatus.SEE_OTHER, NOT_STORED)
+    for name in others:
+        response.delete_cookie(name, **_attributes(request))
+    return response
 
 
 def _require_own_page(request: Request) -> None:
@@ -101,6 +119,26 @@ async def _form(request: Request) -> dict[str, str]:
         raise ProblemError("malformed_body", "send the member as `key`, percent-encoded UTF-8") from None
 
 
+async def _visitor_of(request: Request) -> tuple[str | None, Sequence[str]]:
+    """The visitor who sent a request, or None, and the names of the cookies that do not count.
+
+    A browser that sends several requests before it has a cookie receives one for each, under different names. The first
+    one that it sends counts: browsers send the oldest cookie first (RFC 6265, section 5.4), so it is in every request
+    that has a cookie at all, and no later one takes its place.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    prefix = _cookie_prefix(request)
+    own = re.compile(re.escape(prefix) + "[0-9a-f]{8}")  # anyone can send others, which can't be deleted
+    names = [name for name in request.cookies if own.fullmatch(name)][:_MOST_COOKIES]
+    for name in names:
+        visitor = await live_of(request).visitors.read(request.cookies[name])
+        if visitor is not None:
+            return visitor, [other for other in names if other != name]
+    return None, names
+
+
 async def _with_cookie(request: Request) -> Response:
     """Let the browser repeat a request with a cookie. Only then the like counts, so a lost response counts once.
 
@@ -113,21 +151,29 @@ async def _with_cookie(request: Request) -> Response:
     path = f"{live.settings.root_path}/boards/{request.path_params['board']}/likes"
     again = addresses(request)(path, **{_SECOND: "new"})
     response = RedirectResponse(again, HTTPStatus.TEMPORARY_REDIRECT, NOT_STORED)
-    response.set_cookie(
-        _cookie_name(request),
-        await live.visitors.make(),
-        max_age=_COOKIE_AGE,
-        secure=client_of(request).scheme == "https",
-        httponly=True,
-        samesite="strict",
-    )
+    response.set_cookie(_cookie_name(request), await live.visitors.make(), max_age=_COOKIE_AGE, **_attributes(request))
     return response
 
 
 def _cookie_name(request: Request) -> str:
-    """The name of the cookie. With TLS, its prefix keeps other hosts of the same domain from setting it."""
-    name = "live-visitor" + live_of(request).settings.root_path.replace("/", "-")
-    return f"__Host-{name}" if client_of(request).scheme == "https" else name
+    """A name of its own for each cookie, so that a later one does not replace it."""
+    return _cookie_prefix(request) + secrets.token_hex(4)
+
+
+def _attributes(request: Request) -> _Attributes:
+    return {"secure": client_of(request).scheme == "https", "httponly": True, "samesite": "strict"}
+
+
+def _cookie_prefix(request: Request) -> str:
+    """What the names of this server's cookies begin with.
+
+    Servers on other ports and paths of the same host have other names, because browsers send cookies to all ports. With
+    TLS, the name keeps other hosts of the same domain from setting the cookie.
+    """
+    client = client_of(request)
+    server = f"{client.host}{live_of(request).settings.root_path}"
+    name = f"live-visitor-{blake2b(server.encode(), digest_size=4).hexdigest()}."
+    return f"__Host-{name}" if client.scheme == "https" else name
 
 
 async def _count(live: Live, board: Board, member: str, visitor: str) -> bool:

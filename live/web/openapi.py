@@ -36,10 +36,10 @@ from live.web.describing import (
     tagged,
     text,
 )
-from live.web.items import ItemChoice, ItemList
+from live.web.items import ItemChanges, ItemChoice, ItemList
 from live.web.likes import Liked
 from live.web.openapi_admin import board_changes, get_audit_log, record_changes
-from live.web.openapi_events import greet_webhook, post_events, send_events
+from live.web.openapi_events import greet_webhook, post_events
 from live.web.openapi_items import item_operations
 from live.web.openapi_pages import page_operations
 from live.web.openapi_past import AS_OF, EXPLAIN, past_operations
@@ -54,6 +54,11 @@ INFO: Final = {
     "description": "Producers post events. The server keeps an exact ranking and sends every change to every viewer.",
     "contact": {"name": "Live Board"},
     "license": {"name": "MIT", "identifier": "MIT"},
+}
+KEY_SCHEME: Final = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "An API key, `<id>.<secret>`, as `live keys add` prints it.",
 }
 _TAGS: Final[Mapping[str, str]] = {
     "events": "Post events.",
@@ -77,12 +82,12 @@ WATCHED: Final[Mapping[str, tuple[Json, str]]] = {
         {"type": "integer", "minimum": 0, "maximum": 50, "default": 0},
         "Number of neighbours of the member on each side.",
     ),
-    "at": ({"type": "string", "format": "date-time"}, "Receive what was sent from this time on. Needs `replay`."),
+    "at": ({"type": "string", "format": "date-time"}, "Watch the board from this time on. Needs a journal."),
     "speed": (
         {"type": "number", "minimum": 0.1, "maximum": 100, "default": 1},
         "How fast the messages after `at` follow.",
     ),
-    "delay": ({"type": "string", "examples": ["45s"]}, "Receive everything this much later. Needs `replay`."),
+    "delay": ({"type": "string", "examples": ["45s"]}, "Watch the board as it was this long ago. Needs a journal."),
 }
 
 _SLOTS: Final = parameter(
@@ -93,7 +98,8 @@ _KNOWN: Final = parameter("If-None-Match", "header", {"type": "string"}, "`ETag`
 _WATCHED: Final = [parameter(name, "query", *options) for name, options in WATCHED.items()]
 _STRUCTS: Final = (
     Event, CloudEvent, Answer, BoardList, BoardPage, SlotList, BaselineView, RecordView, RecordList, MemberRecords,
-    AuditLog, RunningChoice, Visibility, Item, ItemChoice, ItemList, HistoryList, Explanation, Liked, ProblemBody,
+    AuditLog, RunningChoice, Visibility, Item, ItemChoice, ItemChanges, ItemList, HistoryList, Explanation, Liked,
+    ProblemBody,
 )  # fmt: skip
 
 
@@ -108,7 +114,6 @@ def openapi_document() -> Json:
         "tags": [{"name": name, "description": meaning} for name, meaning in _TAGS.items()],
         "paths": {
             "/v1/events": {"post": post_events(components["CloudEvent"]), "options": greet_webhook()},
-            "/v1/events/live": {"get": send_events()},
             "/v1/boards": {"get": _list_boards()},
             "/v1/boards/{board}": {"get": _get_board(), **board_changes()},
             "/v1/boards/{board}/records": {"get": _list_records()},
@@ -127,13 +132,7 @@ def openapi_document() -> Json:
         },
         "components": {
             "schemas": components,
-            "securitySchemes": {
-                "key": {
-                    "type": "http",
-                    "scheme": "bearer",
-                    "description": "An API key, `<id>.<secret>`, as `live keys add` prints it.",
-                }
-            },
+            "securitySchemes": {"key": KEY_SCHEME},
         },
     }
 
@@ -290,4 +289,7 @@ def _operations() -> Json:
         ),
         "/docs": ("showReference", "documents", "Show the API reference.", "This document as a page.", page),
     }
-    return {path: {"get": operation(*parts, (), is_page=True)} for path, parts in pages.items()}
+    paths = {path: {"get": operation(*parts, (), is_page=True)} for path, parts in pages.items()}
+    for status in ("500", "503"):
+        paths["/readyz"]["get"]["responses"][status]["content"] = json_of(_READY)
+    return paths

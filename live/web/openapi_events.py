@@ -10,9 +10,7 @@ from live.web.describing import (
     ASKING,
     KEYED,
     POSTING,
-    SOCKET,
     TEXT,
-    UPGRADING,
     document,
     done,
     json_of,
@@ -87,16 +85,4 @@ def greet_webhook() -> Json:
         "greetWebHook", "events", "Answer a webhook handshake.",
         "The CloudEvents webhook handshake. It grants no access: events still need an API key.",
         done(200, "The headers say what is granted.", granted), ASKING, *headers,
-    )  # fmt: skip
-
-
-def send_events() -> Json:
-    """Sends events over a WebSocket."""
-    return operation(
-        "sendEvents", "events", "Send events over a WebSocket.",
-        "Each message is a JSON body of `POST /v1/events` and gets the same response. See /asyncapi.json.",
-        SOCKET, UPGRADING | ASKING | {
-            "credentials_required", "credentials_invalid", "scope_forbidden", "origin_forbidden"
-        },
-        security=KEYED,
     )  # fmt: skip

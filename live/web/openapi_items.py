@@ -2,7 +2,7 @@
 
 from live.domain.item import Item
 from live.web.describing import ADMIN, ASKING, ITEMS, KEYED, OF_KEY, body_of, document, done, operation, parameter
-from live.web.items import MOST_READ, MOST_WRITTEN, ItemChoice, ItemList
+from live.web.items import MOST_READ, MOST_WRITTEN, ItemChanges, ItemChoice, ItemList
 from live.web.schemas import Json, reference
 
 
@@ -36,7 +36,7 @@ def _put_items() -> Json:
         f"Up to {MOST_WRITTEN:,} of them: all, or none if one is invalid.", done(204, "The titles are stored."),
         ADMIN | ITEMS, security=KEYED,
     )  # fmt: skip
-    put["requestBody"] = body_of(reference(ItemList), "application/json")
+    put["requestBody"] = body_of(reference(ItemChanges), "application/json")
     return put
 
 

@@ -3,11 +3,13 @@
 from typing import Final
 
 from live.web.describing import (
+    ASKING,
     BOARD,
     COUNT,
     LIKING,
     OF_BOARD,
     OF_KEY,
+    PAST,
     PERIOD,
     RECORD,
     RECORDS,
@@ -20,13 +22,18 @@ from live.web.describing import (
     text,
 )
 from live.web.likes import Liked
+from live.web.openapi_past import AS_OF
 from live.web.schemas import Json
+
+_BOARDS: Final = RECORDS | PAST
 
 
 def page_operations() -> Json:
     """The pages for people."""
     several = parameter("board", "path", {"type": "string"}, "Ids of up to six boards, comma-separated.")
     key = parameter("key", "query", {"type": "string"}, "A member whose rank is shown.")
+    limit = parameter("limit", "query", COUNT, "The number of records.")
+    shown = (several, PERIOD, AS_OF, key, limit)
     wall = _choice("display", "A display on a wall: ten records, readable across a room.", "wall")
     page = text("text/html", "A page.")
     index = operation(
@@ -35,24 +42,24 @@ def page_operations() -> Json:
         "Show all boards.",
         "Each board with its first records, live.",
         page,
-        (),
+        ASKING,
         *_LOOK,
         is_page=True,
     )
     board = operation(
         "showBoard", "pages", "Show a board, or several side by side.", "The page updates live.",
-        page, RECORDS, several, PERIOD, key, wall, *_LOOK, is_page=True,
+        page, _BOARDS, *shown, wall, *_LOOK, is_page=True,
     )  # fmt: skip
     embedded = operation(
         "embedBoard", "pages", "Show a board in a frame of another page.",
         "The same page without header, footer and controls. It sends its height to the page around it, as a message "
         '`{"type": "live-board:height", "height": 480}`.',
-        page, RECORDS, several, PERIOD, key, *_LOOK,
+        page, _BOARDS, *shown, *_LOOK,
         _choice("bg", "The background of the page around the frame shows through.", "transparent"), is_page=True,
     )  # fmt: skip
     overlay = operation(
         "overlayBoard", "pages", "Show only the rows, on a transparent background, for video software.",
-        "Without controls. It says when it is not live.", page, RECORDS, several, PERIOD, key, *_LOOK,
+        "Without controls. It says when it is not live.", page, _BOARDS, *shown, *_LOOK,
         parameter("rows", "query", {"type": "integer", "minimum": 1, "default": 8}, "The number of records."),
         parameter("scale", "query", {"type": "number", "minimum": 0.5, "maximum": 5}, "Multiplies all sizes."),
         is_page=True,

@@ -1,6 +1,9 @@
 """Health and metrics, for operators."""
 
+import asyncio
 import os
+from collections.abc import Collection
+from http import HTTPStatus
 from pathlib import Path
 
 import msgspec
@@ -10,7 +13,9 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
+from live.ingest.replies import Reply
 from live.metrics import REGISTRY, OfBoards
+from live.web.problems import as_response, problem_response, public_reason
 from live.web.state import live_of
 
 
@@ -20,31 +25,44 @@ async def healthz(_request: Request) -> Response:
 
 
 async def readyz(request: Request) -> Response:
-    """Respond with 200 if the store accepts a write and holds the boards of this process.
+    """Respond with 200 if the store accepts a write and holds the boards of this process, otherwise with the reasons.
 
-    The response says what is wrong with the journal, which all servers share and which does not stop this one.
-
-    Raises:
-        StoreUnavailableError: the store does not answer, or refuses the write.
-        EpochLostError: the store lost data.
+    A ready process also says what is wrong with the journal, which all servers share and which does not stop this one.
     """
-    live_of(request).client.witness.require_no_loss()
-    faults = await live_of(request).readiness.require()
+    live = live_of(request)
+    try:
+        live.hub.require_running()
+        faults = await live.readiness.require()
+    except Exception as error:  # noqa: BLE001 - whatever it is, a load balancer has to know
+        response = problem_response(error)
+        response.body = msgspec.json.encode({"status": "not_ready", "reasons": [public_reason(error)]})
+        response.headers.update({"Content-Type": "application/json", "Content-Length": str(len(response.body))})
+        return response
     state: dict[str, object] = {"status": "ready"}
-    if live_of(request).settings.journal != "off":
+    if live.settings.journal != "off":
         state |= {"journal": "degraded" if faults else "ok", "reasons": faults}
     return Response(msgspec.json.encode(state), headers={"Cache-Control": "no-store"}, media_type="application/json")
 
 
 async def metrics(request: Request) -> Response:
-    """Return the metrics of this process, or of all worker processes together."""
+    """Return the metrics of this process, or of all worker processes together. They wait for no page."""
+    live = live_of(request)
+
+    async def draw() -> Reply:
+        body = await asyncio.to_thread(_metrics_of, live.boards.by_id.keys())
+        return Reply(HTTPStatus.OK, CONTENT_TYPE_LATEST.encode(), body)
+
+    return as_response(await live.metrics.of(request, ("metrics", b"", None), draw))
+
+
+def _metrics_of(boards: Collection[str]) -> bytes:
     collector: Collector = REGISTRY
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         _forget_the_dead(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
         collector = MultiProcessCollector(None)  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
-    registry.register(OfBoards(collector, live_of(request).boards.by_id.keys()))
-    return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    registry.register(OfBoards(collector, boards))
+    return generate_latest(registry)
 
 
 def _forget_the_dead(folder: Path) -> None:

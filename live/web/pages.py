@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 
@@ -87,12 +88,9 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 async def index(request: Request) -> Response:
     """Show the list of boards, each with its first records."""
-    live = live_of(request)
-    ledgers = list(live.ledgers.values())
-    pages = await asyncio.gather(*(_read(ledger, _CARD_SIZE) for ledger in ledgers))
-    boards = [(ledger.state.board, page) for ledger, page in zip(ledgers, pages, strict=True)]
-    items = await items_of(live, {record.key for page in pages if page for record in page.records})
-    return negotiated(request, reply_of(render(request, "index.html", items=items, boards=boards, size=_CARD_SIZE)))
+    live, language = live_of(request), language_for(request)
+    key = ("index", request.scope["query_string"], (language.tag, live.hub.revision))
+    return negotiated(request, await live.drawings.of(request, key, partial(_index, request)))
 
 
 async def board_page(request: Request) -> Response:
@@ -130,13 +128,32 @@ async def overlay(request: Request) -> Response:
     return negotiated(request, await _boards(request, surface))
 
 
-def problem_page(request: Request, error: Exception) -> Response:
-    """An error as a page."""
+async def problem_page(request: Request, error: Exception) -> Response:
+    """Return an error as a page.
+
+    Raises:
+        ProblemError: `overloaded`, when too many requests wait for a page.
+    """
     problem: ProblemError = as_problem(error)
     status, code = PROBLEMS[problem.code].status, problem.code
     if f"problem: {code}" not in language_for(request).table:
         code = "store_unavailable" if status == HTTPStatus.SERVICE_UNAVAILABLE else "internal_error"
-    return render(request, "problem.html", status, code=code, detail=problem.detail)
+    async with live_of(request).drawings.turn(request):
+        return await render(request, "problem.html", status, code=code, detail=problem.detail)
+
+
+async def _index(request: Request) -> Reply:
+    live = live_of(request)
+    boards = await live.over_boards(_card)
+    items = await items_of(live, {record.key for _, page in boards if page for record in page.records})
+    reply = reply_of(await render(request, "index.html", items=items, boards=boards, size=_CARD_SIZE))
+    await asyncio.to_thread(lambda: reply.gzipped)  # the page of a thousand boards takes long
+    return reply
+
+
+async def _card(ledger: Ledger) -> tuple[Board, Page | None]:
+    """Read what the list of boards shows of one."""
+    return ledger.state.board, await _read(ledger, _CARD_SIZE)
 
 
 async def _boards(request: Request, surface: Surface, top: Watched | Exception | None = None) -> Reply:
@@ -146,7 +163,7 @@ async def _boards(request: Request, surface: Surface, top: Watched | Exception |
         raise ProblemError(
             "parameter_invalid", f"up to {MOST_SIDES} boards can be shown side by side, each of them once"
         )
-    ledgers = [live.ledgers[live.board(board).id] for board in ids]
+    ledgers = [live.ledgers[(await live.board(board)).id] for board in ids]
     for ledger in ledgers:
         with suppress(StoreUnavailableError, EpochLostError):
             await ledger.state.use()
@@ -155,11 +172,18 @@ async def _boards(request: Request, surface: Surface, top: Watched | Exception |
         shown = await asyncio.gather(*(_show_past(request, ledger, size) for ledger in ledgers))
     else:
         shown = await asyncio.gather(*(_show(request, ledger, size, top) for ledger in ledgers))
-    if len(shown) > 1 or shown[0].page is None or {"as_of", "key", "period"} & request.query_params.keys():
-        return await _drawn(request, surface, shown)
     page, viewers, cache_key = shown[0].page, shown[0].viewers, cache_key_of(request, surface)
+    is_plain = len(shown) == 1 and not {"as_of", "key", "period"} & request.query_params.keys()
+    if page is None or not is_plain:
+        async with live.drawings.turn(request):
+            return await _drawn(request, surface, shown)
     reply = kept_reply(page, cache_key, viewers)
-    return keep(page, cache_key, viewers, await _drawn(request, surface, shown)) if reply is None else reply
+    if reply is None:
+        async with live.drawings.turn(request):
+            reply = kept_reply(page, cache_key, viewers)  # another request may have drawn it meanwhile
+            if reply is None:
+                reply = keep(page, cache_key, viewers, await _drawn(request, surface, shown))
+    return reply
 
 
 async def _drawn(request: Request, surface: Surface, shown: Sequence[Shown]) -> Reply:
@@ -170,7 +194,7 @@ async def _drawn(request: Request, surface: Surface, shown: Sequence[Shown]) -> 
     items = await items_of(live_of(request), (record.key for one in shown if one.page for record in one.page.records))
     has_past = live_of(request).past is not None
     values = {"shown": shown, "site": site, "most": most, "curl": curl, "has_past": has_past}
-    return reply_of(render(request, "board.html", status, surface=surface, likes=likes, items=items, **values))
+    return reply_of(await render(request, "board.html", status, surface=surface, likes=likes, items=items, **values))
 
 
 async def _show(request: Request, ledger: Ledger, size: int, top: Watched | Exception | None) -> Shown:
@@ -217,7 +241,7 @@ async def _show(request: Request, ledger: Ledger, size: int, top: Watched | Exce
 
 async def _show_past(request: Request, ledger: Ledger, size: int) -> Shown:
     """A board at a time. Raises as `past_top`."""
-    found = await past_top(live_of(request), ledger, request.query_params, size)
+    found = await past_top(live_of(request), ledger, client_of(request).network, request.query_params, size)
     at, language, key = time_of(str(found.as_of), "as_of"), language_for(request), request.query_params.get("key")
     steps = [
         Link("prev" if seconds < 0 else "next", rfc3339(at + seconds * 1000), language.translate(words))

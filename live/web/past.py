@@ -1,10 +1,9 @@
 """The past of boards: `?as_of=`, `?explain=true`, and the history of records, from the journal."""
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -12,7 +11,7 @@ from live.domain.board import Board
 from live.domain.event import rfc3339
 from live.domain.window import EVER, Periods, parse_duration
 from live.errors import ProblemError
-from live.journal.moments import Moment, NoPastError, Step, Stretch, UnsupportedPastError
+from live.journal.moments import Moment, NoPastError
 from live.journal.past import Past
 from live.journal.past_reading import (
     explain_record,
@@ -26,6 +25,7 @@ from live.network.parameters import time_of, whole_number
 from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import store_errors
+from live.web.clients import client_of
 from live.web.paging import DEFAULT_LIMIT
 from live.web.past_pages import PastPage, cursor_at, page_of, past_response, start_in
 from live.web.state import Live, live_of
@@ -39,15 +39,11 @@ _LEAST_STEP: Final = 1000  # milliseconds
 
 
 class HistoryStep(msgspec.Struct, frozen=True):
-    """A record at a time. `score` and `rank` are null if it was not on the board.
-
-    `as_of` is there if the journal only has hourly totals of that time: the beginning of the hour, which this is for.
-    """
+    """A record at a time. `score` and `rank` are null if it was not on the board."""
 
     at: str
     score: int | None
     rank: int | None
-    as_of: str | UnsetType = UNSET
 
 
 class RecordHistory(msgspec.Struct, frozen=True):
@@ -94,14 +90,15 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 class _PastQuery(NamedTuple):
-    """A query of the past of a board: the process that runs it, and the board at a time."""
+    """A query of the past of a board: what runs it, the network of the client, and the board at a time."""
 
     past: Past
+    client: str
     moment: Moment
 
-    async def cut(self, start: int, limit: int) -> Stretch:
-        """Some records."""
-        return await _await_result(self.past.run(read_ranking, self.moment, start, limit))
+    async def run(self, work: Callable[..., _T], *given: object) -> _T:
+        """Do work that receives the moment, and what is given."""
+        return await _await_result(self.past.run(self.client, work, self.moment, *given))
 
 
 async def past_page(request: Request, live: Live) -> PastPage:
@@ -111,67 +108,69 @@ async def past_page(request: Request, live: Live) -> PastPage:
         ProblemError: a parameter is not valid, or the journal does not reach back so far.
     """
     query = request.query_params
-    past_query = await _past_query(live, await live.use(request.path_params["board"]), query)
+    ledger = await live.use(request.path_params["board"])
+    past_query = await _past_query(live, ledger, client_of(request).network, query)
     limit = whole_number(query, "limit", min(DEFAULT_LIMIT, live.settings.max_limit), 1, live.settings.max_limit)
     start = start_in(query)
-    found = await past_query.cut(start, limit)
+    found = await past_query.run(read_ranking, start, limit)
     following = start + limit
     cursor = cursor_at(following) if following < found.count else None
     return page_of(past_query.moment, found, cursor)
 
 
-async def past_top(live: Live, ledger: Ledger, query: Mapping[str, str], size: int) -> PastPage:
-    """The first records of a board at a time. Raises as `past_page`."""
-    past_query = await _past_query(live, ledger, query)
-    return page_of(past_query.moment, await past_query.cut(0, size), None)
+async def past_top(live: Live, ledger: Ledger, client: str, query: Mapping[str, str], size: int) -> PastPage:
+    """The first records of a board at a time, for the network of a client. Raises as `past_page`."""
+    past_query = await _past_query(live, ledger, client, query)
+    return page_of(past_query.moment, await past_query.run(read_ranking, 0, size), None)
 
 
 async def past_record(request: Request, live: Live, member: str, around: int) -> PastPage:
     """The page around a record at a time, with at least the record above it. Raises as `past_page`."""
-    past_query = await _past_query(live, await live.use(request.path_params["board"]), request.query_params)
-    found = await _await_result(past_query.past.run(find_record, past_query.moment, member, max(around, 1)))
+    ledger = await live.use(request.path_params["board"])
+    past_query = await _past_query(live, ledger, client_of(request).network, request.query_params)
+    found = await past_query.run(find_record, member, max(around, 1))
     if found is None:
         raise ProblemError("record_not_found", "the member was not on the board then")
     return page_of(past_query.moment, found, None)
 
 
-async def archived_page(query: Mapping[str, str], live: Live, ledger: Ledger, start: int) -> PastPage:
-    """A page of a period that the board does not keep any more.
+async def archived_page(query: Mapping[str, str], live: Live, ledger: Ledger, client: str, start: int) -> PastPage:
+    """A page of a period that the board does not keep any more, for the network of a client.
 
     Raises:
         ProblemError: a parameter is not valid, or the journal does not have the period.
     """
     limit = whole_number(query, "limit", min(DEFAULT_LIMIT, live.settings.max_limit), 1, live.settings.max_limit)
     first = start_in(query)
-    past, moment = await _archived(live, ledger, start)
-    found = await _await_result(past.run(read_period, moment, first, limit))
+    past_query = await _archived(live, ledger, client, start)
+    found = await past_query.run(read_period, first, limit)
     if found is None:
         raise _no_period(ledger.state.board)
     following = first + limit
-    return page_of(moment, found, cursor_at(following) if following < found.count else None)
+    return page_of(past_query.moment, found, cursor_at(following) if following < found.count else None)
 
 
-async def archived_record(live: Live, ledger: Ledger, start: int, member: str, around: int) -> PastPage:
+async def archived_record(live: Live, ledger: Ledger, client: str, start: int, member: str, around: int) -> PastPage:
     """A record in such a period, with its neighbours. Raises as `archived_page`."""
-    past, moment = await _archived(live, ledger, start)
-    found = await _await_result(past.run(find_in_period, moment, member, max(around, 1)))
+    past_query = await _archived(live, ledger, client, start)
+    found = await past_query.run(find_in_period, member, max(around, 1))
     if found is None:
         raise ProblemError("record_not_found", "the member was not on the board in that period")
-    return page_of(moment, found, None)
+    return page_of(past_query.moment, found, None)
 
 
-async def _archived(live: Live, ledger: Ledger, start: int) -> _PastQuery:
+async def _archived(live: Live, ledger: Ledger, client: str, start: int) -> _PastQuery:
     if live.past is None:
         raise _no_period(ledger.state.board)
     now = await _now(ledger)
     moment = Moment(ledger.state.board, now, start, await _hidden(ledger))
     try:
-        await _require(live.past, live, ledger, now)
+        await _require(live.past, live, ledger, client, now)
     except ProblemError as error:
         if error.code == "past_unavailable":
             raise _no_period(ledger.state.board) from None
         raise
-    return _PastQuery(live.past, moment)
+    return _PastQuery(live.past, client, moment)
 
 
 def _no_period(board: Board) -> ProblemError:
@@ -184,9 +183,10 @@ def _no_period(board: Board) -> ProblemError:
 
 async def explain(request: Request, live: Live, member: str) -> Response:
     """Return what a score consisted of."""
-    past_query = await _past_query(live, await live.use(request.path_params["board"]), request.query_params)
+    ledger = await live.use(request.path_params["board"])
+    past_query = await _past_query(live, ledger, client_of(request).network, request.query_params)
     moment = past_query.moment
-    board, parts = moment.board, await _await_result(past_query.past.run(explain_record, moment, member))
+    board, parts = moment.board, await past_query.run(explain_record, member)
     if member in moment.hidden or (parts.score is None and not parts.changes):
         raise ProblemError("record_not_found", "the member was not on the board then")
     body = Explanation(
@@ -216,28 +216,29 @@ async def list_history(request: Request) -> Response:
 
 
 async def _history(request: Request, members: Sequence[str]) -> Response:
-    live = live_of(request)
+    live, client = live_of(request), client_of(request).network
     ledger = await live.use(request.path_params["board"])
     now = await _now(ledger)
     times = _times(request.query_params, now)
     past = _past(live)
     hidden = await _hidden(ledger)
-    await _require(past, live, ledger, times[-1])
-    found = await _await_result(past.run(read_history, ledger.state.board, hidden, members, times))
+    await _require(past, live, ledger, client, times[-1])
+    found = await _await_result(past.run(client, read_history, ledger.state.board, hidden, members, times))
     records = [
-        RecordHistory(member, [_step(step) for step in steps]) for member, steps in zip(members, found, strict=True)
+        RecordHistory(member, [HistoryStep(rfc3339(step.at), step.score, step.rank) for step in steps])
+        for member, steps in zip(members, found, strict=True)
     ]
     return past_response(request, HistoryList(ledger.state.board.id, records))
 
 
-async def _past_query(live: Live, ledger: Ledger, query: Mapping[str, str]) -> _PastQuery:
+async def _past_query(live: Live, ledger: Ledger, client: str, query: Mapping[str, str]) -> _PastQuery:
     board, past, now = ledger.state.board, _past(live), await _now(ledger)
     at = time_of(query["as_of"], "as_of") if "as_of" in query else now
     if at > now:
         raise ProblemError("parameter_invalid", "`as_of` is in the future")
     moment = Moment(board, at, _period(board, query.get("period", "current"), at), await _hidden(ledger))
-    await _require(past, live, ledger, at)
-    return _PastQuery(past, moment)
+    await _require(past, live, ledger, client, at)
+    return _PastQuery(past, client, moment)
 
 
 def _past(live: Live) -> Past:
@@ -249,10 +250,6 @@ def _past(live: Live) -> Past:
 async def _await_result(result: Awaitable[_T]) -> _T:
     try:
         return await result
-    except UnsupportedPastError as error:
-        since = "no event" if error.since is None else f"every event since {rfc3339(error.since)}"
-        detail = f"the journal has {since} of this board, and only totals before: {error.reason}"
-        raise ProblemError("as_of_unsupported", detail) from None
     except NoPastError as error:
         since = "nothing" if error.since is None else f"everything since {rfc3339(error.since)}"
         raise ProblemError("past_unavailable", f"the journal has {since} of this board") from None
@@ -269,7 +266,7 @@ async def _hidden(ledger: Ledger) -> frozenset[str]:
     return frozenset(member.decode() for member in await ledger.state.call("HKEYS", ledger.state.keys.hidden))
 
 
-async def _require(past: Past, live: Live, ledger: Ledger, at: int) -> None:
+async def _require(past: Past, live: Live, ledger: Ledger, client: str, at: int) -> None:
     """Wait until the journal has everything before a time.
 
     Raises:
@@ -283,9 +280,9 @@ async def _require(past: Past, live: Live, ledger: Ledger, at: int) -> None:
         holder = await live.client.call(sink, "GET", sink)
     if link is None:
         raise ProblemError("past_unavailable", "this board has no journal")
-    if not await past.is_of((holder or b"").decode()):
+    if not await past.is_of(client, (holder or b"").decode()):
         raise ProblemError("past_unavailable", "another server keeps the journal of this store: ask that one")
-    await past.wait(state.board, state.epoch or "", link.decode(), at)
+    await past.wait(client, state.board, state.epoch or "", link.decode(), at)
 
 
 def _period(board: Board, name: str, at: int) -> int | None:
@@ -319,10 +316,6 @@ def _times(query: Mapping[str, str], now: int) -> list[int]:
             f"`from` must be before `to`, `step` at least 1s, and the history at most {MAX_STEPS} steps",
         )
     return list(range(end, begin - 1, -step))[::-1]
-
-
-def _step(step: Step) -> HistoryStep:
-    return HistoryStep(rfc3339(step.at), step.score, step.rank, UNSET if step.hour is None else rfc3339(step.hour))
 
 
 def _slot_times(board: Board, start: int) -> tuple[str | None, str | None]:

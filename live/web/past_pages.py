@@ -4,7 +4,7 @@ import base64
 import binascii
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -13,23 +13,20 @@ from starlette.responses import Response
 
 from live.domain.board import Board
 from live.domain.event import rfc3339
-from live.domain.ranking import Page, Record, position
-from live.domain.window import Periods
+from live.domain.ranking import Page
 from live.errors import ProblemError
 from live.ingest.replies import Reply
-from live.journal.moments import Moment, PastRanking, Stretch
+from live.journal.moments import Moment, Stretch
+from live.journal.pages import period_name, records_of
 from live.network.parameters import whole_number
 from live.web.responses import negotiated
-
-Resolution = Literal["exact", "hour"]
-"""Whether a response about the past is exact to the batch, or comes from hourly totals."""
 
 _LONGEST: Final = 10**9 - 1
 _CACHE: Final = b"public, max-age=60"  # a member that is hidden today leaves the past too
 
 
 class PastPage(NamedTuple):
-    """Some records of a board at a time, the cursor of the next ones, the time, and how exact it is.
+    """Some records of a board at a time, the cursor of the next ones, and the time.
 
     Or those of a period from the archive, which is final, and its revision.
     """
@@ -38,25 +35,21 @@ class PastPage(NamedTuple):
     page: Page
     cursor: str | None
     as_of: str | UnsetType
-    resolution: Resolution | UnsetType
     final: bool | UnsetType = UNSET
     revision: int | UnsetType = UNSET
 
     @property
     def marks(self) -> dict[str, object]:
         """The fields that only responses about the past have."""
-        return {"as_of": self.as_of, "resolution": self.resolution, "final": self.final, "revision": self.revision}
+        return {"as_of": self.as_of, "final": self.final, "revision": self.revision}
 
 
 def page_of(moment: Moment, found: Stretch, cursor: str | None) -> PastPage:
     """The page of some records that were read."""
-    hour, revision = found.ranking.hour, found.ranking.revision
-    page = _page_of(moment.board, found)
+    revision, page = found.ranking.revision, _page_of(moment.board, found)
     if revision is not None:
-        return PastPage(moment.board, page, cursor, UNSET, UNSET, final=True, revision=revision)
-    if hour is None:
-        return PastPage(moment.board, page, cursor, rfc3339(moment.at), "exact")
-    return PastPage(moment.board, page, cursor, rfc3339(hour), "hour")
+        return PastPage(moment.board, page, cursor, UNSET, final=True, revision=revision)
+    return PastPage(moment.board, page, cursor, rfc3339(moment.at))
 
 
 def _page_of(board: Board, found: Stretch) -> Page:
@@ -67,35 +60,10 @@ def _page_of(board: Board, found: Stretch) -> Page:
         rank_count=found.count,
         total_score=ranking.total if board.score is None else None,
         start=found.start,
-        records=tuple(_records(board, ranking, found.start)),
+        records=tuple(records_of(board, ranking.members, ranking.scores, ranking.ranks, ranking.metadata, found.start)),
         slot=ranking.period,
-        period=_period_name(board, ranking.period),
+        period=period_name(board, ranking.period),
     )
-
-
-def _records(board: Board, ranking: PastRanking, start: int) -> list[Record]:
-    rows = zip(ranking.members, ranking.scores, ranking.ranks, strict=True)
-    return [
-        Record(
-            member,
-            score,
-            rank,
-            UNSET if board.score is None else board.score.unpack(score),
-            _metadata(ranking.metadata.get(member)),
-            UNSET if board.bare and board.ranks == "ordinal" else position(rank, place),
-        )
-        for place, (member, score, rank) in enumerate(rows, start + 1)
-    ]
-
-
-def _metadata(text: bytes | None) -> msgspec.Raw | UnsetType:
-    return UNSET if text is None else msgspec.Raw(text)
-
-
-def _period_name(board: Board, start: int | None) -> str | None:
-    if start is None or not isinstance(board.window, Periods):
-        return None
-    return board.window.calendar.at(start).name
 
 
 def past_reply(body: object) -> Reply:

@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from live.errors import ProblemError
+from live.errors import EPOCH_LOST_DETAIL, EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest import replies
 
 _BY_STATUS: Final = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
@@ -26,6 +26,19 @@ def problem_response(error: Exception) -> Response:
     return as_response(replies.problem_reply(as_problem(error)))
 
 
+def public_reason(error: Exception) -> str:
+    """Why something is not possible, for everyone. The log has what is not for everyone, such as addresses."""
+    match error:
+        case StoreUnavailableError():
+            return error.public
+        case EpochLostError():
+            return EPOCH_LOST_DETAIL
+        case ProblemError():
+            return error.detail
+        case _:
+            return "the server failed; its log has the cause"
+
+
 def as_response(reply: replies.Reply) -> Response:
     """A reply as a Starlette response."""
     response = Response(reply.body, reply.status)
@@ -39,13 +52,6 @@ def reply_of(response: Response) -> replies.Reply:
     cache, media_type = fields.pop(b"cache-control"), fields.pop(b"content-type")
     del fields[b"content-length"]
     return replies.Reply(response.status_code, media_type, bytes(response.body), tuple(fields.items()), cache)
-
-
-def upgrade_required() -> Response:
-    """The response to a request for a WebSocket route that is not a WebSocket handshake."""
-    response = problem_response(ProblemError("upgrade_required", "connect with a WebSocket client"))
-    response.headers.update({"Upgrade": "websocket", "Connection": "Upgrade"})
-    return response
 
 
 async def answer_problem(_request: Request, error: Exception) -> Response:

@@ -37,9 +37,12 @@ class RankCharts:
         self._known: OrderedDict[tuple[str, str, str, int], Sequence[int | None]] = OrderedDict()
 
     async def of(
-        self, past: Past | None, ledger: Ledger, member: str, slots: Sequence[Slot], rank: int
+        self, past: Past | None, client: str, ledger: Ledger, member: str, slots: Sequence[Slot], rank: int
     ) -> RankChart | None:
-        """The chart of a record with the current rank `rank`; None without a journal, or if it tells nothing yet."""
+        """Return the chart of a record with the current rank `rank`, for the network of a client.
+
+        None without a journal, or if it tells nothing yet.
+        """
         if past is None or len(slots) < 2 or EVER in slots:  # noqa: PLR2004 - a line has two ends
             return None
         state = ledger.state
@@ -52,10 +55,10 @@ class RankCharts:
                     link = await state.call("HGET", state.keys.meta, "journal")
                     if link is None:
                         return None
-                    await past.wait(state.board, state.epoch or "", link.decode(), times[-1])
+                    await past.wait(client, state.board, state.epoch or "", link.decode(), times[-1])
                     found = await state.call("HKEYS", state.keys.hidden)
                     hidden = frozenset(name.decode() for name in found)
-                    (steps,) = await past.run(read_history, state.board, hidden, [member], times)
+                    (steps,) = await past.run(client, read_history, state.board, hidden, [member], times)
             except (NoPastError, TimeoutError, StoreUnavailableError, SetupError, ProblemError):
                 return None
             ranks = self._known[key] = [step.rank for step in steps]

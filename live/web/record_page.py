@@ -15,6 +15,7 @@ from live.domain.ranking import Page
 from live.domain.window import EVER, Periods
 from live.errors import ProblemError
 from live.store.board.slots import SlotValues, read_slots
+from live.web.clients import client_of
 from live.web.items import items_of
 from live.web.language import Language, grouped
 from live.web.problems import reply_of
@@ -54,7 +55,7 @@ class Chart(msgspec.Struct, frozen=True):
 
 async def record_page(request: Request) -> Response:
     """Show one record. The script keeps its rank, score and neighbours live."""
-    live = live_of(request)
+    live, client = live_of(request), client_of(request).network
     ledger = await live.use(request.path_params["board"])
     board, member, language = ledger.state.board, request.path_params["key"], language_for(request)
     if key_fault(member) is not None:
@@ -66,24 +67,26 @@ async def record_page(request: Request) -> Response:
         raise ProblemError("record_not_found", "a member is on the board while its score is not zero")
     place = next(place for place, record in enumerate(page.records) if record.key == member)
     items = await items_of(live, (record.key for record in page.records))
-    ranks = await live.rank_charts.of(live.past, ledger, member, slots.slots, page.records[place].rank)
-    page_of_record = render(
-        request,
-        "record.html",
-        items=items,
-        board=board,
-        page=page,
-        record=page.records[place],
-        item=items.get(member),
-        name=items[member].title if member in items else name_words(language, member),
-        ahead=_distance(page, place, -1),
-        behind=_distance(page, place, 1),
-        around=NEIGHBOURS,
-        chart=chart_of(language, board, slots),
-        ranks=ranks,
-        trends=await trends_of(live, ledger, page),
-        likes=takes_likes(board),
-    )
+    ranks = await live.rank_charts.of(live.past, client, ledger, member, slots.slots, page.records[place].rank)
+    trends = await trends_of(live, ledger, page)
+    async with live.drawings.turn(request):
+        page_of_record = await render(
+            request,
+            "record.html",
+            items=items,
+            board=board,
+            page=page,
+            record=page.records[place],
+            item=items.get(member),
+            name=items[member].title if member in items else name_words(language, member),
+            ahead=_distance(page, place, -1),
+            behind=_distance(page, place, 1),
+            around=NEIGHBOURS,
+            chart=chart_of(language, board, slots),
+            ranks=ranks,
+            trends=trends,
+            likes=takes_likes(board),
+        )
     return negotiated(request, reply_of(page_of_record))
 
 

@@ -18,8 +18,9 @@ from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
 from live.store.board.reader import Reading, Selection
 from live.web.admins import admin_of, read_body, read_object
+from live.web.clients import client_of
 from live.web.past import archived_record, explain, past_record
-from live.web.past_pages import PastPage, Resolution, past_reply
+from live.web.past_pages import PastPage, past_reply
 from live.web.periods import archived_period, period_of
 from live.web.responses import NOT_STORED, json_response, negotiated, page_reply
 from live.web.state import Live, live_of
@@ -33,7 +34,7 @@ class RecordView(msgspec.Struct, frozen=True):
 
     `gap` is the number of points behind the next rank, and null for the first record. `percentile` is the percentage of
     the other records that are behind. A contestant without votes has the score 0, and no rank or percentile.
-    `as_of` is the time of a record of the past, and `resolution`, `final` and `revision` are as in `BoardPage`.
+    `as_of` is the time of a record of the past, and `final` and `revision` are as in `BoardPage`.
     """
 
     board: str
@@ -50,7 +51,6 @@ class RecordView(msgspec.Struct, frozen=True):
     fields: dict[str, int] | UnsetType = UNSET
     metadata: msgspec.Raw | UnsetType = UNSET
     as_of: str | UnsetType = UNSET
-    resolution: Resolution | UnsetType = UNSET
     final: bool | UnsetType = UNSET
     revision: int | UnsetType = UNSET
 
@@ -107,11 +107,16 @@ async def get_record(request: Request) -> Response:
         past = await past_record(request, live_of(request), member, around)
         return negotiated(request, _past_reply(past, member, around))
     known = request.headers.get("if-none-match", "")
-    return negotiated(request, await reply_of_record(live_of(request), board, member, request.query_params, known))
+    live, client = live_of(request), client_of(request).network
+    return negotiated(request, await reply_of_record(live, board, member, request.query_params, known, client))
 
 
-async def reply_of_record(live: Live, board: str, member: str, query: Mapping[str, str], known: str) -> Reply:
-    """The reply to a request for one record. `known` is its `If-None-Match`.
+async def reply_of_record(
+    live: Live, board: str, member: str, query: Mapping[str, str], known: str, client: str
+) -> Reply:
+    """Return the reply to a request for one record.
+
+    `known` is its `If-None-Match`, and `client` the network that it comes from.
 
     Raises:
         ProblemError: the board or the record does not exist, or a parameter is not valid.
@@ -122,8 +127,10 @@ async def reply_of_record(live: Live, board: str, member: str, query: Mapping[st
     around = around_of(query)
     archived = await archived_period(query, ledger, live.reads)
     if archived is not None:
-        return _past_reply(await archived_record(live, ledger, archived, member, around), member, around)
+        return _past_reply(await archived_record(live, ledger, client, archived, member, around), member, around)
     period = await period_of(query, ledger, live.reads)
+    if key_fault(member) is not None:
+        raise ProblemError("record_not_found", "no member can have this name")
     reading = await live.reads.read(ledger.reader, nearby(member, around, period))
     if reading.page.records:
         return reply_with_record(known, reading, member, around)

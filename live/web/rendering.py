@@ -1,10 +1,12 @@
 """Renders the templates: with their words in the language of the request, and the address of each static file."""
 
+import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Mapping
 from functools import cache
 from http import HTTPStatus
+from itertools import islice
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -27,6 +29,7 @@ _VARY: Final = "Accept-Language, Accept-Encoding"
 _PLAIN: Final = "!'()*"  # what ECMAScript's `encodeURIComponent` does not encode either
 _PAGE: Final = Surface()
 _NO_ITEMS: Final[Mapping[str, Item]] = {}
+_PIECES: Final = 2048  # parts of a page that are made at a time, which takes a few milliseconds
 _KEPT: Final = ("lang", "theme")  # what the links of a page keep of its query
 
 
@@ -100,7 +103,7 @@ def texts(language: Language) -> dict[str, object]:
     return {"language": language, "translate": language.markup}
 
 
-def render(
+async def render(
     request: Request,
     template: str,
     status: int = HTTPStatus.OK,
@@ -110,12 +113,12 @@ def render(
     items: Mapping[str, Item] = _NO_ITEMS,
     **values: object,
 ) -> HTMLResponse:
-    """A page in the language and the theme that the request asks for.
+    """Return a page in the language and the theme that the request asks for. Other work goes on while it is made.
 
     `likes` says whether it has like buttons, and `items` has what it shows of members.
     """
     live, language = live_of(request), language_for(request)
-    html = live.templates.get_template(template).render(
+    pieces = live.templates.get_template(template).generate(
         **texts(language),
         address=addresses(request),
         in_language=lambda tag: "?" + urlencode({**request.query_params, "lang": tag}),
@@ -127,6 +130,10 @@ def render(
         has_items=live.items.exist,
         **values,
     )
+    html = ""
+    while part := "".join(islice(pieces, _PIECES)):
+        html += part
+        await asyncio.sleep(0)
     headers = {"Cache-Control": "no-cache", "Content-Language": language.tag, "Vary": _VARY}
     if likes or surface.is_framed or live.settings.image_hosts:
         headers["Content-Security-Policy"] = page_policy(

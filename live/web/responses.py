@@ -18,7 +18,7 @@ NOT_STORED: Final = {"Cache-Control": "no-store"}  # for responses that only the
 
 _T = TypeVar("_T")
 
-_REVALIDATED: Final = b"no-cache"  # clients may keep the response, but must ask whether it has changed
+REVALIDATED: Final = b"no-cache"  # clients may keep the response, but must ask whether it has changed
 _JSON: Final = b"application/json"
 _VARY: Final = (b"vary", b"Accept-Encoding")
 
@@ -33,12 +33,12 @@ def negotiated(request: Request, reply: Reply) -> Response:
 
 def json_response(body: object) -> Response:
     """A JSON response without a tag, made for one request."""
-    return as_response(Reply(HTTPStatus.OK, _JSON, msgspec.json.encode(body), cache=_REVALIDATED))
+    return as_response(Reply(HTTPStatus.OK, _JSON, msgspec.json.encode(body), cache=REVALIDATED))
 
 
 def kept_json(body: object) -> Reply:
     """A JSON reply without a tag that many requests share."""
-    return Reply(HTTPStatus.OK, _JSON, msgspec.json.encode(body), (_VARY,), _REVALIDATED)
+    return Reply(HTTPStatus.OK, _JSON, msgspec.json.encode(body), (_VARY,), REVALIDATED)
 
 
 class Derived(Generic[_T]):
@@ -69,14 +69,14 @@ def page_reply(known: str, page: Page, kind: Hashable, body: Callable[[], object
     kept: tuple[object, Reply] | None = made.get(kind)
     if kept is None or kept[0] != version:
         data = msgspec.json.encode(body())
-        reply = Reply(HTTPStatus.OK, _JSON, data, _tagged(tag), _REVALIDATED)
+        reply = Reply(HTTPStatus.OK, _JSON, data, _tagged(tag), REVALIDATED)
         kept = made.keep(kind, (version, reply), reply.most_memory)
     return kept[1]
 
 
 def unchanged(tag: str) -> Reply:
     """The 304 reply to a client that has the state of `tag`, a tag as the client sent it."""
-    return Reply(HTTPStatus.NOT_MODIFIED, b"", b"", _tagged(tag), _REVALIDATED)
+    return Reply(HTTPStatus.NOT_MODIFIED, b"", b"", _tagged(tag), REVALIDATED)
 
 
 def _tagged(tag: str) -> Headers:

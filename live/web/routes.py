@@ -5,7 +5,7 @@ from typing import Final, TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match, Mount, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Match, Mount, Route
 from starlette.types import Scope
 
 from live.network.parameters import require_known
@@ -22,7 +22,6 @@ from live.web import (
     operations,
     pages,
     past,
-    producers,
     record_page,
     records,
     reference,
@@ -35,6 +34,7 @@ from live.web.openapi import query_names
 from live.web.rendering import static_version
 from live.web.state import assets
 from live.web.static import ClientFiles, PageFiles
+from live.web.watching import unless_left
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
@@ -71,8 +71,6 @@ def _operations() -> list[BaseRoute]:
 def _events() -> list[BaseRoute]:
     return [
         _contract("/v1/events", POST=events.take_events, OPTIONS=webhook.options_events),
-        WebSocketRoute("/v1/events/live", producers.take_messages),
-        _contract("/v1/events/live", GET=producers.refuse_plain),
         Route("/boards/{board}/likes", likes.like, methods=["POST"]),
     ]
 
@@ -123,28 +121,32 @@ def _reads() -> list[BaseRoute]:
         _contract("/v1/boards/{board}/history", GET=past.list_history),
         _contract("/v1/boards/{board}/baseline", GET=baseline.get_baseline),
         _contract("/v1/records/{key:path}", GET=records.get_member_records),
-        WebSocketRoute("/v1/boards/{board}/live", live.watch_board),
         _contract("/v1/boards/{board}/stream", GET=stream.stream_board),
         _contract("/v1/boards/{board}/live", GET=live.refuse_plain),
-        Route("/", pages.index),
-        Route("/boards/{board}", pages.board_page),
-        Route("/boards/{board}/qr.svg", sharing.qr_code),
-        Route("/boards/{board}/records.csv", sharing.records_csv),
-        Route("/boards/{board}/records/{key:path}", record_page.record_page),
-        Route("/embed/{board}", pages.embedded_board),
-        Route("/overlay/{board}", pages.overlay),
+        _contract("/", GET=pages.index),
+        _contract("/boards/{board}", GET=pages.board_page),
+        _contract("/boards/{board}/qr.svg", GET=sharing.qr_code),
+        _contract("/boards/{board}/records.csv", GET=sharing.records_csv),
+        _contract("/boards/{board}/records/{key:path}", GET=record_page.record_page),
+        _contract("/embed/{board}", GET=pages.embedded_board),
+        _contract("/overlay/{board}", GET=pages.overlay),
     ]
 
 
 def _contract(path: str, **handlers: Endpoint) -> Route:
-    """A documented route with the handler of each method. It refuses parameters that `/openapi.json` does not name."""
+    """Return a documented route with the handler of each method.
+
+    It refuses parameters that `/openapi.json` does not name, and stops to read for a client that has left.
+    """
     documented = path.replace(":path", "")
 
     async def handle(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
         if request.scope["query_string"]:
             require_known(request.query_params, query_names(documented, method))
-        return await handlers[method](request)
+        if method != "GET":
+            return await handlers[method](request)
+        return await unless_left(request.receive, handlers[method](request)) or Response()
 
     of_member = path.endswith(("}/slots", "}/history"))
     return (_OfMemberRoute if of_member else Route)(path, handle, methods=list(handlers))

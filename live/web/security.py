@@ -25,7 +25,7 @@ def page_policy(images: tuple[str, ...], *, has_forms: bool, is_framed: bool) ->
 
 
 class SecurityHeaders:
-    """ASGI middleware that adds the security headers to every HTTP response, including refused handshakes."""
+    """ASGI middleware that adds the security headers to every HTTP response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -34,7 +34,7 @@ class SecurityHeaders:
         """Handle one connection, and add the headers when the response starts."""
 
         async def send_secured(message: Message) -> None:
-            if message["type"] in {"http.response.start", "websocket.http.response.start"}:
+            if message["type"] == "http.response.start":
                 headers = message["headers"]
                 if not any(name == POLICY_HEADER[0] for name, _ in headers):
                     headers.append(POLICY_HEADER)

@@ -1,8 +1,9 @@
 """Ways to share a board: its address as a QR code, and its records as a table."""
 
-import csv
+import asyncio
 import io
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Final
 
 import segno
@@ -11,22 +12,25 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.board import Board
+from live.domain.csv_table import csv_writer
 from live.domain.item import Item
 from live.domain.ranking import Page
+from live.ingest.replies import Reply
 from live.network.parameters import whole_number
+from live.web.clients import client_of
 from live.web.items import items_of
 from live.web.periods import period_of
+from live.web.problems import as_response
+from live.web.responses import REVALIDATED
 from live.web.state import live_of
 
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # what spreadsheets take for the start of a formula
 _MARK: Final = "\ufeff"  # tells spreadsheets that the text is UTF-8
-_REVALIDATED: Final = {"Cache-Control": "no-cache"}
 
 
 def site_of(request: Request) -> str:
     """The address of this server as the client sees it, with the root path and without a slash at the end."""
-    root = live_of(request).settings.root_path
-    return f"{request.url.scheme}://{request.url.netloc}{root}"
+    client = client_of(request)
+    return f"{client.scheme}://{client.host}{live_of(request).settings.root_path}"
 
 
 def frame_of(site: str, board: Board) -> str:
@@ -38,41 +42,49 @@ def frame_of(site: str, board: Board) -> str:
 
 
 async def qr_code(request: Request) -> Response:
-    """The address of a board's page as a QR code."""
-    board = live_of(request).board(request.path_params["board"])
-    code = segno.make(f"{site_of(request)}/boards/{board.id}", error="m", micro=False)
+    """Return the address of a board's page as a QR code."""
+    board = await live_of(request).board(request.path_params["board"])
+    address = f"{site_of(request)}/boards/{board.id}"
+
+    async def draw() -> Reply:
+        return Reply(HTTPStatus.OK, b"image/svg+xml", await asyncio.to_thread(_code, address), cache=REVALIDATED)
+
+    return as_response(await live_of(request).drawings.of(request, ("code", b"", address), draw))
+
+
+def _code(address: str) -> bytes:
     picture = io.BytesIO()
+    code = segno.make(address, error="m", micro=False)
     code.save(picture, kind="svg", xmldecl=False, dark="#000", light="#fff", border=4)
-    return Response(picture.getvalue(), headers=_REVALIDATED, media_type="image/svg+xml")
+    return picture.getvalue()
 
 
 async def records_csv(request: Request) -> Response:
-    """The first records of a board as CSV (RFC 4180), for spreadsheets."""
+    """Return the first records of a board as CSV (RFC 4180), for spreadsheets."""
     live = live_of(request)
     ledger = await live.use(request.path_params["board"])
-    most = live.settings.max_limit
+    most, board = live.settings.max_limit, ledger.state.board
     size = whole_number(request.query_params, "limit", most, 1, most)
-    page = await ledger.reader.read(size, period=await period_of(request.query_params, ledger, live.reads))
-    board = ledger.state.board
-    name = "-".join(part for part in (board.id, page.period) if part)
-    headers = {**_REVALIDATED, "Content-Disposition": f'attachment; filename="{name}.csv"'}
-    items = await items_of(live, (record.key for record in page.records))
-    return Response(_table(board, page, items), headers=headers, media_type="text/csv")
+
+    async def draw() -> Reply:
+        page = await ledger.reader.read(size, period=await period_of(request.query_params, ledger, live.reads))
+        name = "-".join(part for part in (board.id, page.period) if part)
+        items = await items_of(live, (record.key for record in page.records))
+        extra = ((b"content-disposition", f'attachment; filename="{name}.csv"'.encode()),)
+        body = _table(board, page, items).encode()
+        return Reply(HTTPStatus.OK, b"text/csv; charset=utf-8", body, extra, REVALIDATED)
+
+    key = ("records", request.scope["query_string"], (board.id, live.hub.revision))
+    return as_response(await live.drawings.of(request, key, draw))
 
 
 def _table(board: Board, page: Page, items: Mapping[str, Item]) -> str:
     """The records, with a column of titles if one of them has a title."""
     text = io.StringIO()
-    table = csv.writer(text)
     fields = [field.name for field in board.score.fields] if board.score else []
-    table.writerow(["rank", "member", *(fields or ["score"]), *(["title"] if items else [])])
+    write = csv_writer(text, ["rank", "member", *(fields or ["score"]), *(["title"] if items else [])])
     for record in page.records:
         values = [record.fields[name] for name in fields] if record.fields else [record.score]
-        titles = [_inert(items[record.key].title) if record.key in items else ""] if items else []
-        table.writerow([record.rank, _inert(record.key), *values, *titles])
+        titles = [items[record.key].title if record.key in items else None] if items else []
+        write([[record.rank, record.key, *values, *titles]])
     return _MARK + text.getvalue()
-
-
-def _inert(text: str) -> str:
-    """A text that no spreadsheet runs as a formula."""
-    return f"'{text}" if text.startswith(_FORMULA) else text

@@ -7,12 +7,13 @@ from typing import Final, TypeVar, cast
 
 import msgspec
 from jinja2 import Environment
-from starlette.requests import HTTPConnection
+from starlette.requests import Request
 
 from live.auth.authenticator import Authenticator
 from live.auth.rate_limiter import RateLimiter
 from live.auth.visitors import Visitors
 from live.boards.admin import BoardAdmin
+from live.boards.players import PlayerProcess
 from live.boards.readiness import Readiness
 from live.boards.registry import BoardRegistry
 from live.domain.board import Board, Boards
@@ -22,7 +23,7 @@ from live.ingest.intake import Intake
 from live.ingest.replies import Reply
 from live.journal.database import Database
 from live.journal.past import Past
-from live.journal.recordings import RecordingReader
+from live.protocols.body_budget import BodyBudget
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.viewer_reaper import ViewerReaper
 from live.settings import Settings
@@ -34,6 +35,7 @@ from live.store.connection.client import Store
 from live.store.connection.loss import LossWatch
 from live.store.registry.items import Items
 from live.store.registry.presence import Presence
+from live.web.drawings import Drawings
 from live.web.rank_chart import RankCharts
 from live.web.responses import Derived
 
@@ -55,6 +57,7 @@ class Live(msgspec.Struct, frozen=True):
     visitors: Visitors
     intake: Intake
     limits: ConnectionLimits
+    bodies: BodyBudget
     hub: Hub
     reaper: ViewerReaper
     presence: Presence
@@ -65,10 +68,12 @@ class Live(msgspec.Struct, frozen=True):
     baselines: Baselines
     encoded: Derived[Reply]
     trend_lines: Derived[Mapping[str, str]]
+    drawings: Drawings
+    metrics: Drawings
     templates: Environment
     journal: Database | None
     past: Past | None
-    recordings: RecordingReader | None
+    players: PlayerProcess | None
     rank_charts: RankCharts
 
     @property
@@ -81,15 +86,19 @@ class Live(msgspec.Struct, frozen=True):
         """The ledger of each current board."""
         return self.registry.ledgers
 
-    def board(self, board_id: str) -> Board:
-        """The board with an id.
+    async def board(self, board_id: str) -> Board:
+        """The board with an id. Another process may have created it a moment ago.
 
         Raises:
             ProblemError: `board_not_found`.
+            StoreUnavailableError: the store is unavailable, and this process does not know the board.
+            EpochLostError: the store lost data, and this process does not know the board.
         """
+        if board_id not in self.boards.by_id:
+            await self.registry.ask()
         board = self.boards.by_id.get(board_id)
         if board is None:
-            raise _board_not_found()
+            raise ProblemError("board_not_found", "GET /v1/boards lists the boards")
         return board
 
     async def use(self, board_id: str) -> Ledger:
@@ -100,9 +109,7 @@ class Live(msgspec.Struct, frozen=True):
             StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
         """
-        ledger = self.ledgers.get(board_id)
-        if ledger is None:
-            raise _board_not_found()
+        ledger = self.ledgers[(await self.board(board_id)).id]
         if ledger.state.board.idle_ttl is not None:
             await ledger.state.use()
         return ledger
@@ -131,13 +138,9 @@ class Live(msgspec.Struct, frozen=True):
         return given
 
 
-def _board_not_found() -> ProblemError:
-    return ProblemError("board_not_found", "GET /v1/boards lists the boards")
-
-
-def live_of(connection: HTTPConnection) -> Live:
-    """The running parts, from any request or WebSocket."""
-    return cast("Live", connection.app.state.live)
+def live_of(request: Request) -> Live:
+    """The running parts, from any request."""
+    return cast("Live", request.app.state.live)
 
 
 def assets(name: str) -> Path:

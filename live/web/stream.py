@@ -28,11 +28,11 @@ async def stream_board(request: Request) -> Response:
     """Send a sync and then updates. `Last-Event-ID` is the position of a viewer that reconnects."""
     live, client = live_of(request), client_of(request)
     client.require_origin(live.settings.allowed_origins)
-    board = live.board(request.path_params["board"])
+    board = await live.board(request.path_params["board"])
     last_event = request.headers.get("last-event-id", "")
     subscription = Subscription.parse(request.query_params, live.settings).since(last_event)
     body = GzipEvents() if takes_gzip(request.headers.getlist("accept-encoding")) else PlainEvents()
-    return EventStream(live, board.id, subscription, client.address, body)
+    return EventStream(live, board.id, subscription, client.network, body)
 
 
 class EventStream(Response):

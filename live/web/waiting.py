@@ -195,7 +195,7 @@ async def reply_after_wait(request: Request, wait: Wait) -> Reply:
         if not replied.done():  # otherwise the client has left
             replied.set_result(reply)
 
-    waiting = Waiting(live, board, wait, client_of(request).address, answer)
+    waiting = Waiting(live, board, wait, client_of(request).network, answer)
     count_as_viewer(request.scope)
     waiting.begin()
     try:

@@ -15,12 +15,14 @@ from pathlib import Path
 import httpx
 import pytest
 
+from live import serve
 from live.auth.admin_key import provide_admin_key
 from live.domain.producer import Scope
 from live.errors import SetupError
 from live.settings import Settings, as_environment
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
+from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.settings import fresh_settings
 
 KEY = re.compile(r"^    (admin\.\S+)$", re.MULTILINE)
@@ -72,7 +74,7 @@ def settings(valkey_url: str, tmp_path: Path) -> Settings:
 @pytest.mark.slow
 def test_the_printed_key_creates_a_board(settings: Settings, tmp_path: Path) -> None:
     """Both commands work as pasted. Every start prints the same key, and only its owner can read the file."""
-    with printing(settings, tmp_path, "--admin-key") as text:
+    with printing(settings, tmp_path, terminal=True) as text:
         (key,) = KEY.findall(text)
         commands = text[text.index("    curl") :]
         pasted = subprocess.run(["/bin/bash", "-ec", commands], capture_output=True, text=True, check=True)
@@ -81,20 +83,45 @@ def test_the_printed_key_creates_a_board(settings: Settings, tmp_path: Path) -> 
     path = settings.data_dir / "admin-key"
     assert path.read_text() == f"{key}\n"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    with printing(settings, tmp_path, "--admin-key") as text:
+    with printing(settings, tmp_path, terminal=True) as text:
         assert KEY.findall(text) == [key]
 
 
 @pytest.mark.slow
 def test_the_key_is_printed_only_on_a_terminal(settings: Settings, tmp_path: Path) -> None:
-    """A secret does not belong in a log. Two flags override the default."""
-    with printing(settings, tmp_path) as text:
-        assert not KEY.findall(text)
-    with printing(settings, tmp_path, "--no-admin-key", terminal=True) as text:
-        assert not KEY.findall(text)
-    assert not (settings.data_dir / "admin-key").exists()
+    """A secret does not belong in a log. Two flags override the default, but neither prints the key elsewhere."""
+    path = settings.data_dir / "admin-key"
+    for flags, terminal in (((), False), (("--no-admin-key",), True)):
+        with printing(settings, tmp_path, *flags, terminal=terminal) as text:
+            assert not KEY.findall(text)
+            assert not path.exists()
+    for _ in range(2):
+        with printing(settings, tmp_path, "--admin-key") as text:
+            assert_named(text, path)
     with printing(settings, tmp_path, terminal=True) as text:
         assert len(KEY.findall(text)) == 1
+
+
+def assert_named(text: str, path: Path) -> None:
+    """What is printed names the file of the key, and its command works without showing the key."""
+    assert f"The admin API key of this server is in {path}." in text
+    assert path.read_text().strip().partition(".")[2] not in text
+    assert not KEY.findall(text)
+    commands = text[text.index("    curl") :]
+    pasted = subprocess.run(["/bin/bash", "-ec", commands], capture_output=True, text=True, check=True)
+    assert '"board":"mine"' in pasted.stdout
+
+
+@pytest.mark.mutant
+def test_printing_the_key_into_a_log_is_caught(settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
+    """The mistake: whatever takes the output counts as a terminal."""
+    key = asyncio.run(provide_admin_key(settings))
+    serve._announce_key(settings, key)
+    printed = capsys.readouterr().out
+    assert str(key) not in printed
+    with must_be_caught("a log shows the key"), replaced(sys.stdout, "isatty", lambda: True):
+        serve._announce_key(settings, key)
+        assert str(key) not in capsys.readouterr().out
 
 
 async def test_the_key_is_created_once(settings: Settings) -> None:

@@ -163,8 +163,9 @@ def test_the_cache_of_hosts_is_bounded() -> None:
 
 def test_allowing_any_host_logs_a_warning() -> None:
     """The warning appears only if events are accepted without an API key."""
-    assert "any web page" in str(unsafe_hosts(settings(allowed_hosts="*")))
+    assert "any web page" in str(unsafe_hosts(settings(allowed_hosts="*", open="true")))
     assert unsafe_hosts(settings(allowed_hosts="*", host=ANYWHERE, open="true"))
+    assert unsafe_hosts(settings(allowed_hosts="*")) is None
     assert unsafe_hosts(settings(allowed_hosts="*", host=ANYWHERE)) is None
     assert unsafe_hosts(settings(allowed_hosts="*.example.org")) is None
     assert unsafe_hosts(settings()) is None

@@ -37,7 +37,7 @@ class Process:
         self.client = connect(settings.store, settings)
         self.hub = Hub(self.client, (), settings, Presence(self.client, settings.key_prefix))
         self.board_admin = BoardAdmin(self.client, settings, in_file)
-        self.registry = BoardRegistry(self.client, settings, in_file, self.hub, self.board_admin)
+        self.registry = BoardRegistry(self.client, settings, self.hub, self.board_admin)
         self.updates: list[list[str]] = []
         self.registry.publish = self.publish
 
@@ -128,7 +128,7 @@ async def test_a_recreated_board_keeps_its_viewers(any_store: str) -> None:
 
             async def synced() -> bool:
                 frame = await viewer.next_frame()
-                return frame.type == "sync" and new.state.born in frame.text
+                return frame.type == "sync" and new.state.born.encode() in frame.payload
 
             await eventually(synced)
             assert (await made.registry.committers["b"].commit([make_entry("a")])).offset == 1

@@ -15,6 +15,7 @@ import pytest
 import typer
 
 import live.cli.table_files
+import live.domain.csv_table
 from live.cli.export import export
 from live.cli.table_files import output_file, table
 from live.domain.board_file import parse_boards
@@ -104,7 +105,7 @@ async def test_nothing_in_csv_is_a_formula(valkey_url: str, tmp_path: Path, monk
         await board.like(*DANGEROUS, *DANGEROUS, "ann")
         await found.drain()
         await csv_is_inert(found)
-        with must_be_caught("texts as they are"), replaced(live.cli.table_files, "_inert", str):
+        with must_be_caught("texts as they are"), replaced(live.domain.csv_table, "_inert", str):
             await csv_is_inert(found)
         assert {row["key"] for row in await found.rows()} == {*DANGEROUS, "ann"}
 

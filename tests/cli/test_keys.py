@@ -152,7 +152,6 @@ def test_a_producer_changes_its_api_key(commands: Commands) -> None:
         (["add", "shop", "--boards", "Posts"], "live: --boards: 'Posts' is not a valid board id"),
         (["add", "shop", "--rate", "-1"], "live: --rate must be a number from 0.001 to 1000000000, or 0 for no limit"),
         (["add", "shop", "--rate", "nan"], "live: --rate must be a number from 0.001 to 1000000000, or 0 for no limit"),
-        (["revoke", "nobody"], "live: there is no producer 'nobody'"),
         (["list", "--store", "unix:///nowhere/valkey.sock"], "live: the store is unavailable: "),
     ],
 )

@@ -9,13 +9,16 @@ from typing import Any
 
 import httpx
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from live.auth.visitors import Visitors
+from live.cli import personal
 from live.cli.main import app
-from live.cli.personal import _actor
-from live.settings import HostPattern, Settings
-from live.store.connection.client import connect
+from live.settings import Settings
+from live.store.board.keys import SystemKeys
+from live.store.connection.client import Store, connect
+from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
 
@@ -44,9 +47,7 @@ class Machine:
         boards = folder / "boards.toml"
         boards.write_text(BOARDS, encoding="utf-8")
         self.data = folder / "data"
-        settings = Settings(
-            port=0, data_dir=self.data, boards=boards, journal="sqlite", allowed_hosts=(HostPattern("x"),)
-        )
+        settings = Settings(port=0, data_dir=self.data, boards=boards, journal="sqlite")
         self.server = ServerProcess(settings, folder)
         self.keys = {name: json.loads(self.run("keys", "add", name, "--json").stdout)["key"] for name in ("ann", "bob")}
         self.server.start()
@@ -129,12 +130,38 @@ def test_what_is_to_be_voided_must_be_clear(tmp_path: Path, words: tuple[str, ..
     assert (refused.exit_code, reason in refused.stderr) == (2, True)
 
 
-async def test_a_visitor_is_named_by_the_cookie(valkey_url: str) -> None:
-    """Events name a digest of it. Anything else is the actor itself."""
-    settings = fresh_settings(valkey_url)
-    client = connect(valkey_url, settings)
+async def is_named(url: str) -> None:
+    """The cookie of a visitor names the visitor. One that the server did not sign ends the command with status 1."""
+    settings = fresh_settings(url)
+    client = connect(url, settings)
     visitors = Visitors(client, settings.key_prefix)
-    cookie = await visitors.make()
-    assert await _actor(client, settings, cookie) == await visitors.read(cookie) != cookie
-    assert await _actor(client, settings, "viewer-7") == "viewer-7"
-    await client.aclose()
+    forged = f"{'a' * 22}.{'0' * 32}"
+    try:
+        assert await client.exists(SystemKeys(settings.key_prefix).visitors) == 0
+        for _ in range(2):
+            try:
+                named, status = await personal._actor(client, settings, forged), 0
+            except typer.Exit as ended:
+                named, status = "", ended.exit_code
+            assert (named, status) == ("", 1)
+            cookie = await visitors.make()  # only now there is a secret
+        assert await personal._actor(client, settings, cookie) == await visitors.read(cookie) != cookie
+        assert await personal._actor(client, settings, "viewer-7") == "viewer-7"
+    finally:
+        await client.aclose()
+
+
+async def test_a_visitor_is_named_by_the_cookie(valkey_url: str) -> None:
+    """Events name a digest of it. Anything that is no cookie is the actor itself."""
+    await is_named(valkey_url)
+
+
+@pytest.mark.mutant
+async def test_a_forged_cookie_that_is_taken_for_an_actor_is_detected(valkey_url: str) -> None:
+    """The command would find nothing, and say that all is done."""
+
+    async def believing(client: Store, settings: Settings, text: str) -> str:
+        return await Visitors(client, settings.key_prefix).read(text) or text
+
+    with must_be_caught("a forged cookie is an actor"), replaced(personal, "_actor", believing):
+        await is_named(valkey_url)

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from live.settings import as_environment
+from live.store.board.ledger import Ledger
 from tests.harness.compared import Compared, compared
 from tests.harness.drift import BOARDS, fill, wrong_value
 
@@ -45,25 +46,37 @@ async def test_the_exit_status_tells_whether_there_is_drift(valkey_url: str, tmp
         assert status == 1
         assert "ann: value of" in text
         assert text.splitlines()[2].endswith("store 50, journal 7")
-        status, text, _ = await run_command(board, "--repair", "--to", "store", "--json")
+        status, text, _ = await run_command(board, "--repair", "--to", "journal", "--json")
         found = msgspec.json.decode(text)
         assert (status, found["equal"]) == (1, False)
         (differences,) = found["boards"]
-        assert (differences["drifted"], differences["repaired"], differences["left"]) == (1, 1, 0)
+        assert (differences["drifted"], differences["repaired"]) == (1, True)
         assert differences["drift"][0]["journal"] == 7
+        assert (await run_command(board))[0] == 0
         status, text, error = await run_command(board, "--repair")
         assert (status, text) == (2, "")
         assert "--to" in error
+        status, text, error = await run_command(board, "--repair", "--to", "store")
+        assert (status, "equal" in text) == (0, True), "nothing differs, so nothing is replaced"
 
 
 @pytest.mark.slow
-async def test_without_a_server_the_command_moves_the_journal_itself(valkey_url: str, tmp_path: Path) -> None:
-    """The last entries may wait in the store."""
+async def test_without_a_server_what_waits_is_compared_and_stays(valkey_url: str, tmp_path: Path) -> None:
+    """The last entries are in the store, and nobody moves them. The board can be rebuilt then."""
     async with compared(valkey_url, tmp_path, BOARDS["first"]) as board:
         await fill(board)
-        assert (await board.reconcile()).drifted == 0
+        await board.is_drained()
         await board.stop_draining()
         await board.add(("dan", 1))
+        rows, epoch = await board.rows(), board.ledger.state.epoch
         status, text, _ = await run_command(board)
-        assert (status, text.split(";")[0]) == (0, f"first (epoch {board.ledger.state.epoch}): equal")
-        assert await board.waiting() == 0
+        assert (status, text.split(";")[0]) == (0, f"first (epoch {epoch}): equal")
+        assert await board.waiting() == 1, "a comparison moves nothing"
+        await wrong_value(board)
+        await board.settle_ranking()
+        status, text, error = await run_command(board, "--repair", "--to", "store")
+        assert (status, text.split(";")[0]) == (1, f"first (epoch {epoch}): the store is replaced"), error
+        board.ledger = Ledger(board.client, board.board, board.settings)
+        assert await board.rows() == rows
+        assert board.ledger.state.epoch != epoch
+        assert (await run_command(board))[0] == 0

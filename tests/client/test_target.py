@@ -20,6 +20,14 @@ def test_a_malformed_url_is_refused(url: str) -> None:
         parse_url(url)
 
 
+@pytest.mark.parametrize("url", ["http://me:sesame@h", "http://sesame@h", "ftp://me:sesame@h", "http://me:ses#ame@h"])
+def test_a_url_with_user_information_is_refused(url: str) -> None:
+    """A server takes an API key. The message does not repeat what may be a secret."""
+    with pytest.raises(ValueError, match="no user name and no password") as raised:
+        parse_url(url)
+    assert "ses" not in str(raised.value)
+
+
 def test_an_api_key_is_sent_without_its_line_end() -> None:
     """A file may end with one. Without an API key there is no header."""
     assert parse_api_key(" shop.a.b_c-\n") == "shop.a.b_c-"

@@ -193,10 +193,3 @@ def test_the_conflation_interval_of_a_board(text: str, interval: int) -> None:
     """It replaces the server's setting, and is stored in milliseconds."""
     assert board_of(f'conflation_interval = "{text}"').conflation == interval
     assert board_of().conflation is None
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("1m", 60), ("7d", 604_800), ("30d", 2_592_000)])
-def test_how_long_a_board_keeps_frames(text: str, seconds: int) -> None:
-    """In seconds; a board without the choice keeps none."""
-    assert board_of(f'replay = "{text}"').replay == seconds
-    assert board_of().replay is None

@@ -4,6 +4,7 @@ import pytest
 
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.window import Periods
+from live.domain.window_choice import WindowChoice
 from tests.domain.board_files import KINDS, LAST, SLOT_OF_DAYS, TOO_MANY, UNITS, WEEKDAYS, mistakes
 
 
@@ -154,14 +155,25 @@ def test_a_conflation_interval_out_of_range_is_refused(text: str) -> None:
     assert mistake.endswith(f"conflation_interval: '{text}' is not between 1ms and 60s")
 
 
-@pytest.mark.parametrize("text", ["0s", "59s", "1.5m1", "90.5s", "31d", "always"])
-def test_a_replay_out_of_range_is_refused(text: str) -> None:
-    """From a minute to thirty days, in whole seconds."""
-    (mistake,) = mistakes(f'[[board]]\nid = "b"\nreplay = "{text}"')
-    assert f"replay: '{text}' is not a" in mistake
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('journal = "totals"', "use `events` with a short `journal_events`"),
+        ('journal_totals = "90d"', "`journal_periods` keeps the periods of a calendar board"),
+        ('journal_periods = "90d"', "`journal_periods` with a window without periods"),
+        ('journal_periods = "90d"\nwindow = { calendar = "day", last = 2 }', "with a window without periods"),
+        ('journal_events = "90d"\njournal = "off"', "`journal_events` with `journal = off`"),
+        ('replay = "7d"', "every board with a journal can be watched later now"),
+        ('journal = "all"', "there is no value `all`; there are: events, off"),
+    ],
+)
+def test_what_a_journal_can_not_keep_is_refused(line: str, message: str) -> None:
+    """Where an earlier version knew a choice, the message says what replaces it."""
+    (mistake,) = mistakes(f'[[board]]\nid = "b"\n{line}')
+    assert message in mistake
 
 
-def test_a_board_without_a_journal_keeps_no_frames() -> None:
-    """They would be in the journal."""
-    (mistake,) = mistakes('[[board]]\nid = "b"\nreplay = "1h"\njournal = "off"')
-    assert "`replay` with `journal = off`" in mistake
+def test_a_calendar_board_keeps_its_periods_for_a_time() -> None:
+    """Without the choice, the setting says for how long."""
+    board = make_board(BoardChoice(id="b", window=WindowChoice(calendar="day"), journal_periods="90d"))
+    assert board.journal.periods == 90 * 86_400

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from live.domain.decoding import Body
 from live.domain.event import MAX_SCORE, Event, Rejection, entry_of, key_fault, make_entry
+from live.domain.text import character_fault
 from live.errors import ProblemError
 from tests.harness.decoders import decode_json, decode_ndjson
 
@@ -21,6 +22,7 @@ Fields = dict[str, Any]
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 labels = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
+readable = labels.filter(lambda text: character_fault(text) is None)
 offsets = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 times = st.datetimes(min_value=datetime(1970, 1, 2), max_value=datetime(2999, 1, 1), timezones=offsets)  # noqa: DTZ001
 events = st.fixed_dictionaries(
@@ -31,7 +33,7 @@ events = st.fixed_dictionaries(
         **dict.fromkeys(("type", "board", "id", "source", "category"), labels),
         "actor": labels.filter(lambda text: not re.search("[\0-\x1f\x7f-\x9f]", text)),
         "fields": st.dictionaries(labels, st.integers(-(2**63), 2**63 - 1), max_size=3),
-        "metadata": st.dictionaries(labels, st.none() | st.booleans() | st.lists(labels, max_size=2), max_size=3),
+        "metadata": st.dictionaries(readable, st.none() | st.booleans() | st.lists(readable, max_size=2), max_size=3),
     },
 )
 spaces = st.text(" \t\r\n", max_size=3)

@@ -2,14 +2,13 @@
 
 import pytest
 
-from live.fanout import playback, recorder, subscription
+from live.fanout import playback, subscription
 
 
 @pytest.fixture
 def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make pieces and delays short, so that tests need not wait for them."""
     monkeypatch.setattr(subscription, "_LEAST_DELAY", 1)
-    monkeypatch.setattr(recorder, "_INTERVAL", 0.2)
-    monkeypatch.setattr(recorder, "_SNAPSHOT", 0.5)
     monkeypatch.setattr(playback, "_POLL", 0.1)
+    monkeypatch.setattr(playback, "_WHOLE", 0.5)
     monkeypatch.setattr(playback, "_PRESENT", 1000)

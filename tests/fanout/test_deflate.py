@@ -239,11 +239,15 @@ def compare(seed: int, store: str, pair: type[Pair | StreamPair] = Pair) -> int:
         settings = fresh_settings(store)
         channel = Channel(Ledger(connect(store, settings), BOARD, settings).reader, settings, Schedule(lambda *_: None))
         course = Run(channel, random.Random(seed), pair)
-        for _ in range(STEPS):
-            await course.step()
-        for here in course.here:
-            here.set_waiting(waiting=False)
-            here.leave(channel)
+        try:
+            for _ in range(STEPS):
+                await course.step()
+            for here in course.here:
+                here.set_waiting(waiting=False)
+                here.leave(channel)
+        finally:  # the viewers of a mutant must not stay in the gauge, which all tests of this process share
+            for viewer in list(channel._viewers):
+                channel.leave(viewer)
         for deflated, plain in (each.clients for each in course.all):
             assert deflated.messages == plain.messages
         return sum(each.clients[0].compressed for each in course.all)

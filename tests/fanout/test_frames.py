@@ -33,11 +33,11 @@ def top(offset: int, board: dict[str, int]) -> Page:
 def test_a_sync_has_the_documented_form() -> None:
     """Its fields are in the documented order, and numbers are digits."""
     frame = sync_frame("posts", page(41, ("p1", 77), rank_count=9312, total=88410), 50, "ordinal")
-    assert (frame.type, frame.text) == (
+    assert (frame.type, frame.payload) == (
         "sync",
         (
-            '{"type":"sync","board":"posts","epoch":"k3v9","offset":41,"rank_count":9312,"total_score":88410,'
-            '"recovered":false,"records":[{"key":"p1","score":77,"rank":1}]}'
+            b'{"type":"sync","board":"posts","epoch":"k3v9","offset":41,"rank_count":9312,"total_score":88410,'
+            b'"recovered":false,"records":[{"key":"p1","score":77,"rank":1}]}'
         ),
     )
 
@@ -47,25 +47,25 @@ def test_an_update_has_the_documented_form() -> None:
     old = page(41, ("a", 100), ("b", 90), ("p31", 80), rank_count=9312, total=88410)
     new = page(57, ("a", 100), ("b", 90), ("p9", 81), rank_count=9313, total=88426)
     frame = update_frame(old, new, 3)
-    assert (frame.type, frame.text) == (
+    assert (frame.type, frame.payload) == (
         "update",
         (
-            '{"type":"update","epoch":"k3v9","since":41,"offset":57,"rank_count":9313,"total_score":88426,'
-            '"changed":[{"key":"p9","score":81,"rank":3}],"removed":["p31"]}'
+            b'{"type":"update","epoch":"k3v9","since":41,"offset":57,"rank_count":9313,"total_score":88426,'
+            b'"changed":[{"key":"p9","score":81,"rank":3}],"removed":["p31"]}'
         ),
     )
 
 
 def test_a_status_has_the_documented_form() -> None:
     """It has a reason while the board is stale, and none when it no longer is."""
-    assert status_frame("store unreachable").text == '{"type":"status","stale":true,"reason":"store unreachable"}'
-    assert status_frame(None).text == '{"type":"status","stale":false}'
+    assert status_frame("store unreachable").payload == b'{"type":"status","stale":true,"reason":"store unreachable"}'
+    assert status_frame(None).payload == b'{"type":"status","stale":false}'
     assert status_frame(None).type == "status"
 
 
 def test_a_sync_has_at_most_its_size() -> None:
     """A page may have more records than the viewer watches; the counts are still those of the board."""
-    message = msgspec.json.decode(sync_frame("posts", page(1, ("a", 3), ("b", 2), ("c", 1)), 2, "ordinal").text)
+    message = msgspec.json.decode(sync_frame("posts", page(1, ("a", 3), ("b", 2), ("c", 1)), 2, "ordinal").payload)
     assert [record["key"] for record in message["records"]] == ["a", "b"]
     assert message["rank_count"] == 3
 
@@ -73,7 +73,7 @@ def test_a_sync_has_at_most_its_size() -> None:
 def test_an_update_has_at_most_its_size() -> None:
     """Changes below the watched top are not sent; records that leave the top are removed."""
     old, new = page(1, ("a", 3), ("b", 2), ("c", 1)), page(2, ("a", 3), ("d", 3), ("b", 2), ("c", 2))
-    message = msgspec.json.decode(update_frame(old, new, 2).text)
+    message = msgspec.json.decode(update_frame(old, new, 2).payload)
     assert (message["changed"], message["removed"]) == ([{"key": "d", "score": 3, "rank": 2}], ["b"])
 
 
@@ -81,7 +81,7 @@ def test_an_update_has_at_most_its_size() -> None:
 def test_any_key_can_be_sent(key: str) -> None:
     """Messages are JSON, with the keys of the board."""
     viewer = ModelViewer()
-    viewer.receive(sync_frame("posts", page(1, (key, 1)), 5, "ordinal").text)
+    viewer.receive(sync_frame("posts", page(1, (key, 1)), 5, "ordinal").payload)
     assert viewer.records == [Record(key, 1, 1)]
 
 
@@ -91,9 +91,9 @@ def test_a_viewer_that_applies_every_message_holds_the_top(boards: list[dict[str
     """Any sequence of boards at any size, with scores up to the limits."""
     pages = [top(offset, board) for offset, board in enumerate(boards)]
     viewer = ModelViewer()
-    viewer.receive(sync_frame("posts", pages[0], size, "ordinal").text)
+    viewer.receive(sync_frame("posts", pages[0], size, "ordinal").payload)
     for old, new in pairwise(pages):
-        viewer.receive(update_frame(old, new, size).text)
+        viewer.receive(update_frame(old, new, size).payload)
     last = pages[-1]
     assert viewer.records == list(last.records[:size])
     assert (viewer.offset, viewer.rank_count, viewer.total_score) == (last.offset, last.rank_count, last.total_score)
@@ -102,9 +102,11 @@ def test_a_viewer_that_applies_every_message_holds_the_top(boards: list[dict[str
 def test_messages_contain_the_period_and_the_kind_of_ranks() -> None:
     """The period is in both messages. The kind of ranks is only in a sync, and only if ranks can be shared."""
     week = msgspec.structs.replace(page(1, ("a", 3)), period="2026-W47", total_score=None)
-    sync = msgspec.json.decode(sync_frame("posts", week, 5, "dense").text)
+    sync = msgspec.json.decode(sync_frame("posts", week, 5, "dense").payload)
     assert (sync["period"], sync["ranks"], sync["total_score"]) == ("2026-W47", "dense", None)
-    update = msgspec.json.decode(update_frame(week, msgspec.structs.replace(week, offset=2, period="2026-W48"), 5).text)
+    update = msgspec.json.decode(
+        update_frame(week, msgspec.structs.replace(week, offset=2, period="2026-W48"), 5).payload
+    )
     assert (update["period"], "ranks" in update) == ("2026-W48", False)
 
 
@@ -112,7 +114,7 @@ def test_the_end_of_a_period_empties_the_top() -> None:
     """The first frame of a new period removes the records of the old one."""
     old = msgspec.structs.replace(page(1, ("a", 3), ("b", 1)), period="2026-W47")
     new = msgspec.structs.replace(page(2), period="2026-W48")
-    message = msgspec.json.decode(update_frame(old, new, 5).text)
+    message = msgspec.json.decode(update_frame(old, new, 5).payload)
     assert (message["removed"], message["changed"], message["rank_count"]) == (["a", "b"], [], 0)
 
 
@@ -134,7 +136,7 @@ def test_a_viewer_holds_the_top_in_each_kind_of_ranks(
         made = page(offset, *sorted(rows, key=lambda row: -row[1]))
         pages.append(msgspec.structs.replace(made, records=tuple(with_ranks(made.records, ranks))))
     viewer = ModelViewer()
-    viewer.receive(sync_frame("posts", pages[0], size, ranks).text)
+    viewer.receive(sync_frame("posts", pages[0], size, ranks).payload)
     for old, new in pairwise(pages):
-        viewer.receive(update_frame(old, new, size).text)
+        viewer.receive(update_frame(old, new, size).payload)
     assert viewer.records == list(pages[-1].records[:size])

@@ -28,11 +28,11 @@ def many(offset: int, first: int, epoch: str = "one") -> Page:
 def test_missed_changes_are_recovered() -> None:
     """One update leads from any known page to the latest; later updates are those of everybody."""
     variant, model = running(*(many(number, number) for number in range(1, 4)), size=30), ModelViewer()
-    model.receive(running(many(1, 1), size=30).next_frame(Position()).text)  # type: ignore[union-attr]
+    model.receive(running(many(1, 1), size=30).next_frame(Position()).payload)  # type: ignore[union-attr]
     position = Position("one", 1)
     frame = variant.next_frame(position)
     assert frame is not None
-    model.receive(frame.text)
+    model.receive(frame.payload)
     assert (frame.type, model.recovered, position.offset) == ("update", True, 3)
     assert model.records == list(many(3, 3).records)
     assert variant.next_frame(position) is None
@@ -43,8 +43,8 @@ def test_a_viewer_that_missed_nothing_is_recovered() -> None:
     variant = running(many(1, 1), size=30)
     frame = variant.next_frame(Position("one", 1))
     assert frame is not None
-    assert '"recovered":true' in frame.text
-    assert '"changed":[],"removed":[]' in frame.text
+    assert b'"recovered":true' in frame.payload
+    assert b'"changed":[],"removed":[]' in frame.payload
 
 
 def test_viewers_from_the_same_position_share_a_frame() -> None:
@@ -59,7 +59,7 @@ def test_a_sync_that_is_smaller_than_the_changes_is_sent_instead() -> None:
     frame = variant.next_frame(Position("one", 1))
     assert frame is not None
     assert frame.type == "sync"
-    assert '"recovered":true' in frame.text
+    assert b'"recovered":true' in frame.payload
 
 
 def test_an_unknown_position_receives_a_sync() -> None:
@@ -70,7 +70,7 @@ def test_an_unknown_position_receives_a_sync() -> None:
         frame = variant.next_frame(position)
         assert types(frame) == ["sync"]
         assert frame is not None
-        assert '"recovered":false' in frame.text
+        assert b'"recovered":false' in frame.payload
         assert (position.epoch, position.offset) == ("one", 9)
 
 

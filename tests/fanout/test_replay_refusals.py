@@ -1,19 +1,16 @@
 """Which replays and delays are refused, and on which boards."""
 
 import time
-from pathlib import Path
 
 import msgspec
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from live.errors import SetupError
+from live.domain.journaling import Journaling
 from live.fanout import playback
-from live.serve import serve
-from live.settings import Settings
 from tests.harness.boards import rolling_board
-from tests.harness.replays import BOARD, gone, recording, text_of, watching
+from tests.harness.replays import gone, journaling, text_of, watching
 from tests.harness.server import server as server_of
 from tests.harness.waiting import eventually
 
@@ -43,7 +40,7 @@ REFUSED = [
 async def test_an_invalid_replay_is_refused(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The WebSocket and the stream give the reason."""
     monkeypatch.undo()
-    async with server_of(valkey_url, BOARD, journal="sqlite") as client:
+    async with server_of(valkey_url, rolling_board(), journal="sqlite") as client:
         for query, code in REFUSED:
             answer = await client.get(f"/v1/boards/posts/stream?{query}")
             assert answer.json()["code"] == code, answer.text
@@ -52,17 +49,19 @@ async def test_an_invalid_replay_is_refused(valkey_url: str, monkeypatch: pytest
             assert msgspec.json.decode(refused.value.response.body or b"")["code"] == code
 
 
-async def test_a_board_without_replay_refuses_replays(valkey_url: str) -> None:
-    """The server keeps a journal anyway."""
-    async with server_of(valkey_url, rolling_board(), journal="sqlite") as client:
-        answer = await client.get("/v1/boards/posts/stream?delay=5s")
-        assert answer.json()["code"] == "past_unavailable"
+async def test_a_board_without_a_journal_refuses_replays(valkey_url: str) -> None:
+    """Whether the server has none, or only the board."""
+    without = msgspec.structs.replace(rolling_board(), journal=Journaling(level="off"))
+    for board, journal in ((rolling_board(), "off"), (without, "sqlite")):
+        async with server_of(valkey_url, board, journal=journal) as client:
+            answer = await client.get("/v1/boards/posts/stream?delay=5s")
+            assert answer.json()["code"] == "past_unavailable"
 
 
 async def test_replays_are_limited(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is a limit in total and for each address. Viewers that share a running delay do not count."""
     monkeypatch.setattr(playback, "_PRESENT", -(10**9))  # none becomes live
-    async with recording(valkey_url, max_replays=2, max_address_replays=2) as server:
+    async with journaling(valkey_url, max_replays=2, max_address_replays=2) as server:
         now = f"at={text_of(time.time())}&speed=0.1"
         async with watching(server, f"?{now}"), watching(server, "?delay=30s"), watching(server, "?delay=30s"):
             with pytest.raises(InvalidStatus):
@@ -72,23 +71,3 @@ async def test_replays_are_limited(valkey_url: str, monkeypatch: pytest.MonkeyPa
         await eventually(lambda: gone(server))
         async with watching(server, "?delay=31s"):
             assert len(server.live.hub._replays._all) == 1
-
-
-async def test_a_run_time_board_needs_a_journal(valkey_url: str) -> None:
-    """The database of the journal keeps the frames."""
-    for journal, status in (("off", 422), ("sqlite", 201)):
-        async with server_of(valkey_url, rolling_board(), journal=journal, anonymous_admin=True) as client:
-            answer = await client.put("/v1/boards/other", json={"source": ["other"], "replay": "7d"})
-            assert answer.status_code == status, answer.text
-            if journal == "off":
-                assert "LIVE_JOURNAL is off" in answer.json()["detail"]
-            else:
-                assert answer.json()["replay"] == 604_800
-
-
-def test_a_boards_file_with_replay_needs_a_journal(tmp_path: Path) -> None:
-    """The server does not start without one."""
-    boards = tmp_path / "boards.toml"
-    boards.write_text('[[board]]\nid = "b"\nreplay = "1h"\n')
-    with pytest.raises(SetupError, match="`replay` needs a journal"):
-        serve(Settings(port=0, boards=boards, journal="off", data_dir=tmp_path))

@@ -1,105 +1,103 @@
-"""Replays and delays: the bytes that a live viewer received, some time later."""
+"""Replays and delays: what a live viewer saw, some time later, from the journal."""
 
 import asyncio
+import os
+import signal
 import time
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import msgspec
 import pytest
 
-from live.fanout import frames, playback
-from live.journal.recordings import RecordingWriter
+from live.boards import players
+from live.boards.players import PlayerProcess
+from live.domain.board import Board
+from live.errors import StoreUnavailableError
+from live.fanout import playback, played
+from live.fanout.frames import Frame
+from live.fanout.played import Played, TooLittleMemoryError
+from live.settings import Duration
+from tests.harness.boards import rolling_board
 from tests.harness.mutation import must_be_caught, replaced
-from tests.harness.replays import DELAY, gone, play, recording, text_of, until_kept, watching
+from tests.harness.replays import DELAY, Tape, gone, journaling, play, text_of, until_drained, until_past, watching
 from tests.harness.waiting import eventually
-from tests.harness.watching import Served
-
-QUIET = ("alive", "replay")
-
+from tests.harness.watching import Served, served
 
 pytestmark = pytest.mark.usefixtures("short_times")
 
 
-async def test_a_delayed_viewer_receives_the_bytes_of_a_live_one(valkey_url: str) -> None:
-    """They come in the same order, and not before the delay is over."""
-    async with recording(valkey_url) as server, watching(server) as live:
+def agree(later: Tape, live: Tape, least: int = 1) -> None:
+    """Check that a viewer saw at each offset what a live viewer saw there, with some offsets in common."""
+    seen, expected = later.states, live.states
+    common = seen.keys() & expected.keys()
+    assert len(common) >= least
+    assert {offset: seen[offset] for offset in common} == {offset: expected[offset] for offset in common}
+
+
+async def test_a_delayed_viewer_sees_what_a_live_one_saw(valkey_url: str) -> None:
+    """Each state comes not before the delay is over."""
+    async with journaling(valkey_url) as server, watching(server) as live:
         await live.until(lambda message: message["type"] == "sync")
-        started = time.time()
-        first = await server.post({"key": "mark"})
-        await live.until_offset(first)
         async with watching(server, f"?delay={DELAY}s") as delayed:
+            await delayed.until(lambda message: message["type"] == "sync")
+            started = time.time()
+            first = await server.post({"key": "mark"})
+            arrived = asyncio.create_task(delayed.until_offset(first))
+            await live.until_offset(first)
             last = await play(server, live, 8)
-            await delayed.until_offset(first)
-            assert time.time() - started >= DELAY
+            await arrived
+            assert delayed.received_at - started >= DELAY
             await delayed.until_offset(last)
-        expected, received = live.after(first), delayed.after(first)
-        assert len(received) >= 8
-        assert received == expected[: len(received)]
+        agree(delayed, live, 2)
 
 
-async def test_a_replay_sends_the_original_bytes_and_becomes_live(valkey_url: str) -> None:
-    """It first names its time, begins with the state of that time, and continues after the last kept message."""
-    async with recording(valkey_url) as server, watching(server) as live:
+async def test_a_replay_begins_with_the_state_of_its_time_and_becomes_live(valkey_url: str) -> None:
+    """It first names its time. At its end the viewer receives the present, and then updates."""
+    async with journaling(valkey_url) as server, watching(server) as live:
         first = await server.post({"key": "mark"})
         await live.until_offset(first)
         began = time.time()
         last = await play(server, live, 8)
-        await until_played(server, last)
+        await until_past(server, last)
         async with watching(server, f"?at={text_of(began)}&speed=8") as again:
             begins = await again.until(lambda message: message["type"] == "replay")
-            assert begins["speed"] == 8
-            assert len(again.messages) == 1
+            assert (begins["speed"], len(again.messages)) == (8, 1)
             sync = await again.until(lambda message: message["type"] == "sync")
             assert len(again.messages) == 2
             assert sync["offset"] <= first
             ends = await again.until(lambda message: message["type"] == "replay")
             assert ends["at"] is None
-            past = [text for text in again.after(first) if b'"replay"' not in text]
-            assert past == live.after(first)[: len(past)]
-            assert msgspec.json.decode(past[-1])["offset"] == last or b"viewers" in past[-1]
+            assert last in again.states
+            await again.until(lambda message: message["type"] == "sync")
             new = await server.post({"key": "new"})
             await again.until_offset(new)
             assert msgspec.json.decode(again.messages[-1])["type"] == "update"
-
-
-async def until_played(server: Served, offset: int) -> None:
-    """Wait until SQL has the frame at an offset."""
-    recordings, epoch = server.live.recordings, server.live.ledgers["posts"].state.epoch
-    assert recordings is not None
-
-    async def kept() -> bool:
-        return bool(await recordings.until("posts", epoch or "", offset))
-
-    await eventually(kept)
+            await live.until_offset(new)
+        agree(again, live, 3)
 
 
 async def test_viewers_with_one_delay_share_every_frame(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kept frames are never encoded again, and all viewers share a frame object."""
+    """There is one replay, and each of its messages becomes one frame."""
     made: list[bytes] = []
-    encoded: list[bytes] = []
-    make, encode = playback.frame_of, frames._encode
+    make = Frame
 
-    def count_made(kept: Any) -> Any:
-        made.append(kept.payload)
-        return make(kept)
-
-    def count_encoded(message: Any) -> bytes:
-        encoded.append(encode(message))
-        return encoded[-1]
-
-    async with recording(valkey_url) as server, watching(server) as live:
+    async with journaling(valkey_url) as server, watching(server) as live:
         await live.until(lambda message: message["type"] == "sync")
         viewers = [watching(server, f"?delay={DELAY}s") for _ in range(20)]
         tapes = await asyncio.gather(*(viewer.__aenter__() for viewer in viewers))
-        first = await server.post({"key": "mark"})
-        await asyncio.gather(*(tape.until_offset(first) for tape in tapes))
-        monkeypatch.setattr(playback, "frame_of", count_made)
-        monkeypatch.setattr(frames, "_encode", count_encoded)
+
+        def count(kind: Any, payload: bytes, identity: str) -> Any:
+            made.append(payload)
+            return make(kind, payload, identity)
+
+        monkeypatch.setattr(played, "Frame", count)
         last = await play(server, live, 5)
         await asyncio.gather(*(tape.until_offset(last) for tape in tapes))
-        assert len({tuple(tape.after(first)) for tape in tapes}) == 1
-        assert all(made.count(text) == 1 for text in tapes[0].after(first) if b'"update"' in text)
-        assert sum(b'"update"' in text for text in encoded) == 5
+        updates = [text for text in tapes[0].messages if b'"update"' in text]
+        assert updates
+        assert all(made.count(text) == 1 for text in updates)
+        assert len({tuple(tape.messages[-len(updates) :]) for tape in tapes}) == 1
         assert len(server.live.hub._replays._all) == 1
         assert server.watching == 21
         await asyncio.gather(*(viewer.__aexit__(None, None, None) for viewer in viewers))
@@ -108,48 +106,37 @@ async def test_viewers_with_one_delay_share_every_frame(valkey_url: str, monkeyp
 
 @pytest.mark.mutant
 async def test_a_missing_delay_is_detected(valkey_url: str) -> None:
-    """The mutant sends each piece immediately."""
+    """The mutant sends each message as soon as it is in the journal."""
 
-    def at_once(*_: object) -> float:
-        return 0
+    def no_later(_: playback.Pace) -> int:
+        return round(time.time() * 1000)
 
-    with must_be_caught("messages are sent before they are due"), replaced(playback.Pace, "due", at_once):
-        await test_a_delayed_viewer_receives_the_bytes_of_a_live_one(valkey_url)
+    with (
+        must_be_caught("messages are sent before they are due"),
+        replaced(playback.Pace, "due", lambda *_: 0.0),
+        replaced(playback.Pace, "now", no_later),
+    ):
+        await test_a_delayed_viewer_sees_what_a_live_one_saw(valkey_url)
 
 
 @pytest.mark.mutant
-async def test_a_message_that_is_encoded_again_is_detected(valkey_url: str) -> None:
-    """The mutant decodes kept messages."""
+async def test_a_message_that_is_missing_is_detected(valkey_url: str) -> None:
+    """The mutant leaves out the second frame of each call."""
+    send = playback.Playback._send
 
-    def again(kept: Any) -> frames.Frame:
-        text = msgspec.json.format(kept.payload, indent=0) if kept.type == "update" else kept.payload
-        return frames.Frame(kept.type, text.replace(b",", b", "), kept.position)
+    async def some(own: playback.Playback, messages: Played) -> None:
+        await send(own, msgspec.structs.replace(messages, frames=messages.frames[:1] + messages.frames[2:]))
 
-    with must_be_caught("other bytes than those of then"), replaced(playback, "frame_of", again):
-        await test_a_delayed_viewer_receives_the_bytes_of_a_live_one(valkey_url)
-
-
-async def test_old_frames_are_deleted(valkey_url: str) -> None:
-    """Frames of a board that no longer keeps any are deleted immediately, those of unknown boards later."""
-    async with recording(valkey_url) as server:
-        assert server.live.journal is not None
-        writer = RecordingWriter(server.live.journal)
-        await writer.forget({"posts": 3600})
-        await writer.forget({"other": 0})
-        await until_kept(server)
-        epoch, recordings = server.live.ledgers["posts"].state.epoch or "", server.live.recordings
-        assert recordings is not None
-        assert await recordings.start("posts", epoch, 0) is not None
-        await writer.forget({"posts": 0})
-        assert await recordings.start("posts", epoch, 2**50) is None
+    with must_be_caught("updates that do not follow"), replaced(playback.Playback, "_send", some):
+        await test_a_replay_begins_with_the_state_of_its_time_and_becomes_live(valkey_url)
 
 
 async def test_event_streams_play_too(valkey_url: str) -> None:
     """They receive the same messages."""
-    async with recording(valkey_url) as server, watching(server) as live:
+    async with journaling(valkey_url) as server, watching(server) as live:
         began = text_of(time.time())
         last = await play(server, live, 3)
-        await until_played(server, last)
+        await until_past(server, last)
         payloads: list[bytes] = []
         async with server.client.stream(
             "GET", f"/v1/boards/posts/stream?at={began}&speed=10", headers={"Accept-Encoding": "identity"}
@@ -159,22 +146,247 @@ async def test_event_streams_play_too(valkey_url: str) -> None:
                     payloads.append(line.removeprefix("data: ").encode())
                 if '"at":null' in line:
                     break
-        updates = [text for text in payloads if b'"update"' in text]
-        assert updates == [text for text in live.messages if b'"update"' in text][-len(updates) :]
-        assert len(updates) >= 3
         assert payloads[0].startswith(b'{"type":"replay"')
+        assert msgspec.json.decode(payloads[-2])["offset"] == last
 
 
-async def test_a_fast_replay_sends_only_whole_tops(valkey_url: str) -> None:
-    """Otherwise one viewer would receive thousands of messages a second."""
-    async with recording(valkey_url) as server, watching(server) as live:
-        began = text_of(time.time())
-        last = 0
-        for _ in range(4):
-            last = await play(server, live, 4)
-            await until_played(server, last)
-        async with watching(server, f"?at={began}&speed=20") as fast:
+async def test_a_replay_close_to_the_present_is_live_at_once(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shows nothing of the past, and then the whole top of the present."""
+    monkeypatch.setattr(playback, "_PRESENT", 60_000)
+    async with journaling(valkey_url) as server:
+        began = time.time()
+        last = await server.post({"key": "mark"})
+        async with watching(server, f"?at={text_of(began)}") as again:
+            await again.until_offset(last)
+        begins, ends, sync = (msgspec.json.decode(text) for text in again.messages)
+        assert (begins["type"], begins["at"] is None) == ("replay", False)
+        assert (ends["type"], ends["at"]) == ("replay", None)
+        assert (sync["type"], sync["offset"]) == ("sync", last)
+
+
+async def test_a_fast_replay_sends_no_more_messages_a_second(valkey_url: str) -> None:
+    """At a higher speed, each message shows more of the past."""
+    interval, speed = 0.5, 20
+    async with journaling(valkey_url, conflation_interval=Duration(interval)) as server, watching(server) as live:
+        began = time.time()
+        while time.time() < began + 6:
+            last = await play(server, live, 1)
+        await until_drained(server, last)
+        async with watching(server, f"?at={text_of(began)}&speed={speed}") as fast:
             await fast.until(lambda message: message["type"] == "replay" and message["at"] is None)
-            kinds = [msgspec.json.decode(text)["type"] for text in fast.messages]
-            assert "update" not in kinds
-            assert kinds.count("sync") >= 2
+            shown = [text for text in fast.messages if b'"replay"' not in text]
+            assert len(shown) <= 2 + 6 / (interval * speed)
+            await fast.until_offset(last)
+        assert fast.states[last] == live.states[last]
+
+
+async def test_another_process_plays_too(valkey_url: str) -> None:
+    """It reads the same journal."""
+    async with journaling(valkey_url) as server, watching(server) as live:
+        own = server.live.settings
+        same: dict[str, Any] = {"key_prefix": own.key_prefix, "data_dir": own.data_dir}
+        async with (
+            served(valkey_url, journal="sqlite", **same) as second,
+            watching(second, f"?delay={DELAY}s") as delayed,
+        ):
+            last = await play(server, live, 5)
+            await delayed.until_offset(last)
+        agree(delayed, live)
+
+
+def process_of(server: Served) -> int:
+    """The process that plays the boards of a server."""
+    own = server.live.players
+    assert own is not None
+    assert own._pool is not None
+    (process,) = own._pool._processes
+    return process
+
+
+async def test_replays_continue_after_their_process_was_killed(valkey_url: str) -> None:
+    """Viewers learn that nothing comes for a moment, and then receive everything up to the newest state."""
+    async with journaling(valkey_url) as server, watching(server) as live:
+        await live.until(lambda message: message["type"] == "sync")
+        async with watching(server, f"?delay={DELAY}s") as delayed:
+            await delayed.until(lambda message: message["type"] == "sync")
+            os.kill(process_of(server), signal.SIGKILL)
+            last = await play(server, live, 5)
+            await delayed.until(lambda message: message["type"] == "status" and message["stale"])
+            await delayed.until(lambda message: message["type"] == "status" and not message["stale"])
+            await delayed.until_offset(last)
+        agree(delayed, live)
+
+
+async def short_visits_share_a_process(store: str) -> None:
+    """Begin replays and leave them in the middle of their beginning, and count the processes."""
+    pools: list[Any] = []
+    start = ProcessPoolExecutor
+
+    def count(*given: Any) -> Any:
+        pools.append(start(*given))
+        return pools[-1]
+
+    async with journaling(store) as server:
+        own = server.live.players
+        assert own is not None
+        with replaced(players, "ProcessPoolExecutor", count):
+            for _ in range(5):
+                visit = asyncio.create_task(own.begin("", rolling_board(), (), 50, 0))
+                await eventually(lambda: is_started(own))
+                visit.cancel()
+                await asyncio.wait([visit])
+            assert not own._running
+            assert await own.begin("", rolling_board(), (), 50, 0) is not None
+            assert len(pools) == 1, f"{len(pools)} processes for 6 visits"
+
+
+async def is_started(own: PlayerProcess) -> bool:
+    """Whether there is another process."""
+    return own._pool is not None
+
+
+async def test_short_visits_share_a_process(valkey_url: str) -> None:
+    """Nobody can start a process with each connection."""
+    await short_visits_share_a_process(valkey_url)
+
+
+@pytest.mark.mutant
+async def test_a_process_for_each_visit_is_detected(valkey_url: str) -> None:
+    """The mutant ends the other process at once."""
+    end = PlayerProcess.end
+
+    def at_once(own: PlayerProcess, number: int) -> None:
+        end(own, number)
+        own._end_unused()
+
+    with must_be_caught("a process for each visit"), replaced(PlayerProcess, "end", at_once):
+        await short_visits_share_a_process(valkey_url)
+
+
+async def addresses_take_turns(store: str) -> None:
+    """Let one address ask for many replays, and then another one for one."""
+    async with journaling(store) as server:
+        own = server.live.players
+        assert own is not None
+        many = [asyncio.create_task(own.begin("one", rolling_board(), (), 50, 0)) for _ in range(20)]
+        await eventually(lambda: is_started(own))
+        assert await own.begin("another", rolling_board(), (), 50, 0) is not None
+        done = sum(each.done() for each in many)
+        await asyncio.gather(*many)
+        assert done <= 2, f"the other address waits for {done} replays"
+
+
+async def test_addresses_take_turns(valkey_url: str) -> None:
+    """One with many replays delays only its own."""
+    await addresses_take_turns(valkey_url)
+
+
+@pytest.mark.mutant
+async def test_replays_in_the_order_of_their_requests_are_detected(valkey_url: str) -> None:
+    """The mutant does not tell addresses apart."""
+    run = PlayerProcess._run
+
+    def all_alike(own: PlayerProcess, _address: str, *given: Any) -> Any:
+        return run(own, "", *given)
+
+    with must_be_caught("replays in the order of their requests"), replaced(PlayerProcess, "_run", all_alike):
+        await addresses_take_turns(valkey_url)
+
+
+async def test_the_other_process_ends_after_the_last_replay(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So its memory is free, and the next replay starts another one, but never before the old one has ended."""
+    monkeypatch.setattr(players, "_KEPT", 0.0)
+    async with journaling(valkey_url) as server:
+        own = server.live.players
+        processes: list[Any] = []
+        assert own is not None
+
+        async def has_ended() -> bool:
+            return own._pool is None
+
+        for _ in range(2):
+            found = await own.begin("", rolling_board(), (), 50, 0)
+            assert found is not None
+            assert all(not process.is_alive() for process in processes), "two processes"
+            assert own._pool is not None
+            processes.extend(own._pool._processes.values())
+            own.end(found[0])
+            await eventually(has_ended)
+            assert not own._running
+        assert len(processes) == 2
+
+
+async def a_new_process_forgets_old_replays(store: str) -> None:
+    """Kill the process of a replay, and let the viewer leave when it plays again."""
+    async with journaling(store) as server:
+        async with watching(server, f"?delay={DELAY}s") as delayed:
+            await delayed.until(lambda message: message["type"] == "sync")
+            os.kill(process_of(server), signal.SIGKILL)
+            await delayed.until(lambda message: message["type"] == "status" and message["stale"])
+            await delayed.until(lambda message: message["type"] == "sync")
+        await eventually(lambda: gone(server))
+        own = server.live.players
+        assert own is not None
+        assert not own._running, "a replay that has ended counts as running"
+
+
+async def test_a_new_process_forgets_old_replays(valkey_url: str) -> None:
+    """Otherwise it would never end."""
+    await a_new_process_forgets_old_replays(valkey_url)
+
+
+@pytest.mark.mutant
+async def test_a_replay_that_is_never_ended_is_detected(valkey_url: str) -> None:
+    """The mutant does not end the first replay, which the process that was killed knew."""
+    end = PlayerProcess.end
+
+    def all_but_the_first(own: PlayerProcess, number: int) -> None:
+        if number > 1:
+            end(own, number)
+
+    with must_be_caught("a replay that is never ended"), replaced(PlayerProcess, "end", all_but_the_first):
+        await a_new_process_forgets_old_replays(valkey_url)
+
+
+async def test_a_replay_waits_for_memory(valkey_url: str) -> None:
+    """The viewer learns why nothing comes, and receives the board when there is room."""
+    begin = PlayerProcess.begin
+    full = True
+
+    async def without(own: PlayerProcess, *given: Any, **named: Any) -> tuple[int, int] | None:
+        if full:
+            raise TooLittleMemoryError("the replays that run take too much memory")
+        return await begin(own, *given, **named)
+
+    async with journaling(valkey_url) as server:
+        with replaced(PlayerProcess, "begin", without):
+            async with watching(server, f"?delay={DELAY}s") as delayed:
+                told = await delayed.until(lambda message: message["type"] == "status")
+                assert (told["stale"], told["reason"]) == (True, "too many replays run")
+                full = False
+                await delayed.until(lambda message: message["type"] == "status" and not message["stale"])
+                await delayed.until(lambda message: message["type"] == "sync")
+
+
+async def test_memory_is_limited(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first replay may begin whatever it takes, and no other one beyond the limit."""
+    monkeypatch.setattr(players, "MOST_MEMORY", 1)
+    monkeypatch.setattr(players, "_REPLAYS", {})
+    monkeypatch.setattr(players, "_DATABASES", {})
+    async with journaling(valkey_url) as server:
+        board: Board = rolling_board()
+
+        def begin(number: int) -> int | None:
+            return players._begin(server.live.settings, number, board, frozenset(), 50, 0)
+
+        assert await asyncio.to_thread(begin, 1) is not None
+        with pytest.raises(StoreUnavailableError, match="too much memory"):
+            await asyncio.to_thread(begin, 2)
+        players._REPLAYS[2] = players._REPLAYS[1]
+        assert await asyncio.to_thread(players._play, server.live.settings, 1, 0, 1.0, 1000, None) is not None
+        with pytest.raises(StoreUnavailableError, match="too much memory"):
+            await asyncio.to_thread(players._play, server.live.settings, 2, 0, 1.0, 1000, None)
+        assert set(players._REPLAYS) == {1}
+        players._end(1)
+        assert await asyncio.to_thread(begin, 3) is not None
+        players._database(server.live.settings).close()

@@ -85,7 +85,7 @@ class Simulation:
         for position, model in self.viewers:
             before = model.offset
             while (frame := self.variant.next_frame(position)) is not None:
-                model.receive(frame.text)
+                model.receive(frame.payload)
             assert model.offset >= before, "a viewer went back"
             assert model.records == list(self.page.records[:SIZE]), "a change of the top was held back"
         if records == first.records and offset != first.offset and records:

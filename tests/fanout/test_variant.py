@@ -147,7 +147,7 @@ def test_a_viewer_that_asks_at_any_time_holds_the_top(schedule: list[dict[str, i
             offset, epoch = 0, epoch + 1
         else:
             while (frame := variant.next_frame(positions[step])) is not None:
-                models[step].receive(frame.text)
+                models[step].receive(frame.payload)
             if latest is not None:
                 assert models[step].records == list(latest.records[:size])
                 assert (models[step].epoch, models[step].offset) == (latest.epoch, latest.offset)

@@ -14,6 +14,7 @@ import live.store.board.restore
 from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import Entry, Extra, make_entry
+from live.domain.window import Periods
 from live.journal.corrections import reached_of
 from live.store.board.audit import Auditor
 from live.store.board.beginnings import update
@@ -84,6 +85,11 @@ entries = st.lists(
     min_size=1,
     max_size=7,
 )
+
+
+def has_hours(machine: "BoardMachine") -> bool:
+    """Whether the board has a ranking for each hour of the server's clock."""
+    return machine.window == "hours" and machine.board.clock == "server"
 
 
 class BoardMachine(StoreMachine):
@@ -213,6 +219,38 @@ class BoardMachine(StoreMachine):
         """Amounts that add up to zero leave the window one after the other."""
         self.add([(key, -1, None, "me", None), (key, 1, -seconds, "me", None)], process)
         self.nearly_due(4)
+
+    @precondition(lambda self: self.window in ADDITIVE)
+    @rule(key=keys, seconds=st.integers(1, 39), process=st.integers(0, 1))
+    def hide_without_score(self, key: str, seconds: int, process: int) -> None:
+        """A member is hidden while its amounts cancel out. It has no place when the first of them leaves the window."""
+        self.hide(key=key, hidden=False, process=process)
+        score = {record[0]: record[1] for record in self.reference.ranking(self.now)}.get(key, 0)
+        self.add([(key, 1, -seconds, "me", None), (key, -1 - score, None, "me", None)], process)
+        self.hide(key=key, hidden=True, process=process)
+        self.pass_time((40 - seconds) * 1000)
+        if self.rebuilds:
+            self.rebuild()
+
+    @precondition(has_hours)
+    @rule(key=keys, periods=st.integers(1, 3), process=st.integers(0, 1))
+    def pass_periods(self, key: str, periods: int, process: int) -> None:
+        """A period stays as it is until it is no longer kept."""
+        self.add([(key, 1, None, "me", None)], process)
+        for _ in range(periods):
+            self.pass_time(self.board.window.slot_at(self.now // 1000).end * 1000 - self.now)
+        self.settle(4, process)
+
+    @precondition(has_hours)
+    @rule(key=keys, rest=st.integers(0, 1), process=st.integers(0, 1))
+    def pass_grace(self, key: str, rest: int, process: int) -> None:
+        """A period takes events until its grace ends, even from a process that last saw the clock before that."""
+        window = self.board.window
+        assert isinstance(window, Periods)
+        self.pass_time(window.slot_at(self.now // 1000).end * 1000 - self.now)
+        self.add([(key, 1, None, "me", None)], process)
+        self.pass_time(window.grace * 1000 - rest)
+        self.add([(key, 1, -window.grace - 1, "me", None)], process)
 
     @rule(frozen=st.booleans())
     def freeze(self, *, frozen: bool) -> None:

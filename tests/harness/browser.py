@@ -1,11 +1,16 @@
-"""The page in a real Chromium."""
+"""The page in a real Chromium.
+
+Starting Chromium takes a second of CPU time, so tests that are marked with `IN_BROWSER` share one. Playwright binds it
+to an event loop, so they also share the loop of the session.
+"""
 
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
+import pytest
 from playwright.async_api import Browser, Page, async_playwright
 
 from live.domain.board import Board
@@ -18,17 +23,57 @@ from tests.harness.settings import fresh_settings
 CHROMIUM: Final = shutil.which("chromium")
 FLAGS: Final = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 PATIENCE: Final = 10_000  # milliseconds
+IN_BROWSER: Final = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.usefixtures("shared_chromium"),
+]
+
+_shared: list[Browser] = []
+_Test = TypeVar("_Test", bound=Callable[..., object])
+
+
+def in_browser(test: _Test) -> _Test:
+    """Mark a single test with `IN_BROWSER`."""
+    for mark in IN_BROWSER:
+        test = mark(test)
+    return test
 
 
 @asynccontextmanager
-async def browser(*flags: str) -> AsyncIterator[Browser]:
-    """Debian's headless Chromium."""
+async def launched(*flags: str) -> AsyncIterator[Browser]:
+    """Start Debian's headless Chromium, with more flags."""
     async with async_playwright() as playwright:
         chromium = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *flags])
         try:
             yield chromium
         finally:
             await chromium.close()
+
+
+@asynccontextmanager
+async def sharing() -> AsyncIterator[None]:
+    """Start the Chromium that `browser` gives from now on."""
+    async with launched() as chromium:
+        _shared.append(chromium)
+        yield
+        _shared.clear()
+
+
+@asynccontextmanager
+async def browser() -> AsyncIterator[Browser]:
+    """Give the shared Chromium, and close everything that was opened in it. Start one if none is shared."""
+    if not _shared:
+        async with launched() as chromium:
+            yield chromium
+        return
+    (chromium,) = _shared
+    try:
+        yield chromium
+    finally:
+        for context in chromium.contexts:
+            await context.close()
 
 
 @asynccontextmanager

@@ -1,7 +1,6 @@
 """A board with a journal that is compared with it while a drainer moves entries to SQL."""
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,23 +10,18 @@ from sqlalchemy import select, update
 
 from live.domain.board import Board
 from live.domain.event import Extra, make_entry
-from live.journal.cells import unpack_cell
 from live.journal.database import Database
 from live.journal.follower import Follower
-from live.journal.lives import open_lives
-from live.journal.reconcile import Reconciler, Report, Side
+from live.journal.reconcile import Reconciler, Report
 from live.journal.schema import SEGMENT
 from live.journal.segments import pack_entries, unpack_entries
-from live.journal.totals import add_up
 from live.store.board.audit import Auditor
-from live.store.board.comparison_requests import MendRequest
-from live.store.board.handover import Entry
-from live.store.board.mending import MEND, BoardMender
+from live.store.board.handover import Entry, begin_journal
 from live.store.board.state import BoardState
-from live.store.connection.scripts import Script
 from tests.harness.folded import data_of
 from tests.harness.journaled import Journaled
 from tests.harness.tasks import stop
+from tests.harness.waiting import eventually
 
 ANN = Extra("ann", b'{"team":"x"}')
 
@@ -35,7 +29,6 @@ ANN = Extra("ann", b'{"team":"x"}')
 class Compared(Journaled):
     """A board, its journal, and the command that compares them."""
 
-    mend: Script[MendRequest] = MEND
     draining: asyncio.Task[None] | None = None
 
     async def drain(self) -> None:
@@ -51,22 +44,33 @@ class Compared(Journaled):
         while self.databases:
             await self.databases.pop().aclose()
 
+    async def is_drained(self) -> None:
+        """Wait until SQL has every entry."""
+
+        async def nothing_waits() -> bool:
+            return await self.waiting() == 0
+
+        await eventually(nothing_waits)
+
     async def add(self, *events: tuple[str, int], extra: Extra = ANN) -> None:
         """Count events of members in one batch."""
         entries = [make_entry(member, amount, None, None, extra) for member, amount in events]
         added = await self.ledger.writer.add(entries)
         assert not added.refused
 
-    async def reconcile(self, repair: Side | None = None) -> Report:
+    async def reconcile(self) -> Report:
         """Compare the board with its journal."""
-        epoch = self.ledger.state.epoch or ""
+        epoch, prefix = self.ledger.state.epoch or "", self.settings.key_prefix
         state = BoardState(self.client, self.board, self.settings, born=epoch)
         await state.open()
-        with Database(self.url, self.folder, self.settings.key_prefix, writes=False) as database:
-            follower = Follower(database, self.settings.key_prefix, self.board.id, epoch)
+        with Database(self.url, self.folder, prefix, writes=False) as database:
+            follower = Follower(self.client, database, prefix, self.board.id, epoch)
             await follower.begin(lambda *_: None)
-            mender = BoardMender(state, self.mend)
-            return await Reconciler(state, follower, mender, lambda *_: None).reconcile(repair)
+            return await Reconciler(state, follower, lambda *_: None).compare()
+
+    async def begin_again(self) -> None:
+        """Let the journal begin again with what the store holds."""
+        await begin_journal(self.client, self.ledger.state.keys, self.ledger.state.epoch or "", again=True)
 
     async def do(self, command: str, key: str, *words: str | int | bytes) -> Any:
         """Run a command on a store key of the board, bypassing the scripts."""
@@ -90,19 +94,6 @@ class Compared(Journaled):
         """Whether the audit finds nothing."""
         auditor = Auditor(self.client, self.board.id, self.settings.key_prefix, lambda *_: None)
         return (await auditor.audit(repair=False)).clean
-
-    async def hourly_sums(self) -> dict[tuple[int, str], int]:
-        """The sums of the hourly totals in the journal, by slot and member."""
-
-        def work(connection: Any) -> dict[tuple[int, str], int]:
-            (life,) = open_lives(connection, self.settings.key_prefix)
-            new = add_up(connection, self.settings.key_prefix, life, self.board, 2**60)
-            sums: Counter[tuple[int, str]] = Counter()
-            for _, totals in () if new is None else new.cells:
-                sums.update({name: value for name, (value, _) in unpack_cell(totals.crc, totals.data).items()})
-            return {name: value for name, value in sums.items() if value}
-
-        return await self.databases[0].run(work)
 
     async def spoil(self, change: Callable[[bytes], bytes]) -> None:
         """Change every entry in SQL, bypassing the drainer."""

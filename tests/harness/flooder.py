@@ -16,8 +16,8 @@ async def flood(url: str, key: str, seconds: float, statuses: Counter[str], head
     """Post likes on one connection, and keep the head of the first refusal."""
     address = urlsplit(url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
-    head = f"POST /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n"
-    request = f"{head}Content-Length: {len(BODY)}\r\n\r\n".encode() + BODY
+    head = f"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n"
+    request = f"{head}Content-Type: application/json\r\nContent-Length: {len(BODY)}\r\n\r\n".encode() + BODY
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         writer.write(request)

@@ -10,7 +10,7 @@ import httpx
 from live.journal.database import Database
 from live.journal.definitions import latest
 from live.journal.status import status
-from live.settings import HostPattern, Settings
+from live.settings import Settings
 from tests.harness.server import ServerProcess
 from tests.harness.waiting import eventually
 
@@ -49,9 +49,7 @@ class Machine:
         boards = folder / "boards.toml"
         boards.write_text(BOARDS, encoding="utf-8")
         self.data = folder / "data"
-        self.settings = Settings(
-            port=0, data_dir=self.data, boards=boards, journal="sqlite", allowed_hosts=(HostPattern("x"),)
-        )
+        self.settings = Settings(port=0, data_dir=self.data, boards=boards, journal="sqlite")
         self.server = ServerProcess(self.settings, folder)
         self.key = ""
 

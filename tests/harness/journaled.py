@@ -10,10 +10,12 @@ from sqlalchemy import func, select
 
 from live.domain.board import Board
 from live.domain.event import make_entry
+from live.journal.backup import back_up
 from live.journal.contents import Contents
 from live.journal.database import Database
 from live.journal.drain import Drainer
 from live.journal.lives import find_life
+from live.journal.manifest import Manifest
 from live.journal.reading import contents_of
 from live.journal.schema import GAP
 from live.journal.scores import ranked_at
@@ -92,6 +94,13 @@ class Journaled:
         """The number of gaps that SQL has recorded."""
         count = select(func.count()).select_from(GAP)
         return await self.databases[0].run(lambda connection: connection.scalar(count) or 0)
+
+
+async def backed_up(board: Journaled, folder: Path, *, lease: float = 30.0) -> Manifest:
+    """Back up the first database of a board."""
+    source = Database("sqlite", board.folder, board.settings.key_prefix, writes=False)
+    in_file = {board.board.id: board.board}
+    return await back_up(board.client, board.settings, in_file, source, folder, lambda *_: None, lease=lease)
 
 
 @asynccontextmanager

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
-import msgspec
-from websockets.asyncio.client import connect as connect_socket
-from websockets.exceptions import WebSocketException
 
 from live.domain.producer import Scope
 from live.store.connection.client import connect
@@ -82,19 +79,8 @@ async def hammer(url: str, headers: dict[str, str], duration: float = HAMMER) ->
                 if is_acknowledged(response):
                     acknowledged.append(f"{attempt.method} {attempt.path}: {response.text}")
 
-    async def send_messages() -> None:
-        while time.monotonic() < end:
-            with suppress(WebSocketException, OSError):
-                address = url.replace("http", "ws") + "/v1/events/live"
-                async with connect_socket(address, additional_headers=headers) as socket:
-                    await socket.send('{"key":"k"}')
-                    answer = msgspec.json.decode(await socket.recv())
-                    if answer.get("accepted"):
-                        acknowledged.append(f"socket: {answer}")
-            await asyncio.sleep(0.05)
-
     async with http(url, headers) as client:
-        await asyncio.gather(*(send(client, attempt) for attempt in ATTEMPTS), send_messages())
+        await asyncio.gather(*(send(client, attempt) for attempt in ATTEMPTS))
     return acknowledged
 
 

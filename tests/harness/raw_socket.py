@@ -1,16 +1,11 @@
-"""A producer's socket as bytes, for tests that choose every one of them."""
+"""A viewer's socket as bytes, for tests that choose every one of them."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 from websockets.frames import Close, Frame, Opcode
 
-from tests.harness.wire import Wire, connected, request
-
-PATH: Final = "/v1/events/live"
+from tests.harness.wire import Wire
 
 HANDSHAKE: Final = (
     ("Connection", "Upgrade"),
@@ -55,17 +50,6 @@ class RawSocket:
                 length = int.from_bytes(await self.wire.reader.readexactly(8))
             return Opcode(first & 0x0F), await self.wire.reader.readexactly(length)
 
-    async def answer(self) -> dict[str, Any]:
-        """The next answer."""
-        opcode, body = await self.receive()
-        assert opcode is Opcode.TEXT, (opcode, body)
-        answer: dict[str, Any] = msgspec.json.decode(body)
-        return answer
-
-    async def answers(self, count: int) -> list[dict[str, Any]]:
-        """The next `count` answers."""
-        return [await self.answer() for _ in range(count)]
-
     async def ended(self) -> int:
         """The server's close code, after other messages and pings."""
         while (received := await self.receive())[0] is not Opcode.CLOSE:
@@ -81,15 +65,3 @@ class RawSocket:
         self.wire.writer.write(close())
         assert await self.wire.rest() == b""
         return Close.parse(body).code
-
-
-@asynccontextmanager
-async def raw_socket(
-    url: str, *fields: tuple[str, str], path: str = PATH, window: int | None = None
-) -> AsyncIterator[RawSocket]:
-    """A producer's socket after its handshake."""
-    async with connected(url, window=window) as wire:
-        await wire.send(request("GET", path, *HANDSHAKE, *fields))
-        head = await wire.reader.readuntil(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 101 "), head
-        yield RawSocket(wire)

@@ -1,6 +1,7 @@
-"""A server that keeps frames, and viewers that keep what they receive."""
+"""A server with a journal, and viewers that keep what they receive."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -9,55 +10,65 @@ from typing import Any
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 
-from live.journal.database import JournalError
+from live.errors import JournalError
+from live.fanout import playback
+from live.journal.lives import find_life
 from live.settings import Duration
-from tests.harness.boards import rolling_board
 from tests.harness.server import until_ready
+from tests.harness.viewer import ModelViewer
 from tests.harness.waiting import eventually
 from tests.harness.watching import Served, served
 
-BOARD = msgspec.structs.replace(rolling_board(), replay=3600)
-DELAY = 2  # seconds
+DELAY = 3  # seconds
+States = dict[int, list[tuple[str, int]]]
 
 
 @asynccontextmanager
-async def recording(store: str, **changes: Any) -> AsyncIterator[Served]:
-    """A server that keeps the frames of its board, and has already kept some."""
+async def journaling(store: str, **changes: Any) -> AsyncIterator[Served]:
+    """A server whose journal has an event of its board."""
     usual: dict[str, Any] = {"journal": "sqlite", "conflation_interval": Duration(0.05)}
-    async with served(store, BOARD, **(usual | changes)) as server:
+    async with served(store, **(usual | changes)) as server:
         await until_ready(server.client)
-        await server.post({"key": "first"})
-        await until_kept(server)
+        await until_drained(server, await server.post({"key": "first"}))
         yield server
 
 
-async def until_kept(server: Served) -> None:
-    """Wait until SQL has frames of the board."""
-    recordings = server.live.recordings
-    assert recordings is not None
+async def until_drained(server: Served, offset: int) -> None:
+    """Wait until SQL has the journal of the board up to an offset."""
+    journal, state = server.live.journal, server.live.ledgers["posts"].state
+    assert journal is not None
+    prefix = server.live.settings.key_prefix
 
-    async def kept() -> bool:
-        state = server.live.ledgers["posts"].state
+    async def drained() -> bool:
         try:
-            return await recordings.start("posts", state.epoch or "", 2**50) is not None
+            life = await journal.run(lambda sql: find_life(sql, prefix, "posts", state.epoch or ""))
         except JournalError:  # its tables are not there yet
             return False
+        return life is not None and life.offset >= offset
 
-    await eventually(kept)
+    await eventually(drained)
 
 
-class Recorder:
+async def until_past(server: Served, offset: int) -> None:
+    """Wait until a replay shows an offset before it becomes live: it leaves out what is too close to the present."""
+    await until_drained(server, offset)
+    await asyncio.sleep(playback._PRESENT / 1000)
+
+
+class Tape:
     """A viewer that keeps everything that it receives."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
         self.messages: list[bytes] = []
+        self.received_at = 0.0  # when the last one came, in seconds since 1970
 
     async def until(self, found: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Receive messages until one passes a test."""
         async with asyncio.timeout(30):
             while True:
                 text = await self.socket.recv(decode=False)
+                self.received_at = time.time()
                 message: dict[str, Any] = msgspec.json.decode(text)
                 if message["type"] != "alive":
                     self.messages.append(text)
@@ -68,18 +79,23 @@ class Recorder:
         """Receive messages up to an offset."""
         await self.until(lambda message: message.get("offset", -1) >= offset)
 
-    def after(self, offset: int) -> list[bytes]:
-        """Everything that it received after a position."""
-        found = [msgspec.json.decode(text).get("offset", -1) for text in self.messages]
-        return self.messages[found.index(offset) + 1 :]
+    @property
+    def states(self) -> States:
+        """The records that it showed at each offset."""
+        model, found = ModelViewer(), {}
+        for text in self.messages:
+            if b'"type":"replay"' not in text:
+                model.receive(text)
+                found[model.offset] = [(record.key, record.score) for record in model.records]
+        return found
 
 
 @asynccontextmanager
-async def watching(server: Served, query: str = "", board: str = "posts") -> AsyncIterator[Recorder]:
+async def watching(server: Served, query: str = "", board: str = "posts") -> AsyncIterator[Tape]:
     """A viewer that does not take compressed messages."""
     url = f"{server.url.replace('http', 'ws')}/v1/boards/{board}/live{query}"
     async with connect(url, compression=None) as socket:
-        yield Recorder(socket)
+        yield Tape(socket)
 
 
 def text_of(seconds: float) -> str:
@@ -87,7 +103,7 @@ def text_of(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
-async def play(server: Served, live: Recorder, count: int) -> int:
+async def play(server: Served, live: Tape, count: int) -> int:
     """Post likes, each of which viewers receive before the next one; returns the last offset."""
     offset = 0
     for number in range(count):

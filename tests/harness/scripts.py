@@ -11,7 +11,6 @@ from live.settings import Settings
 from live.store.board.audit import AUDIT, FIX_TOTALS
 from live.store.board.beginnings import DELETE_KEYS, EXPIRE, RENEW, UPDATE
 from live.store.board.handover import TRIM
-from live.store.board.mending import MEND
 from live.store.board.pieces import PIECE
 from live.store.board.restore import RESTORE
 from live.store.board.state import SCRIPTS
@@ -27,14 +26,14 @@ from live.store.registry.producers import REGISTER
 FOLDER = Path(live.store.__file__).parent / "lua"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}
 PARTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((FOLDER / "lib").glob("*.lua"))}
-BEGINNINGS = (UPDATE, EXPIRE, DELETE_KEYS, RENEW, DEFINE, CHANGES, RESTORE, TRIM, PIECE, MEND)
+BEGINNINGS = (UPDATE, EXPIRE, DELETE_KEYS, RENEW, DEFINE, CHANGES, RESTORE, TRIM, PIECE)
 OTHERS = (AUDIT, BEAT, FIX_TOTALS, REGISTER, GCRA, PRESENT, PUT_ITEMS, VIEWERS, HOLD)
 USED = {script.name: script for script in (*msgspec.structs.astuple(SCRIPTS), *BEGINNINGS, *OTHERS)}
 GOOD = "-- Does it.\n-- KEYS[1] a — hash: it\n-- Request: Plain\n-- Returns {'ok'}\nreturn {KEYS[1]}\n"
 
 FLAGS = {
     "#!lua": {
-        *("add", "adopt", "baseline", "create", "enter", "fix_totals", "gcra", "hold", "mend", "put_items", "restore"),
+        *("add", "adopt", "baseline", "create", "enter", "fix_totals", "gcra", "hold", "put_items", "restore"),
     },
     "#!lua flags=no-writes": {"changes", "piece", "places", "read", "slots", "viewers"},
     # They free memory, operators need them to free memory, or they only replace one field with another.

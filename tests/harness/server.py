@@ -29,9 +29,7 @@ def plain_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http="httptools",
-        ws="websockets-sansio",
-        ws_max_size=settings.max_body,
-        ws_per_message_deflate=False,
+        ws="none",
         server_header=False,
         access_log=False,
         log_config=None,

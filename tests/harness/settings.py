@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from live.auth.client import Client
-from live.settings import Duration, HostPattern, Settings
+from live.settings import Duration, Settings
 
 
 def fresh_settings(store: str, **changes: Any) -> Settings:
@@ -21,7 +21,6 @@ def fresh_settings(store: str, **changes: Any) -> Settings:
         journal="off",  # the tests of the journal turn it on
         data_dir=beside / prefix,
         shutdown_timeout=Duration(1),
-        allowed_hosts=(HostPattern("x"),),  # the host of raw requests in tests
     )
     return msgspec.structs.replace(own, **changes)
 

@@ -23,6 +23,7 @@ class StoreProcess:
     def __init__(self, binary: str, folder: Path, *options: str) -> None:
         self.path = folder / "store.sock"
         self.url = f"unix://{self.path}"
+        self.binary = binary
         self._command = [
             binary, "--port", "0", "--unixsocket", str(self.path), "--dir", str(folder),
             "--save", "", "--appendonly", "yes", "--appendfsync", "always", *options,

@@ -18,11 +18,12 @@ from live.web import app
 from live.web.state import Live
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
-from tests.harness.raw_socket import RawSocket, raw_socket
+from tests.harness.raw_socket import HANDSHAKE, RawSocket
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.viewer import ModelViewer
 from tests.harness.waiting import DEADLINE, eventually
+from tests.harness.wire import connected, request
 
 WATCH: Final = "/v1/boards/posts/live"
 LONG: Final = 1000  # characters of a key, so that a hundred records are more than a socket's buffers hold
@@ -72,7 +73,7 @@ def long(number: int) -> str:
 
 @asynccontextmanager
 async def served(
-    store: str, board: Board | None = None, *, plain: bool = False, certificate: Path | None = None, **changes: Any
+    store: str, board: Board | None = None, *, certificate: Path | None = None, **changes: Any
 ) -> AsyncIterator[Served]:
     """A server with one board that sends changes immediately."""
     made: list[Live] = []
@@ -85,7 +86,7 @@ async def served(
     settings = fresh_settings(store, **{"conflation_interval": Duration(0.01), **changes})
     with patch.object(app, "make_parts", lambda *arguments: keep(make_parts, *arguments)):
         async with (
-            run_server(settings, [board or rolling_board()], plain=plain, certificate=certificate) as url,
+            run_server(settings, [board or rolling_board()], certificate=certificate) as url,
             httpx.AsyncClient(base_url=url, verify=False, timeout=30) as client,  # noqa: S501 - it is our own
         ):
             yield Served(url, client, made[0])
@@ -94,8 +95,11 @@ async def served(
 @asynccontextmanager
 async def watch(url: str, query: str = "", window: int | None = None) -> AsyncIterator[RawSocket]:
     """A viewer's socket after its handshake."""
-    async with raw_socket(url, path=WATCH + query, window=window) as socket:
-        yield socket
+    async with connected(url, window=window) as wire:
+        await wire.send(request("GET", WATCH + query, *HANDSHAKE))
+        head = await wire.reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 101 "), head
+        yield RawSocket(wire)
 
 
 async def follow(socket: RawSocket, model: ModelViewer, offset: int) -> None:

@@ -21,7 +21,13 @@ _WAIT: Final = 20.0
 
 def request(method: str, target: str, *fields: tuple[str, str], body: bytes = b"", version: str = "1.1") -> bytes:
     """A request with exactly these fields after `Host`."""
-    lines = [f"{method} {target} HTTP/{version}", "Host: x", *(f"{name}: {value}" for name, value in fields), "", ""]
+    lines = [
+        f"{method} {target} HTTP/{version}",
+        "Host: localhost",
+        *(f"{name}: {value}" for name, value in fields),
+        "",
+        "",
+    ]
     return "\r\n".join(lines).encode("latin-1") + body
 
 

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable
 from typing import Any, Final
+from unittest.mock import patch
 
 import pytest
 
@@ -15,6 +16,9 @@ from live.domain.cloudevent import decode_batch, decode_structured
 from live.domain.decoding import Steps, decode_json, decode_ndjson
 from live.errors import ProblemError
 from live.ingest.bodies import decompress
+from live.ingest.intake import Head, Intake
+from live.ingest.replies import Reply
+from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
 
@@ -192,3 +196,46 @@ async def test_other_tasks_run_while_a_body_is_decoded(valkey_url: str) -> None:
         await turning
         assert response.status_code == 200
         assert turns > 20
+
+
+async def begun_at_once(store: str) -> int:
+    """The most bodies whose decoding had begun and not ended, while twelve compressed ones are sent at once."""
+    begun = most = 0
+    decode = Intake._decode
+
+    def counting(intake: Intake, head: Head, body: bytes) -> Steps:
+        nonlocal begun, most
+        begun += 1
+        most = max(most, begun)
+        try:
+            return (yield from decode(intake, head, body))
+        finally:
+            begun -= 1
+
+    lines = b"\n".join(b'{"key":"%d%b"}' % (number, b"x" * 900) for number in range(MOST))
+    headers = {"Content-Type": "application/x-ndjson", "Content-Encoding": "gzip"}
+    async with serving(fresh_settings(store, rate=0)) as client:
+        with patch.object(Intake, "_decode", counting):
+            sent = [client.post("/v1/events", content=gzip.compress(lines), headers=headers) for _ in range(12)]
+            assert [response.status_code for response in await asyncio.gather(*sent)] == [200] * 12
+    return most
+
+
+@pytest.mark.slow
+async def test_bodies_that_wait_for_their_turn_have_not_begun(valkey_url: str) -> None:
+    """A body that has begun takes many times its size: a few kilobytes of gzip hold a megabyte."""
+    assert await begun_at_once(valkey_url) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.mutant
+async def test_bodies_that_all_begin_at_once_are_caught(valkey_url: str) -> None:
+    """The mutant takes the first step of every body as soon as it is complete."""
+
+    def submit(intake: Intake, head: Head, body: bytes, done: Callable[[Reply], None]) -> None:
+        steps = intake._decode(head, body)
+        next(steps)
+        intake._queue(head, steps, done)
+
+    with must_be_caught("every body begins at once"), replaced(Intake, "submit", submit):
+        await test_bodies_that_wait_for_their_turn_have_not_begun(valkey_url)

@@ -17,35 +17,27 @@ from live.errors import SetupError
 from live.journal.backup import back_up
 from live.journal.database import Database
 from live.journal.lives import open_lives
-from live.journal.manifest import Manifest, check_files, read_manifest
+from live.journal.manifest import check_files, read_manifest
 from live.journal.reading import contents_of
 from live.journal.scores import ranked_at
 from live.journal.status import verify
 from live.store.board.beginnings import delete_keys
-from live.store.board.handover import begin_again
+from live.store.board.handover import begin_journal
 from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.board.trim_pause import is_paused, paused
-from tests.harness.journaled import Journaled, Rows, journaled
+from tests.harness.journaled import Journaled, Rows, backed_up, journaled
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.waiting import eventually
 
 copy_database = live.journal.backup.copy_database
 
 
-async def backed_up(board: Journaled, folder: Path, *, lease: float = 30.0) -> Manifest:
-    """Back up the first database of a board."""
-    source = Database("sqlite", board.folder, board.settings.key_prefix, writes=False)
-    return await back_up(
-        board.client, board.settings, {"posts": board.board}, source, folder, lambda *_: None, lease=lease
-    )
-
-
 def rows_in(board: Journaled, folder: Path) -> Rows:
     """The ranking in a backup, or in another data directory."""
     prefix = board.settings.key_prefix
     with Database("sqlite", folder, prefix, writes=False) as copy:
-        assert not any(verdict.faults for verdict in copy.work(lambda sql: verify(sql, prefix, lambda *_: None)))
+        assert verify(copy, prefix, lambda *_: None).sound
         (life,) = copy.work(lambda sql: open_lives(sql, prefix))
         data = copy.work(lambda sql: contents_of(sql, prefix, life))
     found = ranked_at(board.board, data, data.time // 1000)
@@ -221,7 +213,7 @@ async def test_a_gap_and_the_content_after_it_are_in_the_backup(valkey_url: str,
         await board.client.xtrim(state.journal, maxlen=1, approximate=False)
         with pytest.raises(SetupError, match="are missing"):
             await backed_up(board, tmp_path / "backup")
-        await begin_again(board.client, state.keys, state.epoch or "")
+        await begin_journal(board.client, state.keys, state.epoch or "", again=True)
         await board.like("a")
         await backed_up(board, tmp_path / "backup")
         assert rows_in(board, tmp_path / "backup") == await board.rows()
@@ -316,3 +308,35 @@ async def test_the_copy_is_of_one_instant_while_another_process_writes(
         assert [done for done, _ in steps] == sorted(done for done, _ in steps)
         assert before != await board.rows()
         assert rows_in(board, target.parent) == before
+
+
+async def keeps_what_stopped(board: Journaled) -> None:
+    """A backup has paused trimming, and the drainer stopped at the board before it is over."""
+    drainer = await board.drainer()
+    async with paused(board.client, board.settings.key_prefix):
+        await board.like("a")
+        await drainer.sweep()
+    drainer._behind.update(drainer._lives)
+    await drainer._trim_left()
+    assert await board.waiting() > 0
+    drainer._behind.clear()
+    await drainer._trim_left()
+    assert await board.waiting() == 0
+
+
+async def test_a_board_that_stopped_is_not_trimmed_after_a_backup(valkey_url: str, tmp_path: Path) -> None:
+    """Its entries wait for an operator."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await keeps_what_stopped(board)
+
+
+@pytest.mark.mutant
+async def test_a_stopped_board_that_is_trimmed_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The mutant drops everything that a backup has kept."""
+
+    async def trim_all(drainer: live.journal.drain.Drainer) -> None:
+        await drainer._trim([drainer._lives[name] for name in drainer._untrimmed])
+
+    async with journaled(valkey_url, tmp_path) as board:
+        with must_be_caught("a stopped board"), replaced(live.journal.drain.Drainer, "_trim_left", trim_all):
+            await keeps_what_stopped(board)

@@ -13,6 +13,7 @@ from sqlalchemy.exc import OperationalError
 import live.journal.drain
 from live.domain.event import make_entry
 from live.errors import JournalBehindError, SetupError, StoreUnavailableError
+from live.journal.keeper import Keeper
 from live.journal.lives import ConflictError, add_pieces, following
 from live.journal.schema import LIFE
 from live.metrics import REGISTRY
@@ -303,3 +304,42 @@ def _refuse(*_: Any) -> None:
 
 async def _is_drained(board: Journaled) -> bool:
     return await board.rows_in_sql() == await board.rows()
+
+
+async def test_a_journal_that_begins_during_a_sweep_is_not_begun_again(valkey_url: str, tmp_path: Path) -> None:
+    """Its first entry comes after the sweep has drained, and before it looks at what waits."""
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        state = board.ledger.state
+        right = live.journal.drain.Drainer._places
+
+        async def late(*_: Any) -> Any:
+            await board.like("a")
+            name = (board.board.id, state.epoch or "")
+            await drainer._known_lives([name])
+            return await right(drainer, [name])
+
+        with replaced(live.journal.drain.Drainer, "_places", late):
+            await drainer.sweep()
+        assert await board.waiting() == 2, "the beginning and the like, and no second beginning"
+        await drainer.sweep()
+        await board.must_agree()
+
+
+async def test_an_error_beside_the_drainer_is_visible(valkey_url: str, tmp_path: Path) -> None:
+    """The keeper ends with an error that nobody expects."""
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+
+        async def surprise(*_: object) -> None:
+            raise RuntimeError("a surprise")
+
+        async def is_reported() -> bool:
+            return "a surprise" in drainer._health.fault and not drainer.writes
+
+        with replaced(Keeper, "run", surprise):
+            running = asyncio.create_task(drainer.run())
+            try:
+                await eventually(is_reported)
+            finally:
+                running.cancel()

@@ -173,7 +173,7 @@ async def check(board: Journaled, *, take_back: bool) -> None:
     gone = [piece for data in old - new for piece in pieces_of(data) if not any(piece in other for other in new)]
     assert gone
     assert not [piece for piece in gone if piece in pages], "what was replaced is overwritten"
-    (verdict,) = board.databases[0].work(lambda sql: verify(sql, board.settings.key_prefix, lambda *_: None))
+    (verdict,) = verify(board.databases[0], board.settings.key_prefix, lambda *_: None).boards
     assert verdict.faults == []
     left = [(key, score // 2) for key, score in rows] if take_back else rows
     assert sorted(await board.rows()) == sorted(left)
@@ -302,7 +302,7 @@ async def test_later_votes_of_an_erased_actor_stay(folder: Path, tmp_path: Path)
 
 
 def test_a_correction_of_votes_is_rewritten() -> None:
-    """The entry of `live reconcile --repair --to journal` contains digests of voters too."""
+    """An entry with which an older version corrected a journal contains digests of voters too."""
     (eve, pair), (joe, _) = (voter_digests(b"secret", actor, "a") for actor in (EVE, "joe"))
     fields = {"kind": "votes", "suffix": "", "names": [text(eve), text(joe), text(pair)], "amounts": [1, 2, 3]}
     erasure = ActorErasure(EVE, [b"secret"])
@@ -319,7 +319,7 @@ async def test_an_unknown_board_and_a_running_server_are_refused(folder: Path) -
         await fill(board)
         other = Database("sqlite", folder, board.settings.key_prefix, writes=True)
         work = Erasing(board.client, board.settings, Boards([board.board]), other, lambda *_: None)
-        with pytest.raises(SetupError, match="no board 'nobody'"):
+        with pytest.raises(SetupError, match="no board `nobody`"):
             await work.erase(EVE, ["nobody"], take_back=False)
         third = Database("sqlite", folder, board.settings.key_prefix, writes=True)
         work = Erasing(board.client, board.settings, Boards([board.board]), third, lambda *_: None)

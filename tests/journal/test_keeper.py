@@ -1,20 +1,23 @@
 """Checkpoints do not change what the journal contains, and allow it to delete older entries."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, insert, select, update
 
 import live.journal.checkpoints
+import live.journal.keeper
+from live.errors import JournalError
 from live.journal.checkpoints import due, forget, keep, make
 from live.journal.contents import pack
 from live.journal.keeper import Keeper
 from live.journal.lives import open_lives
 from live.journal.losses import find_lost
 from live.journal.reading import before
-from live.journal.schema import CHECKPOINT, SEGMENT
-from live.store.board.handover import announce_journal
+from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
+from live.store.board.handover import announced
 from tests.harness.journaled import Journaled, journaled
 
 FAR = 2**60  # microseconds
@@ -93,7 +96,54 @@ async def test_an_epoch_that_never_began_is_no_loss(valkey_url: str, tmp_path: P
     async with journaled(valkey_url, tmp_path) as board:
         drainer = await board.drainer()
         await board.like("a")
-        await announce_journal(board.client, board.ledger.state.keys, "ffffffff")
+        async with announced(board.client, board.ledger.state.keys, "ffffffff"):
+            pass
         for _ in range(3):
             await drainer.sweep()
         assert await find_lost(board.client, board.settings.key_prefix, board.databases[0]) == []
+
+
+def ends(*_: object) -> None:
+    """Work at which the process is killed."""
+    os._exit(9)
+
+
+async def test_the_keeper_outlives_the_process_that_works_for_it(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reports the error, and the next step starts another process."""
+    monkeypatch.setattr(live.journal.checkpoints, "LEAST", 0)
+    async with journaled(valkey_url, tmp_path) as board:
+        await filled(board, 3)
+        keeper = Keeper(board.settings, board.databases[0])
+        with monkeypatch.context() as killing:
+            killing.setattr(live.journal.keeper, "_made", ends)
+            with pytest.raises(JournalError, match="has ended"):
+                await keeper.step()
+        await filled(board, 1)  # a step looks at boards that have changed
+        await keeper.step()
+        assert await count(board, CHECKPOINT) == 1
+
+
+async def test_damage_of_one_board_does_not_stop_the_others(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The board after it gets its checkpoint."""
+    monkeypatch.setattr(live.journal.checkpoints, "LEAST", 0)
+    async with journaled(valkey_url, tmp_path) as board:
+        await filled(board, 3)
+
+        def damage(connection: Any) -> int:
+            (life,) = connection.execute(select(LIFE)).mappings().all()
+            other = {**life, "id": life["id"] + 1, "board": "other"}
+            connection.execute(insert(LIFE), other)
+            segments = connection.execute(select(SEGMENT)).mappings().all()
+            copies = [{**row, "id": row["id"] + len(segments), "life": other["id"]} for row in segments]
+            connection.execute(insert(SEGMENT), copies)
+            connection.execute(update(SEGMENT).where(SEGMENT.c.life == life["id"]).values(crc=SEGMENT.c.crc + 1))
+            return int(other["id"])
+
+        sound = await board.databases[0].run(damage)
+        await Keeper(board.settings, board.databases[0]).step()
+        made = await board.databases[0].run(lambda sql: sql.execute(select(CHECKPOINT.c.life)).scalars().all())
+        assert made == [sound]

@@ -49,7 +49,7 @@ async def test_a_board_without_a_journal_has_no_past(valkey_url: str) -> None:
         await set_level(client, "off")
         await run(client, "c")
         unknown = now()
-        await set_level(client, "totals")
+        await set_level(client, "events")
         await run(client, "d")
         assert (await keys_of(client)) == ["a", "b", "c", "d"]
         assert (await past(client, unknown))["code"] == "past_unavailable"

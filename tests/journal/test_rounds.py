@@ -1,6 +1,7 @@
 """Which boards the keeper checks."""
 
 from live.domain.board import Board
+from live.domain.board_file import parse_boards
 from live.journal.rounds import KnownLife, Rounds
 from tests.harness.boards import rolling_board
 
@@ -14,11 +15,21 @@ def known_life(life: int, drained: str = "1-0", board: Board | None = BOARD) -> 
     return KnownLife(life, drained, board)
 
 
-def test_a_quiet_board_is_checked_after_the_hour_and_then_rarely() -> None:
-    """The totals of the hour are added up when it has ended. Then nothing is due for a long time."""
+def checks_of_a_day(board: Board) -> list[int]:
+    """The minutes of a day in which a board that does not change is checked."""
     rounds = Rounds()
-    checked = [at for at in range(24 * 60) if rounds.choose([known_life(1)], at * 60 * SECOND)]
-    assert checked == [0, 60, 60 + 360, 60 + 720, 60 + 1080]
+    return [at for at in range(24 * 60) if rounds.choose([known_life(1, board=board)], at * 60 * SECOND)]
+
+
+def test_a_quiet_board_is_checked_rarely() -> None:
+    """Nothing is due for a long time."""
+    assert checks_of_a_day(BOARD) == [0, 360, 720, 1080]
+
+
+def test_a_quiet_board_with_periods_is_checked_after_each_hour() -> None:
+    """A period ends with an hour, and is archived then."""
+    (board,) = parse_boards('[[board]]\nid = "days"\nwindow = { calendar = "day" }')
+    assert checks_of_a_day(board) == list(range(0, 24 * 60, 60))
 
 
 def test_a_change_is_checked_in_the_next_round() -> None:

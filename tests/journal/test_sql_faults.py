@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import live.journal.database
-from live.errors import JournalBehindError
-from live.journal.database import Database, JournalError
+from live.errors import JournalBehindError, JournalError
+from live.journal.database import Database
 from live.journal.drain import Drainer
 from live.settings import Size
 from tests.harness.disk import locked, may_mount, small_disk
@@ -87,14 +87,19 @@ async def test_dropping_entries_while_sql_is_locked_is_detected(
             await survive_locks(board, chance, 1)
 
 
+_BATCHES = 52  # of about 50 KB each: the disk and the backlog hold fewer
+
+
 async def survive_a_full_disk(board: Journaled, folder: Path, chance: random.Random, rounds: int) -> None:
     """Count members with long names until SQL and the backlog are full; then make room again."""
     with small_disk(folder, "3m") as disk:
         drainer = await board.drainer()
         for _ in range(rounds):
             disk.leave(3 << 20)
-            refused = failed = 0
+            refused = failed = batches = 0
             while not refused:
+                batches += 1
+                assert batches <= _BATCHES, "nothing was refused: entries are dropped"
                 try:
                     await board.like(*(chance.randbytes(100).hex() for _ in range(500)))
                 except JournalBehindError:

@@ -15,16 +15,18 @@ import live.store.board.handover
 from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.window_choice import WindowChoice
-from live.errors import StoreUnavailableError
+from live.errors import SetupError, StoreUnavailableError
 from live.journal.entries import parse_head
 from live.journal.lives import Life
+from live.journal.losses import find_lost
 from live.journal.scores import ranked_at
+from live.store.board.beginnings import renew
 from live.store.board.handover import TRIM, Entry
 from live.store.board.ledger import Ledger
 from live.store.board.state import SCRIPTS, Scripts
 from tests.harness.boards import rolling_board
 from tests.harness.clock import set_clock, with_clock
-from tests.harness.journaled import Journaled, journaled
+from tests.harness.journaled import Journaled, backed_up, journaled
 from tests.harness.mutation import compiled, must_be_caught, mutated, replaced
 from tests.harness.store import Copy, StoreProcess
 from tests.harness.waiting import eventually
@@ -44,7 +46,7 @@ async def works(step: Callable[[], Awaitable[Any]]) -> bool:
 
 
 async def go_back_and_grow(board: Journaled, store: StoreProcess, folder: Path) -> None:
-    """Restore an older copy of the store, and count until the board is beyond the offset in SQL."""
+    """Restore an older copy of the store, count until the board is beyond the offset in SQL, and accept the loss."""
     drainer = await board.drainer()
     await board.like("a", "b")
     await drainer.sweep()
@@ -58,13 +60,26 @@ async def go_back_and_grow(board: Journaled, store: StoreProcess, folder: Path) 
     board.counted = 2
     for _ in range(8):
         await board.like("c")
+    before, rows = await board.rows_in_sql(), await board.rows()
     for _ in range(3):
         await drainer.sweep()
+        assert await board.rows_in_sql() == before, "nothing moves"
+        assert await board.waiting() == 8, "nothing is trimmed"
+    database = board.databases[0]
+    (loss,) = await find_lost(board.client, board.settings.key_prefix, database)
+    assert "went back, and counted again" in str(loss)
+    with pytest.raises(SetupError, match="went back, and counted again"):
+        await backed_up(board, folder / "backup")
+    await renew(board.client, board.ledger.state.keys, "accepted")
+    board.ledger = Ledger(board.client, board.board, board.settings)
+    await board.like("d")
+    assert await board.rows() == [*rows, ("d", 1)]
+    await drainer.sweep()
     await board.must_agree()
 
 
-async def test_a_store_that_went_back_and_grew_is_noticed(own_store: StoreProcess, tmp_path: Path) -> None:
-    """It uses offsets again for other events, so there is a gap, and the journal begins again."""
+async def test_a_store_that_went_back_and_grew_stops_its_board(own_store: StoreProcess, tmp_path: Path) -> None:
+    """It uses offsets again for other events. SQL has more, so nothing moves until the loss is accepted."""
     async with journaled(own_store.url, tmp_path) as board:
         await go_back_and_grow(board, own_store, tmp_path)
         assert await board.gaps() == 1

@@ -11,7 +11,6 @@ from websockets.exceptions import InvalidStatus
 
 from live.settings import Duration
 from tests.harness.boards import rolling_board
-from tests.harness.raw_socket import RawSocket, raw_socket, text
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
@@ -274,27 +273,3 @@ async def test_viewers_and_producers_have_separate_limits(valkey_url: str) -> No
             assert statuses([await wire.answer()]) == [200]
         for viewer in viewers:
             assert await viewer.recv()
-
-
-async def test_producer_sockets_take_a_place(valkey_url: str) -> None:
-    """They keep it until they are closed: an open socket is never closed to make room."""
-    settings = fresh_settings(valkey_url, max_connections=2)
-    async with run_server(settings, [rolling_board()]) as url:
-        async with raw_socket(url) as one, raw_socket(url) as two:
-            async with connected(url) as wire:
-                assert b"too_many_connections" in await wire.rest()
-            for open_socket in (one, two):
-                await expect_counted(open_socket)
-
-        async def has_room() -> bool:
-            async with connected(url) as wire:
-                await wire.send(request("GET", "/healthz", ("Connection", "close")))
-                return statuses([await wire.rest()]) == [200]
-
-        await eventually(has_room)
-
-
-async def expect_counted(producer: RawSocket) -> None:
-    """Check that a socket accepts a message."""
-    await producer.send(text(ONE))
-    assert (await producer.answer())["accepted"] == 1

@@ -1,8 +1,8 @@
-"""A viewer's WebSocket by RFC 6455, on our protocol and on the plain ASGI route."""
+"""A viewer's WebSocket by RFC 6455."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 
 import pytest
 from websockets.asyncio.client import connect
@@ -16,25 +16,14 @@ from tests.harness.waiting import eventually
 from tests.harness.watching import WATCH, Served, apply_next, follow, on_uvloop, served, watch
 from tests.harness.wire import connected, request
 
-MOST = 1024  # bytes; also `max_body`, which is the limit on the plain server
-
-
-@pytest.fixture(params=[False, True], ids=["ours", "plain"])
-def server(valkey_url: str, request: pytest.FixtureRequest, runner: asyncio.Runner) -> Iterator[Served]:
-    """A server with or without our protocols."""
-    yield from kept(runner, served(valkey_url, plain=request.param, max_body=MOST))
+MOST = 1024  # bytes
 
 
 @pytest.fixture
-def ours(valkey_url: str, runner: asyncio.Runner) -> Iterator[Served]:
-    """A server with our protocols."""
-    yield from kept(runner, served(valkey_url))
-
-
-def kept(runner: asyncio.Runner, context: AbstractAsyncContextManager[Served]) -> Iterator[Served]:
-    """Enter a context for the duration of a test."""
+def server(valkey_url: str, runner: asyncio.Runner) -> Iterator[Served]:
+    """A server with one board."""
     stack = AsyncExitStack()
-    yield runner.run(stack.enter_async_context(context))
+    yield runner.run(stack.enter_async_context(served(valkey_url)))
     runner.run(stack.aclose())
 
 
@@ -123,16 +112,16 @@ async def test_each_end_of_a_socket_has_its_code(server: Served, name: str) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ENDS)
 @on_uvloop
-async def test_the_close_code_does_not_depend_on_how_bytes_are_split(ours: Served, name: str) -> None:
+async def test_the_close_code_does_not_depend_on_how_bytes_are_split(server: Served, name: str) -> None:
     """Byte by byte, and with more bytes after it, which must not destroy the close frame."""
     sent, code = ENDS[name]
-    async with watch(ours.url) as socket:
+    async with watch(server.url) as socket:
         await socket.receive()
         if not ("only the beginning" in name or (name.startswith(("close", "an empty close")) and code != 1002)):
             sent += text(b"behind") * 20
         await socket.send(*[sent[at : at + 1] for at in range(len(sent))])
         assert await socket.ended() == code
-    await expect_no_viewers(ours)
+    await expect_no_viewers(server)
 
 
 @on_uvloop
@@ -158,20 +147,20 @@ async def test_a_library_client_can_close(server: Served) -> None:
 @pytest.mark.slow
 @on_uvloop
 async def test_a_viewer_that_does_not_answer_a_close_is_disconnected(
-    ours: Served, monkeypatch: pytest.MonkeyPatch
+    server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is a timeout."""
     monkeypatch.setattr("live.protocols.websocket.viewer._CLOSE_TIMEOUT", 0.3)
-    async with watch(ours.url) as socket:
+    async with watch(server.url) as socket:
         await socket.receive()
         await socket.send(frame(Opcode.TEXT, b"a", mask=False))
         while (await socket.receive())[0] is not Opcode.CLOSE:
             pass
-        await expect_no_viewers(ours)
+        await expect_no_viewers(server)
 
 
 @on_uvloop
-async def test_frames_sent_with_the_handshake_are_read(ours: Served) -> None:
+async def test_frames_sent_with_the_handshake_are_read(server: Served) -> None:
     """A client may send frames right behind its request, in the same piece."""
     shake = request("GET", WATCH, *HANDSHAKE)
     for behind, expected in [
@@ -181,7 +170,7 @@ async def test_frames_sent_with_the_handshake_are_read(ours: Served) -> None:
         (frame(Opcode.TEXT, b"a", mask=False), (Opcode.CLOSE, None)),
     ]:
         for cut in range(len(behind) + 1):
-            async with connected(ours.url) as wire:
+            async with connected(server.url) as wire:
                 await wire.send(shake + behind[:cut], behind[cut:])
                 assert (await wire.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
                 socket = RawSocket(wire)
@@ -189,37 +178,37 @@ async def test_frames_sent_with_the_handshake_are_read(ours: Served) -> None:
                     pass
                 assert received[0] is expected[0]
                 assert expected[1] in {None, received[1]}
-    await expect_no_viewers(ours)
+    await expect_no_viewers(server)
 
 
 @on_uvloop
-async def test_viewers_that_answer_no_pings_are_disconnected(ours: Served) -> None:
+async def test_viewers_that_answer_no_pings_are_disconnected(server: Served) -> None:
     """A viewer that answers, in one piece or several, stays. One that has not answered by the next ping is dropped."""
     pong = frame(Opcode.PONG, b"")
-    async with watch(ours.url) as whole, watch(ours.url) as piecemeal, watch(ours.url) as silent:
-        await pinged(ours.live.reaper, whole, piecemeal, silent)
+    async with watch(server.url) as whole, watch(server.url) as piecemeal, watch(server.url) as silent:
+        await pinged(server.live.reaper, whole, piecemeal, silent)
         await whole.send(pong)
         await piecemeal.send(*[pong[at : at + 1] for at in range(len(pong))])
 
         async def have_answered() -> bool:
-            return sum(viewer.is_alive for viewer in viewers(ours.live.reaper)) == 2
+            return sum(viewer.is_alive for viewer in viewers(server.live.reaper)) == 2
 
         await eventually(have_answered)
-        await pinged(ours.live.reaper, whole, piecemeal)
+        await pinged(server.live.reaper, whole, piecemeal)
         await silent.wire.rest()
-        assert ours.watching == 2
-    await expect_no_viewers(ours)
+        assert server.watching == 2
+    await expect_no_viewers(server)
 
 
 @pytest.mark.slow
 @on_uvloop
-async def test_a_library_client_answers_pings(ours: Served) -> None:
+async def test_a_library_client_answers_pings(server: Served) -> None:
     """It does so in every round."""
-    async with connect(ours.url.replace("http", "ws") + WATCH, ping_interval=None) as socket:
+    async with connect(server.url.replace("http", "ws") + WATCH, ping_interval=None) as socket:
         await socket.recv()
         for _ in range(3):
-            (viewer,) = viewers(ours.live.reaper)
-            ping_all(ours.live.reaper)
+            (viewer,) = viewers(server.live.reaper)
+            ping_all(server.live.reaper)
             assert not viewer.is_alive
 
             async def has_answered(viewer: ViewerSocket = viewer) -> bool:
@@ -235,10 +224,10 @@ def viewers(reaper: ViewerReaper) -> list[ViewerSocket]:
 
 
 @on_uvloop
-async def test_a_viewer_that_acknowledges_messages_is_rarely_pinged(ours: Served) -> None:
+async def test_a_viewer_that_acknowledges_messages_is_rarely_pinged(server: Served) -> None:
     """In a round without a message to acknowledge, it is pinged as well."""
-    async with watch(ours.url) as quiet:
-        reaper = ours.live.reaper
+    async with watch(server.url) as quiet:
+        reaper = server.live.reaper
         ping_all(reaper)
         await quiet.send(frame(Opcode.PONG, b""))
         (viewer,) = viewers(reaper)

@@ -62,7 +62,7 @@ class Trickle:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         begun, taken, head = loop.time(), 0, b""
-        parser = ClientProtocol(parse_uri("ws://x/"), state=State.OPEN)
+        parser = ClientProtocol(parse_uri("ws://localhost/"), state=State.OPEN)
         while piece := await loop.sock_recv(self.own, RATE // 8):
             taken += len(piece)
             if b"\r\n\r\n" in head:

@@ -23,7 +23,6 @@ from tests.harness.store import StoreProcess
 from tests.harness.viewer import ModelViewer
 from tests.harness.watching import Served, apply_next, follow, long, on_uvloop, served, until, watch
 
-WAYS = pytest.mark.parametrize("plain", [False, True], ids=["ours", "plain"])
 WINDOW = 4096
 LARGEST = 110_000  # bytes of a sync of 100 long keys
 KERNEL = 2 * 32 * 1024  # bytes that the kernel may buffer for a viewer
@@ -73,11 +72,10 @@ def held(viewer: ViewerSocket) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-@WAYS
 @on_uvloop
-async def test_frames_larger_than_the_buffers_arrive_complete(valkey_url: str, *, plain: bool) -> None:
+async def test_frames_larger_than_the_buffers_arrive_complete(valkey_url: str) -> None:
     """A viewer that reads a fast-changing board of 100 KB slowly and in small pieces still reaches the top."""
-    async with served(valkey_url, plain=plain) as server:
+    async with served(valkey_url) as server:
         await server.fill()
         async with watch(server.url, "?limit=100", WINDOW) as socket, watch(server.url, "?limit=3") as other:
             model, small = ModelViewer(), ModelViewer()
@@ -293,11 +291,10 @@ async def retry_after_of(socket: RawSocket) -> float:
     return retry_after
 
 
-@WAYS
 @on_uvloop
-async def test_a_stopping_server_refuses_viewers(valkey_url: str, *, plain: bool) -> None:
+async def test_a_stopping_server_refuses_viewers(valkey_url: str) -> None:
     """New viewers get 503, and connected ones are closed with 3001."""
-    async with served(valkey_url, plain=plain) as server:
+    async with served(valkey_url) as server:
         async with watch(server.url) as socket:
             await socket.receive()
             server.live.hub.drain()
@@ -309,11 +306,10 @@ async def test_a_stopping_server_refuses_viewers(valkey_url: str, *, plain: bool
 
 
 @pytest.mark.slow
-@WAYS
 @on_uvloop
-async def test_viewers_of_a_deleted_board_are_disconnected(valkey_url: str, *, plain: bool) -> None:
+async def test_viewers_of_a_deleted_board_are_disconnected(valkey_url: str) -> None:
     """The close code 3502 tells them not to reconnect."""
-    async with served(valkey_url, plain=plain) as server, watch(server.url) as socket:
+    async with served(valkey_url) as server, watch(server.url) as socket:
         await socket.receive()
         server.live.hub.remove("posts")
         assert await socket.ended() == 3502

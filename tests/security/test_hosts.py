@@ -1,4 +1,4 @@
-"""Requests for foreign hosts, on every route: HTTP, event streams, and both WebSockets."""
+"""Requests for foreign hosts, on every route: HTTP, event streams, and WebSockets."""
 
 import random
 from collections.abc import AsyncIterator
@@ -28,7 +28,6 @@ WAYS = {
     "metrics": ("GET /metrics", (), b"", 200),
     "stream": ("HEAD /v1/boards/posts/stream", (), b"", 200),
     "viewer": ("GET /v1/boards/posts/live", UPGRADE, b"", 101),
-    "producer": ("GET /v1/events/live", UPGRADE, b"", 101),
     "no route": ("GET /nowhere", UPGRADE, b"", 403),
 }
 HOSTS = {
@@ -96,7 +95,7 @@ async def ask(url: str, way: str, hosts: tuple[str, ...], *fields: tuple[str, st
 async def test_only_loopback_names_are_answered(url: str, name: str) -> None:
     """Malformed hosts are 400, other names 421, on every route."""
     hosts, status = HOSTS[name]
-    for way in WAYS if status != 200 else ("page", "viewer"):
+    for way in WAYS if status != 200 else ("page", "stream"):
         assert await ask(url, way, hosts) == (status if status != 200 else WAYS[way][3]), way
 
 
@@ -109,11 +108,10 @@ async def test_pages_of_other_origins_can_not_write_anonymously(url: str) -> Non
         "http://rebind.test",
         "http://localhost.evil.test",
     ):
-        for way in ("post", "put", "producer"):
+        for way in ("post", "put"):
             assert await ask(url, way, ("localhost",), ("Origin", origin)) == 403, (way, origin)
     for own in ("http://localhost", "https://localhost"):
         assert await ask(url, "post", ("localhost",), ("Origin", own)) == 200
-        assert await ask(url, "producer", ("localhost",), ("Origin", own)) == 101
 
 
 async def test_two_origins_are_refused(url: str) -> None:

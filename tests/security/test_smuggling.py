@@ -57,7 +57,7 @@ async def test_the_body_of_an_upgrade_is_not_a_request(valkey_url: str, method: 
     """Each request has one answer, whatever its body contains. The connection continues with the next request."""
     hidden = request("GET", "/v1/boards/posts") * 2
     async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url:
-        for target in ("/v1/events", "/v1/boards/posts", "/v1/boards/posts/live", "/v1/events/live"):
+        for target in ("/v1/events", "/v1/boards/posts", "/v1/boards/posts/live"):
             whole = request(method, target, ("Content-Length", str(len(hidden))), *UPGRADES[upgrade], body=hidden)
             parts = request(method, target, ("Transfer-Encoding", "chunked"), *UPGRADES[upgrade], body=chunks(hidden))
             for sent in (whole, parts):
@@ -160,10 +160,10 @@ async def output(*command: str) -> str:
 BAD_TARGETS: Final = (
     "/v1/boards/%ff%fe/live", "/v1/boards/%00/live", "/v1/boards//live", "/v1/boards/posts/live?limit=%ff",
     "/v1/boards/posts/live?limit=1&limit=2", "/v1/boards/posts/live?%zz", "/v1/boards/../live", "//[::1/live",
-    "http://[bad/v1/boards/posts/live", "/v1/boards/posts/live?offset=-1", "/v1/events/live?" + "x" * 5000,
+    "http://[bad/v1/boards/posts/live", "/v1/boards/posts/live?offset=-1", "/v1/boards/posts/live?" + "x" * 5000,
 )  # fmt: skip
 TWICE: Final = (
-    ("Host", "x"), ("Origin", "http://x"), ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ("Host", "localhost"), ("Origin", "http://localhost"), ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
     ("Sec-WebSocket-Version", "13"), ("Upgrade", "websocket"), ("Connection", "Upgrade"),
 )  # fmt: skip
 

@@ -157,11 +157,11 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(store: str, *, plain: bool = False, **changes: Any) -> AsyncIterator[Stage]:
+async def stage(store: str, **changes: Any) -> AsyncIterator[Stage]:
     """A server with one board."""
     settings = fresh_settings(store, **{"conflation_interval": Duration(0.02), **changes})
     async with (
-        run_server(settings, [BOARD], plain=plain) as url,
+        run_server(settings, [BOARD]) as url,
         httpx.AsyncClient(base_url=url, limits=httpx.Limits(max_connections=None)) as client,
     ):
         stage = Stage(url, client)
@@ -210,12 +210,9 @@ async def drive(stage: Stage, changes: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plain", [False, True])
-async def test_two_hundred_viewers_of_fifty_keys(
-    valkey_url: str, monkeypatch: pytest.MonkeyPatch, *, plain: bool
-) -> None:
+async def test_two_hundred_viewers_of_fifty_keys(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every message is correct for its offset, the last is the current state, and all viewers share a read per tick."""
-    async with stage(valkey_url, plain=plain) as stage_:
+    async with stage(valkey_url) as stage_:
         await stage_.post(*({"key": f"k{number}", "amount": number // 4 + 1} for number in range(40)))
         for number in range(200):
             stage_.follow(KEYS[number % 50], number % 50 % 4, streams=number >= 190)
@@ -265,10 +262,9 @@ async def test_missing_updates_of_neighbours_are_detected(valkey_url: str, monke
 @pytest.mark.parametrize(
     "query", ["key=", f"key={'x' * 1025}", "key=a%0Ab", "key=e%CC%81", "key=%E2%80%AEa", "key=a&around=51"]
 )
-@pytest.mark.parametrize("plain", [False, True])
-async def test_an_invalid_member_is_refused(valkey_url: str, query: str, *, plain: bool) -> None:
+async def test_an_invalid_member_is_refused(valkey_url: str, query: str) -> None:
     """Before the handshake, and before a stream begins."""
-    async with stage(valkey_url, plain=plain) as stage_:
+    async with stage(valkey_url) as stage_:
         with pytest.raises(InvalidStatus) as refused:
             await connect(f"{stage_.url.replace('http', 'ws')}/v1/boards/posts/live?{query}")
         assert refused.value.response.status_code == 400

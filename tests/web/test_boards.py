@@ -39,7 +39,7 @@ async def test_the_list_of_boards(valkey_url: str) -> None:
     )
     plain = {
         "operator": "incr", "sort_order": "desc", "ties": "key", "ranks": "ordinal", "clock": "server",
-        "source": ["like"], "union": {}, "like_button": False, "journal": "events", "replay": None,
+        "source": ["like"], "union": {}, "like_button": False, "journal": "events",
         "frozen": False, "idle_ttl": None,
     }  # fmt: skip
     async with server(valkey_url, boards=[rolling_board(), both]) as client:

@@ -266,10 +266,8 @@ async def test_a_producer_that_disconnects_harms_nobody(valkey_url: str) -> None
         port = client.base_url.port
         for _ in range(5):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
-            head = (
-                "POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
-            )
-            writer.write(head.encode() + b'{"key":"a"}')
+            head = b"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            writer.write(head + b'Content-Length: 100\r\n\r\n{"key":"a"}')
             await writer.drain()
             writer.close()
         await post(client, {"key": "b"})

@@ -3,11 +3,12 @@
 import asyncio
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Any
 
 import httpx
+import jsonschema_rs
 import msgspec
 import pytest
 import requests
@@ -24,10 +25,12 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from live.domain.text import PATTERN
 from live.errors import PROBLEMS, REFUSALS
 from live.ingest.posting import Answer
 from live.ingest.replies import ProblemBody
 from live.web.openapi import openapi_document
+from tests.harness.mutation import must_be_caught
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import DEADLINE
@@ -114,6 +117,60 @@ def test_every_answer_is_as_the_contract_says(
             "history": {HTTPStatus.OK, HTTPStatus.BAD_REQUEST},  # most times are in the future, or too far apart
         }.get(path.rpartition("/")[2])
         assert (wanted or {HTTPStatus.OK, HTTPStatus.NO_CONTENT}) & statuses
+
+
+TEXTS: dict[str, tuple[str, str, Callable[[str], Any]]] = {
+    "member": ("/v1/items", "put", lambda text: {"items": [{"key": text, "title": "A"}]}),
+    "title of a member": ("/v1/items/{key}", "put", lambda text: {"title": text}),
+    "title of a board": ("/v1/boards/{board}", "put", lambda text: CONTEST | {"title": text}),
+    "new title of a board": ("/v1/boards/{board}", "patch", lambda text: {"title": text}),
+    "event type": ("/v1/boards/{board}", "put", lambda text: CONTEST | {"source": [text]}),
+    "category": ("/v1/boards/{board}", "put", lambda text: CONTEST | {"category": [text]}),
+}  # fmt: skip
+READABLE = ["posts", "é", "क\u094d\u200cष", "👩\u200d💻", "a b", "<b>"]
+REFUSED = [f"a{character}b" for character in "\0\n\x1b\x7f\x9b\xad\u061c\u200b\u2028\u202e\u2066\ufeff"]
+
+
+def must_agree_on_texts(server: ServerProcess, document: dict[str, Any], name: str) -> None:
+    """Check that the contract allows a body with a text if the server takes it, and only then."""
+    path, method, body_with = TEXTS[name]
+    (media_type, *_) = (content := document["paths"][path][method]["requestBody"]["content"])
+    validator = jsonschema_rs.validator_for({**content[media_type]["schema"], "components": document["components"]})
+    for text in READABLE + REFUSED:
+        url = server.url + path.format(board="texts", key="a")
+        taken = httpx.request(
+            method, url, json=body_with(text), headers={"Content-Type": media_type}, timeout=DEADLINE
+        ).is_success
+        assert taken == (text in READABLE), repr(text)
+        assert validator.is_valid(body_with(text)) == taken, repr(text)
+
+
+@pytest.fixture
+def texts_board(server: ServerProcess) -> None:
+    """A board whose texts the tests change."""
+    httpx.put(f"{server.url}/v1/boards/texts", json=CONTEST).raise_for_status()
+
+
+@pytest.mark.usefixtures("texts_board")
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_contract_allows_the_texts_that_the_server_takes(server: ServerProcess, name: str) -> None:
+    """So a client that follows it sends no control and bidi characters."""
+    must_agree_on_texts(server, openapi_document(), name)
+
+
+@pytest.mark.mutant
+@pytest.mark.usefixtures("texts_board")
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_contract_that_allows_any_text_is_detected(server: ServerProcess, name: str) -> None:
+    """A generated client would send what the server refuses."""
+    wrong = json.loads(json.dumps(openapi_document()), object_hook=without_pattern)
+    with must_be_caught("a text without a pattern"):
+        must_agree_on_texts(server, wrong, name)
+
+
+def without_pattern(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema that allows any text."""
+    return {name: value for name, value in schema.items() if (name, value) != ("pattern", PATTERN)}
 
 
 texts = st.sampled_from(

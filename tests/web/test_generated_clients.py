@@ -1,4 +1,4 @@
-"""/openapi.json as other tools read it: valid for three validators, and the source of working clients."""
+"""/openapi.json and /asyncapi.json as other tools read them: valid for all, and the source of working clients."""
 
 import json
 import os
@@ -63,22 +63,41 @@ def test_openapi_spec_validator_finds_nothing(document: Path) -> None:
     run(PYTHON / "openapi-spec-validator", document, cwd=document.parent)
 
 
-@needs_node
-def test_spectral_finds_nothing(document: Path) -> None:
-    """The default rules give not even a warning."""
-    run(
-        NODE / "spectral", "lint", document, "--ruleset", GIVEN / "spectral.yaml", "--fail-severity", "hint",
-        cwd=document.parent,
-    )  # fmt: skip
+@pytest.fixture(scope="module")
+def findings(server: str, document: Path) -> dict[str, list[str]]:
+    """What the linters find in each document, by its name. `wrong-…` are documents with a mistake."""
+    folder = document.parent
+    (folder / "node_modules").symlink_to(TOOLS / "node_modules")
+    (folder / "lint.mjs").write_text((GIVEN / "lint.mjs").read_text())
+    asyncapi = httpx.get(f"{server}/asyncapi.json").raise_for_status().json()
+    (folder / "asyncapi.json").write_text(json.dumps(asyncapi))
+    asyncapi["info"]["license"]["identifier"] = "MIT"
+    (folder / "wrong-asyncapi.json").write_text(json.dumps(asyncapi))
+    openapi = json.loads(document.read_text())
+    openapi["info"]["title"] = 1
+    (folder / "wrong-openapi.json").write_text(json.dumps(openapi))
+    names = ["openapi.json", "asyncapi.json", "wrong-openapi.json", "wrong-asyncapi.json"]
+    found: dict[str, list[str]] = json.loads(run("node", "lint.mjs", *names, cwd=folder))
+    assert sorted(found) == sorted(names)
+    return found
 
 
 @needs_node
-def test_redocly_finds_nothing(document: Path) -> None:
-    """The recommended rules all count as errors."""
-    run(
-        NODE / "redocly", "lint", document, "--config", GIVEN / "redocly.yaml", cwd=document.parent,
-        REDOCLY_TELEMETRY="off", REDOCLY_SUPPRESS_UPDATE_NOTICE="true",
-    )  # fmt: skip
+@pytest.mark.parametrize("name", ["openapi.json", "asyncapi.json"])
+def test_linters_find_nothing(findings: dict[str, list[str]], name: str) -> None:
+    """The parser of AsyncAPI accepts its document. The recommended rules of Spectral and Redocly give no warning."""
+    assert findings[name] == []
+
+
+@needs_node
+@pytest.mark.mutant
+@pytest.mark.parametrize(
+    ("name", "tools"),
+    [("wrong-openapi.json", {"spectral", "redocly"}), ("wrong-asyncapi.json", {"parser", "spectral", "redocly"})],
+)
+def test_linters_notice_a_mistake(findings: dict[str, list[str]], name: str, tools: set[str]) -> None:
+    """Each of them does: a title that is no text, and an unknown field of the license."""
+    assert {finding.partition(":")[0] for finding in findings[name] if "info" in finding} == tools
 
 
 @needs_python

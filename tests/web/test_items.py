@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from html import unescape
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 import pytest
@@ -14,6 +16,7 @@ from live.store.connection.client import connect
 from live.store.registry.items import Items
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import rolling_board
+from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
 from tests.harness.server import run_server, server, serving
 from tests.harness.settings import fresh_settings
@@ -194,7 +197,7 @@ async def test_pictures_come_from_listed_hosts(valkey_url: str) -> None:
 
 
 async def test_without_items_pages_ask_the_store_once_a_second(valkey_url: str) -> None:
-    """They ask whether there are any. With items, they ask only for members that are not known yet."""
+    """They ask whether there are any. With items, they ask only for members whose item is not known."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     commands: list[str] = []
@@ -214,11 +217,41 @@ async def test_without_items_pages_ask_the_store_once_a_second(valkey_url: str) 
     assert await items.of(["a"]) == {}
     now = 1.0
     assert await items.of(["a", "b"]) == {"a": Item("a", "A")} == await items.of(["b", "a"])
-    assert (commands, items.exist) == (["GET", "GET", "HMGET"], True)
+    assert (commands, items.exist) == (["GET", "GET", "HMGET", "HMGET"], True)  # who has none is not remembered
     await items.delete("a")
     assert await items.of(["a", "b"]) == {}
     await other._client.aclose()
     await client.aclose()
+
+
+async def remembered_items_are_limited(store: str) -> None:
+    """Many items are read; the process remembers no more than its limit, and every answer is right."""
+    settings = fresh_settings(store)
+    client = connect(store, settings)
+    items = Items(client, settings.key_prefix, 100)
+    async with aclosing(client):
+        await items.put([Item(f"k{number}", "A" * 200, f"https://example.org/{'x' * 1000}") for number in range(40)])
+        with patch("live.store.registry.items._MOST_MEMORY", 20_000):
+            for first in range(0, 40, 4):
+                members = [f"k{number}" for number in range(first, first + 4)]
+                assert list(await items.of([*members, "none"])) == members
+                assert 0 < sum(len(item.title + (item.url or "")) for item in items._known.values()) <= 20_000
+
+
+async def test_remembered_items_are_limited_in_bytes(valkey_url: str) -> None:
+    """An item takes up to three kilobytes, so a limit in numbers is not enough."""
+    await remembered_items_are_limited(valkey_url)
+
+
+@pytest.mark.mutant
+async def test_items_that_are_never_forgotten_are_caught(valkey_url: str) -> None:
+    """The mutant remembers every item that it reads."""
+
+    def remember(items: Items, item: Item, _size: int) -> None:
+        items._known[item.key] = item
+
+    with must_be_caught("items are never forgotten"), replaced(Items, "_remember", remember):
+        await remembered_items_are_limited(valkey_url)
 
 
 async def test_titles_stay_when_the_store_does_not_answer(valkey_url: str) -> None:

@@ -12,8 +12,9 @@ from jinja2 import Environment, nodes
 
 from live.domain.board_file import parse_boards
 from live.domain.calendar import EXAMPLES
-from live.errors import CLOSE_CODES, EpochLostError, ProblemError, StoreUnavailableError
+from live.errors import CLOSE_CODES, PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.channel import reason_of
+from live.web.describing import PAST
 from live.web.language import TAGS, Message, language_of, languages
 from live.web.problems import as_problem
 from live.web.state import assets
@@ -216,7 +217,10 @@ def test_problems_are_explained() -> None:
     """What happened, why, and what to do next, for each problem that a page can have."""
     codes = [name.removeprefix("problem: ") for name in ENGLISH.table if name.startswith("problem: ")]
     assert {"board_not_found", "period_not_found", "parameter_invalid", "store_unavailable", "epoch_lost"} <= set(codes)
+    assert set(codes) >= PAST
     for language in languages().values():
+        texts = [name.split(": ") for name in language.table if name.startswith(("problem: ", "why: ", "next: "))]
+        assert {code for _, code in texts} <= PROBLEMS.keys(), "texts of problems that do not exist"
         assert all(f"{kind}: {code}" in language.table for code in codes for kind in ("why", "next"))
     assert all(isinstance(as_problem(ProblemError(code, "x")), ProblemError) for code in codes)
 

@@ -9,6 +9,8 @@ import httpx
 import pytest
 
 from live.domain.board_file import parse_boards
+from live.web import likes
+from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
 from tests.harness.server import run_server, server
 from tests.harness.settings import fresh_settings
@@ -26,15 +28,23 @@ like_button = true
 [[board]]
 id = "plain"
 """)
+SONGS = """
+[[board]]
+id = "songs"
+window = "forever"
+votes = { per_key = 1, per_actor = 1 }
+like_button = true
+"""
 SCRIPT = {"Accept": "application/json"}
 
 
 class Visitor:
     """A browser with the page of a board."""
 
-    def __init__(self, url: str, address: str = "") -> None:
+    def __init__(self, url: str, address: str = "", host: str = "") -> None:
         self.url = url
-        self.headers = {"Origin": url, "Sec-Fetch-Site": "same-origin"}
+        self.headers = {"Origin": f"http://{host}" if host else url, "Sec-Fetch-Site": "same-origin"}
+        self.headers |= {"Host": host} if host else {}
         self.headers |= {"X-Forwarded-For": address} if address else {}
         self.cookies = httpx.Cookies()
 
@@ -56,7 +66,8 @@ class Visitor:
 @pytest.fixture
 async def url(valkey_url: str) -> AsyncIterator[str]:
     """A server with boards that can be liked, and one that can't; Ada and Bo are on all of them."""
-    settings = fresh_settings(valkey_url, like_burst=100, like_rate=100, trusted_proxies=("127.0.0.1",))
+    limits = {"like_burst": 10_000, "like_rate": 10_000}
+    settings = fresh_settings(valkey_url, **limits, open=True, trusted_proxies=("127.0.0.1",))
     async with run_server(settings, BOARDS) as url, httpx.AsyncClient(base_url=url) as producer:
         for board in ("liked", "plain"):
             await post(
@@ -83,7 +94,8 @@ async def test_a_visitor_likes_each_member_once(url: str) -> None:
     visitor = Visitor(url)
     first = await visitor.send("/boards/liked/likes", data={"key": "Ada"}, headers=SCRIPT)
     assert (first.status_code, first.headers["location"]) == (307, "/boards/liked/likes?visitor=new")
-    assert re.search(r"^live-visitor=\S+; HttpOnly; Max-Age=\d+; Path=/; SameSite=strict$", first.headers["set-cookie"])
+    cookie = r"^live-visitor-[0-9a-f]{8}\.[0-9a-f]{8}=\S+; HttpOnly; Max-Age=\d+; Path=/; SameSite=strict$"
+    assert re.search(cookie, first.headers["set-cookie"])
     assert await score(url) == 10
     liked = await visitor.like("Ada")
     assert liked.json() == {"board": "liked", "key": "Ada", "counted": True}
@@ -93,6 +105,19 @@ async def test_a_visitor_likes_each_member_once(url: str) -> None:
     assert (await score(url), await score(url, "Bo")) == (11, 6)
     assert (await Visitor(url).like("Ada")).json()["counted"] is True
     assert await score(url) == 12
+
+
+async def test_a_cookie_with_an_invalid_name_is_ignored(url: str) -> None:
+    """Another page of the host may set one that begins like those of this server. The like counts."""
+    visitor = Visitor(url)
+    await visitor.like("Bo")
+    ((name, value),) = visitor.cookies.items()
+    header = f"{name}={value}; {name.partition('.')[0]}.(x)=1"
+    async with httpx.AsyncClient(base_url=url, headers={**SCRIPT, "Cookie": header, "Origin": url}) as client:
+        answer = await client.post("/boards/liked/likes", data={"key": "Ada"})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["counted"] is True
+    assert "set-cookie" not in answer.headers
 
 
 async def test_a_like_can_be_a_vote(url: str) -> None:
@@ -109,6 +134,36 @@ async def test_likes_at_the_same_time_count_once(url: str) -> None:
     answers = await asyncio.gather(*(visitor.like("Ada") for _ in range(20)))
     assert sorted(answer.json()["counted"] for answer in answers) == [False] * 19 + [True]
     assert await score(url) == 11
+
+
+async def likes_on_two_ports(one: str, other: str) -> None:
+    """Like on two servers of one host in turn: browsers send their cookies to all ports."""
+    here, there = Visitor(one), Visitor(other)
+    for counted in (True, False, False):
+        assert (await here.like("Ada")).json()["counted"] is counted
+        there.cookies = here.cookies
+        assert (await there.like("Ada")).json()["counted"] is counted
+        here.cookies = there.cookies
+    assert len(here.cookies) == 2
+
+
+async def test_servers_on_two_ports_have_their_own_cookies(url: str, valkey_url: str) -> None:
+    """Neither replaces or deletes that of the other one."""
+    async with server(valkey_url, *BOARDS) as client:
+        await post(client, {"key": "Ada", "board": "liked"})
+        await likes_on_two_ports(url, str(client.base_url).rstrip("/"))
+
+
+@pytest.mark.mutant
+async def test_a_cookie_for_all_ports_is_caught(url: str, valkey_url: str) -> None:
+    """The mistake: the name of the cookie does not say whose it is."""
+    async with server(valkey_url, *BOARDS) as client:
+        await post(client, {"key": "Ada", "board": "liked"})
+        with (
+            must_be_caught("a server deletes the cookie of another one"),
+            replaced(likes, "_cookie_prefix", lambda _request: "live-visitor."),
+        ):
+            await likes_on_two_ports(url, str(client.base_url).rstrip("/"))
 
 
 async def test_a_form_returns_to_its_page(url: str) -> None:
@@ -158,15 +213,16 @@ async def test_a_forged_cookie_is_replaced(url: str, change: str) -> None:
     """It stands for no visitor: the browser receives a new one, and nothing is counted for the forged one."""
     visitor = Visitor(url)
     await visitor.like("Bo")
-    name, _, signature = visitor.cookies["live-visitor"].partition(".")
+    ((cookie, value),) = visitor.cookies.items()
+    name, _, signature = value.partition(".")
     forged = {
         "name": f"{'B' if name[0] == 'A' else 'A'}{name[1:]}.{signature}",
         "signature": f"{name}.{'0' * len(signature)}", "short": name, "long": f"{name}.{signature}0", "empty": "",
         "words": "é" * 55,
     }[change]  # fmt: skip
     async with httpx.AsyncClient(base_url=url, headers=visitor.headers) as forger:
-        cookie = f"live-visitor={forged}".encode()
-        answer = await forger.post("/boards/liked/likes", data={"key": "Ada"}, headers=[(b"cookie", cookie)])
+        headers = [(b"cookie", f"{cookie}={forged}".encode())]
+        answer = await forger.post("/boards/liked/likes", data={"key": "Ada"}, headers=headers)
     assert answer.status_code == 307
     assert await score(url) == 10
 
@@ -219,7 +275,7 @@ async def test_boards_without_a_like_button_take_no_likes(url: str) -> None:
 
 async def test_a_flood_is_limited_by_address(valkey_url: str) -> None:
     """Cookies do not matter. Other addresses are not affected."""
-    settings: dict[str, Any] = {"like_burst": 6, "like_rate": 1, "trusted_proxies": ("127.0.0.1",)}
+    settings: dict[str, Any] = {"like_burst": 6, "like_rate": 1, "open": True, "trusted_proxies": ("127.0.0.1",)}
     async with server(valkey_url, *BOARDS, **settings) as producer:
         await post(producer, {"key": "Ada"})
         url = str(producer.base_url).rstrip("/")
@@ -258,20 +314,15 @@ async def test_frozen_closed_and_hidden_take_no_likes(valkey_url: str) -> None:
 
 async def test_a_visitor_has_as_many_votes_as_anyone(valkey_url: str) -> None:
     """Beyond them, likes are refused."""
-    board = """[[board]]
-    id = "songs"
-    window = "forever"
-    votes = { per_key = 1, per_actor = 1 }
-    like_button = true"""
-    async with server(valkey_url, *parse_boards(board)) as client:
+    async with server(valkey_url, *parse_boards(SONGS)) as client:
         await post(client, {"key": "Ada", "actor": "x"}, {"key": "Bo", "actor": "y"})
         visitor = Visitor(str(client.base_url).rstrip("/"))
-        assert (await visitor.like("Ada", "songs")).json()["counted"] is True
+        assert [(await visitor.like("Ada", "songs")).json()["counted"] for _ in range(2)] == [True, False]
         assert code(await visitor.like("Bo", "songs")) == (409, "like_refused")
 
 
 async def test_every_process_knows_every_visitor(valkey_url: str) -> None:
-    """They share the secret that signs cookies; another server does not."""
+    """They share the secret that signs cookies, and are reached under one name; another server does not."""
     settings = fresh_settings(valkey_url)
     async with (
         run_server(settings, BOARDS) as one,
@@ -281,7 +332,7 @@ async def test_every_process_knows_every_visitor(valkey_url: str) -> None:
         await post(strange, {"key": "Ada"})
         async with httpx.AsyncClient(base_url=one) as producer:
             await post(producer, {"key": "Ada", "board": "liked"})
-        visitor, again = Visitor(one), Visitor(other)
+        visitor, again = [Visitor(url, host="board.localhost") for url in (one, other)]
         await visitor.like("Ada")
         again.cookies = visitor.cookies
         assert (await again.like("Ada")).json()["counted"] is False
@@ -296,5 +347,5 @@ async def test_the_cookie_is_bound_to_a_secure_host(valkey_url: str) -> None:
         answer = await client.post("/live/boards/liked/likes", data={"key": "Ada"}, headers=headers)
         assert answer.headers["location"] == "/live/boards/liked/likes?visitor=new"
         name, _, rest = answer.headers["set-cookie"].partition("=")
-        assert name == "__Host-live-visitor-live"
+        assert re.fullmatch(r"__Host-live-visitor-[0-9a-f]{8}\.[0-9a-f]{8}", name)
         assert {"HttpOnly", "Path=/", "SameSite=strict", "Secure"} <= set(rest.split("; "))

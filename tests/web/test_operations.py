@@ -67,7 +67,12 @@ async def test_metrics_count_events(valkey_url: str) -> None:
         before = (await client.get("/metrics")).text
         await post(client, {"key": "a"}, {"key": "b"}, {"key": ""})
         await client.post("/v1/events", content=b"x", headers={"Content-Type": "text/plain"})
-        after = await client.get("/metrics")
+
+        async def changed() -> httpx.Response | None:
+            response = await client.get("/metrics")  # which a process keeps for a second
+            return None if response.text == before else response
+
+        after: httpx.Response = await eventually(changed)
 
         def value(text: str, sample: str) -> float:
             found = re.search(rf"^{re.escape(sample)} (\S+)$", text, re.MULTILINE)

@@ -18,8 +18,7 @@ import pytest
 import live.journal.past
 from live.domain.board import Board
 from live.domain.window import Forever
-from live.errors import ProblemError
-from live.journal.database import JournalError
+from live.errors import JournalError, ProblemError
 from live.journal.past import Past
 from live.journal.past_reading import identity, run_limited
 from live.settings import Settings
@@ -218,9 +217,9 @@ async def test_a_process_that_ended_is_replaced(tmp_path: Path) -> None:
     past = Past(Settings(data_dir=tmp_path))
     try:
         with pytest.raises(JournalError):
-            await past.run(_end)
+            await past.run("a", _end)
         with pytest.raises(JournalError, match="unable to open"):
-            await past.run(identity)
+            await past.run("a", identity)
     finally:
         past.close()
 
@@ -230,9 +229,9 @@ async def test_a_question_that_takes_too_long_is_refused(tmp_path: Path, monkeyp
     monkeypatch.setattr(live.journal.past, "run_limited", partial(run_limited, longest=0.2))
     past = Past(Settings(data_dir=tmp_path))
     try:
-        with pytest.raises(ProblemError, match="overloaded"):
-            await past.run(_never_end)
+        with pytest.raises(ProblemError, match="past_too_large"):
+            await past.run("a", _never_end)
         with pytest.raises(JournalError, match="unable to open"):
-            await past.run(identity)
+            await past.run("a", identity)
     finally:
         past.close()

@@ -12,11 +12,9 @@ import pytest
 from live.web.openapi import openapi_document
 from live.web.reference import groups
 from tests.harness.boards import rolling_board
-from tests.harness.browser import CHROMIUM, browser
+from tests.harness.browser import browser, in_browser
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
-
-in_browser = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
 
 @asynccontextmanager
@@ -78,7 +76,7 @@ async def test_every_role_serves_the_reference(valkey_url: str, role: str) -> No
 async def test_links_include_the_root_path(valkey_url: str) -> None:
     """A proxy may serve the board below a path."""
     async with server(valkey_url, root_path="/below") as url:
-        html = await page_of(url)
+        html = await page_of(f"{url}/below")
     assert 'href="/below/openapi.json"' in html
     assert not re.findall(r'(?:href|src)="/(?!below/)', html)
 
@@ -91,7 +89,6 @@ def test_html_in_a_description_is_text() -> None:
 
 
 @in_browser
-@pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 1280])
 async def test_the_reference_works_without_script_on_any_screen(valkey_url: str, scheme: Any, width: int) -> None:
@@ -116,7 +113,6 @@ async def test_the_reference_works_without_script_on_any_screen(valkey_url: str,
 
 
 @in_browser
-@pytest.mark.browser
 async def test_the_reference_works_by_keyboard(valkey_url: str) -> None:
     """The first Tab offers to skip the list of operations; Enter opens closed details."""
     async with server(valkey_url) as url, browser() as chromium:

@@ -132,7 +132,7 @@ async def test_a_405_lists_the_allowed_methods(
 )
 async def test_there_are_no_redirects(client: httpx.AsyncClient, path: str) -> None:
     """No answer contains a host from the request."""
-    answer = await raw(client, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    answer = await raw(client, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     assert answer.startswith(b"HTTP/1.1 404 ")
     assert b"location:" not in answer.lower()
     assert b"evil.example" not in answer
@@ -144,17 +144,17 @@ async def test_only_static_files_are_served(client: httpx.AsyncClient, way: str)
     home = (await client.get("/")).text
     folder = home.split('href="/static/')[1].split("/")[0]
     for file in ("live/settings.py", "templates/base.html", "pyproject.toml", ""):
-        answer = await raw(client, f"GET /static/{folder}/{way}/{file} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        answer = await raw(client, f"GET /static/{folder}/{way}/{file} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         assert answer.split(b" ")[1] in {b"400", b"404"}
 
 
 @pytest.mark.parametrize(
     "request_",
     [
-        b"GET / HTTP/1.1\r\nHost: x\r\nBad Header: 1\r\n\r\n",
-        b"POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-        b"POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
-        b"POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nBad Header: 1\r\n\r\n",
+        b"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
+        b"POST /v1/events HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"nonsense\r\n\r\n",
     ],

@@ -8,11 +8,16 @@ import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from html import unescape
+from types import ModuleType
 
 import httpx
 import pytest
+import segno
+from starlette.requests import Request
 
 from live.domain.board_file import parse_boards
+from live.web import pages, sharing
+from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
 from tests.harness.producers import with_keys
 from tests.harness.server import run_server
@@ -137,3 +142,55 @@ async def test_a_board_can_be_shared(valkey_url: str) -> None:
         assert picture.headers["content-type"] == "image/svg+xml"
         assert picture.text.startswith("<svg")
         assert not re.search(r"<script| on\w+=|style=", picture.text)
+
+
+INNER = {"Host": "localhost:81", "X-Forwarded-For": "192.0.2.1"}
+OUTER = {**INNER, "X-Forwarded-Proto": "https", "X-Forwarded-Host": "Board.test:8443"}
+
+
+@asynccontextmanager
+async def behind_a_proxy(store: str, trusted: str = "127.0.0.1") -> AsyncIterator[httpx.AsyncClient]:
+    """What a proxy sends to a server that trusts one address."""
+    settings = fresh_settings(store, trusted_proxies=(trusted,), allowed_hosts=("board.test",), root_path="/live")
+    async with (
+        run_server(settings, parse_boards(BOARDS)) as url,
+        httpx.AsyncClient(base_url=f"{url}/live", headers=INNER) as client,
+    ):
+        yield client
+
+
+async def shares(client: httpx.AsyncClient, site: str, headers: dict[str, str]) -> None:
+    """The link, the snippet, the first command, the printed page and the QR code have an address."""
+    html = unescape((await client.get("/boards/posts", headers=headers)).text)
+    for text in (
+        f'value="{site}/boards/posts"', f'<iframe src="{site}/embed/posts"', f"curl {site}/v1/events",
+        f"<code>{site}/boards/posts</code>",
+    ):  # fmt: skip
+        assert text in html
+    picture = io.BytesIO()
+    code = segno.make(f"{site}/boards/posts", error="m", micro=False)
+    code.save(picture, kind="svg", xmldecl=False, dark="#000", light="#fff", border=4)
+    assert (await client.get("/boards/posts/qr.svg", headers=headers)).content == picture.getvalue()
+
+
+async def test_a_board_is_shared_under_its_public_address(valkey_url: str) -> None:
+    """Behind a proxy that passes it on as `X-Forwarded-Host`. Clients under other names get theirs, page by page."""
+    async with behind_a_proxy(valkey_url) as client:
+        for _ in range(2):
+            await shares(client, "https://board.test:8443/live", OUTER)
+            await shares(client, "http://localhost:81/live", INNER)
+    async with behind_a_proxy(valkey_url, "192.0.2.1") as client:  # that is not the proxy
+        await shares(client, "http://localhost:81/live", OUTER)
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("module", [pages, sharing])
+async def test_sharing_the_inner_address_is_caught(valkey_url: str, module: ModuleType) -> None:
+    """On the page and in the QR code."""
+
+    def inner(request: Request) -> str:
+        return f"{request.url.scheme}://{request.url.netloc}/live"
+
+    async with behind_a_proxy(valkey_url) as client:
+        with must_be_caught("what is shared has the inner address"), replaced(module, "site_of", inner):
+            await shares(client, "https://board.test:8443/live", OUTER)

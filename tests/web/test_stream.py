@@ -13,16 +13,21 @@ import httpx
 import msgspec
 import pytest
 
+from live.boards import admin
+from live.boards.registry import BoardRegistry
 from live.fanout import channel, hub
 from live.metrics import SLOW_VIEWERS, VIEWERS
 from live.serve import bound_socket
 from live.settings import Duration
+from live.store.board.beginnings import delete_keys
 from tests.harness.boards import rolling_board
+from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
 from tests.harness.server import ServerProcess, run_server, server, serving
 from tests.harness.settings import fresh_settings
 from tests.harness.sse import streaming
 from tests.harness.waiting import eventually
+from tests.harness.watching import served, until
 from tests.harness.wire import connected, request
 from tests.web.test_live import agree, random_likes, watch
 
@@ -183,7 +188,10 @@ STREAM = request("GET", "/v1/boards/posts/stream")
 @pytest.mark.slow
 async def test_a_slow_reader_has_no_backlog(valkey_url: str) -> None:
     """One that reads nothing for a while receives what was in flight, and then the latest."""
-    async with server(valkey_url, **QUICK) as client, connected(str(client.base_url), window=4096) as wire:
+    async with (
+        server(valkey_url, slow_timeout=Duration(600), **QUICK) as client,
+        connected(str(client.base_url), window=4096) as wire,
+    ):
         await wire.send(STREAM)
         await wire.reader.readuntil(b"event: sync")
         async with streaming(client) as quick:
@@ -221,13 +229,30 @@ async def test_a_client_without_progress_is_disconnected(valkey_url: str, monkey
             await post(client, *large(next(numbers)))
             return bool(SLOW_VIEWERS._value.get() > before)
 
+        async def has_left() -> bool:
+            return bool(VIEWERS.labels("posts")._value.get() == 0)
+
         await eventually(is_disconnected, 30)
-        assert VIEWERS.labels("posts")._value.get() == 0
+        await eventually(has_left)
 
 
-async def test_a_deleted_board_ends_its_streams(valkey_url: str) -> None:
-    """They receive the reason. Reconnecting gets 404."""
-    async with server(valkey_url, **QUICK, anonymous_admin=True) as client:
+@pytest.mark.parametrize("is_read", [False, True])
+async def test_a_deleted_board_ends_its_streams(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch, *, is_read: bool
+) -> None:
+    """They receive the reason, also if the board is read while its data is deleted. Reconnecting gets 404."""
+    async with served(valkey_url, anonymous_admin=True) as here:
+        client = here.client
+
+        async def delete_and_read(*given: Any) -> None:
+            await delete_keys(*given)
+            channel = here.live.hub.channels["june"]
+            before = channel._reads
+            channel.read_again()
+            await until(lambda: channel.ended is not None or (channel._reads > before and channel._tick is None))
+
+        if is_read:
+            monkeypatch.setattr(admin, "delete_keys", delete_and_read)
         await client.put("/v1/boards/june", json={})
         async with streaming(client, board="june") as stream:
             await stream.until("sync")
@@ -236,6 +261,17 @@ async def test_a_deleted_board_ends_its_streams(valkey_url: str) -> None:
             assert status.message == {"type": "status", "stale": True, "reason": "board deleted"}
             assert await stream.next() is None
         assert (await client.get("/v1/boards/june/stream")).status_code == 404
+
+
+@pytest.mark.mutant
+async def test_a_deletion_taken_for_a_loss_is_detected(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant tells the viewers of a loss without asking whether the board was deleted."""
+
+    async def no_explanation(*_: object) -> None:
+        return
+
+    with must_be_caught("a deletion taken for a loss"), replaced(BoardRegistry, "explain", no_explanation):
+        await test_a_deleted_board_ends_its_streams(valkey_url, monkeypatch, is_read=True)
 
 
 @pytest.mark.slow

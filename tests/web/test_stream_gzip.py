@@ -11,7 +11,7 @@ from typing import Final
 import httpx
 import pytest
 
-from tests.harness.browser import CHROMIUM, browser
+from tests.harness.browser import CHROMIUM, launched
 from tests.harness.producer import post
 from tests.harness.server import server
 from tests.harness.sse import streaming
@@ -158,7 +158,7 @@ async def test_node_reads_a_compressed_stream(valkey_url: str, tmp_path: Path) -
 async def test_chromium_reads_a_compressed_stream(valkey_url: str) -> None:
     """`EventSource` shows each event when it comes, and reconnects after the end."""
     assert CHROMIUM is not None, "install Chromium to run the browser tests"
-    async with served(valkey_url) as here, browser() as chromium:
+    async with served(valkey_url) as here, launched() as chromium:
         await fill(here.client)
         page = await chromium.new_page()
         encodings: list[str | None] = []

@@ -14,6 +14,7 @@ from uvicorn.server import ServerState
 
 from live.auth.client import EXTENSION, Client
 from live.errors import ProblemError
+from live.protocols.http.flow import WithBody
 from live.protocols.http.requests import RequestHead
 
 VIEWER: Final = "live.viewer"  # the ASGI extension that turns a request into a viewer's; `connection` is a weakref
@@ -33,6 +34,12 @@ class Serving(Protocol):
 
     def response_done(self) -> None:
         """The response to the first request in the pipeline is complete."""
+
+    def hold(self, request: WithBody, size: int | None) -> None:
+        """Admit a body, or let it wait. Raises `overloaded` if too many wait."""
+
+    def release(self, size: int) -> None:
+        """Hold fewer bytes of bodies."""
 
 
 class _Outlet:
@@ -63,9 +70,12 @@ class _Cycle(RequestResponseCycle):
 
 
 class AppRequest:
-    """One request to the application."""
+    """One request to the application.
 
-    __slots__ = ("_app", "_connection", "_outlet", "cycle")
+    Nothing of its body is read before every earlier request is answered: an earlier one may take any time.
+    """
+
+    __slots__ = ("_app", "_connection", "_has_begun", "_length", "_outlet", "cycle", "size", "wanted")
 
     reply = None  # the application writes the answer
 
@@ -80,6 +90,10 @@ class AppRequest:
         self._app = app
         self._connection = connection
         self._outlet = _Outlet(connection.transport)
+        self._has_begun = False
+        self._length = head.length
+        self.size = 0  # bytes that the connection holds for the body until the application is done
+        self.wanted = 0  # bytes that must be admitted before the body is read
         self.cycle = _Cycle(
             scope=_scope_of(connection, head, client, state),
             transport=self._outlet,  # type: ignore[arg-type] # has every method that a cycle uses
@@ -112,11 +126,15 @@ class AppRequest:
 
     @property
     def is_full(self) -> bool:
-        """Whether to read no more of the body until the application has consumed some."""
-        return len(self.cycle.body) > HIGH_WATER_LIMIT and not self.cycle.response_complete
+        """Whether to read no more of the body until the application has begun, or consumed some."""
+        is_waiting = not self._has_begun or self.wanted > 0 or len(self.cycle.body) > HIGH_WATER_LIMIT
+        return is_waiting and not self.cycle.response_complete
 
     def begin(self) -> None:
-        """Run the application: every earlier request is answered."""
+        """Admit the body and run the application: every earlier request is answered."""
+        if self._length != 0:
+            self._connection.hold(self, self._length)
+        self._has_begun = True
         tasks = self._connection.server_state.tasks
         task = asyncio.get_running_loop().create_task(self._run())
         tasks.add(task)
@@ -135,15 +153,30 @@ class AppRequest:
         self.cycle.more_body = False
         self.cycle.message_event.set()
 
+    def drop_body(self) -> None:
+        """Hold nothing of the body: the application does not need it, and its answer may take any time."""
+        self.cycle.body = bytearray()
+        self._release()
+
     def disconnect(self) -> None:
         """Tell the application that the client has left, or got another answer."""
         self._outlet.ended = self.cycle.disconnected = True
         self.cycle.message_event.set()
+        if not self._has_begun:
+            self._release()
 
     async def _run(self) -> None:
-        await self.cycle.run_asgi(self._app)
+        try:
+            await self.cycle.run_asgi(self._app)
+        finally:
+            self._release()
         if not (self.cycle.response_complete or self.cycle.disconnected):
             self._connection.transport.close()  # the response is incomplete and stays so
+
+    def _release(self) -> None:
+        """Stop holding the body: nobody reads it any more."""
+        size, self.size, self.wanted = self.size, 0, 0
+        self._connection.release(size)
 
 
 def _scope_of(

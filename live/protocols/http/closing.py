@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 _SHORT_LINGER: Final = 1.0  # seconds, while the server stops and over TLS, which can't close one direction alone
@@ -23,7 +24,8 @@ def close_gently(
         transport.close()
         return False
     if is_tcp:
-        transport.write_eof()
+        with suppress(OSError):  # the client has reset the connection
+            transport.write_eof()
     if is_stopping or not is_tcp:
         asyncio.get_running_loop().call_later(_SHORT_LINGER, transport.close)
     return True

@@ -6,6 +6,7 @@ give the same answers, byte for byte. A request for a WebSocket takes the connec
 """
 
 import asyncio
+from functools import partial
 from typing import Any, Final, cast
 
 import msgspec
@@ -14,12 +15,13 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from live.auth.client import Client
-from live.errors import ProblemError, StoreUnavailableError
+from live.errors import ProblemError
 from live.network.hosts import below_root
+from live.protocols.body_budget import SMALL_BODIES
 from live.protocols.connection_limits import SMALL, Place, too_many_connections
 from live.protocols.http.app_requests import AppRequest
 from live.protocols.http.closing import close_gently
-from live.protocols.http.flow import Flow
+from live.protocols.http.flow import Flow, WithBody
 from live.protocols.http.hot_get import Get
 from live.protocols.http.hot_post import Post, is_short
 from live.protocols.http.peer import Peer, held_by_kernel
@@ -28,6 +30,7 @@ from live.protocols.http.requests import MAX_HEAD, Piece, RequestHead, RequestRe
 from live.protocols.http.shared import Shared
 
 HEALTH_PATHS: Final = (b"/healthz", b"/readyz", b"/metrics")
+_HALF_CLOSED: Final = 2.0  # seconds that a client that has closed its side may wait for its answers
 _EVENTS_A_TURN: Final = 256  # heads and pieces read before other connections have their turn
 
 
@@ -76,6 +79,8 @@ class HttpProtocol(asyncio.Protocol):
         self._shared.limits.closed(self)
         self.server_state.connections.discard(cast("Any", self))
         self._pipeline.disconnect()
+        self.flow.waits = None
+        self.release(0)
         self.flow.end()
 
     def data_received(self, data: bytes) -> None:
@@ -87,13 +92,23 @@ class HttpProtocol(asyncio.Protocol):
         self._read()
 
     def eof_received(self) -> bool:
-        """Answer the complete requests before closing: the client has closed its side."""
+        """Answer the complete requests before closing: the client has closed its side.
+
+        Most such clients have left. So an answer that takes long is not waited for.
+        """
         if self._is_viewer or self.transport.get_extra_info("sslcontext") is not None:
             return False  # a viewer has left, or it is TLS, which can't close one direction alone
         self._half_closed = True
         self._pipeline.cut_off()
+        self._shared.limits.busy(self)
         self._stop_accepting()
+        if self._pipeline:
+            asyncio.get_running_loop().call_later(_HALF_CLOSED, self._end_half_closed)
         return bool(self._pipeline)
+
+    def _end_half_closed(self) -> None:
+        if self._pipeline:
+            self.transport.close()
 
     def pause_writing(self) -> None:
         """Stop reading: the client does not read its answers."""
@@ -113,8 +128,28 @@ class HttpProtocol(asyncio.Protocol):
         if self._reading:
             return
         self._reading = True
+        reader, pipeline, flow, most_held = self._reader, self._pipeline, self.flow, self._shared.settings.max_body
+        may_receive = True
         try:
-            may_receive = self._read_events()
+            for _ in range(_EVENTS_A_TURN):
+                if self._is_viewer or flow.write_paused or not pipeline.has_room:
+                    may_receive = self._may_receive()
+                    break
+                if flow.held > most_held and pipeline.arriving is None:
+                    may_receive = False  # until bodies are answered; with one more, they are at most twice `max_body`
+                    break
+                event = reader.next()
+                if event is None:
+                    break
+                if isinstance(event, Piece):
+                    if event.last:
+                        self._request_complete()
+                    pipeline.receive(event)
+                else:
+                    self._begin(event)
+            else:  # other connections have their turn
+                asyncio.get_running_loop().call_soon(self._read)
+                may_receive = False
         except ProblemError as problem:
             self.refuse(problem)
             may_receive = self._may_receive()
@@ -123,28 +158,10 @@ class HttpProtocol(asyncio.Protocol):
         if self.transport.is_closing() or self.transport.get_protocol() is not self:
             return
         if not may_receive:
-            self.flow.pause_reading()
-        elif self.flow.read_paused:
-            self.flow.resume_transport()
+            flow.pause_reading()
+        elif flow.read_paused:
+            flow.resume_transport()
         self._report()
-
-    def _read_events(self) -> bool:
-        """Read a bounded number of events; return whether to receive more bytes."""
-        reader, pipeline, flow = self._reader, self._pipeline, self.flow
-        for _ in range(_EVENTS_A_TURN):
-            if self._is_viewer or flow.write_paused or not pipeline.has_room:
-                return self._may_receive()
-            event = reader.next()
-            if event is None:
-                return True
-            if isinstance(event, Piece):
-                if event.last:
-                    self._request_complete()
-                pipeline.receive(event)
-            else:
-                self._begin(event)
-        asyncio.get_running_loop().call_soon(self._read)
-        return False
 
     def _may_receive(self) -> bool:
         """Whether to receive bytes: to read them, to drop them, or to notice that a viewer leaves."""
@@ -155,16 +172,21 @@ class HttpProtocol(asyncio.Protocol):
     def _report(self) -> None:
         """Tell the limits whether the client is sending a request or the connection is idle."""
         pipeline, limits = self._pipeline, self._shared.limits
-        if pipeline.awaits_answer or self._is_viewer or pipeline.is_closed:
+        if self._is_viewer or pipeline.is_closed:
             return
-        if pipeline.arriving is not None or self._reader.inside:
+        arriving = pipeline.arriving
+        if self.wanted:
+            limits.busy(self)  # the client waits for the server
+        elif pipeline.awaits_answer and (arriving is None or arriving.is_full):
+            return
+        elif arriving is not None or self._reader.inside:  # a body is late even if earlier requests have no answer
             limits.receiving(self)
         else:
             limits.idle(self)
 
     def _begin(self, head: RequestHead) -> None:
-        """Choose the path of a request by its target, relative to the root path."""
-        shared, pipeline = self._shared, self._pipeline
+        """Choose how to serve a request by its target, relative to the root path."""
+        shared, pipeline, asked = self._shared, self._pipeline, head
         if shared.root_path:
             head = msgspec.structs.replace(head, target=below_root(head.target, shared.root_path))
         if self._place is Place.HEALTH and head.target not in HEALTH_PATHS:
@@ -176,18 +198,68 @@ class HttpProtocol(asyncio.Protocol):
             post = Post(self, shared, keep_alive=keep_alive)
             pipeline.add(post, has_body=head.has_body)
             post.admit(head, self.peer)
+            if head.has_body and post.reply is None:
+                self.hold(post, head.length)
             if not head.has_body:
                 self._request_complete()
                 post.end()
         elif head.method == b"GET" and not head.has_body and (read := shared.reads.find(head, self.peer)) is not None:
             self._begin_read(Get(self, read, keep_alive=keep_alive))
         else:
-            request = AppRequest(self, self._app, head, self._client_of(head), self._app_state.copy())
+            # The application removes the root path itself, also under other ASGI servers.
+            request = AppRequest(self, self._app, asked, self._client_of(asked), self._app_state.copy())
             request.keep_alive = keep_alive
             if pipeline.add(request, has_body=head.has_body):
                 request.begin()
             if not head.has_body:
                 self._request_complete()
+
+    def hold(self, request: WithBody, size: int | None) -> None:
+        """Admit the body of a request, or let it wait, so that the server reads nothing of it.
+
+        `size` is the declared length, None for a chunked body.
+
+        Raises:
+            ProblemError: `overloaded`, when too many connections wait already.
+        """
+        flow, most = self.flow, self._shared.settings.max_body
+        if size is None or size > most:
+            size = most
+        if flow.held + size > SMALL_BODIES:
+            flow.is_counted, flow.waits, request.wanted = True, request, size
+            if not self._shared.bodies.admit(self, size):
+                return
+            flow.waits, request.wanted = None, 0
+        request.size = size
+        flow.held += size
+
+    @property
+    def held(self) -> int:
+        """Bytes of the bodies that were admitted and are not answered."""
+        return self.flow.held
+
+    @property
+    def wanted(self) -> int:
+        """Bytes of the body that waits to be admitted, or 0."""
+        waits = self.flow.waits
+        return 0 if waits is None else waits.wanted
+
+    def admit_body(self) -> None:
+        """Read the body that waits: it is part of `held` from now on."""
+        flow = self.flow
+        if flow.waits is not None:
+            flow.waits.size, flow.waits.wanted = flow.waits.wanted, 0
+            flow.held += flow.waits.size
+            flow.waits = None
+            asyncio.get_running_loop().call_soon(flow.resume_reading)
+
+    def release(self, size: int) -> None:
+        """Hold fewer bytes of bodies, and read on if that is why nothing was read."""
+        flow = self.flow
+        flow.held -= size
+        if flow.is_counted:
+            flow.is_counted = self._shared.bodies.update(self)
+            asyncio.get_running_loop().call_soon(flow.resume_reading)
 
     def _begin_read(self, get: Get) -> None:
         is_first = self._pipeline.add(get, has_body=False)
@@ -209,12 +281,16 @@ class HttpProtocol(asyncio.Protocol):
         self._shared.limits.busy(self)
         self.received = self._reader.unread
 
-    def _upgrade(self, head: RequestHead) -> bool:
+    def _upgrade(self, head: RequestHead, *, has_asked: bool = False) -> bool:
         """Switch to WebSocket, or refuse with a problem; False if the target has no WebSocket."""
         try:
             upgrade = self._shared.upgrades.respond(head, self.peer)
-        except (ProblemError, StoreUnavailableError) as error:
-            self.refuse(error)
+        except ProblemError as problem:
+            if problem.code == "board_not_found" and not has_asked:
+                self._pipeline.accepting = False
+                self._begin_read(Get(self, partial(self._ask, head), keep_alive=False))
+            else:
+                self.refuse(problem)
             return True
         if upgrade is None:
             return False
@@ -231,10 +307,28 @@ class HttpProtocol(asyncio.Protocol):
             cast("asyncio.Protocol", self.transport.get_protocol()).data_received(rest)
         return True
 
+    def _ask(self, head: RequestHead, get: Get) -> None:
+        """Upgrade to a socket of an unknown board after asking for new boards."""
+
+        def upgrade(fault: Exception | None) -> None:
+            if get.has_left:
+                return
+            self._pipeline.take_first()
+            if fault is not None:
+                self.refuse(fault)
+            elif self._half_closed:
+                self.transport.close()  # a viewer has left
+            else:
+                self._upgrade(head, has_asked=True)
+
+        self._shared.ask_soon(upgrade)
+
     # Answers
 
     def send_replies(self) -> None:
         """Send the replies that are due, in the order of the requests."""
+        if self.flow.is_counted:
+            self.flow.is_counted = self._shared.bodies.update(self)
         answered = self._pipeline.take_answered()
         if not answered or self.transport.is_closing():
             return
@@ -263,7 +357,11 @@ class HttpProtocol(asyncio.Protocol):
             self._finish()
             return
         if self._pipeline:
-            self._pipeline.begin_first()
+            try:
+                self._pipeline.begin_first()
+            except ProblemError as problem:
+                self.refuse(problem)
+                return
             self.send_replies()
         if self._reading:
             return
@@ -290,8 +388,19 @@ class HttpProtocol(asyncio.Protocol):
     # Viewers
 
     def release_place(self) -> None:
-        """Free the place: the current request is a viewer's, and viewers have separate limits."""
+        """Free the place: the current request is a viewer's, and viewers have separate limits.
+
+        A viewer may stay for any time, so the connection holds no body meanwhile: neither one that came with the
+        viewer's request, nor an incomplete one behind it.
+        """
         self._is_viewer = True
+        viewer = self._pipeline.first
+        if isinstance(viewer, AppRequest):
+            viewer.drop_body()
+        if self._pipeline.arriving is not None and (self.flow.held or self.wanted):
+            self._pipeline.cut_off()
+            self._pipeline.stop()
+            self.release(0)
         self._shared.limits.release(self)
         if self.buffered:
             self._shared.limits.unread(self)  # earlier answers, which the client must read all the same
@@ -311,12 +420,12 @@ class HttpProtocol(asyncio.Protocol):
 
     def refuse(self, error: Exception) -> None:
         """Answer the current request with a problem, unless it has an answer, and accept no more requests."""
+        self._shared.limits.busy(self)
         if not self._pipeline.cut_off():
             self._stop_accepting()
             return
         self._pipeline.accepting = False
         self._pipeline.add(Refusal(error), has_body=False)
-        self._shared.limits.busy(self)
         self.send_replies()
 
     def _stop_accepting(self) -> None:
@@ -327,7 +436,9 @@ class HttpProtocol(asyncio.Protocol):
     def _finish(self) -> None:
         """End the connection after the last answer, so that the client can read it."""
         is_cut_short = self._pipeline.arriving is not None or self._reader.inside
+        self._pipeline.cut_off()  # a body that nobody answers holds nothing
         self._pipeline.clear()
+        self.release(0)
         if close_gently(
             self.transport,
             is_cut_short=is_cut_short,
@@ -356,6 +467,8 @@ class HttpProtocol(asyncio.Protocol):
         """Answer the requests in progress, then close: the server stops."""
         self._stopping = True
         self._shared.upgrades.drain()
+        if self.wanted:
+            self._pipeline.cut_off()  # nothing of this body was read
         if self._pipeline:
             self._stop_accepting()
         else:

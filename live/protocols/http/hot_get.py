@@ -38,7 +38,7 @@ class ViewerConnection(AnsweringConnection, Protocol):
 class Get:
     """One request without a body, and its reply."""
 
-    __slots__ = ("_connection", "_is_beginning", "_leave", "_read", "has_left", "keep_alive", "reply")
+    __slots__ = ("_connection", "_is_beginning", "_leave", "_read", "abandon", "has_left", "keep_alive", "reply")
 
     is_full = False
 
@@ -48,6 +48,7 @@ class Get:
         self._is_beginning = False
         self._leave: Callable[[], None] | None = None
         self.keep_alive = keep_alive
+        self.abandon: Callable[[], object] | None = None  # ends the work for this request alone, if there is any
         self.has_left = False  # whether the client has disconnected
         self.reply: Reply | None = None
 
@@ -69,8 +70,10 @@ class Get:
         """Do nothing: there is no body."""
 
     def disconnect(self) -> None:
-        """Remove the viewer, if it is one; others may share a read."""
+        """Remove the viewer, if it is one, and end the work for this request; others may share a read."""
         self.has_left = True
+        if self.abandon is not None:
+            self.abandon()
         leave, self._leave = self._leave, None
         if leave is not None:
             leave()

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 from live.domain.event import Entry
 from live.ingest.bodies import too_large
 from live.ingest.committer import Committed
 from live.ingest.intake import Head
 from live.ingest.replies import Reply, problem_reply
+from live.protocols.http.flow import Flow
 from live.protocols.http.hot_get import AnsweringConnection
 from live.protocols.http.peer import Peer
 from live.protocols.http.requests import RequestHead
@@ -20,17 +21,24 @@ _PATH: Final = b"/v1/events"
 _UNCHECKED: Final = cast("Head", None)
 
 
+class HoldingConnection(AnsweringConnection, Protocol):
+    """A connection that counts the bytes of bodies without a reply, and accounts for them when it sends replies."""
+
+    flow: Flow
+
+    def release(self, size: int) -> None:
+        """Hold fewer bytes."""
+
+
 class Post:
     """One request, from its head to its reply."""
 
     __slots__ = (
         "_connection", "_head", "_is_complete", "_more", "_shared", "body", "entries", "keep_alive", "producer",
-        "reply",
+        "reply", "size", "wanted",
     )  # fmt: skip
 
-    is_full = False
-
-    def __init__(self, connection: AnsweringConnection, shared: Shared, *, keep_alive: bool) -> None:
+    def __init__(self, connection: HoldingConnection, shared: Shared, *, keep_alive: bool) -> None:
         self._connection = connection
         self._shared = shared
         self.keep_alive = keep_alive
@@ -41,6 +49,13 @@ class Post:
         self.entries: Sequence[Entry] = ()
         self.producer = ""
         self.reply: Reply | None = None
+        self.size = 0  # bytes that the connection holds for the body until there is a reply
+        self.wanted = 0  # bytes that must be admitted before the body is read
+
+    @property
+    def is_full(self) -> bool:
+        """Whether to read nothing of the body for now."""
+        return self.wanted > 0
 
     @property
     def started(self) -> bool:
@@ -82,11 +97,18 @@ class Post:
         if self._more:
             self.body += bytes(self._more)
             self._more = bytearray()
+        if len(self.body) < self.size:  # sent in chunks
+            self._connection.release(self.size - len(self.body))
+            self.size = len(self.body)
         if self.reply is None and self._head is not _UNCHECKED:
             self._submit(self._head)
 
     def disconnect(self) -> None:
-        """Do nothing: a complete request is counted even if its client has left."""
+        """Drop an incomplete body; a complete request is counted even if its client has left."""
+        if not self._is_complete:
+            self._connection.flow.held -= self.size
+            self.size = self.wanted = 0
+            self.body, self._more = b"", bytearray()
 
     def resolve(self, committed: Committed) -> None:
         """The store has counted the body, a single plain event."""
@@ -97,8 +119,11 @@ class Post:
         self.answer(self._shared.intake.reply_to_plain(self._head, self.body, error))
 
     def answer(self, reply: Reply) -> None:
-        """Set the reply and send every reply that is due."""
+        """Set the reply, drop the body, and send every reply that is due."""
         self.reply = reply
+        self._connection.flow.held -= self.size
+        self.size = self.wanted = 0
+        self.body, self._more = b"", bytearray()
         self._connection.send_replies()
 
     def _admitted(self, head: RequestHead, peer: Peer, admission: asyncio.Future[None]) -> None:

@@ -28,7 +28,11 @@ class Exchange(Protocol):
         """Whether it accepts no more of the body for now."""
 
     def begin(self) -> None:
-        """Answer: every earlier request is answered."""
+        """Answer: every earlier request is answered.
+
+        Raises:
+            ProblemError: `overloaded`, when there is no room for its body.
+        """
 
     def receive(self, data: bytes, *, last: bool) -> None:
         """Receive a piece of the body."""
@@ -128,8 +132,13 @@ class Pipeline:
         """Remove and return the first exchange; the application has written its answer."""
         return self._exchanges.popleft()
 
+    @property
+    def first(self) -> Exchange | None:
+        """The exchange that is answered next."""
+        return self._exchanges[0] if self._exchanges else None
+
     def begin_first(self) -> None:
-        """Start the first exchange; there must be one."""
+        """Start the first exchange; there must be one. Raises as `Exchange.begin`."""
         self._exchanges[0].begin()
 
     def cut_off(self) -> bool:

@@ -13,6 +13,7 @@ import httptools
 import msgspec
 
 from live.errors import ProblemError
+from live.network.parameters import require_few
 from live.protocols.http.chunks import ChunkReader
 
 MAX_HEAD: Final = 64 * 1024
@@ -94,18 +95,18 @@ class RequestReader:
         """The next head or piece of a body; None if more bytes are needed.
 
         Raises:
-            ProblemError: `malformed_request` or `headers_too_large`; nothing can be parsed after it.
+            ProblemError: as `parse_head`, or `headers_too_large`; nothing can be parsed after it.
         """
-        if self._at >= len(self._data):
+        data, at, left = self._data, self._at, self._left
+        if at >= len(data):
             return None
-        if self._left:
-            return self._next_piece()
+        if left:  # the rest of a body
+            part = data[at : at + left]
+            self._at = at + len(part)
+            self._left = left = left - len(part)
+            return Piece(part, not left)
         if self._chunks is not None:
             return self._next_chunks(self._chunks)
-        return self._next_head()
-
-    def _next_head(self) -> RequestHead | None:
-        data, at = self._data, self._at
         end = data.find(_END, at + self._searched) + len(_END)
         if end < len(_END):
             self._require_head(data, at)
@@ -133,14 +134,6 @@ class RequestReader:
             raise ProblemError("malformed_request", "a request must begin with its method in capital letters")
         if _BARE_NEWLINE.search(data, start):
             raise ProblemError("malformed_request", "lines must end with CR LF")
-
-    def _next_piece(self) -> Piece | None:
-        data = self._data[self._at : self._at + self._left]
-        if not data:
-            return None
-        self._at += len(data)
-        self._left -= len(data)
-        return Piece(data, not self._left)
 
     def _next_chunks(self, chunks: ChunkReader) -> Piece | None:
         before = self._at
@@ -172,7 +165,7 @@ def parse_head(raw: bytes) -> RequestHead:
     """Parse one complete head, from its first byte to the empty line at its end.
 
     Raises:
-        ProblemError: `malformed_request` or `host_invalid`.
+        ProblemError: `malformed_request`, `host_invalid` or `parameter_invalid`.
     """
     if not _REQUEST_LINE.match(raw) or raw.startswith(b"CONNECT "):
         raise ProblemError("malformed_request", "the request line must be `METHOD target HTTP/1.1`, without CONNECT")
@@ -190,6 +183,7 @@ def parse_head(raw: bytes) -> RequestHead:
     if hosts > 1 or (not hosts and version == "1.1"):
         raise ProblemError("host_invalid", "send one `Host`: a name or address, with the port unless it is the default")
     target, fields = _origin_form(parsed.target, fields)
+    require_few(target)
     length = _length_of(fields, version)
     has_body, is_newest = length != 0, version == "1.1"
     return RequestHead(

@@ -6,7 +6,8 @@ from uvicorn.server import ServerState
 
 from live.auth.client import ClientResolver
 from live.auth.rate_limiter import RateLimiter
-from live.ingest.intake import Intake
+from live.ingest.intake import AskSoon, Intake
+from live.protocols.body_budget import BodyBudget
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.http.head_cache import HeadCache
 from live.protocols.http.hot_get import Reads
@@ -24,10 +25,12 @@ class Shared(NamedTuple):
     clients: ClientResolver
     intake: Intake
     limits: ConnectionLimits
+    bodies: BodyBudget
     heads: ResponseHeads
     head_cache: HeadCache
     upgrades: Upgrades
     reads: Reads
+    ask_soon: AskSoon
     root_path: bytes
 
     @classmethod
@@ -41,10 +44,12 @@ class Shared(NamedTuple):
             clients=parts.clients,
             intake=parts.intake,
             limits=parts.limits,
+            bodies=parts.bodies,
             heads=ResponseHeads(server_state),
             head_cache=HeadCache(parts.intake, parts.authenticator, parts.clients),
-            upgrades=Upgrades(parts, server_state),
+            upgrades=Upgrades(parts),
             reads=parts.reads,
+            ask_soon=parts.ask_soon,
             root_path=parts.settings.root_path.encode(),
         )
         return shared

@@ -1,1 +1,1 @@
-"""WebSockets of producers and of viewers."""
+"""The WebSockets of viewers."""

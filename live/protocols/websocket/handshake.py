@@ -32,8 +32,8 @@ class Handshake(NamedTuple):
     deflates: bool
 
 
-def shake_hands(target: bytes, fields: Headers, *, may_deflate: bool = False) -> Handshake:
-    """Answer a request for an upgrade; `may_deflate` accepts an offer of permessage-deflate."""
-    handshake = ServerProtocol(logger=QUIET, extensions=[SharedDeflateFactory()] if may_deflate else None)
+def shake_hands(target: bytes, fields: Headers) -> Handshake:
+    """Answer a request for an upgrade."""
+    handshake = ServerProtocol(logger=QUIET, extensions=[SharedDeflateFactory()])
     handshake.send_response(handshake.accept(Request(target.decode("latin-1"), fields)))
     return Handshake(b"".join(handshake.data_to_send()), handshake.state is State.OPEN, bool(handshake.extensions))

@@ -2,11 +2,12 @@
 
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import Final
 
 from live.domain.board import MOST_REMEMBERED, Board
 from live.settings import LONGEST
-from live.store.board.handover import announce_journal
+from live.store.board.handover import announced, begin_journal
 from live.store.board.keys import Keys
 from live.store.board.requests import CreateRequest, DeleteKeysRequest, ExpireRequest, RenewRequest, UpdateRequest
 from live.store.board.state import SCRIPTS
@@ -32,11 +33,9 @@ async def create(
     Raises:
         StoreUnavailableError: the store is unavailable.
     """
-    if journal:
-        await announce_journal(client, keys, epoch)
     secret = text(secrets.token_bytes(16))
     request = CreateRequest(epoch, board.shape.encode(), secret, made=True, journal=journal)
-    async with store_errors():
+    async with announced(client, keys, epoch) if journal else nullcontext(), store_errors():
         reply = await SCRIPTS.create(client, [keys.meta, keys.journal(epoch)], request)
     return None if reply[0] == b"ok" or reply[1].decode() == epoch else (reply[1].decode(), reply[2] == b"1")
 
@@ -53,16 +52,22 @@ async def update(client: Store, keys: Keys, epoch: str, revision: int, *, frozen
         )
 
 
-async def renew(client: Store, keys: Keys, epoch: str) -> bool:
+async def renew(client: Store, keys: Keys, epoch: str, known: tuple[str, int] = ("", -1)) -> bool:
     """Give a board a new epoch and keep its data; False when there is no such board.
+
+    If it has a journal, that of the new epoch begins with everything that the board holds. `known` is the epoch and the
+    offset that the board is known to have had: the journal records what it lost.
 
     Raises:
         StoreUnavailableError: the store is unavailable.
     """
-    await announce_journal(client, keys, epoch)
     async with store_errors():
-        reply = await RENEW(client, [keys.meta, keys.journal(epoch)], RenewRequest(epoch, keys.channel))
-    return bool(reply[0] == b"ok")
+        reply = await RENEW(client, [keys.meta], RenewRequest(epoch, keys.channel, *known))
+    if reply[0] != b"ok":
+        return False
+    if reply[2]:
+        await begin_journal(client, keys, epoch)
+    return True
 
 
 async def expire(client: Store, keys: Keys, epoch: str, idle: float) -> float | None:

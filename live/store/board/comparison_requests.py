@@ -1,8 +1,7 @@
-"""The requests of the scripts that compare a board with its journal, and correct it; see `requests`."""
+"""The request of the script that compares a board with its journal; see `requests`."""
 
 import msgspec
 
-from live.store.board.requests import Rules
 from live.store.connection.scripts import Text
 
 
@@ -28,45 +27,3 @@ class PieceRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     by_event: bool = False
     window: int | None = None
     most_due: int
-
-
-class MendRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Correct values under one store key, or write them to the journal only.
-
-    Attributes:
-        epoch: the epoch that the caller knows.
-        channel: the channel on which the change is announced.
-        writer: who sends the correction.
-        sequence: the number of the correction among those of this writer; a retry has the same number.
-        rules: the rules of the board.
-        teach: the journal learns what the store holds, and the store stays as it is.
-        compared: the offset at which store and journal were compared.
-        newest: the newest slot of the board; None for none.
-        kind: `slot`, `log`, `taken`, `votes`, `reached`, `metadata`, `entrants` or `hidden`.
-        start: the start of the slot, of the kind `slot`.
-        suffix: the suffix of the ranking.
-        starts: the starts of all slots, if several of them add up to a score.
-        names: the names whose values are corrected.
-        amounts: what is added to each value; None for values that do not add up.
-        seen: the values that the store had when they were compared, empty for none; with `values`.
-        values: the right values, empty for none.
-        tags: of the kind `slot`, the tags of members for those that have none; empty for none.
-    """
-
-    epoch: str
-    channel: str
-    writer: str
-    sequence: int
-    rules: Rules
-    teach: bool = False
-    compared: int
-    newest: int | None = None
-    kind: str
-    start: int | None = None
-    suffix: str
-    starts: list[str] | None = None
-    names: list[Text]
-    amounts: list[int] | None = None
-    seen: list[Text] | None = None
-    values: list[Text] | None = None
-    tags: list[Text] | None = None

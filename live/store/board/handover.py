@@ -1,6 +1,7 @@
 """What the store holds of the journals: streams of entries that wait to be moved to SQL."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -44,60 +45,64 @@ class Place(NamedTuple):
     link: str
 
 
-async def announce_journal(client: Store, keys: Keys, epoch: str) -> None:
-    """Add a board's journal to the list of all journals, before it has an entry.
+@asynccontextmanager
+async def announced(client: Store, keys: Keys, epoch: str) -> AsyncIterator[None]:
+    """Begin a journal in the context: list it before it has an entry, and tell the drainer afterwards.
 
     Raises:
         StoreUnavailableError: the store is unavailable.
     """
     async with store_errors():
         await client.call(keys.journals, "SADD", keys.journals, f"{keys.board} {epoch}")
+    yield
+    async with store_errors():
+        await client.call(keys.journals, "PUBLISH", keys.journals, f"{keys.board} {epoch}")
 
 
-async def begin_journal(client: Store, keys: Keys, epoch: str, *, tables: bool, adopt: Script[AdoptRequest]) -> None:
-    """Begin the journal of a board that has data. `tables` means that each slot has a ranking of its own.
+async def begin_journal(
+    client: Store, keys: Keys, epoch: str, *, again: bool = False, adopt: Script[AdoptRequest] = ADOPT
+) -> str:
+    """Begin the journal of a board that has data: its next entry is everything that the board holds.
+
+    A journal that has begun begins `again` if it is asked to, or if it lacks a batch. Returns the id of the entry;
+    empty if there is none or the board has another epoch.
 
     Raises:
         StoreUnavailableError: the store is unavailable.
     """
-    await announce_journal(client, keys, epoch)
+    async with announced(client, keys, epoch):
+        return await _begin(client, keys, epoch, again=again, adopt=adopt)
+
+
+async def _begin(client: Store, keys: Keys, epoch: str, *, again: bool, adopt: Script[AdoptRequest]) -> str:
+    """Run the script until the slots and buckets that it is told are those of the board."""
     while True:
         async with store_errors():
-            newest = await client.call(keys.meta, "HGET", keys.meta, "bucket")  # before the walk: the script compares
+            # The state comes before the walk: the script compares.
+            newest, shape = await client.call(keys.meta, "HMGET", keys.meta, "bucket", "shape")
             starts = await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)
             buckets = [] if newest is None else await _buckets(client, keys)
-        names, parts = [keys.meta, keys.slots, keys.log, keys.entrants, keys.hidden, keys.journal(epoch)], []
+        tables = shape is not None and msgspec.json.decode(shape, type=Shape).tables
+        names, parts = [keys.meta, keys.slots, keys.writers, keys.log, keys.entrants, keys.hidden], []
+        names.append(keys.journal(epoch))
         for start in starts:
             table = keys.table(int(start) if tables else None)
             parts.append(Part(start.decode(), table.suffix, len(names) + 1))
             names += [keys.slot(int(start)), table.reached, table.metadata, table.votes]
+        if not starts and not tables:  # the only ranking, without anything that counts
+            names += [keys.table().reached, keys.table().metadata, keys.table().votes]
         names += [keys.seen(bucket) for bucket in buckets]
         bucket = None if newest is None else int(newest)
-        request = AdoptRequest(epoch=epoch, slots=parts, buckets=buckets, bucket=bucket, tables=tables)
+        request = AdoptRequest(epoch=epoch, slots=parts, buckets=buckets, bucket=bucket, tables=tables, again=again)
         async with store_errors():
             reply = await adopt(client, names, request)
         if reply[0] != b"slots":
-            return
+            return reply[1].decode() if reply[0] == b"ok" else ""
 
 
 async def _buckets(client: Store, keys: Keys) -> list[int]:
     """The starts of a board's buckets of identities, found in a walk over the whole store."""
     return sorted([int(name.rpartition(":")[2]) async for name in client.names(keys.seen_pattern)])
-
-
-async def begin_again(client: Store, keys: Keys, epoch: str) -> None:
-    """Begin the journal of a board again, because an entry is missing.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
-    async with store_errors():
-        held, shape = await client.call(keys.meta, "HMGET", keys.meta, "epoch", "shape")
-        if held != epoch.encode():
-            return
-        await client.call(keys.meta, "HDEL", keys.meta, "journal", "drained")
-    tables = msgspec.json.decode(shape, type=Shape).tables
-    await begin_journal(client, keys, epoch, tables=tables, adopt=ADOPT)
 
 
 async def journals(client: Store, prefix: str) -> list[tuple[str, str]]:
@@ -132,7 +137,7 @@ async def stop_journal(client: Store, keys: Keys, epoch: str) -> None:
     """
     async with store_errors():
         if await client.call(keys.meta, "HGET", keys.meta, "epoch") == epoch.encode():
-            await client.call(keys.meta, "HDEL", keys.meta, "journal", "drained", "safe")
+            await client.call(keys.meta, "HDEL", keys.meta, "journal", "drained", "safe", "parent")
     await forget_journal(client, keys, epoch)
 
 
@@ -158,7 +163,7 @@ def _entries(reply: Any) -> list[Entry]:  # noqa: ANN401 - any reply
 
 
 async def trim(client: Store, keys: Keys, epoch: str, last: str, drained: int) -> None:
-    """Drop the entries up to `last`, which are in SQL, as `drained` bytes are in all.
+    """Drop the entries up to `last`, which are in SQL, as `drained` bytes are in all. A board that went back keeps all.
 
     Raises:
         StoreUnavailableError: the store is unavailable.
@@ -250,4 +255,4 @@ async def release_sink(client: Store, prefix: str) -> None:
     async with store_errors():
         await client.call(names.sink, "DEL", names.sink)
     for board, epoch in await journals(client, prefix):
-        await begin_again(client, Keys(prefix, board), epoch)
+        await begin_journal(client, Keys(prefix, board), epoch, again=True)

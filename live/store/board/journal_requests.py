@@ -11,7 +11,7 @@ class AdoptRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     `slots` are all slots of the board, in the order of their starts. `buckets` are the starts of the buckets of
     identities, whose store keys are the last ones, and `bucket` is the newest one that the board ever had. `tables`
-    means that each slot has a ranking of its own.
+    means that each slot has a ranking of its own. `again` means to begin a journal that has begun once more.
     """
 
     epoch: str
@@ -19,6 +19,7 @@ class AdoptRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     buckets: list[int] = []
     bucket: int | None = None
     tables: bool = False
+    again: bool = False
 
 
 class RestoreRequest(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import blake2b
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
 from live.domain.board import Board
-from live.domain.event import MAX_SCORE, Entry, Extra, Likes
+from live.domain.event import MAX_SCORE, Entry, Extra, keys_of_likes
 from live.domain.window import Periods, Sliding
 from live.store.board.clock import Clock, planned_clock
 from live.store.board.senders import Senders, number_senders
@@ -110,9 +110,9 @@ def make_plan(
     """
     plan = begin_plan(board, clock)
     plan.producers, plan.senders = number_senders(senders)
-    whole = isinstance(entries, Likes) and len(indexes) == len(entries)
-    if whole and board.bare and board.clock == "server":
-        _plan_likes(plan, board, cast("Likes", entries).keys)
+    is_whole = board.bare and board.clock == "server" and len(indexes) == len(entries)
+    if is_whole and (keys := keys_of_likes(entries)) is not None:
+        _plan_likes(plan, board, keys)
         return plan
     for index in indexes:
         _plan_entry(plan, board, entries, index, newest_time, secret)

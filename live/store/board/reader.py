@@ -9,7 +9,6 @@ import msgspec
 from live.domain.board import Board
 from live.domain.ranking import Page
 from live.errors import EpochLostError, StoreUnavailableError
-from live.store.board.changes import changes_in, follow
 from live.store.board.pages import page_of
 from live.store.board.read_requests import LookupRequest, ReadRequest, View, view_of
 from live.store.board.requests import PlannedClock
@@ -265,24 +264,6 @@ class BoardReader:
         if held is not None and len(reply) == _UNCHANGED:
             return held
         return Reading(plan.board, page_of(reply, plan.board, plan.slot))
-
-    def follow(self, page: Page, notices: Sequence[bytes], most: int) -> Page | None:
-        """The page after the changes that notices carry, with at most `most` records.
-
-        None if they do not follow from the page, or do not say enough: then read the board.
-
-        Args:
-            page: a page of the current period, by the current definition of the board. It begins with the first record.
-            notices: notices that carry changes, in order. Those that the page shows already are skipped.
-            most: the most records that the new page holds.
-        """
-        state, changes = self.state, changes_in(notices)
-        if changes is None:
-            return None
-        new = follow(state.board, page, state.table(page.slot).suffix, changes, most)
-        if new is not None:
-            state.client.witness.note(state.board.id, new.epoch, new.offset)
-        return new
 
     async def _page(self, selection: Selection) -> Page:
         return (await self.select(selection)).page

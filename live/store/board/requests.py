@@ -161,7 +161,6 @@ class AddRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
         backlog: how many bytes of the journal may wait to be moved to SQL; None for any number.
         events: the events for the log of a sliding window.
         producers: for the journal: the ids of the producers that sent the batch; empty for unknown.
-        carried: whether the notice is to carry the change.
     """
 
     epoch: str
@@ -182,7 +181,6 @@ class AddRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     backlog: int | None = None
     events: LogEvents | None = None
     producers: list[str] = []
-    carried: bool = False
 
 
 class OpenRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -370,7 +368,16 @@ class ExpireRequest(msgspec.Struct):
 
 
 class RenewRequest(msgspec.Struct):
-    """Give a board a new epoch."""
+    """Give a board a new epoch.
+
+    Attributes:
+        epoch: the new epoch.
+        channel: the channel on which the change is announced.
+        was: the epoch in which the caller last knew the board; empty for none.
+        known: the offset that the board had then.
+    """
 
     epoch: str
     channel: str
+    was: str
+    known: int

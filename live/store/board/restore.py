@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from live.errors import StoreUnavailableError
-from live.store.board.handover import announce_journal
+from live.store.board.handover import announced
 from live.store.board.journal_requests import RestoreRequest
 from live.store.board.keys import Keys
 from live.store.connection.client import Store, store_errors
@@ -74,8 +74,7 @@ async def restore(
     async for count in _sent(client, _pieces(commands, _COMMANDS)):
         done += count
         progress(min(done, image.size))
-    await announce_journal(client, keys, request.epoch)
-    async with store_errors():
+    async with announced(client, keys, request.epoch), store_errors():
         reply = await RESTORE(client, [keys.meta, keys.journal(request.epoch)], request)
     return bool(reply[0] == b"ok")
 

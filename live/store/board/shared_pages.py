@@ -6,6 +6,10 @@ from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import structlog
+from msgspec import UNSET
+
+from live.domain.ranking import Page
 from live.store.board.reader import BoardReader, Reading, Selection
 from live.store.registry.presence import Presence
 
@@ -15,8 +19,11 @@ _CROWD: Final = 8  # callers of one call
 _PACE: Final = 0.004  # seconds between two calls for a crowd
 _FIRST: Final = Selection("rank", 0, "", 1)
 _READING: Final = 8000  # bytes of a reading without records
+_NAMES: Final = 4  # bytes of memory for a byte of a name, at most
 _COUNT_SERVES: Final = 0.25  # seconds; processes report their viewers every few seconds
 _MOST_COUNTS: Final = 1024
+
+log = structlog.get_logger()
 
 Call: TypeAlias = Callable[[], Awaitable[Any]]
 Callback: TypeAlias = Callable[[Any], None]
@@ -26,17 +33,19 @@ class SharedCalls:
     """Calls that concurrent callers share.
 
     A call answers only the callers that came before it began, so each of them sees everything that it knew of then.
-    While a call is in progress, newcomers wait for the next one, which they share. Where many callers share a call, the
-    next one begins `_PACE` after it at the earliest, so that it is shared by many too: a crowd that reads a board that
-    changes all the time costs a bounded number of calls. A caller alone never waits for that.
+    While a call is in progress, newcomers wait for the next one, which they share. Where at least `crowd` callers share
+    a call, the next one begins `pace` seconds after it at the earliest, so that it is shared by many too: a crowd that
+    reads a board that changes all the time costs a bounded number of calls. Fewer callers never wait for that.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, crowd: int = _CROWD, pace: float = _PACE) -> None:
+        self._crowd = crowd
+        self._pace = pace
         self._waiting: dict[Hashable, list[Callback]] = {}  # for the next call
         self._calling: dict[Hashable, asyncio.Task[None]] = {}
 
     def join(self, key: Hashable, call: Call, callback: Callback) -> None:
-        """Pass the result, or the error, of the next call with a key to `callback`, which must not raise."""
+        """Pass the result, or the error, of the next call with a key to `callback`."""
         self._waiting.setdefault(key, []).append(callback)
         if key not in self._calling:
             self._calling[key] = asyncio.create_task(self._run(key, call))
@@ -60,9 +69,12 @@ class SharedCalls:
                 except Exception as error:  # noqa: BLE001 - every caller learns of it
                     result = error
                 for callback in callers:
-                    callback(result)
-                if len(callers) >= _CROWD:
-                    await asyncio.sleep(max(0, began + _PACE - loop.time()))
+                    try:
+                        callback(result)
+                    except Exception:
+                        log.exception("a caller of a shared call failed")  # the others learn the result all the same
+                if len(callers) >= self._crowd:
+                    await asyncio.sleep(max(0, began + self._pace - loop.time()))
         finally:
             del self._calling[key]
 
@@ -173,8 +185,10 @@ class SharedPages:
         """Hold a reading instead of the last one, and drop what was not used for longest."""
         self._drop(self._held.pop(key, None))
         self._held[key] = reading
-        reading.page.made.on_growth = self._grow
-        self._grow(_size_of(reading))
+        made = reading.page.made
+        made.keep("reading", None, _size_of(key[1], reading.page))
+        made.on_growth = self._grow
+        self._grow(made.size)
 
     def _grow(self, size: int) -> None:
         self._size += size
@@ -184,9 +198,11 @@ class SharedPages:
     def _drop(self, reading: Reading | None) -> None:
         if reading is not None:
             reading.page.made.on_growth = None
-            self._size -= _size_of(reading)
+            self._size -= reading.page.made.size
 
 
-def _size_of(reading: Reading) -> int:
-    page = reading.page
-    return _READING + _RECORD * len(page.records) + page.made.size
+def _size_of(selection: Selection, page: Page) -> int:
+    """The bytes that a page and the selection that found it take, approximately: both hold names of any length."""
+    texts = _NAMES * (len(selection.name) + sum(map(len, page.names)))
+    metadata = sum(len(bytes(record.metadata)) for record in page.records if record.metadata is not UNSET)
+    return _READING + _RECORD * len(page.records) + texts + metadata

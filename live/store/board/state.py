@@ -5,6 +5,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -13,7 +14,7 @@ from live.domain.board import Board
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.settings import Settings
 from live.store.board.clock import Clock, planned_clock
-from live.store.board.handover import announce_journal, begin_journal, stop_journal
+from live.store.board.handover import announced, begin_journal, stop_journal
 from live.store.board.journal_requests import AdoptRequest
 from live.store.board.keys import Keys, Table
 from live.store.board.read_requests import BaselineRequest, LookupRequest, ReadRequest, SlotsRequest
@@ -227,14 +228,12 @@ class BoardState:
             match await self.run(self.scripts.open, [keys.meta, keys.writers, keys.slots], request):
                 case [b"none"]:
                     epoch = secrets.token_hex(4)
-                    if journaled:
-                        await announce_journal(self.client, keys, epoch)
                     new = CreateRequest(epoch, self.board.shape.encode(), secret, journal=journaled)
-                    async with store_errors():  # another process may be first
+                    announcing = announced(self.client, keys, epoch) if journaled else nullcontext()
+                    async with announcing, store_errors():  # another process may be first
                         await self.scripts.create(self.client, [keys.meta, keys.journal(epoch)], new)
                 case [b"adopt", epoch]:
-                    tables = self.board.window.tables
-                    await begin_journal(self.client, keys, epoch.decode(), tables=tables, adopt=self.scripts.adopt)
+                    await begin_journal(self.client, keys, epoch.decode(), adopt=self.scripts.adopt)
                 case reply:
                     return reply
 

@@ -1,10 +1,11 @@
-"""What boards hold in the store, and their memory: counted, measured by samples, and estimated for another load."""
+"""What boards hold in the store, and their memory: counted, measured by samples, and estimated for another load.
 
-import math
-import re
+An estimate is the number of elements times the bytes of one of them.
+"""
+
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -15,16 +16,30 @@ from live.store.connection.client import Store, store_errors
 
 Kind = Literal["member", "event", "fixed"]
 
-_PACKED: Final = 512  # elements up to which a store may keep a collection in one piece, without a hash table
-_SAMPLES: Final = 500  # elements of a collection that are measured
 
-# What a store key of a board grows with, by its name; `{base}:slot:1234` is a `slot`.
-_KINDS: Final[Mapping[str, Kind]] = {
-    "ranking": "member", "reached": "member", "levels": "member", "metadata": "member", "slot": "member",
-    "entrants": "member", "log": "event", "seen": "event", "votes": "event",
-    "meta": "fixed", "slots": "fixed", "writers": "fixed", "baseline": "fixed",
-    "viewers": "fixed",
-}  # fmt: skip
+class Cost(NamedTuple):
+    """What the elements of a collection grow with, and the bytes of one of them in a large collection."""
+
+    kind: Kind
+    each: int
+
+
+# The collections of a board, by the names of their store keys; `{base}:slot:1234` is a `slot`. The bytes are those of
+# Valkey 9, with names of 15 bytes. Redis 7 takes up to twice as many.
+COSTS: Final[Mapping[str, Cost]] = {
+    "ranking": Cost("member", 93),
+    "reached": Cost("member", 56),
+    "levels": Cost("member", 64),
+    "metadata": Cost("member", 56),
+    "slot": Cost("member", 42),
+    "entrants": Cost("member", 56),
+    "log": Cost("event", 94),
+    "seen": Cost("event", 41),
+    "votes": Cost("event", 41),
+}
+_FIXED: Final = Cost("fixed", 0)
+_PACKED: Final = 512  # elements up to which a store may keep a collection in one piece, where they take less
+_SAMPLES: Final = 500  # elements of a collection that are measured
 _COUNTING: Final = {"zset": "ZCARD", "set": "SCARD", "hash": "HLEN"}
 
 
@@ -40,20 +55,16 @@ class Census(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One store key: what it grows with, its size in bytes, and its number of elements."""
+    """One store key: what its elements cost elsewhere, its size in bytes, and its number of elements."""
 
-    kind: Kind
+    cost: Cost
     size: int
     count: int
 
-    def grown(self, factor: float, table: "Table") -> float:
-        """Its size with `factor` times as many elements."""
-        if self.kind == "fixed" or self.count <= _PACKED:
-            return self.size * (1 if self.kind == "fixed" else factor)
-        return (self.size - table(self.count)) * factor + table(self.count * factor)
-
-
-Table = Callable[[float], int]
+    @property
+    def each(self) -> float:
+        """The bytes of one more element: those of its own elements, unless they are still packed."""
+        return self.size / self.count if self.count > _PACKED else self.cost.each
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,13 +74,11 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
         members: the size of its largest ranking.
         events: the number of events that the store holds one by one: in a log, as identities, or as votes.
         parts: its store keys.
-        table: the size of a hash table of the store, in bytes, for a number of elements.
     """
 
     members: int
     events: int
     parts: Sequence[Part]
-    table: Table
 
     @property
     def bytes(self) -> int:
@@ -95,11 +104,12 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
             return None
         by_members = 1.0 if members is None else members / self.members
         by_events = by_members if events is None or not self.events else events / self.events
-        factors = {"member": by_members, "event": by_events, "fixed": 1.0}
-        return round(sum(part.grown(factors[part.kind], self.table) for part in self.parts))
+        factors = {"member": by_members, "event": by_events}
+        grown = (part.count * factors[part.cost.kind] * part.each for part in self.parts if part.cost is not _FIXED)
+        return self._of("fixed") + round(sum(grown))
 
     def _of(self, kind: Kind) -> int:
-        return sum(part.size for part in self.parts if part.kind == kind)
+        return sum(part.size for part in self.parts if part.cost.kind == kind)
 
 
 async def count(client: Store, prefix: str, board: Board) -> Census:
@@ -169,25 +179,13 @@ async def measure(client: Store, prefix: str, board: str, names: Sequence[str]) 
                 continue  # it was deleted in between
             size = await client.call(name, "MEMORY", "USAGE", name, "SAMPLES", _SAMPLES)
             elements = await client.call(name, _COUNTING[kind], name)
-            parts.append(Part(_KINDS.get(what, "fixed"), size or 0, elements))
+            parts.append(Part(COSTS.get(what, _FIXED), size or 0, elements))
             members = max(members, elements) if what == "ranking" else members
             known[what] += elements
             if what == "meta":
                 votes = _total(await client.call(name, "HGETALL", name))
     events = max(known["log"], known["seen"]) or (votes if known["votes"] else 0)
-    return Memory(members=members, events=events, parts=parts, table=await _table_of(client))
-
-
-async def _table_of(client: Store) -> Table:
-    """How the hash tables of this store grow: they double, in buckets of seven elements (since Valkey 8.1) or of one.
-
-    Between two doublings the bytes per element fall, so the size of a table does not predict the size of another one.
-    While a table doubles, the store holds the old one too; the estimate leaves that out.
-    """
-    info = (await client.each("INFO", "server"))[0].decode()
-    version = re.search(r"^valkey_version:(\d+)\.(\d+)", info, re.MULTILINE)
-    bucket, elements = (64, 7) if version and (int(version[1]), int(version[2])) >= (8, 1) else (8, 1)
-    return lambda count: bucket * 2 ** math.ceil(math.log2(max(1.0, count / elements)))
+    return Memory(members=members, events=events, parts=parts)
 
 
 def _total(state: Sequence[bytes]) -> int:

@@ -12,7 +12,6 @@ from live.domain.board import Board
 from live.domain.event import Entry
 from live.domain.window import Sliding
 from live.errors import JournalBehindError, StoreUnavailableError
-from live.store.board.carrying import Carrying
 from live.store.board.plan import Group as Planned
 from live.store.board.plan import Plan, begin_plan, known_again, make_plan, out_of_range, planned, turned_away
 from live.store.board.requests import AddRequest, Group, Identities, LogEvents, PlannedClock, Votes, rules_of
@@ -48,7 +47,6 @@ class BoardWriter:
         self.state = state
         self._writer = secrets.token_hex(8)
         self._sequence = 0
-        self._carrying = Carrying()
         self._writing = asyncio.Lock()
 
     async def add(self, entries: Sequence[Entry], senders: Senders = ()) -> Added:
@@ -133,10 +131,7 @@ class BoardWriter:
                     state.clock.newest = plan.reached
                     if plan.latest is not None:
                         state.clock.latest = max(plan.latest, state.clock.latest or plan.latest)
-                    widest = 0
-                    if more:
-                        widest, self._carrying.receivers = map(int, more)
-                    return int(offset), refused | plan.refused, widest
+                    return int(offset), refused | plan.refused, int(more[0]) if more else 0
                 case [b"nothing"]:
                     return None, refused | plan.refused, 0
                 case [b"behind" | b"backlog" as what, *waiting]:
@@ -187,13 +182,8 @@ class BoardWriter:
             backlog=int(state.settings.journal_backlog),
             events=_log_events(plan) if plan.events else None,
             producers=plan.producers,
-            carried=self._carrying.take(plan, self._interval(board)),
         )
         return keys, request
-
-    def _interval(self, board: Board) -> float:
-        """The time between two frames of the board, in seconds."""
-        return self.state.settings.conflation_interval if board.conflation is None else board.conflation / 1000
 
     def _identities(self, plan: Plan, keys: list[str]) -> Identities | None:
         """The identities of a batch. Adds the store keys of the buckets that may hold them to `keys`."""

@@ -1,7 +1,6 @@
 """The client of the store, made from a URL, and the check of the store's settings."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,10 +13,12 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 from redis.typing import EncodableT
 
+from live.domain.urls import check_url, scrubbed, shown
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Settings
 from live.store.connection.format import check_format
-from live.store.connection.pipelined import SharedConnection, Transferable, Word
+from live.store.connection.pipelined import SharedConnection, Transferable, Word, reason_of
+from live.store.connection.role import require_primary
 from live.store.connection.sources import send_sources
 from live.store.connection.witness import Witness
 
@@ -49,7 +50,6 @@ _STEP: Final = 1000  # store keys that one step of a walk looks at
 
 SCHEMES: Final = ("redis", "rediss", "unix")
 _OPTIONS: Final = ("db", "username", "password")
-_PASSWORDS: Final = (re.compile(r"([?&]password=)[^&#]*"), re.compile(r"(://[^:/?#@]*:).*(?=@)"))
 
 
 class Store(Redis):
@@ -115,17 +115,16 @@ def connect(url: str, settings: Settings) -> Store:
     Raises:
         SetupError: the URL is not valid, or the witness file in the data directory cannot be read.
     """
-    if url.partition("://")[0] not in SCHEMES:
-        raise SetupError(f"the store {redact(url)!r} is not redis://…, rediss://… or unix://…")
-    place = url.partition("?")[0].rpartition("@")[2].removeprefix("unix://")
-    if url.startswith("unix://") and not place.startswith("/"):
-        raise SetupError(
-            f"the store {redact(url)!r}: the path of a socket begins with /, as in unix:///run/valkey.sock"
-        )
+    try:
+        check_url(url, SCHEMES)
+    except ValueError as error:
+        raise SetupError(f"the store {shown(url)}: {error}") from None
+    if shown(url).startswith("unix://") and not shown(url).startswith("unix:///"):
+        raise SetupError(f"the store {shown(url)}: the path of a socket begins with /, as in unix:///run/valkey.sock")
     options = {name.partition("=")[0] for name in url.partition("?")[2].split("&") if name}
     if unknown := {name for name in options if name not in _OPTIONS and not name.startswith("ssl_")}:
         known = ", ".join(_OPTIONS)
-        raise SetupError(f"the store {redact(url)!r}: options are {known} and ssl_…, not {', '.join(sorted(unknown))}")
+        raise SetupError(f"the store {shown(url)}: options are {known} and ssl_…, not {', '.join(sorted(unknown))}")
     try:
         pool = BlockingConnectionPool.from_url(
             url,
@@ -138,19 +137,13 @@ def connect(url: str, settings: Settings) -> Store:
         )
         pool.connection_class = _PACKED[pool.connection_class]
     except (ValueError, TypeError) as error:
-        raise SetupError(f"the store {redact(url)!r}: {error}") from None
+        raise SetupError(f"the store {shown(url)}: {scrubbed(str(error), url)}") from None
     store = cast("Store", Store.from_pool(pool))
     store.witness = Witness(settings.data_dir, settings.key_prefix)
     store.shared = SharedConnection(pool, settings.store_timeout)
-    store.shared.on_connect += [partial(check_format, prefix=settings.key_prefix, witness=store.witness), send_sources]
+    check = partial(check_format, prefix=settings.key_prefix, witness=store.witness)
+    store.shared.on_connect += [require_primary, check, send_sources]
     return store
-
-
-def redact(url: str) -> str:
-    """The URL of a store without its password, for messages and logs. The URL need not be valid."""
-    for password in _PASSWORDS:
-        url = password.sub(r"\1***", url)
-    return url
 
 
 @asynccontextmanager
@@ -162,7 +155,9 @@ async def store_errors() -> AsyncIterator[None]:
     try:
         yield
     except (RedisError, OSError, TimeoutError) as error:
-        raise StoreUnavailableError(str(error) or type(error).__name__) from error
+        reason = reason_of(error)
+        public = f"the store refuses: {reason}" if isinstance(error, ResponseError) else "the store does not answer"
+        raise StoreUnavailableError(reason, public=public) from error
     finally:
         # redis-py sends through `asyncio.wait_for`, which may swallow a cancellation on Python 3.11. The task would
         # never end, and the process would not stop.

@@ -1,34 +1,48 @@
-"""What the settings of a store give: which of them can lose acknowledged events."""
+"""Warnings about the settings and replicas of a store with which acknowledged events can be lost."""
 
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, Final
 
-import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError, ResponseError
 
-from live.errors import SetupError, StoreUnavailableError
+from live.domain.counts import counted
+from live.errors import SetupError
 from live.store.connection.client import store_errors
+from live.store.connection.pipelined import reason_of
 
-
-class StoreDurability(msgspec.Struct, frozen=True):
-    """Whether acknowledged events survive a crash of the store, and a power cut; None if nobody knows."""
-
-    survives_crash: bool | None = None
-    survives_power_cut: bool | None = None
+_REPLICAS: Final = (
+    "the store has {}. Replicas copy with a delay: if one takes over, acknowledged events that it does not have yet "
+    "are lost, apart from those that are in the journal"
+)
 
 
 async def unsafe_settings(client: Redis) -> list[str]:
-    """A warning for each setting of the store that can lose acknowledged events.
+    """A warning for each setting of the store that can lose acknowledged events, and for its replicas.
 
     Raises:
         SetupError: the store may evict store keys, which would corrupt rankings silently (I7).
         StoreUnavailableError: the store does not answer.
     """
-    try:
-        settings = await _settings_of(client)
-    except ResponseError as error:
-        return [f"the store does not show its settings ({error}); check appendonly, appendfsync, maxmemory-policy"]
+    lines = []
+    settings = await _shown(client.config_get("*"))
+    if isinstance(settings, ResponseError):
+        lines.append(
+            f"the store does not show its settings ({reason_of(settings)}); "
+            "check appendonly, appendfsync, maxmemory-policy"
+        )
+    else:
+        lines += _unsafe({_text(name): _text(value) for name, value in settings.items()})
+    replication = await _shown(client.info("replication"))
+    if isinstance(replication, ResponseError):
+        lines.append(f"the store does not show whether it has replicas ({reason_of(replication)})")
+    elif replicas := int(replication.get("connected_slaves", 0)):
+        lines.append(_REPLICAS.format(counted(replicas, "replica")))
+    return lines
+
+
+def _unsafe(settings: Mapping[str, str]) -> list[str]:
+    """A warning for each setting that can lose acknowledged events. Raises as `unsafe_settings`."""
     policy = settings.get("maxmemory-policy", "noeviction")
     if policy != "noeviction":
         raise SetupError(
@@ -44,39 +58,26 @@ async def unsafe_settings(client: Redis) -> list[str]:
             "a power cut loses acknowledged events"
         )
     if settings.get("no-appendfsync-on-rewrite") == "yes":
-        lines.append("the store does not fsync during a rewrite (no-appendfsync-on-rewrite yes): set it to no")
+        lines.append(
+            "the store does not fsync during a rewrite (no-appendfsync-on-rewrite yes): "
+            "a power cut then loses acknowledged events. Set it to no"
+        )
     return lines
 
 
-async def durability_of(client: Redis) -> StoreDurability:
-    """What the settings of a store give; nothing is known of a store that does not show them, or does not answer."""
-    try:
-        settings = await _settings_of(client)
-    except (ResponseError, StoreUnavailableError):
-        return StoreDurability()
-    is_logged = settings.get("appendonly") == "yes"
-    is_synced = settings.get("appendfsync") == "always" and settings.get("no-appendfsync-on-rewrite") != "yes"
-    return StoreDurability(is_logged, is_logged and is_synced)
-
-
-async def _settings_of(client: Redis) -> dict[str, str]:
-    """The settings of a store.
+async def _shown(call: Any) -> Any:  # noqa: ANN401 - any reply
+    """The reply of a command, or the error of a store that does not permit it.
 
     Raises:
-        ResponseError: the store does not show them.
         StoreUnavailableError: the store does not answer.
     """
-    refused: ResponseError | None = None
     async with store_errors():
         try:
-            found = cast("Mapping[str | bytes, str | bytes]", await client.config_get("*"))
+            return await call
         except ResponseError as error:
             if not isinstance(error, NoPermissionError) and "unknown command" not in str(error):
                 raise
-            refused = error
-    if refused is not None:
-        raise refused
-    return {_text(name): _text(value) for name, value in found.items()}
+            return error
 
 
 def _text(value: str | bytes) -> str:

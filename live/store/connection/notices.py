@@ -17,10 +17,9 @@ _RECONNECT_PAUSE: Final = 0.25
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """A board changed; `message` is what the script published."""
+    """A board changed."""
 
     board: str
-    message: bytes
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -144,8 +143,8 @@ async def _receive_notices(receiver: _Receiver, channels: Channels, unconfirmed:
 def _notice(reply: Any, channels: Channels) -> Notice | None:  # noqa: ANN401 - any reply
     """The notice in a reply; None for other replies."""
     match reply:
-        case [b"message", channel, message] if channel in channels.boards:
-            return Changed(channels.boards[channel], message)
+        case [b"message", channel, _] if channel in channels.boards:
+            return Changed(channels.boards[channel])
         case [b"subscribe", channel, *_] if channel in channels.boards:
             return Gap(channels.boards[channel])
     return None

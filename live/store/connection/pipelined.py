@@ -6,6 +6,7 @@ every write cost ten times as much as packing a batch and reading the reply.
 
 import asyncio
 import math
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
@@ -21,11 +22,17 @@ Word = str | bytes | int | float
 SILENCE: Final = 3  # timeouts of a call: how long a store may owe replies and send nothing
 _CHECKS: Final = 10  # checks for late replies, in the timeout of a call
 
+_USER: Final = re.compile(r"(?<![^ ])User .*?(?= has no )", re.DOTALL)
 _ERRORS: Final = {"NOSCRIPT": NoScriptError, "NOPERM": NoPermissionError}
 
 
 def _error(text: str) -> ResponseError:
     return _ERRORS.get(text.partition(" ")[0], ResponseError)(text)
+
+
+def reason_of(error: Exception) -> str:
+    """The text of an error, for logs and for `/readyz`: it does not name the user of the store."""
+    return _USER.sub("this user", str(error)) or type(error).__name__
 
 
 class Transferable:

@@ -19,6 +19,7 @@ import structlog
 
 from live.errors import EpochLostError, SetupError
 from live.store.connection.positions import Positions, SharedPositions
+from live.system.files import replacing, sync_folder
 
 log = structlog.get_logger()
 
@@ -283,7 +284,7 @@ class Witness:
         Raises:
             TimeoutError: another process holds the lock for longer than `timeout` seconds.
         """
-        lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             until = time.monotonic() + timeout
             while not _try_lock(lock):
@@ -296,18 +297,9 @@ class Witness:
 
     def _write(self, path: Path, content: object) -> None:
         """Replace a file and sync it to disk."""
-        new = path.with_suffix(".new")
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "wb") as file:  # noqa: PTH123 - it is open
+        with replacing(path) as file:
             file.write(msgspec.json.encode(content))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(path.parent)
 
 
 def _try_lock(file: int) -> bool:
@@ -320,7 +312,8 @@ def _try_lock(file: int) -> bool:
 
 CHOICES: Final = (
     "Restore the lost data (start the right store, or restore it from a newer backup) and start the server again. "
-    "Or rebuild the boards from the journal with `live rebuild`. "
+    "Or rebuild the boards from the journal with `live rebuild`, or those of which the store holds an older state with "
+    "`live reconcile --repair --to store`. "
     "Or accept the loss with `live serve --accept-loss`: boards continue with what the store holds, and boards that "
     "it does not hold start empty. If you use another store on purpose, choose another --data-dir. "
     "What is known is in {path}"

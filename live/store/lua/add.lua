@@ -17,8 +17,7 @@
 --         levels (sorted set: each score in the ranking), metadata (hash: member, JSON), votes (hash: voter digest,
 --         count)
 -- Request: AddRequest
--- Returns {'ok', offset, widest, receivers} — widest is the value farthest from zero in the batch, without its sign;
---         receivers is the number of processes that receive the notice
+-- Returns {'ok', offset, widest} — widest is the value farthest from zero in the batch, without its sign
 --         {'ok', offset} — this batch was applied before
 --         {'epoch', epoch} — the board has another epoch; '' for none
 --         {'stale'} — a later batch of this writer was applied
@@ -60,8 +59,7 @@ if not groups then return {'nothing'} end
 --@include room
 --@include log
 --@include range
---@include effect
-local receivers = announce(board, change_of(judge(groups[1])))
+announce(board)
 record(board, 'add', request.writer, request.sequence)
 --@include count
 if add_to_log then add_to_log() end
@@ -77,4 +75,4 @@ if board.made then call('HSET', meta, 'used', now) end  -- a board created at ru
 if latest and request.clock.by_event and latest > (board.latest or -1e15) then call('HSET', meta, 'latest', latest) end
 local offset = commit(board, 'newest', request.reached)
 call('HSET', writers, request.writer, request.sequence .. ' ' .. offset .. ' ' .. time[1])
-return {'ok', offset, digits(widest), receivers}
+return {'ok', offset, digits(widest)}

@@ -1,31 +1,36 @@
 #!lua
 -- Begins the journal of a board that has data: the first entry is everything that the board holds, at one instant.
 --
--- The script blocks the store for about a second per million members. It runs once in the life of a board.
+-- The script blocks the store for about a second per million members. A journal that has begun begins again only if the
+-- request says so, or if a batch is not in it. An epoch that continues another one after a loss names it: `parent` in
+-- the board's state, until its journal has begun.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] slots — sorted set: the start of every slot, scored by itself
--- KEYS[3] log — sorted set: the events of a sliding window, scored by their time (ms)
--- KEYS[4] entrants — hash: the registered members
--- KEYS[5] hidden — hash: the members without a rank
--- KEYS[6] journal — stream: what SQL does not hold yet
--- KEYS[7...] parts — for each slot, where the request says: slot, reached, metadata, votes; then the buckets of
---         identities
+-- KEYS[3] writers — hash: writer, "sequence offset seconds" of its last batch
+-- KEYS[4] log — sorted set: the events of a sliding window, scored by their time (ms)
+-- KEYS[5] entrants — hash: the registered members
+-- KEYS[6] hidden — hash: the members without a rank
+-- KEYS[7] journal — stream: what SQL does not hold yet
+-- KEYS[8...] parts — for each slot, where the request says: slot, reached, metadata, votes; or the last three of the
+--         only ranking, if there is no slot; then the buckets of identities
 -- Request: AdoptRequest
--- Returns {'ok', offset}
+-- Returns {'ok', id} — the id of the entry; '' if the journal had begun
 --         {'slots'} — the slots or the buckets have changed: ask again with their store keys
 --         {'epoch', epoch} — the board has another epoch; '' for none
 local request = cmsgpack.unpack(ARGV[1])
-local meta, slots, log, entrants, hidden, journal = unpack(KEYS, 1, 6)
+local meta, slots, writers, log, entrants, hidden, journal = unpack(KEYS, 1, 7)
 --@include clock
 --@include board
 --@include journal
 --@include same_slots
+--@include lacks_batch
 local board, refusal = open_board()
 if refusal then return refusal end
 local parts, starts, buckets = request.slots or {}, {}, request.buckets or {}
 for i, part in ipairs(parts) do starts[i] = part.start end
 if not same_slots(starts) or board.bucket ~= request.bucket then return {'slots'} end
-if board.journal then return {'ok', digits(board.offset)} end
+local lacks = board.journal and lacks_batch(board.journal)
+if board.journal and not lacks and not request.again then return {'ok', ''} end
 
 local held = {slots = {}, tables = {}, seen = {}}
 local state = call('HMGET', meta, 'shape', 'secret', 'newest', 'latest', 'bucket', 'span')
@@ -38,14 +43,22 @@ for i, part in ipairs(parts) do
   held.slots[i] = {part.start, call('HGETALL', KEYS[part.keys])}
   if request.tables or i == 1 then table_at(part.suffix, part.keys + 1) end
 end
+if #parts == 0 and not request.tables then table_at('', 8) end
 for i, start in ipairs(buckets) do
   held.seen[i] = {digits(start), call('SMEMBERS', KEYS[#KEYS - #buckets + i])}
 end
 held.log = call('ZRANGE', log, 0, -1, 'WITHSCORES')
 held.entrants, held.hidden = call('HGETALL', entrants), call('HKEYS', hidden)
 
-board.place, board.journal = digits(board.offset), '0-0 0 - 0 0'
-local moment = digits(time[1] * 1000000 + time[2])  -- another one at this offset has a later id
-append(board, board.place .. '-' .. moment, 'adopt', '-', 0, cmsgpack.pack(held))
+local parent, lost, link = string.match(call('HGET', meta, 'parent') or '', '^(%S+) (%d+) (.*)$')
+held.parent, held.lost = parent or '', tonumber(lost or 0)
+if lacks then  -- nobody knows which entry is the one before
+  board.journal = '0-0 0 - 0 ' .. string.match(board.journal, '%d+$')
+elseif not board.journal then
+  board.journal = (link or '0-0 0 - 0') .. ' 0'
+end
+local id = digits(board.offset) .. '-' .. digits(time[1] * 1000000 + time[2])  -- another one here has a later id
+append(board, id, 'adopt', '-', 0, cmsgpack.pack(held))
 call('HSET', meta, 'journal', board.journal)
-return {'ok', board.place}
+call('HDEL', meta, 'parent')
+return {'ok', id}

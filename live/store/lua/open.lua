@@ -8,15 +8,19 @@
 --         first event, now and latest are milliseconds, latest is '' where no event time counts; secret is '' where an
 --         older version has counted votes, so that the caller cannot tell voters apart
 --         {'none'} — there is no board: create it
---         {'adopt'} — the board is to have a journal, and has none: begin it
+--         {'adopt', epoch} — the board is to have a journal, and has none, or one that lacks a batch: begin it
 --         {'epoch', epoch} — the board has another epoch than it was created with; '' for none
 local request = cmsgpack.unpack(ARGV[1])
 local meta, writers, slots = unpack(KEYS)
 --@include clock
+--@include lacks_batch
 local held, born = redis.call('HGET', meta, 'epoch'), request.born
 if born and held ~= born then return {'epoch', held or ''} end
 if not held then return {'none'} end
-if request.journal and redis.call('HEXISTS', meta, 'journal') == 0 then return {'adopt', held} end
+if request.journal then
+  local journal = redis.call('HGET', meta, 'journal')
+  if not journal or lacks_batch(journal) then return {'adopt', held} end
+end
 if request.votes and redis.call('HEXISTS', meta, 'secret') == 0 and redis.call('ZCARD', slots) == 0 then
   redis.call('HSET', meta, 'secret', request.secret)  -- nobody can have voted yet
 end

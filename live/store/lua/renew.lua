@@ -1,19 +1,26 @@
 #!lua flags=allow-oom
 -- Gives a board a new epoch and keeps its data, so that positions of the old epoch are no longer valid.
+--
+-- Its journal ends: SQL may have entries that the board lacks by now. The journal of the new epoch has to begin with
+-- everything that the board holds. Until then, `parent` keeps the old epoch, the offset up to which data was lost, or 0,
+-- and the last entry of the old journal.
 -- KEYS[1] meta — hash: the board's state
--- KEYS[2] journal — stream of the new epoch: what SQL does not hold yet
 -- Request: RenewRequest
--- Returns {'ok', offset}
+-- Returns {'ok', offset, journaled} — journaled is '1' if a journal has to begin, and else ''
 --         {'none'} — there is no board
 local request = cmsgpack.unpack(ARGV[1])
-local meta, journal = unpack(KEYS)
+local meta = KEYS[1]
 --@include clock
 --@include board
---@include journal
 local board = read_board()
 if not board.epoch then return {'none'} end
-local parent = board.epoch
+local parent, lost = board.epoch, 0
+if request.was == parent and request.known > board.offset then lost = request.known end
 board.epoch = request.epoch
 announce(board)
-if board.journal then append(board, board.place .. '-0', 'renew', '-', 0, parent) end
-return {'ok', commit(board, 'epoch', request.epoch)}
+if board.journal then
+  call('HSET', meta, 'parent', parent .. ' ' .. digits(lost) .. ' ' .. string.match(board.journal, '^(.*) %d+$'))
+  call('HDEL', meta, 'journal', 'drained', 'safe')
+end
+local offset = commit(board, 'epoch', request.epoch)
+return {'ok', offset, call('HEXISTS', meta, 'parent') == 1 and '1' or ''}

@@ -1,14 +1,20 @@
 #!lua flags=allow-oom
 -- Records up to which offset everything is in SQL (`safe`), and drops those entries unless a backup needs them.
+--
+-- A board that is not as far as SQL has lost data. Then its entries are others than those in SQL, and all of them stay.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] journal — stream: what SQL does not hold yet
 -- Request: TrimRequest
 -- Returns {'ok', dropped}
+--         {'behind', offset} — the board is at this offset only
 local request = cmsgpack.unpack(ARGV[1])
 local meta, journal = unpack(KEYS)
+local epoch, offset = unpack(redis.call('HMGET', meta, 'epoch', 'offset'))
+local here = epoch == request.epoch
+if here and tonumber(offset) < request.offset then return {'behind', offset} end
 local dropped = 0
 if request.least then dropped = redis.call('XTRIM', journal, 'MINID', '=', request.least) end
-if redis.call('HGET', meta, 'epoch') == request.epoch then
+if here then
   redis.call('HSET', meta, 'safe', request.offset)
   if request.drained then redis.call('HSET', meta, 'drained', string.format('%.0f', request.drained)) end
 end

@@ -5,6 +5,7 @@ from typing import Any, Final, Literal, cast
 
 import msgspec
 
+from live.domain.board_file import migrate_choices
 from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, may_have_run, store_errors
@@ -69,6 +70,10 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     revision: int = 1
     owner: str = ""
     parts: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        """Replace what an earlier version wrote: the store, the journal and backups may hold it."""
+        migrate_choices(self.choices)
 
 
 class Definitions(msgspec.Struct, frozen=True):

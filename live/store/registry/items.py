@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from live.domain.event import key_fault
 from live.domain.item import Item
 from live.errors import ProblemError
 from live.store.board.keys import SystemKeys
@@ -14,7 +15,8 @@ from live.store.connection.scripts import Script, Text, text
 from live.store.registry.versioned import decode_entry
 
 FRESH: Final = 1.0  # seconds for which a process does not ask whether items have changed
-_MOST_KNOWN: Final = 20_000
+_MOST_MEMORY: Final = 20_000_000  # bytes of all items that a process remembers, approximately
+_ITEM: Final = 500  # bytes of an item besides its texts
 
 
 class PutItemsRequest(msgspec.Struct):
@@ -31,8 +33,8 @@ PUT_ITEMS: Final = Script("put_items", PutItemsRequest)
 class Items:
     """The items of one key prefix.
 
-    A process remembers the items that it has read until one changes. While there are none, it asks the store nothing
-    but that, once a second.
+    A process remembers the items that it has read until one changes, and nothing of members without one: anyone can ask
+    for any name. While there are none, it asks the store nothing but that, once a second.
     """
 
     def __init__(self, client: Store, prefix: str, most: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -43,7 +45,8 @@ class Items:
         self._clock = clock
         self._refreshed = float("-inf")
         self._version = b""
-        self._known: dict[str, Item | None] = {}
+        self._known: dict[str, Item] = {}
+        self._memory = 0  # bytes of the items in `_known`
 
     @property
     def exist(self) -> bool:
@@ -57,20 +60,18 @@ class Items:
             StoreUnavailableError: the store is unavailable, or holds an item that can't be read.
         """
         await self._refresh()
-        missing = [member for member in members if member not in self._known] if self._version else []
-        if missing:
-            version = self._version
+        known, version = self._known, self._version
+        found = {member: known[member] for member in members if member in known}
+        missing = [member for member in members if member not in found and key_fault(member) is None]
+        if version and missing:
             async with store_errors():
-                found = await self._client.call(self._key, "HMGET", self._key, *missing)
-            items = {member: _decode(member, held) for member, held in zip(missing, found, strict=True)}
-            if version == self._version:
-                if len(self._known) + len(items) > _MOST_KNOWN:
-                    self._known.clear()
-                self._known.update(items)
-        else:
-            items = {}
-        known = {member: items.get(member, self._known.get(member)) for member in members}
-        return {member: item for member, item in known.items() if item is not None}
+                held = await self._client.call(self._key, "HMGET", self._key, *missing)
+            for member, data in zip(missing, held, strict=True):
+                if data is not None:
+                    found[member] = decode_entry(data, Item, f"the item of member {member!r}")
+                    if version == self._version:
+                        self._remember(found[member], len(data))
+        return {member: found[member] for member in members if member in found}
 
     async def put(self, items: Sequence[Item]) -> None:
         """Store items of distinct members, all or none.
@@ -116,8 +117,16 @@ class Items:
         self._refreshed = now
         if version != self._version:
             self._version = version
-            self._known.clear()
+            self._forget()
 
+    def _remember(self, item: Item, size: int) -> None:
+        if item.key in self._known:
+            return  # read twice at the same time
+        if self._memory + size + _ITEM > _MOST_MEMORY:
+            self._forget()
+        self._known[item.key] = item
+        self._memory += size + _ITEM
 
-def _decode(member: str, held: bytes | None) -> Item | None:
-    return None if held is None else decode_entry(held, Item, f"the item of member {member!r}")
+    def _forget(self) -> None:
+        self._known.clear()
+        self._memory = 0

@@ -23,6 +23,9 @@ class JournalHealth(msgspec.Struct, frozen=True, kw_only=True):
         fullest: the board of which most wait.
         most: the bytes of that board that wait.
         gaps: how many gaps this process has found.
+        lost: of how many boards SQL has more than the store.
+        example: a sentence about one of them.
+        damage: what is damaged in SQL, for people; empty if nothing is.
     """
 
     lag: float = 0.0
@@ -30,6 +33,9 @@ class JournalHealth(msgspec.Struct, frozen=True, kw_only=True):
     fullest: str = ""
     most: int = 0
     gaps: int = 0
+    lost: int = 0
+    example: str = ""
+    damage: str = ""
 
 
 async def publish_health(client: Store, prefix: str, health: JournalHealth, fault: str) -> None:
@@ -51,12 +57,17 @@ def faults_of(health: bytes | None, fault: bytes | None, backlog: int) -> list[s
     if health is None:
         return faults or ["no process moves the journals to SQL"]
     found = msgspec.json.decode(health, type=JournalHealth)
+    if found.lost:
+        more = f". The same for {counted(found.lost - 1, 'other board')}" if found.lost > 1 else ""
+        faults.append(f"{found.example}{more}")
     if found.lag > _LONGEST_LAG:
         faults.append(f"SQL is {found.lag:.0f} s behind; {found.waiting:,} bytes wait in the store")
     if found.most >= backlog:
         faults.append(f"board {found.fullest} takes no events: {found.most:,} bytes of its journal wait")
     elif found.most >= _NEARLY * backlog:
         faults.append(f"board {found.fullest} soon takes no events: {found.most:,} bytes of its journal wait")
+    if found.damage:
+        faults.append(found.damage)
     if found.gaps:
         faults.append(f"{counted(found.gaps, 'gap')} since the server started: see `live journal status`")
     return faults

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from live.domain.event import make_entry
-from live.store.board.handover import ADOPT, begin_journal, read_entries
+from live.store.board.handover import begin_journal, read_entries
 from live.store.connection.pipelined import Word
 from tests.harness.boards import open_ledger, rolling_board
 
@@ -28,7 +28,7 @@ async def test_a_journal_begins_with_identities_that_are_counted_meanwhile(
             return reply
 
         monkeypatch.setattr(client, "call", slow_call)
-        await begin_journal(client, keys, epoch, tables=False, adopt=ADOPT)
+        await begin_journal(client, keys, epoch)
         ((first,),) = await read_entries(client, [(keys, epoch, "0-0")])
     assert not late
     assert first.head.startswith("adopt")

@@ -40,10 +40,13 @@ def test_a_group_has_metadata_votes_and_events() -> None:
 
 @given(st.lists(st.sampled_from("abcdef"), max_size=20), st.sampled_from(["key", "first", "last"]))
 def test_likes_are_planned_like_other_entries(keys: list[str], ties: Any) -> None:
-    """The short path gives the same result as the long one."""
+    """A whole batch of likes is added up at once, with the same result. A part of a batch is not."""
     for board in (SERVER, forever(ties=ties), forever(ties=ties, window=Periods(unit="day"))):
         short = plan_on(board, Likes(keys), 10 * HOUR)
-        long = plan_on(board, [like(key) for key in keys], 10 * HOUR)
+        entries = [like(key) for key in [*keys, "z"]]
+        long = make_plan(board, entries, range(len(keys)), clock_at(10 * HOUR), None)
+        if keys:
+            assert plan_on(board, entries[:-1], 10 * HOUR) == short
         assert (amounts(short) if keys else {}, short.till) == (amounts(long), long.till)
         if board.ties != "key" and keys:
             assert short.slots[short.current or 0].orders == long.slots[long.current or 0].orders

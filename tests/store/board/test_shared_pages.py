@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable, Hashable
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -113,7 +114,7 @@ async def test_concurrent_readers_share_calls() -> None:
     assert [await first, *await asyncio.gather(*others)] == [1, *[2] * 50]
 
 
-async def test_a_crowd_shares_a_bounded_number_of_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_crowd_shares_a_bounded_number_of_calls() -> None:
     """After a call for many callers, the next one begins later, and serves everyone who came.
 
     A single caller does not wait.
@@ -129,14 +130,31 @@ async def test_a_crowd_shares_a_bounded_number_of_calls(monkeypatch: pytest.Monk
             await calls.call("a", call)
             await asyncio.sleep(0.001 * random.random())
 
-    monkeypatch.setattr(shared_pages, "_PACE", 60)
+    calls._pace = 60
     for _ in range(50):
         await calls.call("a", call)
-    monkeypatch.setattr(shared_pages, "_PACE", 0.05)
+    calls._pace = 0.05
     begun.clear()
     await asyncio.gather(*(client() for _ in range(2 * shared_pages._CROWD)))
     assert len(begun) <= 10
     assert all(later - earlier > 0.04 for earlier, later in pairwise(begun[:5]))
+
+
+async def test_a_callback_that_raises_disturbs_nobody() -> None:
+    """The other callers of the call get the result, and so do those that come later."""
+    calls, results = SharedCalls(), list[int]()
+
+    async def call() -> int:
+        return 1
+
+    def fail(_result: int) -> None:
+        raise ValueError("a mistake")
+
+    for callback in (fail, results.append):
+        calls.join("a", call, callback)
+    assert await calls.call("a", call) == 1
+    assert results == [1], "a caller has no result"
+    assert await calls.call("a", call) == 1
 
 
 async def test_a_failed_call_fails_its_callers_only() -> None:
@@ -245,7 +263,7 @@ async def test_a_page_of_an_unchanged_board_is_the_same_object(valkey_url: str) 
         for start in range(3000):
             await reads.read(ledger.reader, Selection("rank", start, "", 1))
         assert len(reads._held) < 2700
-        assert reads._size == sum(8000 + 400 * len(reading.page.records) for reading in reads._held.values())
+        assert reads._size == sum(reading.page.made.size for reading in reads._held.values())
 
 
 async def test_the_memory_of_held_pages_is_limited(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,8 +279,40 @@ async def test_the_memory_of_held_pages_is_limited(valkey_url: str, monkeypatch:
             pages.append((await reads.read(ledger.reader, selection)).page)
             chosen.choice(pages[-20:]).made.keep(chosen.randrange(4), step, chosen.randrange(40_000))
             held = [reading.page for reading in reads._held.values()]
-            memory = sum(8000 + 400 * len(page.records) + page.made.size for page in held)
-            assert memory == reads._size <= most
+            assert sum(page.made.size for page in held) == reads._size <= most
             dropped += pages[-1] is not pages[0] and pages[0] not in held
         assert len(held) > 3
         assert dropped
+
+
+async def names_are_part_of_the_memory(store: str) -> None:
+    """Members with long names, among them some that are not on the board, take no more than the limit."""
+    most = 300_000
+    async with open_ledger(store, rolling_board()) as ledger:
+        await ledger.writer.add([make_entry(f"k{number}".ljust(1000, "x"), 1, None) for number in range(20)])
+        reads = shared(ledger)
+        with patch.object(shared_pages, "_MOST_MEMORY", most):
+            for number in range(60):
+                await reads.read(ledger.reader, Selection("rank", number % 10, "", 10 + number % 3))
+                await reads.read(ledger.reader, Selection("around", 0, f"none{number}".ljust(1000, "x"), 0))
+        pages = [reading.page for reading in reads._held.values()]
+        texts = sum(
+            len(record.key) + len(name) for page in pages for record, name in zip(page.records, page.names, strict=True)
+        )
+        assert 0 < texts + sum(len(selection.name) for _, selection in reads._held) <= most
+
+
+async def test_the_names_of_held_pages_count(valkey_url: str) -> None:
+    """A page takes what its names take, and so does the name that found it."""
+    await names_are_part_of_the_memory(valkey_url)
+
+
+@pytest.mark.mutant
+async def test_a_size_without_names_is_caught(valkey_url: str) -> None:
+    """The mutant counts records, whatever they hold."""
+
+    def size_of(_selection: Selection, page: Page) -> int:
+        return 8000 + 400 * len(page.records)
+
+    with must_be_caught("names take no memory"), replaced(shared_pages, "_size_of", size_of):
+        await names_are_part_of_the_memory(valkey_url)

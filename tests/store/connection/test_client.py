@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Duration, Settings
-from live.store.connection.client import connect, redact, store_errors
+from live.store.connection.client import connect, store_errors
 from live.store.connection.durability import unsafe_settings
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess, valkey
@@ -20,7 +20,10 @@ from tests.harness.waiting import eventually
 
 NO_FILE = "the store has no append-only file (appendonly no): a crash loses acknowledged events"
 NOT_ALWAYS = "the store's appendfsync is everysec, not always: a power cut loses acknowledged events"
-NOT_ON_REWRITE = "the store does not fsync during a rewrite (no-appendfsync-on-rewrite yes): set it to no"
+NOT_ON_REWRITE = (
+    "the store does not fsync during a rewrite (no-appendfsync-on-rewrite yes): "
+    "a power cut then loses acknowledged events. Set it to no"
+)
 
 
 @pytest.fixture
@@ -64,40 +67,15 @@ async def warnings(url: str) -> list[str]:
         "unix//x",
         "unix://data/x",
         "://h",
+        "redis://h?dbb=1",
+        "redis://:s3cret",
     ],
 )
 def test_an_invalid_url_is_refused(url: str) -> None:
-    """One clear message names it."""
-    with pytest.raises(SetupError) as caught:
+    """One clear message says so, and does not quote what may be a secret."""
+    with pytest.raises(SetupError, match=r"^the store ") as caught:
         connect(url, Settings())
-    assert repr(url) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("redis://h:1/0", "redis://h:1/0"),
-        ("redis://:secret@h:1/0", "redis://:***@h:1/0"),
-        ("rediss://me:secret@h", "rediss://me:***@h"),
-        ("redis://me:sec/ret@h", "redis://me:***@h"),
-        ("redis://me:sec@ret@h", "redis://me:***@h"),
-        ("redis://me@h", "redis://me@h"),
-        ("unix:///run/valkey.sock", "unix:///run/valkey.sock"),
-        ("unix:///run/valkey.sock?password=secret", "unix:///run/valkey.sock?password=***"),
-        ("redis://h/0?db=1&password=sec@ret&protocol=2", "redis://h/0?db=1&password=***&protocol=2"),
-        ("redis://:secret@[::1", "redis://:***@[::1"),
-    ],
-)
-def test_no_password_is_shown(url: str, shown: str) -> None:
-    """No representation of a URL shows it, wherever it is, even if the URL is not valid."""
-    assert redact(url) == shown
-
-
-def test_a_refusal_shows_no_password() -> None:
-    """The message about a wrong URL is printed and logged, without the password."""
-    with pytest.raises(SetupError) as caught:
-        connect("redis://me:secret@h:abc", Settings())
-    assert "secret" not in str(caught.value)
+    assert "s3cret" not in str(caught.value)
 
 
 async def test_a_missing_store_is_unavailable(tmp_path: Path) -> None:

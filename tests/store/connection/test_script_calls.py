@@ -19,7 +19,6 @@ from live.store.board.beginnings import renew
 from live.store.board.handover import trim
 from live.store.board.keys import Keys, SystemKeys, Table
 from live.store.board.ledger import Ledger
-from live.store.board.mending import BoardMender, Correction, Value
 from live.store.board.pieces import read_piece
 from live.store.board.requests import rules_of
 from live.store.board.slots import read_slots
@@ -135,21 +134,8 @@ async def drive(client: Store, ledger: Ledger, auditor: Auditor) -> None:
     await ledger.moderation.hide("c", hidden=False)
     await client.hset(ledger.state.keys.meta, f"total{ledger.state.table(page.slot).suffix}", 99)
     await auditor.audit(repair=True)
-    await correct(ledger)
-
-
-async def correct(ledger: Ledger) -> None:
-    """Read a piece of a slot, and correct a value in it."""
-    state = ledger.state
-    (start, *_) = [int(start) for start in await state.call("ZRANGE", state.keys.slots, 0, -1)]
-    piece = await read_piece(state, state.keys.slot(start))
-    ((name, held), *_) = piece.pairs
-    correction = Correction(
-        kind="slot", key=state.keys.slot(start), start=start, suffix=state.table(start).suffix,
-        adds_up=state.board.operation == "incr", compared=piece.offset, newest=piece.newest,
-        values=[Value(name, held, b"1")],
-    )  # fmt: skip
-    await BoardMender(state).mend(correction, teach=False)
+    (start, *_) = await ledger.state.call("ZRANGE", ledger.state.keys.slots, 0, -1)
+    await read_piece(ledger.state, ledger.state.keys.slot(int(start)))
 
 
 async def journal(client: Store, settings: Settings) -> None:

@@ -264,6 +264,6 @@ async def test_viewer_counts_are_part_of_a_board(any_store: str) -> None:
             await measure(made.client, made.prefix, "posts", [name for name in names if name != made.keys.viewers]),
         )
         assert with_them.bytes > without.bytes
-        assert {part.kind for part in with_them.parts} == {"fixed"}
+        assert {part.cost.kind for part in with_them.parts} == {"fixed"}
         report = await Auditor(made.client, "posts", made.prefix, lambda *_: None).audit(repair=False)
         assert report.clean

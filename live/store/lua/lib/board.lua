@@ -18,13 +18,11 @@ local function open_board()
 end
 
 -- The first write of every change, because the store may forbid it, and nothing after the first write may fail.
--- Subscribers receive the message when the script has ended. Its text is the position, or with `change`, a list, all of
--- that packed. Returns the number of subscribers.
-local function announce(board, change)
+-- Subscribers receive the position when the script has ended.
+local function announce(board)
   board.offset = board.offset + 1
   board.place = string.format('%.0f', board.offset)
-  local message = change and cmsgpack.pack({board.epoch, board.offset, unpack(change)})
-  return call('PUBLISH', request.channel, message or board.epoch .. ':' .. board.place)
+  call('PUBLISH', request.channel, board.epoch .. ':' .. board.place)
 end
 
 -- The last write of every change, with more fields and their values. Returns the offset.

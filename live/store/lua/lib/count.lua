@@ -1,4 +1,54 @@
 -- Step: count the amounts of each group in its slot and its ranking.
+local sign = rules.order == 'forward' and -1 or 1
+local threshold
+
+if rules.cap then
+  -- The score below which no new member gets into a full ranking of best values, where no record expires. Then
+  -- the script need not add most members of a batch only to trim them. Signed so that more is better; nil for no
+  -- threshold.
+  function threshold(ranking)
+    if operation == 'set' or call('ZCARD', ranking.key) < rules.cap then return end
+    local last = rules.order == 'forward' and 'ZREVRANGE' or 'ZRANGE'
+    return sign * tonumber(call(last, ranking.key, 0, 0, 'WITHSCORES')[2])
+  end
+end
+
+-- Sets for each member of a group: `names` and `old`, its record so far; `new`, its score, nil for no record and false
+-- for no change; `changed`, whether its value changes, where metadata depends on it; and `unseen`, whether it is hidden.
+-- Sets what the slot will hold (`held`), and the members that leave it (`emptied`). Returns the group.
+local function judge(group)
+  local members, amounts, values, ranking = group.members, group.amounts, group.values, group.ranking
+  local names, old = look_up(ranking, members)
+  local unseen, least = hidden_of(members), threshold and threshold(ranking)
+  local new, changed, held, emptied, h = {}, group.metadata and {}, {}, nil, 0
+  for j = 1, #members do
+    local value, before = values[j], old[j]
+    local score = value
+    if incr then
+      score = (before or 0) + amounts[j]
+      if score == 0 then score = nil end
+    end
+    if least and not before and not unseen[j] and sign * score < least then
+      new[j] = false
+    else
+      if value == 0 and incr then
+        emptied = emptied or {}
+        emptied[#emptied + 1] = members[j]
+      else
+        held[h + 1], held[h + 2] = members[j], value
+        h = h + 2
+      end
+      new[j] = score
+      local is_changed = score ~= before
+      if unseen[j] then new[j], is_changed = false, value ~= group.olds[j] end
+      if changed then changed[j] = is_changed end
+    end
+  end
+  group.names, group.old, group.new, group.changed, group.unseen = names, old, new, changed, unseen
+  group.held, group.emptied = held, emptied
+  return group
+end
+
 local write_metadata, tag_hidden
 
 if not incr then
@@ -27,8 +77,7 @@ if rules.ties then
 end
 
 for i = 1, #groups do
-  local group = groups[i]
-  if i > 1 then judge(group) end  -- after what the groups before have written to the same ranking
+  local group = judge(groups[i])  -- after what the groups before have written to the same ranking
   local members, held, ranking = group.members, group.held, group.ranking
   if tag_hidden and next(group.unseen) then tag_hidden(board, group) end
   if #held > 0 then

@@ -42,16 +42,11 @@ local function put_named(ranking, members, old, new)
 end
 
 local granted = {}  -- the tags that no event gave: suffix, member and number of each
-local tag, is_retagged, put_tagged
+local tag, put_tagged
 if rules.ties then
   function tag(offset, event)
     if rules.ties == 'falling' then return struct.pack('>I5I3', 1099511627775 - offset, 16777215 - event) end
     return struct.pack('>I5I3', offset, event)
-  end
-
-  -- Whether a record gets a new tag when its score becomes `score`. `event` is as in `put_tagged`.
-  function is_retagged(name, before, score, event)
-    return score and (name == '' or event and (event < 0 or event > 0 and score ~= before))
   end
 
   -- `events` says which event of the batch moved a member to its score: negative where it left the score in between, 0
@@ -62,7 +57,7 @@ if rules.ties then
       local score, before, name, event = new[i], old[i], names[i], events and events[i]
       if score == nil then
         dropped[#dropped + 1], untagged[#untagged + 1] = name, members[i]
-      elseif is_retagged(name, before, score, event) then
+      elseif score and (name == '' or event and (event < 0 or event > 0 and score ~= before)) then
         if before then dropped[#dropped + 1] = name end
         local mark = tag(offset, event and math.abs(event) or i)
         if not event then granted[#granted + 1] = {ranking.suffix, members[i], i} end

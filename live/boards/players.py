@@ -1,0 +1,227 @@
+"""Replays of boards in another process, because stepping through a journal here would delay viewers."""
+
+import asyncio
+import os
+from collections.abc import Callable, Collection
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Final, TypeVar
+
+from live.domain.board import Board
+from live.domain.ranking import Page
+from live.errors import JournalError
+from live.fanout.frames import Frame
+from live.fanout.history import History
+from live.fanout.played import Played, PlayedFrame, TooLittleMemoryError
+from live.fanout.position import Position
+from live.fanout.variant import Variant
+from live.journal.database import Database, open_journal
+from live.journal.moments import NoPastError
+from live.journal.player import Player
+from live.journal.top import RunningTop
+from live.settings import Settings
+from live.system.fair_queue import FairQueue
+from live.system.processes import end_with_parent, return_memory
+
+_R = TypeVar("_R")
+
+MOST_MEMORY: Final = 1024**3  # bytes of the other process; beyond them, no other replay begins, and the newest ends
+_KEPT: Final = 60.0  # seconds without a replay after which the other process ends; to start it takes long
+
+
+class PlayerProcess:
+    """The replays of this process, as `live.fanout.played.Players`. The other process starts with the first one."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._pool: ProcessPoolExecutor | None = None
+        self._rest: asyncio.TimerHandle | None = None  # ends the other process
+        self._ended: asyncio.Future[None] | None = None  # done when the last other process has ended
+        self._numbers = count(1)
+        self._running: dict[int, str] = {}  # who has opened each replay
+        self._turns = FairQueue(1, settings.max_replays)  # each replay waits for one call at a time
+
+    async def begin(
+        self, address: str, board: Board, hidden: Collection[str], size: int, at: int
+    ) -> tuple[int, int] | None:
+        """Begin a replay."""
+        number = next(self._numbers)
+        self._running[number] = address
+        began = None
+        try:
+            if self._ended is not None:  # there is never a second process
+                await asyncio.shield(self._ended)
+            began = await self._run(address, _begin, number, board, frozenset(hidden), size, at)
+        finally:
+            if began is None:
+                self.end(number)
+        return None if began is None else (number, began)
+
+    async def play(
+        self, number: int, until: int, speed: float, interval: int, hidden: Collection[str] | None = None
+    ) -> Played | None:
+        """Play a replay."""
+        known = None if hidden is None else frozenset(hidden)
+        return await self._run(self._running[number], _play, number, until, speed, interval, known)
+
+    def end(self, number: int) -> None:
+        """End a replay. Some time after the last one, the other process ends, so that its memory is free."""
+        self._running.pop(number, None)
+        if self._pool is None:
+            return
+        with suppress(RuntimeError):  # it has ended already
+            self._pool.submit(_end, number)
+        if not self._running:
+            if self._rest is not None:
+                self._rest.cancel()
+            self._rest = asyncio.get_running_loop().call_later(_KEPT, self._end_unused)
+
+    def close(self) -> None:
+        """End the other process."""
+        if self._rest is not None:
+            self._rest.cancel()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _end_unused(self) -> None:
+        """End the other process, unless a replay has begun meanwhile."""
+        if self._running or self._pool is None:
+            return
+        self._ended = asyncio.get_running_loop().run_in_executor(None, self._pool.shutdown)
+        self._pool = None
+
+    async def _run(self, address: str, work: Callable[..., _R], *given: object) -> _R:
+        """Do some work in a turn of an address. It keeps the turn until that has ended, even if nobody waits for it."""
+        await self._turns.enter(address)
+        return await asyncio.shield(asyncio.ensure_future(self._in_turn(address, work, *given)))
+
+    async def _in_turn(self, address: str, work: Callable[..., _R], *given: object) -> _R:
+        try:
+            if self._pool is None:
+                self._pool = ProcessPoolExecutor(1, get_context("spawn"), end_with_parent, (os.getpid(),))
+            pool = self._pool
+            try:
+                return await asyncio.get_running_loop().run_in_executor(pool, partial(work, self._settings, *given))
+            except BrokenProcessPool as error:  # for example without memory; the next call starts another process
+                if self._pool is pool:
+                    self._pool = None
+                raise JournalError("the process that plays boards has ended") from error
+        finally:
+            self._turns.leave(address)
+
+
+class _Replay:
+    """A replay in the other process: steps through a journal, and makes messages as a channel does."""
+
+    def __init__(self, player: Player, top: RunningTop, board: Board, size: int, totals_interval: int) -> None:
+        self.player = player
+        self.top = top
+        self._board = board
+        self._variant = Variant(board.id, size, 1, History(0), board.ranks, totals_interval)
+        self._position = Position()
+        self._shown: Page | None = None  # the page of the last message
+        self._held: Page | None = None  # a page of which nothing was sent yet: only totals changed
+
+    def whole(self) -> PlayedFrame | None:
+        """The whole top."""
+        frame = self._variant.next_frame(Position())
+        return None if frame is None else _played(self.player.now, frame)
+
+    def take(self, pages: list[tuple[int, Page]], speed: float) -> list[PlayedFrame]:
+        """The messages of the next pages."""
+        found = []
+        for at, page in pages or ([] if self._held is None else [(self.player.now, self._held)]):
+            if self._holds(page, round(at / speed)):
+                self._held = page
+                continue
+            self._held, self._shown = None, page
+            self._variant.advance(page)
+            frame = self._variant.next_frame(self._position)
+            if frame is not None:
+                found.append(_played(at, frame))
+        return found
+
+    def _holds(self, page: Page, now: int) -> bool:
+        """Whether to send nothing of a page yet, because only totals have changed, and some were sent a moment ago.
+
+        If no entry came since the last message, records have left the window by themselves. An update has to lead to
+        another position, so the next message is then the whole top.
+        """
+        shown, totals = self._shown, self._variant.totals
+        if shown is None or (shown.epoch, shown.offset) != (page.epoch, page.offset):
+            return self._variant.hold(page, now)
+        if shown.records == page.records and now < totals.sent_at + totals.interval:
+            return True
+        self._variant.forget(self._board.ranks)
+        self._position = Position()
+        totals.sent_at = now
+        return False
+
+
+def _played(at: int, frame: Frame) -> PlayedFrame:
+    return PlayedFrame(at, frame.type, frame.payload, frame.id)
+
+
+_REPLAYS: Final[dict[int, _Replay]] = {}
+_DATABASES: Final[dict[str, Database]] = {}
+
+
+def _database(settings: Settings) -> Database:
+    """The database, which the other process only reads."""
+    found = _DATABASES.get(settings.key_prefix)
+    if found is None:
+        found = open_journal(settings, writes=False)
+        assert found is not None, "a board without a journal has no replay"  # noqa: S101
+        _DATABASES[settings.key_prefix] = found
+    return found
+
+
+def _begin(settings: Settings, number: int, board: Board, hidden: frozenset[str], size: int, at: int) -> int | None:
+    """Begin a replay, in the other process. Returns when it begins, or None."""
+    if _REPLAYS and _memory() >= MOST_MEMORY:
+        raise TooLittleMemoryError("the replays that run take too much memory")
+    top = RunningTop(board, hidden, size)
+    try:
+        player = _database(settings).work(lambda sql: Player(sql, settings.key_prefix, board, at, top))
+    except NoPastError:
+        return None
+    _REPLAYS[number] = _Replay(player, top, board, size, round(settings.totals_interval * 1000))
+    return player.now
+
+
+def _play(
+    settings: Settings, number: int, until: int, speed: float, interval: int, hidden: frozenset[str] | None
+) -> Played | None:
+    """Play a replay, in the other process."""
+    replay = _REPLAYS.get(number)
+    if replay is None:
+        return None
+    if len(_REPLAYS) > 1 and number == max(_REPLAYS) and _memory() >= MOST_MEMORY:
+        _end(number)
+        raise TooLittleMemoryError("the replays that run take too much memory")
+    before = None
+    if hidden is not None:
+        before = replay.whole()
+        replay.top.hide(hidden)
+    stride = max(1, round(interval * speed))
+    pages = _database(settings).work(lambda sql: replay.player.play(sql, until, stride))
+    return Played(before, replay.take(pages, speed), replay.player.now)
+
+
+def _end(number: int) -> None:
+    """End a replay, in the other process."""
+    _REPLAYS.pop(number, None)
+    return_memory()
+
+
+def _memory() -> int:
+    """The bytes of memory that this process takes; 0 where the system does not say so."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

@@ -1,0 +1,32 @@
+"""CSV that no spreadsheet runs (RFC 4180)."""
+
+import csv
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+# What spreadsheets take for the start of a formula, with the full-width forms.
+_FORMULA: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20", "\t", "\r", "\n")
+
+Cell = str | int | None
+
+
+class _File(Protocol):
+    def write(self, text: str, /) -> object: ...
+
+
+def csv_writer(file: _File, columns: Sequence[str]) -> Callable[[Iterable[Iterable[Cell]]], None]:
+    """Write a header to a file without translation of line ends. Call the result with rows.
+
+    An apostrophe comes before a text that may begin a formula. Numbers stay numbers, and None is an empty cell.
+    """
+    table = csv.writer(file)
+    table.writerow([_inert(column) for column in columns])
+
+    def write(rows: Iterable[Iterable[Cell]]) -> None:
+        table.writerows([_inert(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+
+    return write
+
+
+def _inert(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULA) else text

@@ -1,0 +1,69 @@
+"""Text that people read: what it must not contain, and how a terminal shows what contains it all the same."""
+
+import json
+import re
+import unicodedata
+from typing import Final
+
+PATTERN: Final = (
+    r"^[^\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b\u200e\u200f\u2028-\u202e"
+    r"\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb]*$"
+)
+"""A regular expression for contracts, which every dialect reads: the text has none of the characters that are refused.
+
+Dialects have different escapes for characters beyond U+FFFF, so it accepts those. No JSON contains surrogates.
+"""
+
+_REFUSED: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # a terminal obeys them, or they change what is around
+_JOINERS: Final = "\u200c\u200d"  # format characters that emoji and some scripts need
+_UNSEEN: Final = frozenset({"Cc", "Cf", "Mn", "Zl", "Zp", "Zs"})
+_INVISIBLE: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+_ESCAPE: Final = re.compile(r"\\(?:u[0-9A-Fa-f]{4}|.)")
+_SPACE: Final = {ord(space): None for space in "\t\r\n"}
+
+
+def text_fault(text: str) -> str | None:
+    """Why people can't read a text as it is, or None: control and bidi characters, nothing to see, or not in NFC."""
+    if fault := character_fault(text):
+        return fault
+    if all(unicodedata.category(letter) in _UNSEEN or letter in _INVISIBLE for letter in text):
+        return "has no visible character"
+    return None if unicodedata.is_normalized("NFC", text) else "is not in Unicode normalization form NFC"
+
+
+def character_fault(text: str) -> str | None:
+    """Which control or format character a text contains, or None."""
+    if text.isprintable():  # then none of its characters is of a refused category; this is much faster
+        return None
+    found = next((character for character in text if _is_refused(character)), None)
+    return None if found is None else f"contains the control or format character U+{ord(found):04X}"
+
+
+def json_fault(document: str) -> str | None:
+    """Which control or format character a string of a JSON document contains, or None. The document is valid."""
+    if document.isprintable() and "\\" not in document:
+        return None
+    # JSON allows control characters between strings only. Every backslash begins an escape.
+    escaped = json.loads(f'"{"".join(_ESCAPE.findall(document))}"')
+    return character_fault(document.translate(_SPACE)) or character_fault(escaped)
+
+
+def visible_lines(text: str) -> str:
+    """A text of several lines for a terminal."""
+    return "\n".join(visible(line.removesuffix("\r")) for line in text.split("\n"))
+
+
+def visible(text: str) -> str:
+    """A text for a terminal, with control and format characters as escapes of JSON. JSON stays the same."""
+    if text.isprintable():
+        return text
+    return "".join(_escaped(character) if _is_refused(character) else character for character in text)
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
+
+
+def _is_refused(character: str) -> bool:
+    return unicodedata.category(character) in _REFUSED and character not in _JOINERS

@@ -1,0 +1,60 @@
+"""URLs of stores, databases and servers: which are refused, and what messages and logs may show of them.
+
+A URL can hold a user name and a password. Readers of URLs disagree about where these end if they contain characters
+with a meaning in URLs, and their error messages quote the rest.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+_PARTS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(?:([^/?#]*)@)?([^/?#@]*)([^?#]*)(.*)", re.DOTALL)
+_ENCODE: Final = (
+    "percent-encode the characters @ / ? # % and : in the user name and in the password (%40 %2F %3F %23 %25 and %3A)"
+)
+_SECRETS: Final = ("user", "username", "password")  # options that are user information too
+
+
+def check_url(url: str, schemes: Sequence[str]) -> None:
+    """Check that a URL has one of some schemes, and that all readers find the same user name, password and host in it.
+
+    Raises:
+        ValueError: it has not, or they may not. The message says what to write, and quotes nothing.
+    """
+    parts = _PARTS.fullmatch(url)
+    if parts is None or parts[1] not in schemes:
+        raise ValueError(f"expected {' or '.join(f'{scheme}://…' for scheme in schemes)}")
+    _, user, host, path, rest = parts.groups()
+    if "@" in f"{user or ''}{path}{rest}" or "#" in rest:
+        raise ValueError(_ENCODE)
+    if not host.startswith("[") and host.count(":") > 1:
+        raise ValueError(f"an IPv6 address is in brackets, such as [::1]:6379. Otherwise {_ENCODE}")
+    try:
+        urlsplit(url).port  # noqa: B018 - it checks the port
+    except ValueError:
+        raise ValueError(f"what follows the host is not a port. If it belongs to a password, {_ENCODE}") from None
+
+
+def shown(url: str) -> str:
+    """A URL without user information and options, for messages and logs. Of a URL that is refused, only its scheme."""
+    parts = _PARTS.fullmatch(url)
+    if parts is None:
+        return "…"
+    try:
+        check_url(url, [parts[1]])
+    except ValueError:
+        return f"{parts[1]}://…"
+    return f"{parts[1]}://{parts[3]}{parts[4]}"
+
+
+def scrubbed(text: str, url: str) -> str:
+    """An error message of a driver without the user name and the password of its URL."""
+    parts = _PARTS.fullmatch(url)
+    if parts is None:
+        return text
+    user, _, password = (parts[2] or "").partition(":")
+    given = [user, password, *(value for name, value in parse_qsl(parts[5][1:]) if name in _SECRETS)]
+    for secret in sorted({form for one in given for form in (one, unquote(one)) if form}, key=len, reverse=True):
+        text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", text)
+    return text

@@ -1,0 +1,158 @@
+"""The memory of bodies: how many bytes a process holds that are not answered yet, and which connections must wait.
+
+A body is admitted by its declared length before it is read, and counts until it is answered, even if its client leaves
+before. A body that waits holds nothing, so every body that was admitted can be completed and answered. The client that
+holds least goes first, and one address may hold half of everything, unless it is a proxy.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, Protocol
+
+from live.errors import ProblemError
+from live.network.hosts import network_of
+from live.protocols.connection_limits import GRACE, SWEEP, ConnectionLimits, Limited
+from live.settings import Settings
+from live.system.processes import return_memory
+
+SMALL_BODIES: Final = 16 * 1024  # bytes of one connection that do not count yet
+_LOT: Final = 16 * 1024**2  # bytes
+_QUIET: Final = 5.0  # seconds until the memory of a lot of bodies is returned
+_ONE_READ: Final = 256 * 1024  # bytes that a connection may have received before it is paused
+
+
+class Sender(Limited, Protocol):
+    """A connection that sends bodies."""
+
+    @property
+    def held(self) -> int:
+        """Bytes of the bodies that were admitted and are not answered."""
+
+    @property
+    def wanted(self) -> int:
+        """Bytes of the body that waits to be admitted, or 0."""
+
+    def admit_body(self) -> None:
+        """Read the body that waits: it is part of `held` from now on."""
+
+
+class _Wait(NamedTuple):
+    client: str
+    since: float
+    is_proxy: bool
+
+
+class BodyBudget:
+    """The bodies of the HTTP connections of one process."""
+
+    def __init__(self, settings: Settings, limits: ConnectionLimits, is_proxy: Callable[[str], bool]) -> None:
+        """Limit bodies; `is_proxy` returns whether many clients share an address."""
+        self._most = settings.max_unanswered
+        self._timeout = settings.request_timeout
+        self._limits = limits
+        self._is_proxy = is_proxy
+        self._counted: dict[Sender, int] = {}
+        self._held_by: dict[str, int] = {}
+        self._held = 0
+        self._waiting: dict[Sender, _Wait] = {}  # longest first
+        self._is_full = False  # whether a body waits for room that other clients hold
+        self._used: float | None = None  # when bodies last held a lot; None once that memory was returned
+
+    def admit(self, connection: Sender, size: int) -> bool:
+        """Count a body that is about to be read; False if it must wait for `admit_body`.
+
+        Raises:
+            ProblemError: `overloaded`, when too many connections wait already.
+        """
+        client, held = network_of(connection.address), connection.held + size
+        more = held - self._counted.get(connection, 0)
+        is_proxy = self._is_proxy(connection.address)
+        if not self._is_full and self._fits(more) and self._is_within_share(client, more, is_proxy=is_proxy):
+            self._count(connection, client, held)
+            return True
+        waiting = [wait.client for wait in self._waiting.values()]
+        if max(len(waiting), 2 * waiting.count(client)) * _ONE_READ >= self._most:
+            raise self._overloaded()
+        self._waiting[connection] = _Wait(client, time.monotonic(), is_proxy)
+        self._admit_waiting()
+        return False
+
+    def update(self, connection: Sender) -> bool:
+        """Count a connection again after a body was answered or withdrawn; False if nothing of it counts or waits."""
+        if not connection.wanted:
+            self._waiting.pop(connection, None)
+        self._count(connection, network_of(connection.address), connection.held)
+        self._admit_waiting()
+        return connection in self._counted or connection in self._waiting
+
+    async def run(self) -> None:
+        """Check until cancelled who has waited for too long."""
+        while True:
+            await asyncio.sleep(SWEEP)
+            self.sweep(time.monotonic())
+
+    def sweep(self, now: float) -> None:
+        """Refuse bodies that have waited for too long."""
+        for connection in [each for each, wait in self._waiting.items() if wait.since < now - self._timeout]:
+            connection.refuse(self._overloaded())
+        self._admit_waiting()
+        if self._held > _LOT:
+            self._used = now
+        elif self._used is not None and now > self._used + _QUIET:
+            self._used = None
+            return_memory()
+
+    def _count(self, connection: Sender, client: str, held: int) -> None:
+        """Count the bytes that a connection holds, instead of those before."""
+        counted = held if held > SMALL_BODIES else 0
+        more = counted - self._counted.pop(connection, 0)
+        if counted:
+            self._counted[connection] = counted
+        self._held += more
+        self._held_by[client] = self._held_by.get(client, 0) + more
+        if not self._held_by[client]:
+            del self._held_by[client]
+
+    def _fits(self, more: int) -> bool:
+        """Whether there is room. There always is for one body, whatever the settings."""
+        return not self._held or self._held + more <= self._most
+
+    def _is_within_share(self, client: str, more: int, *, is_proxy: bool) -> bool:
+        """Whether the client of a connection may hold more."""
+        held = self._held_by.get(client, 0)
+        return not held or held + more <= self._most // 2 or is_proxy
+
+    def _admit_waiting(self) -> None:
+        """Admit bodies while there is room, always the first one of the client that holds least."""
+        self._is_full = False
+        while (found := min(self._admissible(), key=lambda each: each[0], default=None)) is not None:
+            _, more, connection, client = found
+            if not self._fits(more):
+                self._is_full = True
+                self._make_room(client)
+                return
+            del self._waiting[connection]
+            self._count(connection, client, connection.held + connection.wanted)
+            connection.admit_body()
+
+    def _admissible(self) -> Iterator[tuple[tuple[int, float], int, Sender, str]]:
+        """The bodies that wait within the shares of their clients, with what orders them and what they add."""
+        for connection, (client, since, is_proxy) in self._waiting.items():
+            more = connection.held + connection.wanted - self._counted.get(connection, 0)
+            if self._is_within_share(client, more, is_proxy=is_proxy):
+                yield (self._held_by.get(client, 0), since), more, connection, client
+
+    def _make_room(self, client: str) -> None:
+        """Close the slowest connection of the client that holds most, if `client` holds less: a slow body keeps room.
+
+        A client with more than twice as much gets no grace period, as where connections are limited.
+        """
+        most, held = max(self._held_by, key=lambda each: self._held_by[each]), self._held_by.get(client, 0)
+        if most != client and self._held_by[most] > held:
+            slow = [each for each in self._counted if network_of(each.address) == most]
+            self._limits.drop_slowest(slow, 0.0 if self._held_by[most] > 2 * held else GRACE)
+
+    def _overloaded(self) -> ProblemError:
+        detail = f"bodies of {self._held:,} bytes are not answered; the setting max_unanswered allows {self._most:,}"
+        return ProblemError("overloaded", detail, retry_after=1)

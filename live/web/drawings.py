@@ -1,0 +1,93 @@
+"""Replies that are drawn for requests: pages, tables, pictures and metrics.
+
+Drawing takes the time of the process, which events and viewers need too. So one reply is drawn at a time, in turns of
+the clients, and at most half of the time goes to drawing.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Final, NamedTuple
+
+from starlette.requests import Request
+
+from live.ingest.replies import Reply
+from live.system.fair_queue import FairQueue
+from live.web.clients import client_of
+
+_MOST_WAITING: Final = 1000
+_MOST_MEMORY: Final = 20_000_000  # bytes of kept replies
+_KEPT: Final = 1000  # bytes of a kept reply besides its body and its query
+_SERVES: Final = 1.0  # seconds
+
+DrawingKey = tuple[str, bytes, object]
+"""What a drawing depends on: its kind, the query of the request, and everything else."""
+
+
+class _Kept(NamedTuple):
+    """A reply that serves until a time, in seconds of the monotonic clock. `size` is its memory in bytes."""
+
+    reply: Reply
+    until: float
+    size: int
+
+
+class Drawings:
+    """Draws replies in turns of the clients, and keeps those that many requests can share for a second."""
+
+    def __init__(self) -> None:
+        self._queue = FairQueue(1, _MOST_WAITING)
+        self._kept: OrderedDict[DrawingKey, _Kept] = OrderedDict()  # the oldest first
+        self._size = 0
+
+    async def of(self, request: Request, key: DrawingKey, draw: Callable[[], Awaitable[Reply]]) -> Reply:
+        """Return the reply that was drawn for a key up to a second ago, or else draw it.
+
+        Raises:
+            ProblemError: `overloaded`, when too many requests wait. Also raises as `draw`.
+        """
+        reply = self._find(key)
+        if reply is None:
+            async with self.turn(request):
+                reply = self._find(key)  # another request may have drawn it meanwhile
+                if reply is None:
+                    reply = await draw()
+                    self._keep(key, reply)
+        return reply
+
+    @asynccontextmanager
+    async def turn(self, request: Request) -> AsyncIterator[None]:
+        """Wait for a turn of the client, and draw while the context lasts.
+
+        Raises:
+            ProblemError: `overloaded`, when too many requests wait.
+        """
+        network = client_of(request).network
+        await self._queue.enter(network)
+        began = time.thread_time()
+        try:
+            yield
+        finally:  # the next turn begins when others have had as much time
+            rest = time.thread_time() - began
+            asyncio.get_running_loop().call_later(rest, self._queue.leave, network)
+
+    def _find(self, key: DrawingKey) -> Reply | None:
+        kept = self._kept.get(key)
+        return kept.reply if kept is not None and time.monotonic() < kept.until else None
+
+    def _keep(self, key: DrawingKey, reply: Reply) -> None:
+        now = time.monotonic()
+        self._drop(key)
+        if reply.status == HTTPStatus.OK:
+            self._kept[key] = _Kept(reply, now + _SERVES, reply.most_memory + len(key[1]) + _KEPT)
+            self._size += self._kept[key].size
+        while self._kept and (self._size > _MOST_MEMORY or next(iter(self._kept.values())).until <= now):
+            self._drop(next(iter(self._kept)))
+
+    def _drop(self, key: DrawingKey) -> None:
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self._size -= kept.size

@@ -1,0 +1,258 @@
+"""A board that one process creates is there at once in the others: they ask for new boards before they refuse."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from live.boards.registry import BoardRegistry
+from live.ingest.intake import _Refused
+from tests.harness.boards import rolling_board
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
+from tests.harness.wire import request
+
+Use = Callable[[httpx.AsyncClient, str], Awaitable[bool]]
+
+
+@asynccontextmanager
+async def two_processes(
+    store: str, *, plain: bool = False
+) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.AsyncClient]]:
+    """Clients of two processes of one server."""
+    settings = fresh_settings(store, anonymous_admin=True)
+    async with (
+        run_server(settings, [rolling_board()]) as one,
+        run_server(settings, [rolling_board()], plain=plain) as other,
+        httpx.AsyncClient(base_url=one, timeout=30) as first,
+        httpx.AsyncClient(base_url=other, timeout=30) as second,
+    ):
+        yield first, second
+
+
+async def counts(client: httpx.AsyncClient, event: dict[str, Any], **headers: str) -> bool:
+    """Whether an event counts, next to one for a board that every process knows."""
+    answer = await client.post("/v1/events", json=[{"key": "a"}, event], headers=headers)
+    assert answer.status_code == 200, answer.text
+    return bool(answer.json()["accepted"] == 2)
+
+
+async def names_board(client: httpx.AsyncClient, board: str) -> bool:
+    """An event names the board."""
+    return await counts(client, {"key": "a", "board": board})
+
+
+async def names_type(client: httpx.AsyncClient, board: str) -> bool:
+    """An event has a type that only the board takes, and the whole body is to count once."""
+    return await counts(client, {"key": "a", "type": board}, **{"Idempotency-Key": secrets.token_hex(4)})
+
+
+async def watches(client: httpx.AsyncClient, board: str) -> bool:
+    """A viewer opens a WebSocket."""
+    try:
+        async with connect(f"{client.base_url}/v1/boards/{board}/live".replace("http", "ws")) as socket:
+            return '"sync"' in str(await socket.recv())
+    except InvalidStatus:
+        return False
+
+
+def reads(path: str) -> Use:
+    """A client reads something of the board."""
+
+    async def use(client: httpx.AsyncClient, board: str) -> bool:
+        async with client.stream("GET", path.format(board)) as answer:
+            return answer.status_code == 200
+
+    return use
+
+
+async def likes(client: httpx.AsyncClient, board: str) -> bool:
+    """A visitor likes, and receives the cookie."""
+    origin = str(client.base_url).rstrip("/")
+    client.cookies.clear()
+    answer = await client.post(f"/boards/{board}/likes", data={"key": "a"}, headers={"Origin": origin})
+    return answer.status_code == 307
+
+
+UPGRADE: Final = (
+    ("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13"),
+    ("Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="),
+)  # fmt: skip
+USES: Final[dict[str, Use]] = {
+    "board of an event": names_board,
+    "type of an event": names_type,
+    "viewer's socket": watches,
+    "stream": reads("/v1/boards/{}/stream"),
+    "board": reads("/v1/boards/{}"),
+    "wait": reads("/v1/boards/{}?wait=1s"),
+    "records": reads("/v1/boards/{}/records?key=a"),
+    "page": reads("/boards/{}"),
+    "sides": reads("/boards/posts,{}"),
+    "frame": reads("/embed/{}"),
+    "code": reads("/boards/{}/qr.svg"),
+    "table": reads("/boards/{}/records.csv"),
+    "like": likes,
+}
+
+
+async def serves_new_boards(one: httpx.AsyncClient, other: httpx.AsyncClient, use: Use) -> None:
+    """Create boards in one process, and use each of them in the other one right after that."""
+    for _ in range(3):
+        board = f"b{secrets.token_hex(4)}"
+        choices = {"source": [board], "like_button": True}
+        assert (await one.put(f"/v1/boards/{board}", json=choices)).status_code == 201
+        assert await use(other, board), "the other process does not know the board"
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_a_new_board_is_there_in_every_process(valkey_url: str, *, plain: bool) -> None:
+    """Events for it count, and it can be read and watched. The same for boards that change their types."""
+    async with two_processes(valkey_url, plain=plain) as (one, other):
+        for name, use in USES.items():
+            if not (plain and name == "viewer's socket"):  # only our own protocol has it
+                await serves_new_boards(one, other, use)
+        assert (await one.put("/v1/boards/late", json={"source": ["early"]})).status_code == 201
+        assert await names_board(other, "late")
+        assert (await one.patch("/v1/boards/late", json={"source": ["latest"]})).status_code == 200
+        assert await names_type(other, "latest")
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_a_board_that_does_not_exist_is_refused(valkey_url: str, *, plain: bool) -> None:
+    """With the same answers as before, in order, and the connection goes on."""
+    async with two_processes(valkey_url, plain=plain) as (_, other):
+        answer = (
+            await other.post("/v1/events", json=[{"key": "a", "board": "none"}, {"key": ""}, {"key": "a"}])
+        ).json()
+        assert [(one["index"], one["code"]) for one in answer["rejected"]] == [(0, "board_unknown"), (1, "key_invalid")]
+        assert answer["accepted"] == 1
+        answer = (await other.post("/v1/events", json={"key": "a", "type": "none"})).json()
+        assert [one["code"] for one in answer["rejected"]] == ["type_unknown"]
+        for path in ("/v1/boards/none", "/boards/none", "/v1/boards/none/stream", "/v1/boards/none/live"):
+            assert (await other.get(path)).status_code == 404, path
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(f"{other.base_url}/v1/boards/none/live".replace("http", "ws"))
+        assert refused.value.response.status_code == 404
+
+
+async def test_a_viewer_that_leaves_while_it_waits_leaves_nothing(valkey_url: str) -> None:
+    """Its connection closes, and the process goes on."""
+    async with two_processes(valkey_url) as (one, other):
+        port = other.base_url.port
+        for _ in range(5):
+            tried = [asyncio.create_task(asyncio.open_connection("127.0.0.1", port)) for _ in range(10)]
+            for task in tried:
+                _, writer = await task
+                writer.write(request("GET", "/v1/boards/none/live", *UPGRADE))
+                writer.close()
+        await serves_new_boards(one, other, watches)
+
+
+async def test_unknown_boards_cost_the_store_little(valkey_url: str) -> None:
+    """However many requests name them, a process asks at most ten times a second. Known boards cost nothing."""
+    asked, refresh = 0, BoardRegistry.refresh
+
+    async def counted(registry: BoardRegistry, **changes: bool) -> None:
+        nonlocal asked
+        asked += 1
+        await refresh(registry, **changes)
+
+    loop = asyncio.get_running_loop()
+    settings = fresh_settings(valkey_url)
+    with patch.object(BoardRegistry, "refresh", counted):
+        async with (
+            run_server(settings, [rolling_board()]) as url,
+            httpx.AsyncClient(base_url=url, timeout=60) as client,
+        ):
+            began, asked = loop.time(), 0
+
+            async def flood(number: int) -> None:
+                for _ in range(4):
+                    await client.post("/v1/events", json={"key": "a", "board": f"none{number}"})
+                    await client.get(f"/v1/boards/none{number}")
+
+            await asyncio.gather(*(flood(number) for number in range(40)))
+            most = 10 * (loop.time() - began) + 2 * (loop.time() - began + 1)  # the process also asks by itself
+            assert asked <= most
+            began, asked = loop.time(), 0
+            for _ in range(100):
+                await client.post("/v1/events", json={"key": "a"})
+                await client.get("/v1/boards/posts")
+            assert asked <= loop.time() - began + 2
+
+
+async def steady(store: str, events: list[dict[str, str]], most: int) -> None:
+    """Send bodies one after the other, and check how often the process asks for new boards."""
+    asked, ask_soon = 0, BoardRegistry.ask_soon
+
+    def counted(registry: BoardRegistry, callback: Any) -> None:
+        nonlocal asked
+        asked += 1
+        ask_soon(registry, callback)
+
+    loop = asyncio.get_running_loop()
+    with patch.object(BoardRegistry, "ask_soon", counted):
+        async with (
+            run_server(fresh_settings(store), [rolling_board()]) as url,
+            httpx.AsyncClient(base_url=url, timeout=60) as client,
+        ):
+            began = loop.time()
+            for _ in range(30):
+                answer = (await client.post("/v1/events", json=[{"key": "a"}, *events])).json()
+                assert (answer["accepted"], len(answer["rejected"])) == (1, len(events))
+            assert asked <= most + loop.time() - began, "the process asks again and again"
+
+
+async def test_a_steady_stream_of_unknown_types_does_not_wait(valkey_url: str) -> None:
+    """The process asks at most once a second for the same board or type."""
+    await steady(valkey_url, [{"key": "a", "type": "none"}, {"key": "a", "board": "none"}], 1)
+
+
+@pytest.mark.mutant
+async def test_asking_for_each_body_is_caught(valkey_url: str) -> None:
+    """The mistake: what was refused is not remembered."""
+    with must_be_caught("each body asks"), replaced(_Refused, "add", lambda *_: None):
+        await test_a_steady_stream_of_unknown_types_does_not_wait(valkey_url)
+
+
+async def test_a_process_that_can_not_ask_does_not_refuse(own_store: StoreProcess) -> None:
+    """The board may exist: nothing is counted, and the client can try again."""
+    async with two_processes(own_store.url) as (_, other):
+        own_store.kill()
+        answer = await other.post("/v1/events", json={"key": "a", "board": "none"})
+        assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
+        assert (await other.get("/v1/boards/none")).status_code == 503
+        own_store.start()
+
+        async def is_refused() -> bool:
+            return (await other.get("/v1/boards/none")).status_code == 404
+
+        await eventually(is_refused)
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize(
+    ("use", "method", "mutant"),
+    [
+        ("board of an event", "ask_soon", lambda _registry, answer: answer(None)),
+        ("type of an event", "ask_soon", lambda _registry, answer: answer(None)),
+        ("viewer's socket", "ask_soon", lambda _registry, answer: answer(None)),
+        ("page", "ask", lambda _registry: asyncio.sleep(0)),
+    ],
+)
+async def test_refusing_without_asking_is_caught(valkey_url: str, use: str, method: str, mutant: Any) -> None:
+    """The mistake: a process only looks for new boards once a second."""
+    with replaced(BoardRegistry, method, mutant):
+        async with two_processes(valkey_url) as (one, other):
+            with must_be_caught("a process refuses what it does not know yet"):
+                await serves_new_boards(one, other, USES[use])

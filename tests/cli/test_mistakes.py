@@ -1,0 +1,107 @@
+"""A mistake in a name does not end in success: the command says so, suggests the nearest name, and exits with 1."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from typer.testing import CliRunner
+
+from live.cli import personal
+from live.cli.main import app
+from tests.cli.test_personal import TO_ALL, Machine
+from tests.harness.mutation import must_be_caught, replaced
+
+pytestmark = pytest.mark.slow
+
+SINCE: Final = ("--since", TO_ALL, "--yes")
+OFF: Final = '[[board]]\nid = "off"\nsource = ["quiet"]\njournal = "off"\n'
+
+# Commands beside a running server, and what they say.
+MISTAKES: Final = {
+    "void, unknown producer": (("void", "--producer", "shopp", *SINCE), "no producer `shopp`; did you mean `shop`?"),
+    "void, unknown board": (("void", "--producer", "ann", "--board", "post", *SINCE), "did you mean `posts`?"),
+    "void, unknown actor": (("void", "--actor", "nobody", *SINCE), "no board has anything of this actor"),
+    "void, board without a journal": (("void", "--producer", "ann", "--board", "off", *SINCE), "it has no journal"),
+    "void, board without actors": (("void", "--actor", "v1", "--board", "posts", *SINCE), "does not tell actors apart"),
+    "erase, unknown actor": (("erase", "--actor", "nobody", "--dry-run"), "no board has anything of this actor"),
+    "erase, unknown board": (("erase", "--actor", "v1", "--board", "vot", "--dry-run"), "did you mean `vote`?"),
+    "export, unknown board": (("export", "post"), "there is no board `post`; did you mean `posts`?"),
+    "export, unknown board, events": (("export", "post", "--events"), "did you mean `posts`?"),
+    "audit, unknown board": (("audit", "--board", "post"), "did you mean `posts`?"),
+    "reconcile, unknown board": (("reconcile", "--board", "post"), "did you mean `posts`?"),
+    "revoke, unknown producer": (("keys", "revoke", "shopp"), "did you mean `shop`?"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """A server with a like, a vote, and a board without a journal."""
+    machine = Machine(tmp_path_factory.mktemp("machine"))
+    boards = machine.server.environment["LIVE_BOARDS"]
+    Path(boards).write_text(Path(boards).read_text(encoding="utf-8") + OFF, encoding="utf-8")
+    assert machine.server.stop() == 0
+    machine.server.start()
+    assert machine.run("keys", "add", "shop").returncode == 0
+    machine.post("ann", {"type": "like", "key": "a"}, {"type": "vote", "key": "b", "actor": "v1"})
+    machine.post("ann", {"type": "quiet", "key": "c"})
+    yield machine
+    machine.server.kill()
+
+
+def run(machine: Machine, *words: str) -> Any:
+    """Run a command in this process, beside the server."""
+    environment = {name: value for name, value in machine.server.environment.items() if name.startswith("LIVE_")}
+    return CliRunner().invoke(app, list(words), env={**environment, "COLUMNS": "300"})
+
+
+def must_be_refused(machine: Machine, name: str) -> None:
+    """Check that a command exits with 1 and says why."""
+    words, reason = MISTAKES[name]
+    ended = run(machine, *words)
+    assert ended.exit_code == 1, ended.output
+    assert reason in ended.output
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_a_name_is_no_success(machine: Machine, name: str) -> None:
+    """Nothing has happened, and the operator learns it."""
+    must_be_refused(machine, name)
+
+
+def test_a_dry_run_on_what_exists_succeeds(machine: Machine) -> None:
+    """A known producer without events, events without an API key, and an actor who voted."""
+    for words in (
+        ("void", "--producer", "bob", "--board", "posts", *SINCE),
+        ("void", "--producer", "", "--board", "posts", *SINCE),
+        ("void", "--actor", "v1", "--board", "vote", "--dry-run", *SINCE),
+        ("erase", "--actor", "v1", "--dry-run"),
+    ):
+        ended = run(machine, *words)
+        assert ended.exit_code == 0, (words, ended.output)
+
+
+def test_a_replay_with_refused_events_is_no_success(machine: Machine, tmp_path: Path) -> None:
+    """The others count. The command lists the codes, on a terminal and as JSON."""
+    path = tmp_path / "likes.ndjson"
+    path.write_text('{"type": "like", "key": "r"}\n{"type": "lke", "key": "r"}\n', encoding="utf-8")
+    words = ("replay", str(path), "--to", machine.server.url, "--key", machine.keys["ann"])
+    ended = run(machine, *words)
+    assert (ended.exit_code, "1 rejected as type_unknown" in ended.output) == (1, True), ended.output
+    again = run(machine, *words, "--restart", "--json")
+    assert (again.exit_code, json.loads(again.stdout)["rejected"]) == (1, {"type_unknown": 1})
+    path.write_text('{"type": "like", "key": "r"}\n', encoding="utf-8")
+    assert run(machine, *words).exit_code == 0
+
+
+@pytest.mark.mutant
+def test_a_name_that_is_not_looked_up_is_noticed(machine: Machine) -> None:
+    """Without the look-up, nothing is taken back, and all seems well."""
+
+    async def trusting(*_: object) -> None:
+        return None
+
+    mistake = "a producer without events is taken for a known one"
+    with must_be_caught(mistake), replaced(personal, "_require_known", trusting):
+        must_be_refused(machine, "void, unknown producer")

@@ -1,0 +1,135 @@
+"""The server and every command work in a data directory with any name, such as one with `%`, `#`, `?` or a space."""
+
+import asyncio
+import json
+import os
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+import live.store.connection.embedded
+from live.errors import JournalError, SetupError, StoreUnavailableError
+from live.journal.backup import copy_database
+from live.journal.database import Database
+from live.store.connection.client import connect, store_errors
+from live.store.connection.embedded import EmbeddedStore
+from tests.harness.journal_server import Machine, fill
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.settings import fresh_settings
+
+NAMES = ["100%", "a%41", "#1", "why?", "two words", "ü&=+", "[bold]"]
+
+
+def journal_is_found(folder: Path) -> None:
+    """A reader and a backup open the same database as the writer."""
+    with (
+        Database("sqlite", folder, "live", writes=True) as writer,
+        Database("sqlite", folder, "live", writes=False) as reader,
+    ):
+        assert writer.take_now()
+        writer.work(lambda sql: sql.exec_driver_sql("CREATE TABLE mark (x)"))
+        try:
+            found = reader.work(lambda sql: sql.exec_driver_sql("SELECT count(*) FROM mark").scalar())
+        except JournalError as error:
+            found = str(error)
+        assert found == 0
+    copy_database(folder / "journal-live.db", folder / "copy.db", lambda *_: None)
+    with closing(sqlite3.connect(folder / "copy.db")) as copy:
+        assert copy.execute("SELECT count(*) FROM mark").fetchone() == (0,)
+
+
+async def store_is_found(folder: Path) -> None:
+    """The URL of the embedded store leads to its socket."""
+    store = EmbeddedStore(folder)
+    await asyncio.to_thread(store.start)
+    try:
+        client = connect(store.url, fresh_settings(store.url, data_dir=folder))
+        try:
+            async with store_errors():
+                answer = await client.call("", "PING")
+        finally:
+            await client.aclose()
+    except (SetupError, StoreUnavailableError) as error:
+        answer = str(error)
+    finally:
+        await asyncio.to_thread(store.stop)
+    assert answer == b"PONG"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_journal_is_in_the_directory_that_was_named(tmp_path: Path, name: str) -> None:
+    """In no other, and not nowhere."""
+    (tmp_path / name).mkdir()
+    journal_is_found(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_the_store_is_in_the_directory_that_was_named(name: str) -> None:
+    """The path of a socket is short, so it is not in the directory of the test."""
+    with TemporaryDirectory(prefix="live-") as folder:
+        await store_is_found(Path(folder) / name)
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("name", ["a%41", "#1", "why?"])
+def test_a_path_of_the_journal_that_is_not_quoted_is_detected(tmp_path: Path, name: str) -> None:
+    """SQLite would open another file, or none."""
+    (tmp_path / name).mkdir()
+    with must_be_caught("file: before a path"), replaced(Path, "as_uri", lambda path: f"file:{path}"):
+        journal_is_found(tmp_path / name)
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("name", ["a%41", "#1"])
+async def test_a_path_of_the_store_that_is_not_quoted_is_detected(name: str) -> None:
+    """The client would look for another socket."""
+    with (
+        TemporaryDirectory(prefix="live-") as folder,
+        must_be_caught("unix:// before a path"),
+        replaced(live.store.connection.embedded, "quote", lambda path: path),
+    ):
+        await store_is_found(Path(folder) / name)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_a_server_and_its_commands_work_anywhere() -> None:
+    """A server counts, and shows the past; commands work beside it, and while it is stopped."""
+    with TemporaryDirectory(prefix="l-") as parent:
+        folder = Path(parent) / "50%25 #1? [b]"
+        folder.mkdir()
+        machine = Machine(folder)
+        added = machine.run("keys", "add", "shop", "--json", "--verbs", "post,admin")
+        assert added.returncode == 0, added.stderr
+        machine.key = json.loads(added.stdout)["key"]
+        await asyncio.to_thread(machine.server.start)
+        try:
+            await asyncio.to_thread(fill, machine)
+            await machine.drained()
+            with machine.client() as client:
+                page = client.get("/v1/boards/posts").json()
+                past = client.get("/v1/boards/posts", params={"as_of": datetime.now(UTC).isoformat()})
+                assert past.json()["records"] == page["records"], past.text
+                assert client.get("/readyz").json()["journal"] == "ok"
+            backup = folder / "backup %41"
+            for words in (
+                ["boards"], ["audit"], ["journal", "status"], ["reconcile"], ["export", "posts"],
+                ["backup", str(backup)], ["journal", "verify", "--data-dir", str(backup)],
+            ):  # fmt: skip
+                done = await asyncio.to_thread(machine.run, *words)
+                assert done.returncode == 0, (words, done.stdout, done.stderr)
+            assert machine.server.stop() == 0
+            machine.lose()
+            for words in (["rebuild"], ["restore", str(backup), "--force"]):
+                done = await asyncio.to_thread(machine.run, *words)
+                assert done.returncode == 0, (words, done.stdout, done.stderr)
+            await asyncio.to_thread(machine.server.start)
+            with machine.client() as client:
+                assert client.get("/v1/boards/posts").json()["records"] == page["records"]
+            assert await asyncio.to_thread(os.listdir, parent) == [folder.name]
+        finally:
+            machine.server.kill()

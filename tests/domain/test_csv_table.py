@@ -1,0 +1,35 @@
+"""CSV that spreadsheets open without running anything."""
+
+import csv
+import io
+
+import pytest
+
+from live.domain import csv_table
+from live.domain.csv_table import csv_writer
+from tests.harness.mutation import must_be_caught, replaced
+
+FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)", "\uff1d1", "\uff0b1", "\uff0d1", "\uff201", "\t=1", "\r=1", "\n=1"]
+
+
+def written(*cells: str | int | None) -> list[str]:
+    """A row as a reader of CSV sees it."""
+    file = io.StringIO()
+    csv_writer(file, ["=head"] * len(cells))([cells])
+    head, row = csv.reader(io.StringIO(file.getvalue(), newline=""))
+    assert head == ["'=head"] * len(cells)
+    return row
+
+
+def test_no_text_begins_a_formula() -> None:
+    """Full-width forms and white space included. Other texts and numbers stay as they are."""
+    assert written(*FORMULAS) == [f"'{formula}" for formula in FORMULAS]
+    assert written("a=1", "", None, -5, "a\nb", 'a"b') == ["a=1", "", "", "-5", "a\nb", 'a"b']
+
+
+@pytest.mark.mutant
+def test_a_writer_without_a_guard_is_noticed() -> None:
+    """Every formula would run."""
+    with must_be_caught("texts as they are"), replaced(csv_table, "_inert", lambda text: text):
+        for formula in FORMULAS:
+            assert written(formula)[0].startswith("'")

@@ -1,0 +1,136 @@
+"""Text that people read: what is refused, and what a terminal shows of what is older."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from live.boards.definition import read_board
+from live.domain import event, text
+from live.domain.board_file import parse_boards, text_mistakes
+from live.domain.event import Event, event_fault
+from live.domain.item import Item, item_faults
+from live.domain.text import PATTERN, character_fault, json_fault, text_fault, visible, visible_lines
+from live.errors import SetupError
+from tests.harness.mutation import must_be_caught, replaced
+
+REFUSED: Final = {
+    "ESC": "\x1b", "NUL": "\0", "newline": "\n", "DEL": "\x7f", "CSI in C1": "\x9b", "bidi override": "\u202e",
+    "isolate": "\u2066", "line separator": "\u2028", "tag": "\U000e0041",
+}  # fmt: skip
+ACCEPTED: Final = ["posts", "é", "क\u094d\u200cष", "👩\u200d💻", "a b", "<b>"]
+
+
+def metadata_fault(value: str) -> str | None:
+    """What is wrong with an event whose metadata contains a text, written with and without escapes."""
+    faults = set()
+    for ascii_only in (True, False):
+        for document in ({"name": value}, {value: 1}, {"of": [{"a": value}]}):
+            raw = json.dumps(document, ensure_ascii=ascii_only).encode()
+            faults.add(event_fault(Event(key="a", metadata=msgspec.Raw(raw))))
+    assert len(faults) == 1, "all forms are judged alike"
+    fault = faults.pop()
+    return None if fault is None else " ".join(fault)
+
+
+def board_fault(**choices: Any) -> str | None:
+    """What is wrong with a board that has these choices."""
+    return "; ".join(text_mistakes(read_board("b", choices))) or None
+
+
+CHECKS: Final[dict[str, Callable[[str], str | None]]] = {
+    "member": lambda value: (event_fault(Event(key=value)) or ("", None))[1],
+    "title of a member": lambda value: next(item_faults(Item("a", value), []), None),
+    "title of a board": lambda value: board_fault(title=value),
+    "event type": lambda value: board_fault(source=[value]),
+    "category": lambda value: board_fault(category=[value]),
+    "metadata": metadata_fault,
+}
+
+
+def test_the_pattern_of_contracts_accepts_what_the_check_accepts() -> None:
+    """Every character that JSON can contain, up to U+FFFF; the pattern says nothing of those beyond."""
+    for number in range(0x10000):
+        if not 0xD800 <= number < 0xE000:
+            accepted = re.fullmatch(PATTERN, chr(number)) is not None
+            assert accepted == (character_fault(chr(number)) is None), f"U+{number:04X}"
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_what_people_read_has_no_control_or_bidi_characters(check: str) -> None:
+    """One check holds for all of it. The message names the character, and does not contain it."""
+    for character in REFUSED.values():
+        fault = CHECKS[check](f"a{character}b")
+        assert fault is not None, repr(character)
+        assert f"U+{ord(character):04X}" in fault
+        assert character_fault(fault) is None
+    for value in ACCEPTED:
+        assert CHECKS[check](value) is None, value
+
+
+def test_a_title_can_be_seen_and_is_in_nfc() -> None:
+    """A board whose title nobody sees, or that two titles spell alike, is a mistake."""
+    for value in (" ", "\u3164", "e\u0301"):
+        assert text_fault(value) is not None
+        assert board_fault(title=value) is not None
+
+
+def test_a_boards_file_with_such_a_title_has_a_mistake() -> None:
+    """The message is for a terminal."""
+    with pytest.raises(SetupError, match=r"`title` contains the control or format character U\+001B") as caught:
+        parse_boards('[[board]]\nid = "posts"\ntitle = "a\\u001b[31m"')
+    assert "\x1b" not in str(caught.value)
+
+
+def test_what_a_board_had_before_stays() -> None:
+    """Earlier versions accepted more. Such a board can still be changed, but gets nothing new of that kind."""
+    old = read_board("b", {"title": "a\x1b", "source": ["c\x9b"]})
+    assert list(text_mistakes(msgspec.structs.replace(old, frozen=True), old)) == []
+    assert len(list(text_mistakes(msgspec.structs.replace(old, title="d\x1b"), old))) == 1
+
+
+@pytest.mark.parametrize("character", REFUSED.values(), ids=REFUSED)
+def test_a_terminal_shows_escapes_of_json(character: str) -> None:
+    """So a JSON document means the same."""
+    shown = visible(f"é{character}")
+    assert shown.startswith("é\\u")
+    assert character_fault(shown) is None
+    assert json.loads(f'"{shown}"') == f"é{character}"
+    assert visible_lines(f"a\r\n{character}") == f"a\n{visible_lines(character)}"
+
+
+def test_json_is_read_as_people_read_it() -> None:
+    """White space between strings is none of their characters, and an escaped backslash begins no escape."""
+    assert json_fault('{\r\n\t"a": "\\\\u001b \\" \\/"}') is None
+    assert json_fault('{"a": "\\ud83d\\udc4d"}') is None
+    assert json_fault('{"a": "\\u001B"}') is not None
+    assert json_fault('{"a": 1, "a": "\\t"}') is not None
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize(
+    ("mistake", "name", "mutant"),
+    [
+        ("escapes are not read", "json_fault", character_fault),
+        ("bidi characters pass", "json_fault", lambda document: None if "\\u00" not in document else "U+001B"),
+    ],
+)
+def test_a_wrong_check_of_metadata_is_noticed(mistake: str, name: str, mutant: Callable[[str], str | None]) -> None:
+    """A JSON string can spell a character in two ways."""
+    with must_be_caught(mistake), replaced(event, name, mutant):
+        for character in REFUSED.values():
+            assert metadata_fault(character) is not None
+
+
+@pytest.mark.mutant
+def test_an_escape_of_ascii_only_is_noticed() -> None:
+    """C1 begins sequences too, in eight bits."""
+    with (
+        must_be_caught("only what is below a space is escaped"),
+        replaced(text, "_is_refused", lambda character: character < " "),
+    ):
+        for character in REFUSED.values():
+            assert text.visible(character) != character

@@ -1,0 +1,113 @@
+"""URLs with user names and passwords: what is refused, and what messages show."""
+
+from typing import Any, Final
+
+import pytest
+
+from live.domain import urls
+from live.domain.urls import check_url, scrubbed, shown
+from tests.harness.mutation import must_be_caught, replaced
+
+PASSWORD: Final = "s3c{}ret"  # noqa: S105
+SCHEMES: Final = ["redis", "rediss", "postgresql"]
+READERS_DISAGREE: Final = ["#", "@", "/", "?"]
+
+
+@pytest.mark.parametrize("character", READERS_DISAGREE)
+@pytest.mark.parametrize("url", ["redis://:{}@h:1/0", "rediss://me:{}@h", "postgresql://me:{}@h:5432/db"])
+def test_a_password_with_a_character_of_urls_is_refused(url: str, character: str) -> None:
+    """The message says to percent-encode it. No part of the password is in it, or in what messages show of the URL."""
+    text = url.format(PASSWORD.format(character))
+    with pytest.raises(ValueError, match=r"percent-encode the characters @ / [?] # % and :") as caught:
+        check_url(text, SCHEMES)
+    assert_hidden(f"{caught.value} {shown(text)}")
+
+
+@pytest.mark.parametrize("url", ["redis://:s3cret", "redis://:s3c#ret", "redis://:s3c/ret", "postgresql://me:s3cret"])
+def test_a_url_without_its_host_is_refused(url: str) -> None:
+    """What stands in the place of the port may be the password."""
+    with pytest.raises(ValueError, match="percent-encode") as caught:
+        check_url(url, SCHEMES)
+    assert_hidden(f"{caught.value} {shown(url)}")
+
+
+def assert_hidden(text: str) -> None:
+    """Check that a text has no part of the password."""
+    assert "s3c" not in text
+    assert "ret" not in text
+
+
+@pytest.mark.parametrize("character", READERS_DISAGREE)
+def test_a_percent_encoded_password_is_accepted(character: str) -> None:
+    """Messages show where the URL leads."""
+    url = f"redis://me:s3c%{ord(character):02X}ret@h:1/0?db=1&password=s3cret"
+    check_url(url, SCHEMES)
+    assert shown(url) == "redis://h:1/0"
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("redis://h:1/0", "redis://h:1/0"),
+        ("redis://me@h", "redis://h"),
+        ("redis://[::1]:6379", "redis://[::1]:6379"),
+        ("unix:///run/valkey.sock", "unix:///run/valkey.sock"),
+        ("unix://me:secret@/run/valkey.sock?db=1", "unix:///run/valkey.sock"),
+        ("postgresql://me@/board?host=/run", "postgresql:///board"),
+        ("redis://:secret@[::1", "redis://…"),
+        ("redis://::1", "redis://…"),
+        ("redis://me:secret", "redis://…"),
+        ("me:secret@h", "…"),
+        ("", "…"),
+    ],
+)
+def test_messages_show_no_user_information(url: str, expected: str) -> None:
+    """They show where a URL leads; of a URL that is refused, only its scheme."""
+    assert shown(url) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('password authentication failed for user "alice"', 'password authentication failed for user "***"'),
+        ("user alice with s3c#ret", "user *** with ***"),
+        ("user alice with s3c%23ret", "user *** with ***"),
+        ("alices", "alices"),
+        ("", ""),
+    ],
+)
+def test_errors_of_drivers_are_scrubbed(text: str, expected: str) -> None:
+    """Neither the name nor the password is left, percent-encoded or not."""
+    assert scrubbed(text, "postgresql://alice:s3c%23ret@h/db") == expected
+
+
+def test_user_information_in_options_is_scrubbed() -> None:
+    """A URL can have it there too."""
+    assert scrubbed("alice, s3c#ret", "postgresql://h/db?user=alice&password=s3c%23ret") == "***, ***"
+
+
+@pytest.mark.mutant
+def test_a_check_of_the_authority_alone_is_noticed() -> None:
+    """A reader that ends the password at the first / takes the rest for a path."""
+
+    def lenient(url: str, _schemes: object) -> None:
+        if "#" in url:
+            raise ValueError("percent-encode the characters @ / ? # % and :")
+
+    with must_be_caught("only # is refused"), replaced(urls, "check_url", lenient):
+        for character in READERS_DISAGREE:
+            assert_hidden(shown(f"redis://:{PASSWORD.format(character)}"))
+
+
+def test_a_url_is_refused_in_reasonable_time() -> None:
+    """The patterns do not backtrack."""
+    text: Any = "redis://" + ":@" * 50_000
+    with pytest.raises(ValueError, match="percent-encode"):
+        check_url(text, SCHEMES)
+
+
+def test_another_scheme_is_refused() -> None:
+    """The message lists those that are possible."""
+    for url in ("http://h", "h:6379", "", "REDIS://h"):
+        with pytest.raises(ValueError, match=r"^expected redis://… or unix://…$"):
+            check_url(url, ["redis", "unix"])

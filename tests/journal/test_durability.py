@@ -1,0 +1,182 @@
+"""A server warns of everything in its store and database with which acknowledged events can be lost."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis.asyncio
+from structlog.testing import capture_logs
+
+import live.journal.database
+import live.store.connection.client
+from live.domain.board import Boards
+from live.journal.database import Database, open_journal
+from live.journal.durability import unsafe_in_sql
+from live.serve import check_store
+from live.settings import as_environment
+from live.store.connection.client import connect
+from live.store.connection.durability import unsafe_settings
+from tests.harness.boards import rolling_board
+from tests.harness.journaled import journaled
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.network import free_port
+from tests.harness.postgres import Postgres, has_postgres, running_postgres
+from tests.harness.settings import fresh_settings
+from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
+from tests.harness.waiting import eventually
+
+REPLICAS = (
+    "the store has 1 replica. Replicas copy with a delay: if one takes over, acknowledged events that it does not have "
+    "yet are lost, apart from those that are in the journal"
+)
+
+
+async def test_the_settings_of_sqlite_are_read(valkey_url: str, tmp_path: Path) -> None:
+    """A connection that does not sync each commit can lose it."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.drainer()
+        assert await unsafe_in_sql(board.databases[0]) == []
+
+        def careless(connection: Any, record: Any) -> None:
+            del record
+            connection.execute("PRAGMA synchronous=NORMAL")
+
+        with replaced(live.journal.database, "_write_ahead", careless):
+            await board.drainer()
+        found = await unsafe_in_sql(board.databases[1])
+        assert found == ["SQLite has synchronous = 1: a power cut loses what was committed"]
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    """One server for all tests of this file."""
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.mark.skipif(not has_postgres(), reason="needs a PostgreSQL server: apt-get install postgresql")
+async def test_the_settings_of_postgres_are_read(tmp_path: Path, postgres: Postgres) -> None:
+    """Those of the server, and those of the connection."""
+
+    async def names(url: str) -> list[str]:
+        database = open_journal(fresh_settings("", journal=url, data_dir=tmp_path), writes=False)
+        assert database is not None
+        found = await unsafe_in_sql(database)
+        await database.aclose()
+        return [line.removeprefix("PostgreSQL has ").partition(" = ")[0] for line in found]
+
+    assert await names(postgres.url) == []
+    careless = f"{postgres.url}&options=-csynchronous_commit%3Doff"
+    assert await names(careless) == [], "each connection sets it"
+    with replaced(live.journal.database, "_wait_for_disk", lambda *_: None):
+        assert await names(careless) == ["synchronous_commit"]
+    postgres.kill()
+    (line,) = await names(postgres.url)
+    assert line.startswith("can't read the settings of the journal's database: ")
+    postgres.start("-c", "fsync=off", "-c", "full_page_writes=off")
+    assert await names(postgres.url) == ["fsync", "full_page_writes"]
+    postgres.kill()
+    postgres.start()
+
+
+@contextmanager
+def with_replica(binary: str, folder: Path) -> Iterator[StoreProcess]:
+    """A store that a replica copies."""
+    port = str(free_port())
+    (folder / "copy").mkdir()
+    primary = StoreProcess(binary, folder, "--bind", "127.0.0.1", "--port", port)
+    replica = StoreProcess(binary, folder / "copy", "--replicaof", f"127.0.0.1 {port}")
+    primary.start()
+    replica.start()
+    try:
+        yield primary
+    finally:
+        replica.kill()
+        primary.kill()
+
+
+async def replicas_are_named(url: str, folder: Path) -> None:
+    """Wait until a server that starts warns of its replica."""
+    settings = fresh_settings(url, data_dir=folder)
+    async with redis.asyncio.Redis.from_url(url) as client:
+
+        async def is_copied() -> bool:
+            return bool((await client.info("replication"))["connected_slaves"] == 1)
+
+        await eventually(is_copied)
+    with capture_logs() as logs:
+        await check_store(settings, Boards([rolling_board()]))
+    assert [line["event"] for line in logs if line["log_level"] == "warning"] == [REPLICAS]
+
+
+@pytest.mark.parametrize("server", ["valkey", "redis"])
+async def test_a_replica_is_a_reason_for_a_warning(tmp_path: Path, server: str) -> None:
+    """It copies what was acknowledged a moment later."""
+    if server == "redis" and REDIS_SERVER is None:
+        pytest.skip("redis-server is not installed")
+    binary = valkey(tmp_path).binary if server == "valkey" else str(REDIS_SERVER)
+    with with_replica(binary, tmp_path) as store:
+        await replicas_are_named(store.url, tmp_path / "data")
+
+
+@pytest.mark.mutant
+async def test_a_server_that_ignores_replicas_is_detected(tmp_path: Path) -> None:
+    """It would say nothing."""
+
+    async def alone(_client: Any, *_sections: str) -> dict[str, int]:
+        return {}
+
+    with (
+        with_replica(valkey(tmp_path).binary, tmp_path) as store,
+        must_be_caught("replicas are ignored"),
+        replaced(live.store.connection.client.Store, "info", alone),
+    ):
+        await replicas_are_named(store.url, tmp_path / "data")
+
+
+async def test_a_store_that_hides_its_replicas_has_a_warning(own_store: StoreProcess) -> None:
+    """Managed stores forbid INFO: nobody knows."""
+    async with redis.asyncio.Redis.from_url(own_store.url) as admin:
+        await admin.acl_setuser(
+            "me", enabled=True, passwords=["+pw"], keys=["*"], categories=["+@all"], commands=["-info"]
+        )
+    client = connect(own_store.url.replace("unix://", "unix://me:pw@"), fresh_settings(own_store.url))
+    (line,) = await unsafe_settings(client)
+    assert line.startswith("the store does not show whether it has replicas (")
+    await client.aclose()
+
+
+def journal_status(settings: Any) -> list[str]:
+    """The warnings of `live journal status`, which prints the same ones for people."""
+    environment = {**os.environ, **as_environment(settings)}
+    command = [sys.executable, "-m", "live", "journal", "status"]
+    shown, listed = (
+        subprocess.run([*command, *flags], env=environment, capture_output=True, text=True, check=True).stdout
+        for flags in ([], ["--json"])
+    )
+    found: list[str] = json.loads(listed)["warnings"]
+    assert [line.removeprefix("Warning: ") for line in shown.splitlines() if "Warning: " in line] == found
+    return found
+
+
+@pytest.mark.slow
+async def test_the_command_gives_the_warnings(own_store: StoreProcess, tmp_path: Path) -> None:
+    """Also while the store is away."""
+    settings = fresh_settings(own_store.url, journal="sqlite", data_dir=tmp_path / "data")
+    with Database("sqlite", settings.data_dir, settings.key_prefix, writes=True) as database:
+        assert database.take_now()
+    assert await asyncio.to_thread(journal_status, settings) == []
+    async with redis.asyncio.Redis.from_url(own_store.url) as client:
+        await client.config_set("appendonly", "no")
+    (line,) = await asyncio.to_thread(journal_status, settings)
+    assert line == "the store has no append-only file (appendonly no): a crash loses acknowledged events"
+    own_store.kill()
+    (line,) = await asyncio.to_thread(journal_status, settings)
+    assert line.startswith("can't read the settings of the store: ")

@@ -1,0 +1,152 @@
+"""Run-time boards that have no event yet are in the journal at once, and are restored as empty boards."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from sqlalchemy import insert
+
+import live.store.board.beginnings
+from live.boards.rebuilding import Rebuilding, Wanted
+from live.domain.board import Boards
+from live.journal.lives import Life, find_life
+from live.journal.schema import DEFINITION
+from live.store.board.beginnings import create, delete_keys
+from live.store.board.keys import Keys, SystemKeys
+from live.store.registry.definitions import Definition, DefinitionStore
+from tests.harness.boards import rolling_board
+from tests.harness.journaled import Journaled, journaled
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.tasks import stop
+from tests.harness.waiting import eventually
+
+MADE = msgspec.structs.replace(rolling_board(), id="made", title="made")
+
+
+async def known(board: Journaled, epoch: str) -> Life | None:
+    """The life of the made board in SQL, if it has an entry."""
+    prefix = board.settings.key_prefix
+    life = await board.databases[0].run(lambda connection: find_life(connection, prefix, "made", epoch))
+    return life if life is not None and life.size else None
+
+
+async def make_and_make_again(board: Journaled) -> None:
+    """Create a board while a drainer listens, and create it again under its id. SQL has both lives without a sweep."""
+    drainer = await board.drainer()
+    running = asyncio.create_task(drainer.run())
+    try:
+        await board.like("a")
+
+        async def is_idle() -> bool:
+            return drainer.writes and await board.waiting() == 0
+
+        await eventually(is_idle)
+        keys = Keys(board.settings.key_prefix, "made")
+        for epoch in ("first", "second"):
+            await create(board.client, keys, MADE, epoch, journal=True)
+            await eventually(lambda epoch=epoch: known(board, epoch), 5)  # type: ignore[misc]
+            await delete_keys(board.client, keys, epoch)
+    finally:
+        await stop(running)
+
+
+async def test_a_board_without_events_is_drained_at_once(valkey_url: str, tmp_path: Path) -> None:
+    """The sweep that finds it otherwise comes after five minutes."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await make_and_make_again(board)
+
+
+@asynccontextmanager
+async def unannounced(*_: Any) -> AsyncIterator[None]:
+    """The mutant: a journal that begins in silence."""
+    yield
+
+
+@pytest.mark.mutant
+async def test_a_journal_that_is_not_announced_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """Nobody looks at it until the next sweep."""
+    async with journaled(valkey_url, tmp_path) as board:
+        with must_be_caught("no announcement"), replaced(live.store.board.beginnings, "announced", unannounced):
+            await make_and_make_again(board)
+
+
+def defined(prefix: str, name: str, epoch: str, **choices: Any) -> dict[str, Any]:
+    """A row of SQL that defines a board."""
+    definition = Definition(choices={"source": ["like"], "window": "forever", **choices}, epoch=epoch)
+    value = msgspec.json.encode(definition).decode()
+    return {"prefix": prefix, "kind": "boards", "name": name, "version": 3, "time": 1, "value": value}
+
+
+async def rebuild_without_a_life(board: Journaled) -> None:
+    """SQL has the definition of a board, and no entry. It is rebuilt as an empty board, which counts events."""
+    await board.drainer()
+    prefix, database = board.settings.key_prefix, board.databases[0]
+    rows = [defined(prefix, "made", epoch="lost")]
+    await database.run(lambda connection: connection.execute(insert(DEFINITION), rows))
+    rebuilding = Rebuilding(board.client, board.settings, Boards([]), database, lambda *_: None)
+    planned = await rebuilding.rebuild(Wanted(dry=True))
+    done = await rebuilding.rebuild(Wanted())
+    assert [(one.board, one.offset, one.members) for one in done] == [("made", 0, 0)]
+    assert planned == done
+    held = (await DefinitionStore(board.client, prefix).load()).boards
+    assert {name: one.epoch for name, one in held.items()} == {"made": done[0].epoch}
+    keys = Keys(prefix, "made")
+    assert await board.client.hget(keys.meta, "epoch") == done[0].epoch.encode()
+    assert await board.client.sismember(SystemKeys(prefix).journals, f"made {done[0].epoch}")
+    assert await rebuilding.rebuild(Wanted()) == [], "the command can run again"
+
+
+async def rebuild_a_part(board: Journaled) -> None:
+    """A union adds up a board that is rebuilt alone. It continues to add it up."""
+    await board.drainer()
+    prefix, database = board.settings.key_prefix, board.databases[0]
+    rows = [defined(prefix, "made", epoch="lost")]
+    await database.run(lambda connection: connection.execute(insert(DEFINITION), rows))
+    union = Definition(choices={"union": {"made": 1}}, epoch="kept", parts={"made": "lost"})
+    names = SystemKeys(prefix)
+    await board.client.hset(names.definitions, mapping={"sum": msgspec.json.encode(union), ":version": 1})
+    rebuilding = Rebuilding(board.client, board.settings, Boards([]), database, lambda *_: None)
+    (done,) = await rebuilding.rebuild(Wanted(board="made"))
+    held = (await DefinitionStore(board.client, prefix).load()).boards
+    assert (held["sum"].parts, held["sum"].epoch) == ({"made": done.epoch}, "kept")
+
+
+async def test_a_union_keeps_a_part_that_is_rebuilt(valkey_url: str, tmp_path: Path) -> None:
+    """It would ignore a board with another epoch."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await rebuild_a_part(board)
+
+
+@pytest.mark.mutant
+async def test_a_forgotten_union_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """Its definition has the epoch that the part had before."""
+
+    async def none(*_: Any) -> dict[str, str]:
+        return {}
+
+    async with journaled(valkey_url, tmp_path) as board:
+        with must_be_caught("a union without its part"), replaced(Rebuilding, "_unions", none):
+            await rebuild_a_part(board)
+
+
+async def test_a_board_that_is_only_defined_is_rebuilt(valkey_url: str, tmp_path: Path) -> None:
+    """Its definition gets the new epoch."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await rebuild_without_a_life(board)
+
+
+@pytest.mark.mutant
+async def test_a_dropped_definition_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """Only boards with entries are rebuilt."""
+
+    async def with_entries(_: Any, begun: Life, newest: Any, *given: Any) -> Any:
+        assert begun.size == len(given) - 2 == 0
+        return newest
+
+    async with journaled(valkey_url, tmp_path) as board:
+        with must_be_caught("a definition without a life"), replaced(Rebuilding, "_with", with_entries):
+            await rebuild_without_a_life(board)

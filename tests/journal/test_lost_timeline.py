@@ -1,0 +1,245 @@
+"""A store that goes back under a running server, and a loss that is accepted: the journal stays readable."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import msgspec
+import pytest
+import redis
+
+from live.settings import HostPattern, Settings
+from tests.harness.server import ServerProcess
+from tests.harness.store import Copy, StoreProcess
+from tests.harness.waiting import eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.fault]
+
+BOARDS: Final = """
+[[board]]
+id = "posts"
+source = ["like"]
+ties = "first"
+[[board]]
+id = "hot"
+source = ["like"]
+window = { sliding = "3h" }
+[[board]]
+id = "replayed"
+source = ["old"]
+clock = "event"
+window = "forever"
+[[board]]
+id = "quiet"
+source = ["none"]
+"""
+
+
+class Served:
+    """A server with a journal on a store of its own, and commands beside it."""
+
+    def __init__(self, store: StoreProcess, folder: Path) -> None:
+        boards = folder / "boards.toml"
+        boards.write_text(BOARDS, encoding="utf-8")
+        self.folder, self.store = folder, store
+        self.settings = Settings(
+            port=0, store=store.url, data_dir=folder / "data", boards=boards, journal="sqlite",
+            allowed_hosts=(HostPattern("x"),),
+        )  # fmt: skip
+        self.server = ServerProcess(self.settings, folder)
+
+    def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a command."""
+        return subprocess.run(
+            [sys.executable, "-m", "live", *words],
+            env=self.server.environment | environment, capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+
+    def said(self, *words: str) -> Any:
+        """The answer of a command that must succeed, as JSON."""
+        done = self.run(*words, "--json")
+        assert done.returncode == 0, done.stdout + done.stderr
+        return json.loads(done.stdout)
+
+    def get(self, path: str, **query: str) -> httpx.Response:
+        """GET a path."""
+        return httpx.get(self.server.url + path, params=query, timeout=30)
+
+    def like(self, member: str, count: int) -> None:
+        """Count likes of a member, one after another, and as many old ones on the board with a clock of its own."""
+        with httpx.Client(base_url=self.server.url, timeout=30) as client:
+            for number in range(count):
+                old = {"type": "old", "key": member, "time": f"2023-11-14T22:00:{number:02}Z"}
+                answer = client.post("/v1/events", json=[{"type": "like", "key": member}, old])
+                assert answer.json()["accepted"] == 2, answer.text
+
+    def scores(self, board: str = "posts", **query: str) -> dict[str, int]:
+        """The scores of a board."""
+        answer = self.get(f"/v1/boards/{board}", **query)
+        assert answer.status_code == 200, answer.text
+        return {record["key"]: record["score"] for record in answer.json()["records"]}
+
+    async def drained(self) -> None:
+        """Wait until SQL has what the server shows, and nothing waits in the store."""
+
+        async def nothing_waits() -> bool:
+            with redis.Redis.from_url(self.store.url) as client:
+                streams = [name for name in client.scan_iter("live:{*}:journal:*") if client.xlen(name)]
+            return not streams
+
+        await eventually(nothing_waits, 30)
+
+
+@contextmanager
+def served(store: StoreProcess, folder: Path) -> Iterator[Served]:
+    """A running server, which is stopped at the end."""
+    found = Served(store, folder)
+    found.server.start()
+    try:
+        yield found
+    finally:
+        if found.server.process is not None and found.server.process.poll() is None:
+            found.server.kill()
+
+
+def now() -> str:
+    """The present time, as a request names it."""
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+
+
+async def go_back(live: Served) -> str:
+    """Count, copy the store, count more, and put the copy back. Returns a time when the board had everything."""
+    await asyncio.to_thread(live.like, "a", 5)
+    await live.drained()
+    copy = Copy(live.store, live.folder)
+    await asyncio.to_thread(live.like, "b", 7)
+    await live.drained()
+    before = now()
+    copy.restore()
+    return before
+
+
+async def is_lost(live: Served) -> bool:
+    """Whether the drainer has looked at the store that went back."""
+    return "the journal of a board has stopped" in live.server.log()
+
+
+async def test_a_store_that_goes_back_leaves_the_journal_readable(own_store: StoreProcess, tmp_path: Path) -> None:
+    """Every command knows that SQL is ahead, and after the loss is accepted, everything can be read again."""
+    with served(own_store, tmp_path) as live:
+        before = await go_back(live)
+        await eventually(lambda: is_lost(live), 30)
+        assert live.get("/readyz").status_code == 503
+        lost = live.said("journal", "status")["lost"]
+        assert any("has board posts" in line and "is at offset 5" in line for line in lost), lost
+        refused = live.run("backup", str(tmp_path / "refused"))
+        assert (refused.returncode, "lost data" in refused.stderr) == (2, True)
+        compared = json.loads(live.run("reconcile", "--json").stdout)
+        faults = {report["board"]: report["fault"] for report in compared["boards"]}
+        assert "it lost data" in faults["posts"]
+        assert not faults["quiet"], "only boards that lost data are concerned"
+        taught = live.run("reconcile", "--board", "posts", "--repair", "--to", "journal")
+        assert (taught.returncode, "--accept-loss" in taught.stderr) == (2, True)
+        live.server.stop()
+        live.server.spawn()
+        assert live.server.process is not None
+        assert live.server.process.wait(30) == 2
+
+        live.server.start("--accept-loss")
+        await asyncio.to_thread(live.like, "c", 3)
+        await live.drained()
+        assert live.scores() == {"a": 5, "c": 3}
+        assert live.scores(as_of=before) == {"a": 5, "b": 7}, "the old timeline, before the loss"
+        assert live.scores(as_of=now()) == {"a": 5, "c": 3}, "the new one, after it"
+        assert live.scores("hot", as_of=before) == {"a": 5, "b": 7}
+        assert live.scores("hot", as_of=now()) == {"a": 5, "c": 3}
+        assert live.scores("replayed", as_of="2023-11-14T22:00:03Z") == {"a": 3}, "by the clock of its events"
+        assert live.get("/readyz").json()["reasons"] == []
+        boards = {board["board"]: board for board in live.said("journal", "status")["boards"]}
+        assert (boards["posts"]["gaps"], boards["quiet"]["gaps"]) == (1, 0), "the loss is recorded"
+        verdicts = {verdict["board"]: verdict for verdict in live.said("journal", "verify")["boards"]}
+        assert "the store lost data: between" in verdicts["posts"]["gaps"][0]
+        assert live.said("reconcile")["equal"]
+        exported = live.run("export", "posts")
+        assert [line.split(",")[1:3] for line in exported.stdout.splitlines()[1:]] == [["a", "5"], ["c", "3"]]
+        live.said("backup", str(tmp_path / "backup"))
+        live.server.stop()
+
+        own = {"LIVE_STORE": "", "LIVE_DATA_DIR": str(tmp_path / "restored")}
+        restored = live.run("restore", str(tmp_path / "backup"), "--json", **own)
+        assert restored.returncode == 0, restored.stderr
+        members = {board["board"]: board["members"] for board in json.loads(restored.stdout)["boards"]}
+        assert members == {"posts": 2, "hot": 2, "replayed": 2, "quiet": 0}
+        with redis.Redis.from_url(own_store.url) as client:
+            client.flushall()
+        rebuilt = {board["board"]: board["members"] for board in live.said("rebuild")["boards"]}
+        assert rebuilt == members
+
+
+async def test_a_lost_board_can_be_rebuilt_from_its_journal(own_store: StoreProcess, tmp_path: Path) -> None:
+    """The other side of the decision: the store gets back what SQL has, under a new epoch."""
+    with served(own_store, tmp_path) as live:
+        await go_back(live)
+        await eventually(lambda: is_lost(live), 30)
+        running = live.run("reconcile", "--repair", "--to", "store")
+        assert (running.returncode, "stop the servers" in running.stderr) == (2, True)
+        live.server.stop()
+        done = live.run("reconcile", "--repair", "--to", "store", "--json")
+        reports = {report["board"]: report for report in msgspec.json.decode(done.stdout)["boards"]}
+        assert [name for name, report in reports.items() if report["repaired"]] == ["posts", "hot", "replayed"]
+        live.server.start()
+        assert live.scores() == live.scores("hot") == {"a": 5, "b": 7}
+        await asyncio.to_thread(live.like, "c", 1)
+        await live.drained()
+        assert live.said("reconcile")["equal"]
+        assert live.scores(as_of=now()) == {"a": 5, "b": 7, "c": 1}
+
+
+async def test_an_emptied_store_leaves_the_past(own_store: StoreProcess, tmp_path: Path) -> None:
+    """Nothing continues after the loss. It is recorded, and the past before it can be read."""
+    with served(own_store, tmp_path) as live:
+        await asyncio.to_thread(live.like, "a", 5)
+        await live.drained()
+        before = now()
+        live.server.stop()
+        with redis.Redis.from_url(own_store.url) as client:
+            client.flushall()
+        live.server.start("--accept-loss")
+        await asyncio.to_thread(live.like, "c", 3)
+        await live.drained()
+        assert live.scores(as_of=before) == {"a": 5}
+        assert live.scores(as_of=now()) == {"c": 3}
+        boards = {board["board"]: board for board in live.said("journal", "status")["boards"]}
+        assert boards["posts"]["gaps"] == 1
+
+
+async def test_a_board_without_events_can_be_read_and_restored(own_store: StoreProcess, tmp_path: Path) -> None:
+    """Its past, its export and its comparison work at once, and it survives the loss of the store."""
+    with served(own_store, tmp_path) as live:
+        key = live.said("keys", "add", "ann", "--verbs", "admin")["key"]
+        put = partial(httpx.put, headers={"Authorization": f"Bearer {key}"}, json={"source": ["none"]}, timeout=30)
+
+        async def made() -> bool:
+            answer = await asyncio.to_thread(put, f"{live.server.url}/v1/boards/made")
+            assert answer.status_code in {201, 401}, answer.text
+            return answer.status_code == 201
+
+        await eventually(made)  # a running server reads the new API key within two seconds
+        await live.drained()
+        assert live.scores("made", as_of=now()) == {}
+        assert live.run("export", "made").returncode == 0
+        assert live.said("reconcile", "--board", "made")["equal"]
+        live.server.kill()
+        with redis.Redis.from_url(own_store.url) as client:
+            client.flushall()
+        assert {board["board"]: board["members"] for board in live.said("rebuild")["boards"]}["made"] == 0
+        live.server.start()
+        assert live.scores("made") == {}

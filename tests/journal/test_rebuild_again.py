@@ -1,0 +1,163 @@
+"""`live rebuild` when the store is lost again, or right after boards were deleted or made again."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import insert
+
+from live.boards.rebuilding import Rebuilding, Wanted
+from live.domain.board import Boards
+from live.errors import SetupError
+from live.journal.drain import Drainer
+from live.journal.lives import open_lives
+from live.journal.schema import DEFINITION
+from live.store.board.beginnings import create
+from live.store.board.keys import Keys
+from live.store.board.ledger import Ledger
+from tests.harness.journaled import Journaled, Rows, journaled
+from tests.harness.mutation import must_be_caught, replaced
+from tests.journal.test_empty_boards import MADE, defined
+
+
+async def lose(board: Journaled) -> None:
+    """Delete everything in the store."""
+    async for name in board.client.names(f"{board.settings.key_prefix}:*"):
+        await board.client.delete(name)
+
+
+def rebuilding(board: Journaled, *, in_file: bool = True) -> Rebuilding:
+    """The command, with or without the board in the boards file."""
+    boards = Boards([board.board] if in_file else [])
+    return Rebuilding(board.client, board.settings, boards, board.databases[0], lambda *_: None)
+
+
+async def rows(board: Journaled) -> Rows:
+    """The ranking in the store, as a process reads it that has just started."""
+    board.ledger = Ledger(board.client, board.board, board.settings)
+    return await board.rows()
+
+
+async def lose_twice(board: Journaled) -> None:
+    """Lose the store, rebuild it, and lose it again before a server has run."""
+    drainer = await board.drainer()
+    await board.like("a", "b")
+    await drainer.sweep()
+    before = await board.rows()
+    for _ in range(2):
+        await lose(board)
+        await rebuilding(board).rebuild(Wanted())
+        assert await rows(board) == before
+
+
+async def test_a_store_that_is_lost_again_is_rebuilt_again(valkey_url: str, tmp_path: Path) -> None:
+    """SQL has the new life before the old one ends."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await lose_twice(board)
+        assert await rebuilding(board).rebuild(Wanted()) == [], "there is nothing left to do"
+
+
+@pytest.mark.mutant
+async def test_an_old_life_that_ends_too_early_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The new life would be in the store only."""
+
+    async def nothing(_: Drainer, boards: Iterable[str]) -> None:
+        assert list(boards)
+
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.drainer()
+        with must_be_caught("no drain before the end"), replaced(Drainer, "drain", nothing):
+            try:
+                await lose_twice(board)
+            except SetupError as error:
+                raise AssertionError(str(error)) from None
+
+
+async def test_a_loss_that_the_journal_cannot_mend_stays(valkey_url: str, tmp_path: Path) -> None:
+    """The command does not accept it."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.drainer()
+        assert await rebuilding(board).rebuild(Wanted()) == []
+        await lose(board)
+        facts = board.client.witness.facts
+        with pytest.raises(SetupError, match="nothing to rebuild, and the store lost data"):
+            await rebuilding(board).rebuild(Wanted())
+        assert board.client.witness.facts == facts
+
+
+def row(board: Journaled, epoch: str, *, deleted: bool = False, **choices: Any) -> dict[str, Any]:
+    """A definition of the board `made` in SQL, which may be deleted."""
+    found = defined(board.settings.key_prefix, "made", epoch, **choices)
+    return {**found, "value": None} if deleted else found
+
+
+async def make(board: Journaled, drainer: Drainer, epoch: str) -> None:
+    """Create the board in an epoch. SQL has its life; no sweep has ended an earlier one."""
+    keys = Keys(board.settings.key_prefix, "made")
+    await create(board.client, keys, MADE, epoch, journal=True)
+    drainer._lives.clear()  # as when a notice comes
+    await drainer.drain(["made", board.board.id])
+    await board.client.delete(keys.meta)
+
+
+async def define(board: Journaled, *rows: dict[str, Any]) -> None:
+    """Add definitions to SQL."""
+    await board.databases[0].run(lambda connection: connection.execute(insert(DEFINITION), list(rows)))
+
+
+async def epochs(board: Journaled) -> list[str]:
+    """The epochs of the board `made` that have not ended in SQL."""
+    prefix = board.settings.key_prefix
+    lives = await board.databases[0].run(lambda connection: open_lives(connection, prefix))
+    return [life.epoch for life in lives if life.board == "made"]
+
+
+async def delete_and_lose(board: Journaled) -> None:
+    """Delete a run-time board, and lose the store before the next sweep: the other boards are rebuilt."""
+    drainer = await board.drainer()
+    await board.like("a")
+    await make(board, drainer, "first")
+    await define(board, row(board, "first"))
+    await define(board, row(board, "first", deleted=True))
+    await lose(board)
+    try:
+        done = await rebuilding(board).rebuild(Wanted())
+    except SetupError as error:
+        raise AssertionError(str(error)) from None
+    assert [one.board for one in done] == [board.board.id]
+    assert await epochs(board) == []
+
+
+async def test_a_deleted_board_does_not_stop_a_rebuild(valkey_url: str, tmp_path: Path) -> None:
+    """Its life is open until the next sweep."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await delete_and_lose(board)
+
+
+@pytest.mark.mutant
+async def test_a_deleted_board_that_is_not_left_out_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """Its definition is missing."""
+    async with journaled(valkey_url, tmp_path) as board:
+        with (
+            must_be_caught("nobody knows that it was deleted"),
+            replaced(Rebuilding, "_read_lines", lambda self, connection: (_lines(self, connection), set())),
+        ):
+            await delete_and_lose(board)
+
+
+def _lines(work: Rebuilding, connection: Any) -> list[Any]:
+    return [[life] for life in open_lives(connection, work._prefix)]
+
+
+async def test_both_lives_of_a_board_made_again_end(valkey_url: str, tmp_path: Path) -> None:
+    """Only the newer one is rebuilt. The next start would report the older one as lost."""
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        for epoch in ("first", "second"):
+            await make(board, drainer, epoch)
+            await define(board, row(board, epoch))
+        assert await epochs(board) == ["first", "second"]
+        await lose(board)
+        (done,) = await rebuilding(board, in_file=False).rebuild(Wanted())
+        assert await epochs(board) == [done.epoch]

@@ -1,0 +1,314 @@
+"""Which side is ahead, store or SQL: a lost board stops, and an accepted loss begins a timeline that can be read."""
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import live.journal.backup
+import live.journal.drain
+import live.store.board.beginnings
+import live.store.board.handover
+from live.errors import EpochLostError, SetupError, StoreUnavailableError
+from live.journal.contents import Contents
+from live.journal.drain import Drainer
+from live.journal.reach import reaches_of
+from live.journal.status import status, verify
+from live.settings import Duration
+from live.store.board.beginnings import RENEW, renew
+from live.store.board.handover import ADOPT, TRIM, begin_journal, trim
+from live.store.board.ledger import Ledger
+from live.store.board.state import SCRIPTS, Scripts
+from tests.harness.journaled import Journaled, backed_up, journaled
+from tests.harness.mutation import compiled, must_be_caught, mutated, replaced
+from tests.harness.store import Copy, StoreProcess
+from tests.harness.waiting import eventually
+
+pytestmark = pytest.mark.fault
+
+FIELDS = ("epoch", "offset", "journal", "safe", "drained")
+
+
+async def held(board: Journaled) -> list[Any]:
+    """What the store has of the board's position."""
+    return await board.client.hmget(board.ledger.state.keys.meta, FIELDS)
+
+
+async def answers(board: Journaled) -> bool:
+    """Whether the store answers."""
+    try:
+        await board.rows()
+    except StoreUnavailableError:
+        return False
+    return True
+
+
+async def go_back(board: Journaled, store: StoreProcess, folder: Path) -> Drainer:
+    """Count two likes, copy the store, drain two more, and put the copy back. Returns the drainer."""
+    drainer = await board.drainer()
+    await board.like("a")
+    await board.like("b")
+    await drainer.sweep()
+    copy = Copy(store, folder)
+    await board.like("a")
+    await board.like("b")
+    await drainer.sweep()
+    copy.restore()
+    await eventually(partial(answers, board))
+    board.ledger = Ledger(board.client, board.board, board.settings)  # as in a process that knows nothing of before
+    board.counted = 2
+    return drainer
+
+
+async def accept(board: Journaled, epoch: str = "accepted") -> None:
+    """Accept the loss."""
+    await renew(board.client, board.ledger.state.keys, epoch)
+    board.ledger = Ledger(board.client, board.board, board.settings)
+    await board.ledger.state.open()
+
+
+async def lose_and_accept(board: Journaled, store: StoreProcess, folder: Path) -> None:
+    """A store goes back. Nothing happens to its board until the loss is accepted, and the past can be read then."""
+    drainer = await go_back(board, store, folder)
+    before = await held(board)
+    for _ in range(2):
+        await drainer.sweep()
+        await drainer.drain(["posts"])
+    assert await held(board) == before, "a board that lost data stays as it is"
+    assert list(drainer._health.lost) == [("posts", board.ledger.state.epoch or before[0].decode())]
+    await accept(board)
+    await board.like("c")
+    await drainer.sweep()
+    await board.must_agree()
+    assert not drainer._health.lost
+    assert await board.gaps() == 1
+    prefix, database = board.settings.key_prefix, board.databases[0]
+    (life,) = await database.run(partial(status, prefix=prefix))
+    assert (life.epoch, life.gaps) == ("accepted", 1)
+    new, old = await database.run(partial(reaches_of, prefix=prefix, board=board.board))
+    assert (new.gaps, old.gaps) == ([], []), "the past before the loss is what the board held then"
+    (verdict,) = (await asyncio.to_thread(verify, database, prefix, lambda *_: None)).boards
+    assert (verdict.faults, len(verdict.gaps)) == ([], 1)
+
+
+async def test_a_lost_board_stops_until_the_loss_is_accepted(own_store: StoreProcess, tmp_path: Path) -> None:
+    """Then a new timeline begins, and the loss is recorded."""
+    async with journaled(own_store.url, tmp_path) as board:
+        await lose_and_accept(board, own_store, tmp_path)
+
+
+async def tell_the_witness(board: Journaled, store: StoreProcess, folder: Path) -> None:
+    """No process of this machine knew how far the board was. The drainer says that data was lost."""
+    drainer = await go_back(board, store, folder)
+    board.client.witness.active = True
+    await drainer.sweep()
+    assert "it lost data" in board.client.witness.lost
+    with pytest.raises(EpochLostError, match="it lost data"):
+        await board.like("c")
+
+
+async def test_after_a_loss_that_only_sql_knows_nothing_is_acknowledged(
+    own_store: StoreProcess, tmp_path: Path
+) -> None:
+    """For example after the data directory was replaced."""
+    async with journaled(own_store.url, tmp_path) as board:
+        await tell_the_witness(board, own_store, tmp_path)
+
+
+@pytest.mark.mutant
+async def test_a_drainer_that_keeps_a_loss_to_itself_is_detected(own_store: StoreProcess, tmp_path: Path) -> None:
+    """Events are acknowledged on top of what was lost."""
+    async with journaled(own_store.url, tmp_path) as board:
+        with must_be_caught("a silent drainer"), replaced(Drainer, "_stop", lambda *_: None):
+            await tell_the_witness(board, own_store, tmp_path)
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("mistake", ["direction", "parent"])
+async def test_a_journal_that_goes_on_after_a_loss_is_detected(
+    own_store: StoreProcess, tmp_path: Path, mistake: str
+) -> None:
+    """It treats SQL as the side that is behind, or does not say what the new epoch continues."""
+    async with journaled(own_store.url, tmp_path) as board:
+        if mistake == "direction":
+            wrong = replaced(live.journal.drain, "went_back", lambda *_: False)
+        else:
+            source = mutated(ADOPT.source, {"held.parent, held.lost = parent or ''": "held.parent, held.lost = ''"})
+            script = compiled(own_store.url, ADOPT.changed(source))
+            begin = partial(begin_journal, adopt=script)
+            wrong = replaced(live.store.board.beginnings, "begin_journal", begin)
+        with must_be_caught(mistake), wrong:
+            await lose_and_accept(board, own_store, tmp_path)
+
+
+async def lose_what_sql_never_had(board: Journaled, store: StoreProcess, folder: Path) -> None:
+    """Events that wait in the store are lost. The loss is recorded, although SQL has all that the store has."""
+    drainer = await board.drainer()
+    await board.like("a")
+    await drainer.sweep()
+    copy = Copy(store, folder)
+    await board.like("b")
+    epoch, offset, *_ = await held(board)
+    copy.restore()
+    await eventually(partial(answers, board))
+    await drainer.sweep()
+    await renew(board.client, board.ledger.state.keys, "accepted", (epoch.decode(), int(offset)))
+    board.ledger, board.counted = Ledger(board.client, board.board, board.settings), 1
+    await board.like("c")
+    await drainer.sweep()
+    await board.must_agree()
+    verifying = asyncio.to_thread(verify, board.databases[0], board.settings.key_prefix, lambda *_: None)
+    (verdict,) = (await verifying).boards
+    assert [gap.partition(":")[0] for gap in verdict.gaps] == ["the store lost data"]
+    assert "(entry 2-0)" in verdict.gaps[0]
+
+
+async def test_a_loss_that_sql_never_saw_is_recorded(own_store: StoreProcess, tmp_path: Path) -> None:
+    """The server knows which offsets it has acknowledged."""
+    async with journaled(own_store.url, tmp_path) as board:
+        await lose_what_sql_never_had(board, own_store, tmp_path)
+
+
+@pytest.mark.mutant
+async def test_an_unrecorded_loss_is_detected(own_store: StoreProcess, tmp_path: Path) -> None:
+    """The new epoch does not know what was acknowledged."""
+    change = {"if request.was == parent and request.known > board.offset then": "if false then"}
+    wrong = compiled(own_store.url, RENEW.changed(mutated(RENEW.source, change)))
+    async with journaled(own_store.url, tmp_path) as board:
+        with must_be_caught("no record"), replaced(live.store.board.beginnings, "RENEW", wrong):
+            await lose_what_sql_never_had(board, own_store, tmp_path)
+
+
+async def acknowledge_nothing(board: Journaled, store: StoreProcess, folder: Path) -> None:
+    """SQL is ahead of the store, which is told how far SQL is, and then gets a new epoch. Nothing is acknowledged."""
+    drainer = await go_back(board, store, folder)
+    (life,) = drainer._lives.values()
+    await trim(board.client, board.ledger.state.keys, life.epoch, life.drained, life.size)
+    _, offset, _, safe, drained = await held(board)
+    assert int(safe or 0) <= int(offset or 0), "nothing is safe beyond the offset"
+    assert int(drained or 0) < life.size
+    board.settings = msgspec.structs.replace(board.settings, journal_ack=True, write_deadline=Duration(0.5))
+    await accept(board)
+    assert (await held(board))[3:] == [None, None], "nothing of the new epoch is in SQL"
+    with pytest.raises(StoreUnavailableError) as refused:
+        await board.like("c")
+    assert refused.value.unknown
+
+
+async def test_after_a_loss_nothing_is_acknowledged_before_sql_has_it(own_store: StoreProcess, tmp_path: Path) -> None:
+    """With `LIVE_JOURNAL_ACK`, the first batch of the new epoch waits like all others."""
+    async with journaled(own_store.url, tmp_path) as board:
+        await acknowledge_nothing(board, own_store, tmp_path)
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("mistake", ["trim", "renew"])
+async def test_a_watermark_that_outlives_a_loss_is_detected(
+    own_store: StoreProcess, tmp_path: Path, mistake: str
+) -> None:
+    """SQL writes how far it is into a store that is behind, or the new epoch keeps that."""
+    async with journaled(own_store.url, tmp_path) as board:
+        if mistake == "trim":
+            change = {"if here and tonumber(offset) < request.offset then": "if false then"}
+            script = compiled(own_store.url, TRIM.changed(mutated(TRIM.source, change)))
+            wrong = replaced(live.store.board.handover, "TRIM", script)
+        else:
+            change = {"call('HDEL', meta, 'journal', 'drained', 'safe')": "call('HDEL', meta, 'journal')"}
+            other = compiled(own_store.url, RENEW.changed(mutated(RENEW.source, change)))
+            wrong = replaced(live.store.board.beginnings, "RENEW", other)
+        with must_be_caught(mistake), wrong:
+            await acknowledge_nothing(board, own_store, tmp_path)
+
+
+# Journals that an older version has damaged
+
+
+async def heal(board: Journaled, folder: Path) -> None:
+    """A new epoch continues an entry that SQL never had, as an older version left it. A backup says so."""
+    drainer = await board.drainer()
+    await board.like("a", "b")
+    await drainer.sweep()
+    state, epoch = board.ledger.state, board.ledger.state.epoch or ""
+    link = "1-1700000000000000 1700000000000000 - 0"
+    last = "2-0 1700000000000001 - 0"
+    head = f"renew 8 {last} {link}"
+    await board.client.xadd(state.keys.journal("old"), {"h": head, "d": epoch}, id="2-0")
+    await board.client.hset(state.keys.meta, mapping={"epoch": "old", "journal": f"{last} 8", "offset": 2})
+    await board.client.sadd(state.keys.journals, "posts old")
+    board.ledger = Ledger(board.client, board.board, board.settings)
+    await board.like("a")
+    await drainer.sweep()
+    refused = ""
+    try:
+        await backed_up(board, folder / "backup")
+    except SetupError as error:
+        refused = str(error)
+    assert "can't be rebuilt from its journal" in refused
+    prefix, database = board.settings.key_prefix, board.databases[0]
+    (verdict,) = (await asyncio.to_thread(verify, database, prefix, lambda *_: None)).boards
+    assert "--repair --to journal" in verdict.faults[0]
+    await begin_journal(board.client, board.ledger.state.keys, "old", again=True)
+    await board.like("a")
+    await drainer.sweep()
+    await board.must_agree()
+    await backed_up(board, folder / "backup")
+
+
+async def test_a_damaged_journal_is_noticed_and_can_begin_again(valkey_url: str, tmp_path: Path) -> None:
+    """Entries after the new base can be read, whatever was before it."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await heal(board, tmp_path)
+
+
+@pytest.mark.mutant
+async def test_a_backup_that_proves_nothing_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """It says that it is complete, and nobody can restore it."""
+    async with journaled(valkey_url, tmp_path) as board:
+        wrong = replaced(live.journal.backup, "contents_of", lambda *_: Contents())
+        with must_be_caught("a backup that is not folded"), wrong:
+            await heal(board, tmp_path)
+
+
+# A version without a journal, for a while
+
+
+async def roll_back_and_forward(board: Journaled, store: str, scripts: Scripts) -> None:
+    """A version without a journal counts a like in between. The journal begins again, and the gap is recorded."""
+    drainer = await board.drainer()
+    await board.like("a")
+    await drainer.sweep()
+    source = mutated(SCRIPTS.add.source, {"record(board, 'add', request.writer, request.sequence)\n": ""})
+    old = compiled(store, SCRIPTS.add.changed(source))
+    board.ledger = Ledger(board.client, board.board, board.settings, Scripts(add=old))
+    await board.like("b")
+    assert await board.waiting() == 0
+    board.ledger = Ledger(board.client, board.board, board.settings, scripts)
+    await board.ledger.state.open()
+    await drainer.sweep()
+    await board.must_agree()
+    assert await board.gaps() == 1
+    await board.like("c")
+    board.ledger = Ledger(board.client, board.board, board.settings, scripts)
+    await board.ledger.state.open()
+    await drainer.sweep()
+    await board.must_agree()
+    assert await board.gaps() == 1, "the journal has begun again once"
+
+
+async def test_events_that_no_journal_has_are_a_gap(valkey_url: str, tmp_path: Path) -> None:
+    """The next version with a journal notices, because it lacks the last batch of a writer."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await roll_back_and_forward(board, valkey_url, SCRIPTS)
+
+
+@pytest.mark.mutant
+async def test_a_missing_comparison_of_batches_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The last entries of SQL and of the store are the same, and the board is ahead of both."""
+    source = mutated(SCRIPTS.open.source, {"if not journal or lacks_batch(journal) then": "if not journal then"})
+    wrong = compiled(valkey_url, SCRIPTS.open.changed(source))
+    async with journaled(valkey_url, tmp_path) as board:
+        with must_be_caught("no comparison of batches"):
+            await roll_back_and_forward(board, valkey_url, Scripts(open=wrong))

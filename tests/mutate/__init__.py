@@ -1,0 +1,1 @@
+"""`make mutate`: random mistakes in `live/`, and the tests that notice them."""

@@ -1,0 +1,187 @@
+"""Bodies behind requests that take long: a client does not hold memory for as long as it likes."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+import pytest
+
+from live.protocols.http.app_requests import _Cycle
+from live.protocols.http.connection import HttpProtocol
+from live.protocols.http.hot_post import Post
+from live.settings import Duration
+from live.store.board.reader import BoardReader
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.waiting import eventually
+from tests.harness.wire import CHUNKED, connected, post, request, statuses
+from tests.security.test_unanswered_bodies import BODY, MOST_BODY, OTHER, STRANGER, serving, watching
+
+pytestmark = pytest.mark.security
+
+PART: Final = post(BODY)[: -len(BODY) // 2]
+STREAM: Final = "/v1/boards/posts/stream"
+READ: Final = request("GET", "/v1/boards/posts")
+APP: Final = "/v1/%65vents"  # the application answers it
+CONNECTIONS: Final = 6
+KINDS: Final = ["stream", "wait", "own", "stream app", "wait app", "stream complete app"]
+
+
+def wait_with(answer: bytes) -> bytes:
+    """A request that waits until the board changes after an answer."""
+    tag = answer.lower().partition(b'etag: "')[2].partition(b'"')[0].decode()
+    return request("GET", "/v1/boards/posts?wait=20s", ("If-None-Match", f'"{tag}"'))
+
+
+def sent_by(kind: str, wait: bytes) -> bytes:
+    """The request of a viewer with a body, or followed by one."""
+    if kind == "own":
+        return request("GET", STREAM, ("Content-Length", str(len(BODY)))) + BODY[:1000]
+    first = request("GET", STREAM) if kind.startswith("stream") else READ + wait
+    if kind.endswith("complete app"):
+        return first + post(BODY[:200_000], target=APP)
+    return first + post(BODY, target=APP if kind.endswith("app") else "/v1/events")[:1000]
+
+
+@contextmanager
+def counting_viewers() -> Iterator[list[HttpProtocol]]:
+    """The connections that became viewers."""
+    viewers: list[HttpProtocol] = []
+    release = HttpProtocol.release_place
+
+    def released(protocol: HttpProtocol) -> None:
+        release(protocol)
+        viewers.append(protocol)
+
+    with patch.object(HttpProtocol, "release_place", released):
+        yield viewers
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_viewers_hold_no_bodies(valkey_url: str, kind: str) -> None:
+    """In one segment with the viewer's request, or behind it. Another client of the same address sends a body."""
+    with watching() as watch, counting_viewers() as viewers:
+        async with serving(valkey_url) as url, AsyncExitStack() as stack:
+            async with connected(url, source=OTHER) as wire:
+                await wire.send(post(BODY) + READ)
+                wait = wait_with((await wire.answers(2))[1])
+            for _ in range(CONNECTIONS):
+                wire = await stack.enter_async_context(connected(url, source=STRANGER))
+                await wire.send(sent_by(kind, wait))
+
+            async def all_watch() -> bool:
+                return len(viewers) == CONNECTIONS
+
+            await eventually(all_watch)
+            await eventually(watch.is_empty)
+            assert not any(viewer.held for viewer in viewers), "a viewer holds a body"
+            assert not any(viewer.transport.is_closing() for viewer in viewers), "a viewer lost its connection"
+            async with connected(url, source=STRANGER) as wire:
+                await wire.send(post(BODY))
+                assert statuses([await wire.answer()]) == [200]
+
+
+async def test_a_request_behind_a_wait_is_answered(valkey_url: str) -> None:
+    """The application reads its body in its turn."""
+    async with serving(valkey_url) as url, connected(url) as wire:
+        await wire.send(post(b'{"key":"a"}') + READ)
+        wait = wait_with((await wire.answers(2))[1])
+        await wire.send(wait + post(BODY, target=APP) + post(BODY, target=APP))
+        async with connected(url) as other:
+            await other.send(post(b'{"key":"b"}'))
+            assert statuses([await other.answer()]) == [200]
+        assert statuses(await wire.answers(3)) == [200] * 3
+
+
+async def test_a_body_behind_a_slow_request_has_a_deadline(valkey_url: str) -> None:
+    """It counts until then. The slow request is answered, and the body gets 408."""
+    gate, select = asyncio.Event(), BoardReader.select
+
+    async def slowly(*arguments: Any) -> Any:
+        await gate.wait()
+        return await select(*arguments)
+
+    with watching() as watch, patch.object(BoardReader, "select", slowly):
+        async with serving(valkey_url, request_timeout=Duration(1)) as url, connected(url) as wire:
+            await wire.send(READ + PART)
+
+            async def is_held() -> bool:
+                return watch.of_address > 0
+
+            await eventually(is_held)
+            try:
+                await eventually(watch.is_empty)
+            finally:
+                gate.set()
+            assert statuses(await wire.answers(2)) == [200, 408]
+
+
+async def test_an_answer_that_ends_the_connection_frees_the_body_behind_it(valkey_url: str) -> None:
+    """Only with the answer does it turn out that no other follows."""
+    send = _Cycle.send
+
+    async def last(cycle: _Cycle, message: Any) -> None:
+        cycle.keep_alive = False
+        await send(cycle, message)
+
+    with watching() as watch, patch.object(_Cycle, "send", last):
+        async with serving(valkey_url) as url, connected(url) as wire:
+            await wire.send(request("GET", "/nothing") + PART)
+            assert statuses([await wire.answer()]) == [404]
+            assert watch.of_address > 0
+            await eventually(watch.is_empty)
+
+
+async def test_a_refused_body_is_dropped_at_once(valkey_url: str) -> None:
+    """Its client may take long to send the rest."""
+    kept: list[int] = []
+    answer = Post.answer
+
+    def noted(exchange: Post, reply: Any) -> None:
+        answer(exchange, reply)
+        kept.append(len(exchange.body) + len(exchange._more))
+
+    with patch.object(Post, "answer", noted):
+        async with serving(valkey_url) as url, connected(url) as wire:
+            piece = b"%x\r\n%b\r\n" % (100_000, b" " * 100_000)
+            await wire.send(post(b"", CHUNKED), *[piece] * (MOST_BODY // 100_000 + 1))
+            assert statuses([await wire.answer()]) == [413]
+    assert kept == [0]
+
+
+def keeping(protocol: HttpProtocol) -> None:
+    """A mutant of `HttpProtocol.release_place` that keeps what the connection holds."""
+    protocol._is_viewer = True
+    protocol._shared.limits.release(protocol)
+    protocol.transport.set_write_buffer_limits(high=0)
+
+
+def patient(protocol: HttpProtocol) -> None:
+    """A mutant of `HttpProtocol._report` without a deadline for a body behind a request without an answer."""
+    pipeline, limits = protocol._pipeline, protocol._shared.limits
+    if pipeline.awaits_answer or protocol._is_viewer or pipeline.is_closed:
+        return
+    if pipeline.arriving is not None or protocol._reader.inside:
+        limits.receiving(protocol)
+    else:
+        limits.idle(protocol)
+
+
+def forgetting(protocol: HttpProtocol) -> None:
+    """A mutant of `HttpProtocol._finish` that forgets a body without freeing it."""
+    protocol._pipeline.clear()
+    protocol.release(0)
+    protocol.transport.close()
+
+
+@pytest.mark.mutant
+async def test_bodies_that_stay_are_caught(valkey_url: str) -> None:
+    """Viewers keep bodies, slow requests protect them, and last answers forget them."""
+    for kind in ("stream", "wait", "own"):
+        with must_be_caught("viewers keep bodies"), replaced(HttpProtocol, "release_place", keeping):
+            await test_viewers_hold_no_bodies(valkey_url, kind)
+    with must_be_caught("such a body has no deadline"), replaced(HttpProtocol, "_report", patient):
+        await test_a_body_behind_a_slow_request_has_a_deadline(valkey_url)
+    with must_be_caught("a last answer forgets the body"), replaced(HttpProtocol, "_finish", forgetting):
+        await test_an_answer_that_ends_the_connection_frees_the_body_behind_it(valkey_url)

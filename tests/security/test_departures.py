@@ -1,0 +1,67 @@
+"""Clients that leave in the middle of a request: that is no failure of the server, and its log says nothing of it."""
+
+from unittest.mock import patch
+
+import pytest
+from structlog.testing import capture_logs
+
+from live.domain.board_file import parse_boards
+from live.web import app
+from tests.harness.mutation import must_be_caught
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.wire import JSON, connected, request
+
+pytestmark = pytest.mark.security
+
+BOARDS = parse_boards("""
+[[board]]
+id = "liked"
+like_button = true
+[[board]]
+id = "contest"
+source = ["vote"]
+window = "forever"
+votes = { per_actor = 1 }
+""")
+FORM = ("Content-Type", "application/x-www-form-urlencoded")
+LEFT = (("Content-Length", "20"), ("Expect", "100-continue"))
+BODIES = {
+    "a like": ("POST", "/boards/liked/likes", (FORM, ("Origin", "http://localhost"))),
+    "events over ASGI": ("POST", "/v1/%65vents", (JSON,)),
+    "a board": ("PUT", "/v1/boards/new", (JSON,)),
+    "a change of a board": ("PATCH", "/v1/boards/liked", (JSON,)),
+    "a contestant": ("PUT", "/v1/boards/contest/records/a", (JSON,)),
+    "a record": ("PATCH", "/v1/boards/liked/records/a", (JSON,)),
+    "a title": ("PUT", "/v1/items/a", (JSON,)),
+    "titles": ("PUT", "/v1/items", (JSON,)),
+}
+
+
+async def leave(store: str, *, plain: bool) -> list[str]:
+    """Leave in the middle of the body of every route that reads one; returns the lines that the server has logged."""
+    with capture_logs() as lines:
+        async with run_server(fresh_settings(store, anonymous_admin=True), BOARDS, plain=plain) as url:
+            for method, target, fields in BODIES.values():
+                for is_reset in (False, True):
+                    async with connected(url) as wire:
+                        head = request(method, target, *fields, *LEFT)
+                        await wire.send(head.replace(b"Host: x", b"Host: localhost"))  # anonymous admins need that name
+                        assert b" 100 " in await wire.answer(), "the route does not read the body"
+                        await wire.send(b"{")
+                        if is_reset:
+                            wire.writer.transport.abort()
+    return [str(line["event"]) for line in lines if line["log_level"] in {"warning", "error", "critical"}]
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["own", "plain"])
+async def test_a_client_that_leaves_in_the_middle_of_a_body_is_not_logged(valkey_url: str, *, plain: bool) -> None:
+    """Neither as a failed request nor with a traceback, whatever the route."""
+    assert await leave(valkey_url, plain=plain) == []
+
+
+@pytest.mark.mutant
+async def test_a_server_that_takes_a_departure_for_a_failure_is_caught(valkey_url: str) -> None:
+    """As before: the error of the departed client is an unexpected one."""
+    with must_be_caught("a departed client is a failed request"), patch.object(app, "ClientDisconnect", KeyError):
+        await test_a_client_that_leaves_in_the_middle_of_a_body_is_not_logged(valkey_url, plain=False)

@@ -1,0 +1,95 @@
+"""Limits count a client by its network: all addresses of one IPv6 /64 network are one client, at every door."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+import httpx
+import msgspec
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from live.auth import client as client_module
+from tests.harness.boards import rolling_board
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.nginx import TRUSTED
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+
+pytestmark = pytest.mark.security
+
+EVENT: Final = {"key": "a"}
+REFUSED: Final = {429, 503}
+FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
+
+Door = Callable[[AsyncExitStack, httpx.AsyncClient, dict[str, str]], Awaitable[int]]
+
+
+async def by_socket(stack: AsyncExitStack, client: httpx.AsyncClient, fields: dict[str, str]) -> int:
+    """Watch a board over a WebSocket. Return the status of the handshake."""
+    url = f"{str(client.base_url).replace('http', 'ws').rstrip('/')}/v1/boards/posts/live"
+    try:
+        await stack.enter_async_context(connect(url, additional_headers=fields))
+    except InvalidStatus as refused:
+        return refused.response.status_code
+    return 200
+
+
+async def by_stream(stack: AsyncExitStack, client: httpx.AsyncClient, fields: dict[str, str]) -> int:
+    """Watch a board as server-sent events. Return the status."""
+    watched = client.stream("GET", "/v1/boards/posts/stream", headers=fields)
+    return (await stack.enter_async_context(watched)).status_code
+
+
+async def by_event(_: AsyncExitStack, client: httpx.AsyncClient, fields: dict[str, str]) -> int:
+    """Post an event without an API key. Return the status."""
+    return (await client.post("/v1/events", json=EVENT, headers=fields)).status_code
+
+
+async def by_like(_: AsyncExitStack, client: httpx.AsyncClient, fields: dict[str, str]) -> int:
+    """Like a member as a visitor without a cookie. Return the status."""
+    origin = str(client.base_url).rstrip("/")
+    fields = {**fields, **FORM, "Origin": origin}
+    client.cookies.clear()
+    return (await client.post("/boards/posts/likes", content="key=a", headers=fields)).status_code
+
+
+DOORS: Final[dict[str, tuple[Door, dict[str, Any]]]] = {
+    "WebSocket": (by_socket, {"max_address_viewers": 2}),
+    "stream": (by_stream, {"max_address_viewers": 2}),
+    "event": (by_event, {"rate": 1, "burst": 2}),
+    "like": (by_like, {"like_rate": 1, "like_burst": 2}),
+}
+
+
+async def one_network_is_one_client(store: str, door: Door, changes: dict[str, Any]) -> None:
+    """Exhaust a limit from one /64 network with a new address each time. Another network is served."""
+    settings = fresh_settings(store, trusted_proxies=TRUSTED, open=True, **changes)
+    async with (
+        run_server(settings, [msgspec.structs.replace(rolling_board(), like_button=True)]) as url,
+        httpx.AsyncClient(base_url=url, timeout=30) as client,
+        AsyncExitStack() as stack,
+    ):
+
+        async def come(address: str) -> int:
+            return await door(stack, client, {"X-Forwarded-For": address})
+
+        assert await come("2001:db8:0:1::1") < 400, "the server serves the first address"
+        statuses = [await come(f"2001:db8:0:1:{number:x}::1") for number in range(1, 10)]
+        assert statuses[-1] in REFUSED, "new addresses of one network pass a limit"
+        assert await come("2001:db8:0:2::1") < 400, "another network is served"
+
+
+@pytest.mark.parametrize("name", DOORS)
+async def test_addresses_of_one_ipv6_network_share_a_limit(valkey_url: str, name: str) -> None:
+    """Viewers and rates count them as one client."""
+    await one_network_is_one_client(valkey_url, *DOORS[name])
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("name", DOORS)
+async def test_a_limit_by_address_is_caught(valkey_url: str, name: str) -> None:
+    """A limit that counts each IPv6 address on its own is none."""
+    with must_be_caught("the network of a client is its address"), replaced(client_module, "network_of", str):
+        await one_network_is_one_client(valkey_url, *DOORS[name])

@@ -1,0 +1,143 @@
+"""What a process remembers of the bytes of strangers: no name, header field or query of theirs fills its memory."""
+
+import gc
+import json
+import tracemalloc
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+from unittest.mock import patch
+from urllib.parse import clear_cache, quote  # type: ignore[attr-defined]
+
+import pytest
+
+from live.domain.board_file import parse_boards
+from live.ingest import posting
+from live.store.registry.items import Items
+from live.web import fast_reads, records
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.server import serving
+from tests.harness.settings import fresh_settings
+from tests.harness.wire import connected, post, request, statuses
+
+pytestmark = [pytest.mark.security, pytest.mark.slow]
+
+BOARDS: Final = parse_boards("""
+[[board]]
+id = "posts"
+like_button = true
+""")
+LONG: Final = 4500  # letters of four bytes, percent-encoded in 54,000 bytes
+MOST: Final = 2_000_000  # bytes that the process may remember of all of it
+REPEATED: Final = 60
+
+Attack = Callable[[int], bytes]
+
+
+def name(number: int, size: int = LONG) -> str:
+    """A name that no other request uses."""
+    return f"{number}-".ljust(size, "\U0001f600")
+
+
+def path(number: int) -> str:
+    """The same in a path."""
+    return quote(name(number))
+
+
+def get(target: Callable[[int], str]) -> Attack:
+    """A GET of a path that depends on the number of the request."""
+    return lambda number: request("GET", target(number))
+
+
+def with_field(field: str, value: Callable[[int], str], target: str = "/v1/boards/posts") -> Attack:
+    """A GET with a header field that depends on the number."""
+    return lambda number: request("GET", target, (field, value(number)))
+
+
+def send(event: Callable[[int], dict[str, Any]], value: str = "x") -> Attack:
+    """A POST of an event that depends on the number, with a header field of another length each time."""
+    return lambda number: post(
+        json.dumps(event(number), ensure_ascii=False).encode(), ("X-Trace", value * (1 + number % 50))
+    )
+
+
+ATTACKS: Final[dict[str, Attack]] = {
+    "titles": get(lambda number: f"/v1/items?key={path(number)}"),
+    "a title": get(lambda number: f"/v1/items/{path(number)}"),
+    "a record": get(lambda number: f"/v1/boards/posts/records/{path(number)}"),
+    "a record with neighbours": get(lambda number: f"/v1/boards/posts/records/{path(number)}?around=5"),
+    "records": get(lambda number: f"/v1/boards/posts/records?key={path(number)}"),
+    "slots": get(lambda number: f"/v1/boards/posts/records/{path(number)}/slots"),
+    "records on all boards": get(lambda number: f"/v1/records/{path(number)}"),
+    "the page of a record": get(lambda number: f"/boards/posts/records/{path(number)}"),
+    "a page with a member": get(lambda number: f"/boards/posts?key={path(number)}"),
+    "a page with a query": get(lambda number: f"/boards/posts?lang=en&lang={path(number)}"),
+    "a cursor": get(lambda number: f"/v1/boards/posts?cursor={path(number)}"),
+    "a board": get(lambda number: f"/v1/boards/{path(number)}"),
+    "a tag": with_field("If-None-Match", lambda number: f'"{path(number)}"'),
+    "an origin": with_field("Origin", lambda number: f"http://{number}{'x' * 50_000}"),
+    "a language": with_field("Accept-Language", path, "/boards/posts"),
+    "a host": lambda number: request("GET", "/").replace(b"Host: x", b"Host: %d%b" % (number, b"x" * 50_000)),
+    "a field of a POST": send(lambda _number: {"key": "a"}, "x" * 1000),
+    "a board of an event": send(lambda number: {"key": "a", "board": name(number, 15_000)}),
+    "a type of an event": send(lambda number: {"key": "a", "type": name(number, 200)}),
+    "a source of an event": send(lambda number: {"key": "a", "id": "1", "source": name(number, 200)}),
+}
+
+
+async def growth(store: str, attack: Attack, repeated: int) -> int:
+    """Bytes that a process remembers after many requests, each with bytes that no other request has."""
+    settings = fresh_settings(store, anonymous_admin=True, rate=0)
+    async with serving(settings, *BOARDS) as client:
+        assert (await client.post("/v1/events", json={"key": "a"})).status_code == 200
+        assert (await client.put("/v1/items/a", json={"title": "A"})).status_code == 204
+
+        async def repeat(numbers: range) -> None:
+            async with connected(str(client.base_url)) as wire:
+                for number in numbers:
+                    await wire.send(attack(number))
+                    assert statuses([await wire.answer()])[0] < 500
+
+        await repeat(range(5))
+        tracemalloc.start()
+        try:
+            clear_cache()  # of the standard library, for the last 128 addresses
+            before = tracemalloc.get_traced_memory()[0]
+            await repeat(range(5, 5 + repeated))
+            clear_cache()
+            gc.collect()
+            return tracemalloc.get_traced_memory()[0] - before
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", ATTACKS)
+async def test_nothing_remembers_the_bytes_of_strangers(valkey_url: str, kind: str, effort: int) -> None:
+    """The requests of each kind hold several megabytes together, and the process remembers next to nothing of them."""
+    assert await growth(valkey_url, ATTACKS[kind], REPEATED * effort) < MOST
+
+
+async def remembering(self: Items, members: list[str]) -> dict[str, Any]:
+    """A mutant of `Items.of` that remembers members without an item, as before."""
+    await self._refresh()
+    missing = [member for member in members if member not in self._known]
+    if missing:
+        await self._client.call(self._key, "HMGET", self._key, *missing)
+        self._known.update(dict.fromkeys(missing))  # type: ignore[arg-type]
+    return {}
+
+
+@pytest.mark.mutant
+async def test_caches_without_a_limit_in_bytes_are_caught(valkey_url: str) -> None:
+    """As they were: of names without an item, of readings of impossible members, and of boards that do not exist."""
+    with must_be_caught("misses are remembered"), replaced(Items, "of", remembering):
+        await test_nothing_remembers_the_bytes_of_strangers(valkey_url, "titles", 1)
+    with (
+        must_be_caught("impossible members are read"),
+        patch.object(fast_reads, "key_fault", lambda _key: None),
+        patch.object(records, "key_fault", lambda _key: None),
+    ):
+        await test_nothing_remembers_the_bytes_of_strangers(valkey_url, "a record", 1)
+    remembered = lru_cache(maxsize=1024)(posting.boards_for)
+    with must_be_caught("unknown boards are remembered"), replaced(posting, "boards_for", remembered):
+        await test_nothing_remembers_the_bytes_of_strangers(valkey_url, "a board of an event", 1)

@@ -1,0 +1,164 @@
+"""User names and passwords of URLs: no message, log or response shows them, whatever the drivers say."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import psycopg
+import pytest
+
+from live.settings import Duration, Settings
+from live.store.connection import client
+from live.store.connection.client import connect
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.postgres import has_postgres, running_postgres
+from tests.harness.server import ServerProcess, server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
+
+pytestmark = pytest.mark.security
+
+USER: Final = "alice"
+PASSWORD: Final = "Zx4cretQ9y"  # noqa: S105
+PIECES: Final = (USER, "Zx4", "Q9y")
+
+
+def assert_hidden(text: str) -> None:
+    """Check that a text has neither the user name nor a piece of the password."""
+    assert [piece for piece in PIECES if piece in text] == []
+
+
+def run_command(*words: str, folder: Path) -> str:
+    """Run a command that must fail; returns everything that it prints."""
+    environment = {**os.environ, "LIVE_DATA_DIR": str(folder / "data")}
+    done = subprocess.run(
+        [sys.executable, "-m", "live", *words], env=environment, capture_output=True, text=True, check=False, cwd=folder
+    )
+    assert done.returncode == 2, done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("character", ["#", "@", "/", "?"])
+def test_commands_refuse_a_password_that_is_not_encoded(tmp_path: Path, character: str) -> None:
+    """They say what to do. The drivers of Redis and PostgreSQL would quote a piece of the password."""
+    password = f"Zx4{character}Q9y"
+    for words in (
+        ("boards", "--store", f"redis://{USER}:{password}@127.0.0.1:1"),
+        ("serve", "--port", "0", "--store", f"redis://:{password}@127.0.0.1:1"),
+    ):
+        printed = run_command(*words, folder=tmp_path)
+        assert "percent-encode" in printed
+        assert_hidden(printed)
+
+
+@pytest.mark.parametrize("character", ["#", "@", "/", "?"])
+def test_a_journal_with_a_password_that_is_not_encoded_is_refused(
+    tmp_path: Path, character: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server does not start, so `/readyz` shows nothing of it."""
+    monkeypatch.setenv("LIVE_JOURNAL", f"postgresql://{USER}:Zx4{character}Q9y@127.0.0.1:1/board")
+    printed = run_command("journal", "status", folder=tmp_path)
+    assert "percent-encode" in printed
+    assert_hidden(printed)
+
+
+def test_a_store_that_is_away_shows_no_user(tmp_path: Path) -> None:
+    """The driver's message names the address only."""
+    printed = run_command("boards", "--store", f"redis://{USER}:{PASSWORD}@127.0.0.1:1", folder=tmp_path)
+    assert "127.0.0.1:1" in printed
+    assert_hidden(printed)
+
+
+@contextmanager
+def limited(store: StoreProcess) -> Iterator[str]:
+    """A user of the store who may not write strings; yields the URL."""
+    import redis  # noqa: PLC0415 - only to set the store up
+
+    with redis.Redis.from_url(store.url) as admin:
+        admin.execute_command("ACL", "SETUSER", USER, "on", f">{PASSWORD}", "~*", "&*", "+@all", "-set")
+    yield store.url.replace("unix://", f"unix://{USER}:{PASSWORD}@")
+
+
+async def refusals(url: str, folder: Path) -> str:
+    """What a server says to everyone while its store refuses its user."""
+    async with server(url, write_deadline=Duration(0.3), data_dir=folder) as asker:
+        answers = [await asker.get("/readyz"), await asker.post("/v1/events", json={"key": "a"})]
+        assert answers[0].status_code == 503
+        assert "has no permissions to run the 'set' command" in answers[0].text
+        return " ".join(f"{answer.headers} {answer.text}" for answer in answers)
+
+
+async def test_a_refusal_of_the_store_does_not_name_its_user(
+    own_store: StoreProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The store's own message does. Everyone may read `/readyz`."""
+    with limited(own_store) as url:
+        assert_hidden(await refusals(url, tmp_path))
+    assert_hidden(caplog.text)
+
+
+@pytest.mark.mutant
+async def test_the_message_of_the_store_itself_is_noticed(own_store: StoreProcess, tmp_path: Path) -> None:
+    """It begins with the name of the user."""
+    with (
+        limited(own_store) as url,
+        must_be_caught("messages of the store pass unchanged"),
+        replaced(client, "reason_of", str),
+    ):
+        assert_hidden(await refusals(url, tmp_path))
+
+
+async def test_a_wrong_password_of_the_store_is_not_shown(own_store: StoreProcess, tmp_path: Path) -> None:
+    """Neither the one that is right, nor the one that is wrong."""
+    with limited(own_store) as url:
+        printed = run_command("boards", "--store", url.replace(PASSWORD, f"{PASSWORD}5"), folder=tmp_path)
+        assert "invalid username-password pair" in printed
+        assert_hidden(printed)
+
+
+@contextmanager
+def locked_postgres() -> Iterator[str]:
+    """A PostgreSQL server that asks for a password; yields the URL of a user with a wrong one."""
+    with running_postgres() as postgres:
+        with psycopg.connect(postgres.url) as admin:
+            admin.execute(f"CREATE USER {USER} PASSWORD 'another'")
+        postgres.kill()
+        (postgres.folder / "data" / "pg_hba.conf").write_text(
+            f"local all {USER} scram-sha-256\nlocal all all trust\n", encoding="ascii"
+        )
+        postgres.start()
+        yield f"postgresql://{USER}:{PASSWORD}@/postgres?host={postgres.folder}"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_postgres(), reason="needs a PostgreSQL server: apt-get install postgresql")
+async def test_a_refusal_of_postgres_does_not_name_its_user(valkey_url: str, tmp_path: Path) -> None:
+    """`/readyz` and the log say that the login failed, and not whose."""
+    with locked_postgres() as journal:
+        settings: Settings = fresh_settings(valkey_url, journal=journal, data_dir=tmp_path / "data")
+        process = ServerProcess(settings, tmp_path)
+        process.start()
+        try:
+            async with httpx.AsyncClient(base_url=process.url) as asker:
+
+                async def reasons() -> Any:
+                    found = (await asker.get("/readyz")).json()["reasons"]
+                    return [reason for reason in found if "password authentication failed" in reason]
+
+                assert_hidden(str(await eventually(reasons, 30)))
+        finally:
+            process.stop()
+        assert_hidden(process.log())
+
+
+async def test_the_client_of_a_store_shows_no_password() -> None:
+    """Nor do its parts, if something prints them."""
+    store = connect(f"redis://{USER}:{PASSWORD}@127.0.0.1:1", Settings())
+    assert PASSWORD not in f"{store!r} {store.shared!r}"
+    await store.aclose()

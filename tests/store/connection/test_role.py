@@ -1,0 +1,171 @@
+"""A replica, a node of a Cluster and a Sentinel are refused at once, with the reason and what to do."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+import live.store.connection.client
+from live.domain.board import Boards
+from live.errors import EpochLostError, SetupError, StoreUnavailableError
+from live.serve import check_store
+from live.settings import as_environment
+from live.store.board.ledger import Ledger
+from live.store.connection.client import connect, store_errors
+from live.store.connection.loss import LossWatch
+from live.store.connection.role import StoreRoleError
+from tests.harness.boards import rolling_board
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.network import free_port
+from tests.harness.settings import fresh_settings
+from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
+from tests.harness.waiting import eventually
+
+REASONS = {
+    "replica": "the store is a replica of 127.0.0.1:1, which takes no writes: name its primary",
+    "cluster": "the store is a node of a Cluster, and Live Board needs one server that holds all store keys",
+    "sentinel": "this server is a Sentinel, which holds no data: name the primary that it watches",
+}
+
+
+class Sentinel(StoreProcess):
+    """A Sentinel that watches nothing."""
+
+    def __init__(self, binary: str, folder: Path) -> None:
+        super().__init__(binary, folder)
+        (folder / "sentinel.conf").write_text("")
+        self._command = [
+            binary, str(folder / "sentinel.conf"), "--sentinel", "--port", "0", "--unixsocket", str(self.path),
+        ]  # fmt: skip
+
+
+def options(kind: str) -> list[str]:
+    """Those of a replica without a primary, or of a node of a Cluster."""
+    if kind == "replica":
+        return ["--replicaof", "127.0.0.1 1"]
+    ports = ["--port", str(free_port()), "--cluster-port", str(free_port())]
+    return ["--cluster-enabled", "yes", "--bind", "127.0.0.1", *ports]
+
+
+@contextmanager
+def running(kind: str, server: str, folder: Path) -> Iterator[StoreProcess]:
+    """A real server of a kind."""
+    if server == "redis" and REDIS_SERVER is None:
+        pytest.skip("redis-server is not installed")
+    binary = str(REDIS_SERVER) if server == "redis" else valkey(folder).binary
+    store = Sentinel(binary, folder) if kind == "sentinel" else StoreProcess(binary, folder, *options(kind))
+    store.start()
+    try:
+        yield store
+    finally:
+        store.kill()
+
+
+async def refuses(kind: str, url: str) -> None:
+    """A server that starts gives the reason, and does not try again. Neither does a command."""
+    settings = fresh_settings(url)
+    with capture_logs() as logs:
+        try:
+            async with asyncio.timeout(60):
+                await check_store(settings, Boards([rolling_board()]))
+        except SetupError as error:
+            message = str(error)
+        else:
+            message = "none"
+    assert REASONS[kind] in message
+    assert "waiting for the store" not in [line["event"] for line in logs]
+
+
+@pytest.mark.parametrize("server", ["valkey", "redis"])
+@pytest.mark.parametrize("kind", ["replica", "cluster", "sentinel"])
+async def test_a_server_that_can_hold_no_store_is_refused(tmp_path: Path, kind: str, server: str) -> None:
+    """Valkey and Redis say in the same way what they are."""
+    with running(kind, server, tmp_path) as store:
+        await refuses(kind, store.url)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["serve", "--port", "0"], ["keys", "add", "shop"], ["audit"]])
+@pytest.mark.parametrize("kind", ["replica", "cluster"])
+def test_every_command_gives_the_reason(tmp_path: Path, kind: str, words: list[str]) -> None:
+    """In one line, without a traceback."""
+    with running(kind, "valkey", tmp_path) as store:
+        settings = fresh_settings(store.url, data_dir=tmp_path / "data")
+        command = [sys.executable, "-m", "live", *words]
+        done = subprocess.run(
+            command, env=as_environment(settings), capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == 2, done.stdout
+        assert REASONS[kind] in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+async def keeps_the_loss_to_itself(primary: StoreProcess, folder: Path) -> None:
+    """A store comes back as a replica that lacks events. That is no loss of data: it works again as a primary."""
+    settings = fresh_settings(primary.url, data_dir=folder)
+    client: Any = connect(primary.url, settings)
+    try:
+        ledger = Ledger(client, rolling_board(), settings)
+        watch = LossWatch(client, settings.key_prefix)
+        assert await watch.find() == []
+        watch.guard_connections()
+        await ledger.state.open()
+        client.witness.note("posts", ledger.state.epoch, 10)  # as if it had acknowledged more
+        await client.execute_command("REPLICAOF", "127.0.0.1", "1")
+        await client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no")
+
+        async def refused() -> bool:
+            try:
+                async with store_errors():
+                    await client.call("", "PING")
+            except StoreRoleError:
+                return True
+            except (StoreUnavailableError, EpochLostError):
+                return False
+            return False
+
+        await eventually(lambda: _lost_or(client, refused))
+        assert client.witness.lost == ""
+    finally:
+        await client.aclose()
+
+
+async def _lost_or(client: Any, refused: Any) -> bool:
+    return bool(client.witness.lost) or await refused()
+
+
+async def test_a_replica_is_not_compared(own_store: StoreProcess, tmp_path: Path) -> None:
+    """What a replica does not have yet would look like a loss that an operator has to accept."""
+    await keeps_the_loss_to_itself(own_store, tmp_path / "data")
+
+
+@pytest.mark.mutant
+async def test_no_check_of_the_role_is_detected(tmp_path: Path) -> None:
+    """The server would wait for ten seconds and name another reason."""
+
+    async def trusting(_connection: object) -> None:
+        pass
+
+    with (
+        running("replica", "valkey", tmp_path) as store,
+        must_be_caught("no check of the role"),
+        replaced(live.store.connection.client, "require_primary", trusting),
+    ):
+        await refuses("replica", store.url)
+
+
+@pytest.mark.mutant
+async def test_a_comparison_before_the_check_of_the_role_is_detected(own_store: StoreProcess, tmp_path: Path) -> None:
+    """The server would report a loss, and acknowledge nothing until an operator accepts it."""
+
+    async def trusting(_connection: object) -> None:
+        pass
+
+    with must_be_caught("a replica is compared"), replaced(live.store.connection.client, "require_primary", trusting):
+        await keeps_the_loss_to_itself(own_store, tmp_path / "data")

@@ -1,0 +1,156 @@
+"""Turns: no client waits for more than one request of each other client."""
+
+import asyncio
+from collections import Counter
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from live.errors import ProblemError
+from live.system.fair_queue import FairQueue
+from tests.harness.mutation import must_be_caught, replaced
+
+GREEDY, MODEST = "greedy", "modest"
+
+
+async def settled() -> None:
+    """Let every task run until it waits."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def crowd(queue: FairQueue, client: str, requests: int, served: list[str]) -> list[asyncio.Task[None]]:
+    """Let a client ask for some turns at once. Each turn is noted when it begins."""
+
+    async def ask() -> None:
+        await queue.enter(client)
+        served.append(client)
+
+    tasks = [asyncio.create_task(ask()) for _ in range(requests)]
+    await settled()
+    return tasks
+
+
+async def cancelled(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel requests."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def a_modest_client_comes_second() -> None:
+    """Fifty requests of one client wait. The first request of another client comes after the current one."""
+    queue, served = FairQueue(1, 100), list[str]()
+    tasks = await crowd(queue, GREEDY, 50, served)
+    tasks += await crowd(queue, MODEST, 1, served)
+    assert served == [GREEDY]
+    for _ in range(2):
+        queue.leave(served[-1])
+        await settled()
+    assert MODEST in served, f"the modest client still waits: {Counter(served)}"
+    await cancelled(tasks)
+
+
+async def test_clients_take_turns() -> None:
+    """One client has many requests, another one a single request."""
+    await a_modest_client_comes_second()
+
+
+@pytest.mark.mutant
+async def test_a_queue_by_arrival_is_caught() -> None:
+    """A queue that serves requests in the order of their arrival lets one client delay all others."""
+    right, turns = FairQueue.enter, iter(range(1000))
+
+    async def as_one_client_each(self: FairQueue, _client: str) -> None:
+        await right(self, f"{next(turns)}")
+
+    def leave_any(self: FairQueue, _client: str) -> None:
+        left(self, next(iter(self._served)))
+
+    left = FairQueue.leave
+    with (
+        must_be_caught("first come, first served"),
+        replaced(FairQueue, "enter", as_one_client_each),
+        replaced(FairQueue, "leave", leave_any),
+    ):
+        await a_modest_client_comes_second()
+
+
+async def test_a_client_has_one_turn_at_a_time() -> None:
+    """A queue of two turns serves two clients at once, and never one client twice."""
+    queue, served = FairQueue(2, 100), list[str]()
+    tasks = await crowd(queue, GREEDY, 3, served)
+    assert served == [GREEDY]
+    tasks += await crowd(queue, MODEST, 1, served)
+    assert served == [GREEDY, MODEST]
+    await cancelled(tasks)
+
+
+async def test_the_greediest_client_loses_a_request_when_the_queue_is_full() -> None:
+    """Another client still finds room, until both have the same share."""
+    queue, served = FairQueue(1, 8), list[str]()
+    tasks = await crowd(queue, GREEDY, 20, served)
+    refused = [task for task in tasks if task.done() and task.exception() is not None]
+    assert len(refused) == 20 - 1 - 8
+    others = await crowd(queue, MODEST, 20, served)
+    errors = [task.exception() for task in (*tasks, *others) if task.done()]
+    assert {error.code for error in errors if isinstance(error, ProblemError)} == {"overloaded"}
+    assert sum(not task.done() for task in others) == 4, "half of the places belong to each client"
+    await cancelled([*tasks, *others])
+
+
+async def test_a_request_that_leaves_the_queue_takes_no_turn() -> None:
+    """The next request is served, whether the cancelled one waited or had just got its turn."""
+    queue, served = FairQueue(1, 100), list[str]()
+    tasks = await crowd(queue, GREEDY, 1, served)
+    gone = await crowd(queue, "gone", 2, served)
+    tasks += await crowd(queue, MODEST, 1, served)
+    gone[1].cancel()
+    queue.leave(GREEDY)  # the turn goes to the first request of the client that leaves
+    gone[0].cancel()
+    await settled()
+    assert served == [GREEDY, MODEST]
+    await cancelled([*tasks, *gone])
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(["enter", "leave", "cancel"]), st.integers(0, 5)), max_size=60)
+
+
+@settings(deadline=None)
+@given(at_once=st.integers(1, 3), most=st.integers(1, 6), steps=STEPS)
+def test_no_turn_is_lost(at_once: int, most: int, steps: list[tuple[str, int]]) -> None:
+    """After any steps, turns are free only while nobody waits for one."""
+
+    async def run() -> None:
+        queue = FairQueue(at_once, most)
+        tasks: dict[asyncio.Task[None], str] = {}
+
+        def having() -> list[asyncio.Task[None]]:
+            return [each for each in tasks if each.done() and not each.cancelled() and each.exception() is None]
+
+        for step, number in steps:
+            if step == "enter":
+                task = asyncio.create_task(queue.enter(f"c{number}"))
+                tasks[task] = f"c{number}"
+            elif step == "leave" and (served := having()):
+                task = served[number % len(served)]
+                queue.leave(tasks.pop(task))
+            elif step == "cancel" and (waiting := [each for each in tasks if not each.done()]):
+                waiting[number % len(waiting)].cancel()
+            if number % 2:  # else several steps happen before any task runs
+                await settled()
+        await settled()
+        clients = [tasks[task] for task in having()]
+        waits = {tasks[task] for task in tasks if not task.done()}
+        assert len(clients) <= at_once
+        assert len(set(clients)) == len(clients)
+        assert len(clients) == at_once or waits <= set(clients), "a turn is free, and a client waits for it"
+        assert sum(not task.done() for task in tasks) <= most
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError, ProblemError):
+                await task
+
+    asyncio.run(run())

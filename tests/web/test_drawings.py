@@ -1,0 +1,161 @@
+"""Pages, tables, pictures and metrics are drawn in turns of the clients, and shared for a second."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Final
+
+import pytest
+from starlette.requests import Request
+
+from live.auth.client import EXTENSION, Client
+from live.domain.board import Board
+from live.ingest.replies import Reply
+from live.system.fair_queue import FairQueue
+from live.web import drawings, pages
+from live.web.drawings import Drawings
+from tests.harness.boards import rolling_board
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.producer import post
+from tests.harness.server import server
+from tests.harness.waiting import DEADLINE, eventually
+
+SHARED: Final = ("/", "/metrics", "/boards/posts/qr.svg", "/boards/posts/records.csv")
+
+
+async def many_requests_share_a_drawing(store: str, path: str) -> None:
+    """A process draws a reply at most once a second, whatever number of connections ask for it."""
+    async with server(store, rolling_board()) as client:
+        await post(client, {"key": "a"})
+        drawn, keep = 0, Drawings._keep
+
+        def count(self: Drawings, *drawing: Any) -> None:
+            nonlocal drawn
+            drawn += 1
+            keep(self, *drawing)
+
+        with replaced(Drawings, "_keep", count):
+            began = time.monotonic()
+            answers = [await client.get(path) for _ in range(10)]
+            answers += await asyncio.gather(*(client.get(path) for _ in range(20)))
+            seconds = time.monotonic() - began
+        assert {answer.status_code for answer in answers} == {200}
+        assert drawn <= 1 + seconds, f"{drawn} drawings for {len(answers)} requests in {seconds:.1f} s"
+
+
+@pytest.mark.parametrize("path", SHARED)
+async def test_a_reply_is_drawn_once_a_second(valkey_url: str, path: str) -> None:
+    """The list of boards, the metrics, a QR code and a table."""
+    await many_requests_share_a_drawing(valkey_url, path)
+
+
+@pytest.mark.mutant
+async def test_a_drawing_for_each_request_is_caught(valkey_url: str) -> None:
+    """Nothing is kept."""
+
+    def forget(_self: Drawings, _key: object) -> None:
+        return None
+
+    with must_be_caught("every request draws"), replaced(Drawings, "_find", forget):
+        await many_requests_share_a_drawing(valkey_url, "/")
+
+
+async def metrics_wait_for_no_page(store: str) -> None:
+    """Ask for the metrics while a page is drawn."""
+    drawing, done = asyncio.Event(), asyncio.Event()
+
+    async def slow(*_: object, **__: object) -> Reply:
+        drawing.set()
+        await done.wait()
+        return Reply(HTTPStatus.OK, b"text/html", b"")
+
+    async with server(store, rolling_board()) as client:
+        with replaced(pages, "_index", slow):
+            page = asyncio.create_task(client.get("/"))
+            await asyncio.wait_for(drawing.wait(), DEADLINE)
+            asked = asyncio.create_task(client.get("/metrics"))
+            finished, _ = await asyncio.wait([asked], timeout=DEADLINE)
+            done.set()
+            assert (await page).status_code == (await asked).status_code == 200
+            assert finished, "the metrics wait for a page"
+
+
+async def test_metrics_wait_for_no_page(valkey_url: str) -> None:
+    """Operators are not behind strangers."""
+    await metrics_wait_for_no_page(valkey_url)
+
+
+async def drawing_leaves_half_of_the_time() -> None:
+    """After a drawing, the next one begins when others have had as much time."""
+    client = Client("192.0.2.1", "http", "x", origin=None, local=False, own_name=False, proxied=False)
+    request = Request({"type": "http", "extensions": {EXTENSION: client}})
+    ends: list[tuple[float, float]] = []
+    rests: list[float] = []
+    leave = FairQueue.leave
+
+    def note(self: FairQueue, client: str) -> None:
+        spent, end = ends[-1]
+        rests.append((time.monotonic() - end) / spent)
+        leave(self, client)
+
+    async def have_ended() -> bool:
+        return len(rests) == 5
+
+    with replaced(FairQueue, "leave", note):
+        drawing = Drawings()
+        for _ in range(5):
+            async with drawing.turn(request):
+                began = time.thread_time()
+                while time.thread_time() - began < 0.05:
+                    pass
+                ends.append((time.thread_time() - began, time.monotonic()))
+        await eventually(have_ended)
+    assert min(rests) > 0.9, f"the rests after drawings, as shares of their time: {rests}"
+
+
+async def test_drawing_leaves_half_of_the_time_to_others() -> None:
+    """Events and viewers are served meanwhile."""
+    await drawing_leaves_half_of_the_time()
+
+
+@pytest.mark.mutant
+async def test_drawing_without_a_rest_is_caught() -> None:
+    """The next turn begins at once."""
+    loop = asyncio.get_running_loop()
+    call_later = loop.call_later
+
+    def at_once(_delay: float, callback: Callable[..., object], *given: object) -> object:
+        return call_later(0, callback, *given)
+
+    with must_be_caught("no rest after a drawing"), replaced(loop, "call_later", at_once):
+        await drawing_leaves_half_of_the_time()
+
+
+async def test_kept_drawings_have_a_limit_of_memory(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest ones go. What is counted is what is kept."""
+    monkeypatch.setattr(drawings, "_MOST_MEMORY", 30_000)
+    boards: list[Board] = [rolling_board(board=f"b{number}") for number in range(20)]
+    kept: list[Drawings] = []
+    keep = Drawings._keep
+
+    def note(self: Drawings, *drawing: Any) -> None:
+        keep(self, *drawing)
+        kept.append(self)
+
+    with replaced(Drawings, "_keep", note):
+        async with server(valkey_url, *boards) as client:
+            for board in boards:
+                assert (await client.get(f"/boards/{board.id}/qr.svg")).status_code == 200
+                size = sum(one.size for one in kept[0]._kept.values())
+                assert kept[0]._size == size <= 30_000
+    assert len(kept) == len(boards)
+
+
+async def test_errors_and_changed_boards_are_not_kept(valkey_url: str) -> None:
+    """A new board is on the list at once."""
+    async with server(valkey_url, rolling_board(), anonymous_admin=True, open=True) as client:
+        assert "another" not in (await client.get("/")).text
+        assert (await client.put("/v1/boards/another", json={"source": ["x"]})).status_code == 201
+        assert "another" in (await client.get("/")).text
+        assert (await client.get("/boards/another/records.csv?period=x")).status_code == 400

@@ -1,0 +1,250 @@
+"""Questions about the past: one client delays only itself, and a client that has left delays nobody."""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+
+import live.journal.past
+import live.web.past
+from live.domain.board import Board
+from live.domain.window import Forever, Periods
+from live.errors import JournalError, ProblemError
+from live.journal import past_reading
+from live.journal.past import Past
+from live.journal.past_reading import Ticket, identity, run_limited
+from live.settings import Settings
+from live.system.fair_queue import FairQueue
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
+from tests.harness.wire import connected, request
+
+GREEDY, MODEST = "192.0.2.1", "192.0.2.2"
+FOREVER = Board(id="all", title="all", source=frozenset({"like"}), window=Forever(), operator="incr", ties="key")
+SLOW: Final = 5.0  # seconds that a long query takes
+
+
+def sleep_on(settings: Settings, *_: object) -> None:
+    """Work that never ends. It notes in the data directory that it has begun."""
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    with (settings.data_dir / "begun").open("a") as file:
+        file.write(".")
+    while True:
+        time.sleep(0.01)
+
+
+def sleep_a_while(settings: Settings) -> None:
+    """Work that takes long. It notes in the data directory that it has begun."""
+    with (settings.data_dir / "begun").open("a") as file:
+        file.write(".")
+    time.sleep(SLOW)
+
+
+def run_to_the_end(ticket: Ticket, work: Any, *given: object) -> Any:
+    """Do work as `run_limited`, but never look whether the client is there."""
+    past_reading._Worker.wanted = [ticket.number] * 9
+    return run_limited(ticket, work, *given, longest=60)
+
+
+def begun(folder: Path) -> int:
+    """How many queries of `sleep_on` have begun."""
+    path = folder / "begun"
+    return len(path.read_text()) if path.exists() else 0
+
+
+@asynccontextmanager
+async def reading(folder: Path) -> AsyncIterator[Past]:
+    """Read the past of a data directory without a journal."""
+    past = Past(Settings(data_dir=folder))
+    try:
+        yield past
+    finally:
+        processes = [] if past._pool is None else list(past._pool._processes.values())
+        past.close()
+        for process in processes:
+            process.kill()  # otherwise the test run waits for what a mutant does not stop
+
+
+async def started(folder: Path, queries: int = 1) -> None:
+    """Wait until some queries of `sleep_on` have begun."""
+
+    async def have_begun() -> bool:
+        return begun(folder) >= queries
+
+    await eventually(have_begun, 60)
+
+
+async def quick(past: Past, client: str) -> None:
+    """Ask for something that takes no time. There is no journal."""
+    with pytest.raises(JournalError, match="unable to open"):
+        await past.run(client, identity)
+
+
+async def ended(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel queries."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def others_are_answered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One client asks for the longest readings, over and over. The reading of another one is not delayed by them."""
+    order: list[str] = []
+
+    def note(task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        order.append(error.code if isinstance(error, ProblemError) else "answered")
+
+    async with reading(folder) as past:
+        await asyncio.gather(quick(past, "first"), quick(past, "second"))  # starts the processes, which takes long
+        monkeypatch.setattr(live.journal.past, "run_limited", partial(run_limited, longest=SLOW))
+        greedy = [asyncio.create_task(past.run(GREEDY, sleep_on)) for _ in range(40)]
+        await started(folder)
+        modest = asyncio.create_task(quick(past, MODEST))
+        for task in (*greedy, modest):
+            task.add_done_callback(note)
+        await asyncio.wait([modest])
+        await ended(greedy)
+    assert modest.exception() is None, "the reading of another client is refused"
+    before = order[: order.index("answered")]
+    assert set(before) <= {"overloaded"}, "a long reading of one client delays the reading of another one"
+    assert 7 <= len(before) <= 8, "the queue has room for 32 readings"
+
+
+@pytest.mark.slow
+async def test_a_long_reading_delays_no_other_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One client uses one process at a time, whatever number of questions it asks."""
+    await others_are_answered(tmp_path, monkeypatch)
+
+
+@pytest.mark.mutant
+@pytest.mark.slow
+async def test_a_single_process_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one process, a reading waits for the whole reading of another client."""
+    monkeypatch.setattr(live.journal.past, "_PROCESSES", 1)
+    with must_be_caught("one process for all clients"):
+        await others_are_answered(tmp_path, monkeypatch)
+
+
+@pytest.mark.mutant
+@pytest.mark.slow
+async def test_processes_without_a_share_are_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a share, one client uses all processes."""
+    enter, leave = FairQueue.enter, FairQueue.leave
+    names = iter(range(1000))
+
+    async def enter_alone(self: FairQueue, _client: str) -> None:
+        await enter(self, f"{next(names)}")
+
+    def leave_any(self: FairQueue, _client: str) -> None:
+        leave(self, next(iter(self._served)))
+
+    with (
+        must_be_caught("no share for each client"),
+        replaced(FairQueue, "enter", enter_alone),
+        replaced(FairQueue, "leave", leave_any),
+    ):
+        await others_are_answered(tmp_path, monkeypatch)
+
+
+async def a_departed_client_is_forgotten(folder: Path, monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
+    """A client leaves during a long reading. Its next one is answered before a reading that began later ends."""
+    async with reading(folder) as past:
+        await asyncio.gather(quick(past, "first"), quick(past, "second"))  # starts the processes, which takes long
+        monkeypatch.setattr(live.journal.past, "run_limited", run)
+        gone = [asyncio.create_task(past.run(GREEDY, sleep_on)) for _ in range(5)]
+        await started(folder)
+        later = asyncio.create_task(past.run(MODEST, sleep_a_while))
+        await started(folder, 2)
+        await ended(gone)
+        again = asyncio.create_task(quick(past, GREEDY))
+        await asyncio.wait([again, later], return_when="FIRST_COMPLETED")
+        is_first = again.done()
+        await ended([again, later])
+    assert is_first, "the reading of a client that has left goes on"
+    assert begun(folder) == 2, "readings of a client that has left begin"
+
+
+@pytest.mark.slow
+async def test_the_readings_of_a_client_that_leaves_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that wait never begin, and the one in progress stops."""
+    await a_departed_client_is_forgotten(tmp_path, monkeypatch, partial(run_limited, longest=60))
+
+
+@pytest.mark.mutant
+@pytest.mark.slow
+async def test_a_reading_that_goes_on_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker never looks whether its client is there, so a reading takes all the time that it may."""
+    with must_be_caught("the worker does not know that a client has left"):
+        await a_departed_client_is_forgotten(tmp_path, monkeypatch, run_to_the_end)
+
+
+# The requests that can take long: those that ASGI serves, and that of an archived period, on the short path.
+DOORS: Final = {
+    "history": ("read_history", "/v1/boards/all/history?key=a"),
+    "page": ("read_ranking", "/boards/all?as_of={now}"),
+    "archived period": ("read_period", "/v1/boards/days?period=2020-01-01"),
+}
+DAYS = Board(
+    id="days",
+    title="days",
+    source=frozenset({"like"}),
+    window=Periods(unit="day", keep=1),
+    operator="incr",
+    ties="key",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DOORS)
+async def test_a_request_ends_when_its_client_disconnects(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A client closes its connection during a long reading, and can read again. The reading could take a minute."""
+    work, path = DOORS[name]
+    monkeypatch.setattr(live.web.past, work, sleep_on)
+    monkeypatch.setattr(live.journal.past, "run_limited", partial(run_limited, longest=60))
+    settings = fresh_settings(valkey_url, journal="sqlite")
+    async with (
+        run_server(settings, [FOREVER, DAYS]) as url,
+        httpx.AsyncClient(base_url=url, timeout=60) as client,
+    ):
+        assert (await client.post("/v1/events", json={"type": "like", "key": "a"})).status_code == 200
+        async with connected(url) as wire:
+            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            await wire.send(request("GET", path.format(now=now)))
+            await started(settings.data_dir)
+        monkeypatch.undo()
+        answer = await client.get("/v1/boards/all/history?key=a")
+        assert answer.status_code == 200, answer.text
+        assert begun(settings.data_dir) == 1
+
+
+@pytest.mark.slow
+async def test_a_long_history_of_a_large_board_is_refused(valkey_url: str) -> None:
+    """The response says how many steps are allowed, and that many are answered."""
+    async with (
+        run_server(fresh_settings(valkey_url, journal="sqlite"), [FOREVER]) as url,
+        httpx.AsyncClient(base_url=url, timeout=60) as client,
+    ):
+        for first in range(0, 40_000, 1000):
+            events = [{"type": "like", "key": f"k{number}"} for number in range(first, first + 1000)]
+            assert (await client.post("/v1/events", json=events)).status_code == 200
+        begin = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 390))
+        answer = await client.get("/v1/boards/all/history", params={"key": "k1", "from": begin, "step": "1s"})
+        assert (answer.status_code, answer.json()["code"]) == (400, "past_too_large"), answer.text
+        found = re.search(r"has ([\d,]+) members: .* at most (\d+) steps", answer.json()["detail"])
+        assert found is not None, answer.text
+        members, steps = int(found[1].replace(",", "")), int(found[2])
+        assert (members <= 40_000, steps) == (True, 10_000_000 // members)
+        answer = await client.get("/v1/boards/all/history", params={"key": "k1", "from": begin, "step": "60s"})
+        assert answer.status_code == 200, answer.text
