@@ -21,7 +21,7 @@ from bench.table import Report, Row, Scale
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import make_entry
 from live.journal.database import Database
-from live.journal.drain import Drainer
+from live.journal.log.drainer import Drainer
 from live.settings import Settings, load_settings
 from live.store.board.state import BoardState
 from live.store.board.writer import BoardWriter

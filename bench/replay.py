@@ -23,10 +23,10 @@ from live.domain.board_file import parse_boards
 from live.fanout.history import History
 from live.fanout.position import Position
 from live.fanout.variant import Variant
-from live.journal.contents import Contents
-from live.journal.entries import Head
-from live.journal.fold import apply
-from live.journal.top import RunningTop
+from live.journal.log.entries import Head
+from live.journal.state.fold import apply
+from live.journal.state.snapshot import Snapshot
+from live.journal.state.top import RunningTop
 
 _DELAY: Final = 5  # seconds, the least that viewers can ask for
 _PATH: Final = f"/v1/boards/posts/live?delay={_DELAY}s"
@@ -86,7 +86,7 @@ def replayed(scale: Scale, report: Report) -> list[Row]:
     For a frame, the process of a replay applies the entries of a tenth of a second, and makes the message.
     """
     (board,) = parse_boards('[[board]]\nid = "posts"\nties = "first"\n')
-    chance, data, top = random.Random(1), Contents(), RunningTop(board, (), _TOP)
+    chance, data, top = random.Random(1), Snapshot(), RunningTop(board, (), _TOP)
     variant, position = Variant(board.id, _TOP, _TICK, History(0)), Position()
     weights, members = list(accumulate(1 / rank for rank in range(1, scale.keys + 1))), list(range(scale.keys))
     chance.shuffle(members)

@@ -26,7 +26,7 @@ from live.domain.urls import shown
 from live.errors import JournalError, SetupError, StoreUnavailableError
 from live.journal.database import Database, open_journal
 from live.journal.durability import unsafe_in_sql
-from live.journal.losses import Loss, end_lost, find_lost
+from live.journal.log.losses import Loss, end_lost, find_lost
 from live.logs import configure_logs
 from live.network.hosts import is_loopback
 from live.protocols.http.connection import HttpProtocol

@@ -15,10 +15,10 @@ from live.domain.names import unknown
 from live.errors import NotFoundError, SetupError
 from live.journal.contributions import Contribution, Vote
 from live.journal.database import Database
-from live.journal.drain import Drainer
 from live.journal.erase import boards_in, erase_again, erase_board, secrets_of
 from live.journal.erased import is_due, mark_done, remember, remembered
 from live.journal.erasure import ActorErasure
+from live.journal.log.drainer import Drainer
 from live.settings import Settings
 from live.store.board.erasing import Held, delete_digests, members_of, read_held
 from live.store.board.handover import journals, read_places

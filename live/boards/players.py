@@ -21,9 +21,9 @@ from live.fanout.played import Played, PlayedFrame, TooLittleMemoryError
 from live.fanout.position import Position
 from live.fanout.variant import Variant
 from live.journal.database import Database, open_journal
-from live.journal.moments import NoPastError
-from live.journal.player import Player
-from live.journal.top import RunningTop
+from live.journal.past.player import Player
+from live.journal.past.queries import NoPastError
+from live.journal.state.top import RunningTop
 from live.settings import Settings
 from live.system.fair_queue import FairQueue
 from live.system.processes import end_with_parent, return_memory

@@ -13,14 +13,14 @@ from live.boards.definition import DefinitionError, read_board
 from live.domain.board import Board, Boards
 from live.domain.names import unknown
 from live.errors import NotFoundError, SetupError
-from live.journal.contents import Contents
 from live.journal.database import Database
-from live.journal.definitions import COOKIES, KINDS, DefinitionLog, latest, newest_version
-from live.journal.drain import Drainer
 from live.journal.erase import erase_again
-from live.journal.lives import Life, end_lives, find_life, made_once, open_lives, origins
-from live.journal.reading import before, contents_of
+from live.journal.log.definitions import COOKIES, KINDS, DefinitionLog, latest, newest_version
+from live.journal.log.drainer import Drainer
+from live.journal.log.reader import before, contents_of
+from live.journal.log.timelines import Timeline, end_lives, find_life, made_once, open_lives, origins
 from live.journal.rebuild import Rebuilt, load
+from live.journal.state.snapshot import Snapshot
 from live.settings import Settings
 from live.store.board.beginnings import create, delete_keys
 from live.store.board.handover import read_places
@@ -32,7 +32,7 @@ from live.store.registry.definitions import Definition, DefinitionStore
 Progress = Callable[[str, int, int], None]
 _ITEMS: Final = 1000  # titles in one command
 _Texts = dict[str, dict[str, str]]
-_Line = list[Life]
+_Line = list[Timeline]
 """A life, and those that it continues, the newest one first."""
 
 
@@ -130,7 +130,7 @@ class Rebuilding:
         if not await self._database.take():
             raise SetupError("another process writes to the journal: stop the servers that use it, and try again")
 
-    async def _lines(self, wanted: Wanted, texts: _Texts) -> tuple[list[_Line], list[Life]]:
+    async def _lines(self, wanted: Wanted, texts: _Texts) -> tuple[list[_Line], list[Timeline]]:
         """The last life of each wanted board, with those that it continues; and the lives that end with the rebuild.
 
         The last life of a run-time board is that of its definition. It has no entry if the board never had a journal.
@@ -140,7 +140,7 @@ class Rebuilding:
         for name, text in texts["boards"].items():
             definition = msgspec.json.decode(text, type=Definition)
             if definition.state == "live":
-                newest = await self._with(Life(0, name, definition.epoch), newest, lines, wanted)
+                newest = await self._with(Timeline(0, name, definition.epoch), newest, lines, wanted)
         deleted = created - texts["boards"].keys() - self._in_file.by_id.keys()
         newest = {name: line for name, line in newest.items() if name not in deleted}
         chosen = list(newest.values())
@@ -158,7 +158,7 @@ class Rebuilding:
         return lines, made_once(connection, self._prefix)
 
     async def _with(
-        self, begun: Life, newest: dict[str, _Line], lines: Sequence[_Line], wanted: Wanted
+        self, begun: Timeline, newest: dict[str, _Line], lines: Sequence[_Line], wanted: Wanted
     ) -> dict[str, _Line]:
         """The last lives, with that of a run-time board; `begun` is one without entries in the defined epoch."""
         of_board = [line for line in lines if line[0].board == begun.board]
@@ -193,13 +193,13 @@ class Rebuilding:
             missing.append(line)
         return missing
 
-    def _epoch(self, life: Life, wanted: Wanted) -> str:
+    def _epoch(self, life: Timeline, wanted: Wanted) -> str:
         """The new epoch of a life, which is the same for each attempt."""
         salt = f"{self._database.id}:{life.epoch}:{life.link}:{wanted.at}:{wanted.name}"
         return hashlib.blake2b(salt.encode(), digest_size=4).hexdigest()
 
-    async def _contents(self, life: Life, wanted: Wanted) -> Contents:
-        def read() -> Contents:
+    async def _contents(self, life: Timeline, wanted: Wanted) -> Snapshot:
+        def read() -> Snapshot:
             return self._database.work(
                 lambda connection: contents_of(
                     connection,
@@ -212,14 +212,14 @@ class Rebuilding:
 
         return await asyncio.to_thread(read)
 
-    async def _planned(self, life: Life, board: Board, wanted: Wanted) -> Rebuilt:
+    async def _planned(self, life: Timeline, board: Board, wanted: Wanted) -> Rebuilt:
         if not life.size:
             return Rebuilt(wanted.name or board.id, self._epoch(life, wanted), 0, 0)
         data = await self._contents(life, wanted)
         members = len({member for slot in data.slots.values() for member in slot})
         return Rebuilt(wanted.name or board.id, self._epoch(life, wanted), data.offset, members)
 
-    async def _load(self, life: Life, board: Board, wanted: Wanted, texts: _Texts) -> Rebuilt | None:
+    async def _load(self, life: Timeline, board: Board, wanted: Wanted, texts: _Texts) -> Rebuilt | None:
         keys, epoch = Keys(self._prefix, wanted.name or board.id), self._epoch(life, wanted)
         if not life.size:
             other = await create(self._client, keys, board, epoch, journal=board.journal.level != "off")

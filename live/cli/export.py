@@ -27,7 +27,6 @@ from live.domain.names import unknown
 from live.domain.window import Periods
 from live.errors import NotFoundError, SetupError
 from live.journal.database import Database, existing_journal
-from live.journal.definitions import latest
 from live.journal.erase import boards_in
 from live.journal.export import (
     EVENT_COLUMNS,
@@ -38,7 +37,8 @@ from live.journal.export import (
     ranking_columns,
     ranking_parts,
 )
-from live.journal.moments import Moment, NoPastError, PastRanking
+from live.journal.log.definitions import latest
+from live.journal.past.queries import AsOf, NoPastError, PastRanking
 from live.settings import load_settings
 
 _END = 2**52  # milliseconds; after every event time
@@ -137,7 +137,7 @@ def _ranking(database: Database, board: Board, as_of: str | None, period: str | 
     is_gone = False
     if as_of is None and start is not None and newest.slot is not None:
         is_gone = start < board.window.oldest(newest.slot)
-    moment = Moment(board, at, start, newest.hidden)
+    moment = AsOf(board, at, start, newest.hidden)
     try:
         return ranking_parts(database, moment, archived=is_gone)
     except NoPastError as error:

@@ -27,9 +27,9 @@ from live.domain.counts import counted
 from live.errors import SetupError, StoreUnavailableError
 from live.journal.database import Database, existing_journal
 from live.journal.durability import unsafe_in_sql
-from live.journal.losses import find_lost
+from live.journal.log.losses import find_lost
 from live.journal.rebuild import Rebuilt
-from live.journal.status import LifeStatus, Verdict, status, verify
+from live.journal.upkeep.status import TimelineStatus, Verdict, status, verify
 from live.settings import Settings, load_settings
 from live.store.board.handover import claim_sink, release_sink
 from live.store.connection.client import connect
@@ -183,7 +183,7 @@ async def _adopt(settings: Settings, database: Database) -> None:
             await client.aclose()
 
 
-def _table(found: list[LifeStatus]) -> Table:
+def _table(found: list[TimelineStatus]) -> Table:
     table = make_table(
         "board", "epoch", "offset", "last entry", "entries", "size", "gaps",
         wraps=["board"], numbers=["offset", "entries", "size", "gaps"],

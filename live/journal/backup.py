@@ -26,11 +26,13 @@ from live import __version__
 from live.domain.board import Board
 from live.errors import JournalError, SetupError
 from live.journal.database import Database
-from live.journal.definitions import DefinitionLog, latest
-from live.journal.entries import parse_head
-from live.journal.lives import (
+from live.journal.log.definitions import DefinitionLog, latest
+from live.journal.log.entries import parse_head
+from live.journal.log.losses import find_lost
+from live.journal.log.reader import contents_of
+from live.journal.log.timelines import (
     START,
-    Life,
+    Timeline,
     add_pieces,
     begin_life,
     end_lives,
@@ -39,9 +41,7 @@ from live.journal.lives import (
     open_lives,
     piece_of,
 )
-from live.journal.losses import find_lost
 from live.journal.manifest import BOARDS, FORMAT, Manifest, Position, fingerprint, write_manifest
-from live.journal.reading import contents_of
 from live.journal.schema import VERSION
 from live.settings import Settings
 from live.store.board.handover import Entry, journals, read_entries, read_places, sink_of
@@ -113,7 +113,7 @@ async def back_up(
         raise
 
 
-def _complete(folder: Path, settings: Settings, copy: Database, lives: list[Life], left_out: list[str]) -> Manifest:
+def _complete(folder: Path, settings: Settings, copy: Database, lives: list[Timeline], left_out: list[str]) -> Manifest:
     """Add the boards file and the manifest."""
     copy.path.with_suffix(".lock").unlink()
     with closing(sqlite3.connect(copy.path)) as connection:
@@ -238,7 +238,7 @@ async def _add_waiting(client: Store, prefix: str, copy: Database) -> None:
             raise SetupError(_MISSING.format(board))
 
 
-def _add(connection: Connection, life: Life, entries: list[Entry]) -> tuple[Life, bool]:
+def _add(connection: Connection, life: Timeline, entries: list[Entry]) -> tuple[Timeline, bool]:
     """Add entries to a life. Returns it, and whether none is missing."""
     left = entries
     while left:
@@ -266,7 +266,7 @@ async def _end_deleted(client: Store, prefix: str, copy: Database) -> None:
         await copy.run(partial(end_lives, lives=ended))
 
 
-def _contents(connection: Connection, prefix: str, in_file: Mapping[str, Board]) -> tuple[list[Life], list[str]]:
+def _contents(connection: Connection, prefix: str, in_file: Mapping[str, Board]) -> tuple[list[Timeline], list[str]]:
     """The lives of all boards, each of which was folded; and the boards that have no journal."""
     lives = open_lives(connection, prefix)
     for life in lives:

@@ -7,10 +7,10 @@ import msgspec
 
 from live.domain.board import Board
 from live.domain.window import EVER, Sliding
-from live.journal.contents import Contents, Ranking
 from live.journal.corrections import logged_of
-from live.journal.fold import tag_of
-from live.journal.live_log import LiveLog, add
+from live.journal.state.fold import tag_of
+from live.journal.state.sliding_log import LiveLog, add
+from live.journal.state.snapshot import Ranking, Snapshot
 from live.store.board.keys import Keys
 from live.store.board.pieces import Piece
 
@@ -65,14 +65,14 @@ class Expected:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._data = Contents()
+        self._data = Snapshot()
         self._log = LiveLog()
         self._is_sliding = isinstance(board.window, Sliding)
         self._waiting: dict[str, dict[str, int]] = {}  # what events add up to that wait to be subtracted
         self._oldest: int | None = None
         self._live: list[Mapping[str, int]] = []  # what each slot in the window holds
 
-    def move(self, data: Contents, piece: Piece) -> None:
+    def move(self, data: Snapshot, piece: Piece) -> None:
         """Move to the instant of a piece. `data` is what the board held after the entry that the piece names."""
         window = self._board.window
         self._data = data

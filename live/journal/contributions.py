@@ -14,8 +14,8 @@ from live.domain.board import Board
 from live.domain.event import Event, Identities
 from live.domain.producer import LIKES
 from live.domain.window import Sliding
-from live.journal.contents import IDENTITY
-from live.journal.entries import Add, Group, Head, content, contents
+from live.journal.log.entries import Add, Group, Head, content, contents
+from live.journal.state.snapshot import IDENTITY
 from live.store.board.plan import voter_digests
 
 VOIDER: Final = ":void"

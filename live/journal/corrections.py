@@ -6,8 +6,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from live.domain.board import Shape
-from live.journal.contents import Contents, Logged, Reached
-from live.journal.entries import Mend, content
+from live.journal.log.entries import Mend, content
+from live.journal.state.snapshot import Logged, Reached, Snapshot
 
 _Name = TypeVar("_Name", str, bytes)
 _Value = TypeVar("_Value")
@@ -16,7 +16,7 @@ _MEND: Final = msgspec.msgpack.Decoder(Mend)
 _OFFSET: Final = 5  # bytes of an offset in a tag and in the name of an event of a log
 
 
-def correct(data: Contents, body: bytes) -> None:
+def correct(data: Snapshot, body: bytes) -> None:
     """Apply a correction. A correction of the store alone changes nothing, because the journal was right."""
     mend = _MEND.decode(body)
     if not mend.teach:
@@ -28,7 +28,7 @@ def correct(data: Contents, body: bytes) -> None:
         _replace(data, mend, {name: content(value) for name, value in zip(names, mend.values, strict=True)})
 
 
-def _grow(data: Contents, mend: Mend, amounts: Mapping[bytes, int]) -> None:
+def _grow(data: Snapshot, mend: Mend, amounts: Mapping[bytes, int]) -> None:
     """Add amounts to what a slot holds, or to votes."""
     if mend.kind == "votes":
         _add(data.ranking(mend.suffix).votes, amounts)
@@ -37,7 +37,7 @@ def _grow(data: Contents, mend: Mend, amounts: Mapping[bytes, int]) -> None:
         _add(slot, {name.decode(): amount for name, amount in amounts.items()})
 
 
-def _replace(data: Contents, mend: Mend, values: Mapping[bytes, bytes]) -> None:
+def _replace(data: Snapshot, mend: Mend, values: Mapping[bytes, bytes]) -> None:
     """Replace values that do not add up. An empty text means no value."""
     ranking = data.ranking(mend.suffix)
     texts = {name.decode(): value for name, value in values.items() if mend.kind != "log"}

@@ -7,15 +7,15 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, Table, select, update
 
-from live.journal.contents import pack, unpack
 from live.journal.database import Database
-from live.journal.entries import Adopt, Begin, Head, content, parse_head
 from live.journal.erased import is_due, mark_done, remembered
 from live.journal.erasure import Erasure
-from live.journal.lives import lives_of
+from live.journal.log.entries import Adopt, Begin, Head, content, parse_head
+from live.journal.log.segments import compress, decompress, pack_entries, unpack_entries
+from live.journal.log.timelines import lives_of
 from live.journal.rewriting import clean, rewrite
 from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
-from live.journal.segments import compress, decompress, pack_entries, unpack_entries
+from live.journal.state.snapshot import pack, unpack
 from live.store.board.handover import Entry
 
 Progress = Callable[[int, int], None]

@@ -11,17 +11,17 @@ from live.domain.board import Board
 from live.domain.item import Item
 from live.domain.window import EVER
 from live.errors import SetupError
-from live.journal.contents import Contents
 from live.journal.database import Database
-from live.journal.definitions import latest
-from live.journal.entries import Add, Head, parse_head
-from live.journal.lives import lives_of
-from live.journal.moments import Moment, NoPastError, PastRanking
-from live.journal.past_reading import period_at, ranking_at
-from live.journal.reading import contents_of
+from live.journal.log.definitions import latest
+from live.journal.log.entries import Add, Head, parse_head
+from live.journal.log.reader import contents_of
+from live.journal.log.segments import unpack_entries
+from live.journal.log.timelines import lives_of
+from live.journal.past.queries import AsOf, NoPastError, PastRanking
+from live.journal.past.snapshots import period_at, ranking_at
 from live.journal.schema import LIFE, SEGMENT
-from live.journal.scores import newest_slot
-from live.journal.segments import unpack_entries
+from live.journal.state.ranking import newest_slot
+from live.journal.state.snapshot import Snapshot
 
 _ROWS: Final = 10_000  # of a ranking in one piece
 _ADD: Final = msgspec.msgpack.Decoder(Add)
@@ -86,13 +86,13 @@ def newest_of(database: Database, board: Board, now: int) -> Newest:
 
     def read(connection: Connection) -> Newest:
         lives = lives_of(connection, database.prefix, board.id)
-        data = contents_of(connection, database.prefix, lives[-1]) if lives else Contents()
+        data = contents_of(connection, database.prefix, lives[-1]) if lives else Snapshot()
         return Newest(frozenset(data.hidden), data.time // 1000, newest_slot(board, data, now))
 
     return database.work(read)
 
 
-def ranking_parts(database: Database, moment: Moment, *, archived: bool = False) -> tuple[PastRanking, Iterator[Part]]:
+def ranking_parts(database: Database, moment: AsOf, *, archived: bool = False) -> tuple[PastRanking, Iterator[Part]]:
     """The ranking of a board at a time, and its rows. `archived` means a period that the board does not keep any more.
 
     Raises:

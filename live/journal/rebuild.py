@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from live.domain.board import Board
-from live.journal.contents import Contents, Ranking
 from live.journal.corrections import name_of
-from live.journal.fold import tag_of
-from live.journal.scores import live_events, live_slots, newest_slot, ranked_at
+from live.journal.state.fold import tag_of
+from live.journal.state.ranking import live_events, live_slots, newest_slot, ranked_at
+from live.journal.state.snapshot import Ranking, Snapshot
 from live.store.board.journal_requests import RestoreRequest
 from live.store.board.keys import Keys
 from live.store.board.pages import HIGH
@@ -31,7 +31,7 @@ async def load(  # noqa: PLR0913 - where from, where to, and how
     client: Store,
     keys: Keys,
     board: Board,
-    data: Contents,
+    data: Snapshot,
     *,
     epoch: str,
     parent: str,
@@ -60,7 +60,7 @@ async def load(  # noqa: PLR0913 - where from, where to, and how
     return Rebuilt(keys.board, epoch, data.offset, members) if written else None
 
 
-def image_of(board: Board, data: Contents, dedupe_window: float) -> BoardImage:
+def image_of(board: Board, data: Snapshot, dedupe_window: float) -> BoardImage:
     """What the store keys of a board hold, by its contents. Slots that have left the window are left out."""
     now = data.time // 1000
     log, slots = live_events(board, data, now), live_slots(board, data, now)
@@ -85,7 +85,7 @@ def image_of(board: Board, data: Contents, dedupe_window: float) -> BoardImage:
     )
 
 
-def _ranking(board: Board, data: Contents, now: int, start: int | None) -> RankingImage:
+def _ranking(board: Board, data: Snapshot, now: int, start: int | None) -> RankingImage:
     suffix = "" if start is None else f":{start}"
     found = ranked_at(board, data, now, start)
     held = data.rankings.get(suffix, Ranking())
@@ -104,7 +104,7 @@ def _ranking(board: Board, data: Contents, now: int, start: int | None) -> Ranki
     )
 
 
-def _fields(board: Board, data: Contents, rankings: Sequence[RankingImage]) -> list[str]:
+def _fields(board: Board, data: Snapshot, rankings: Sequence[RankingImage]) -> list[str]:
     """The fields of a board's state that follow from its contents."""
     fields: dict[str, int] = {}
     if data.newest is not None:

@@ -6,9 +6,9 @@ from typing import Final
 import msgspec
 
 from live.domain.window import EVER
-from live.journal.contents import IDENTITY, Contents
-from live.journal.entries import Head, content, contents
 from live.journal.erasure import Erasure
+from live.journal.log.entries import Head, content, contents
+from live.journal.state.snapshot import IDENTITY, Snapshot
 from live.store.connection.scripts import texts
 
 Fields = dict[str, msgspec.Raw]
@@ -31,7 +31,7 @@ def rewrite(head: Head, body: bytes, erasure: Erasure) -> bytes:
     return body if step is None else step(head, body, erasure)
 
 
-def clean(data: Contents, erasure: Erasure) -> bool:
+def clean(data: Snapshot, erasure: Erasure) -> bool:
     """Take the digests that have to go out of the contents of a board; whether there were any."""
     found = False
     for suffix, ranking in data.rankings.items():

@@ -10,11 +10,11 @@ from sqlalchemy import Connection, select
 
 from live.errors import StoreUnavailableError
 from live.journal.database import Database
-from live.journal.entries import Head, parse_head
-from live.journal.lives import Life, continued, find_life, find_parent, following
-from live.journal.reading import holds
+from live.journal.log.entries import Head, parse_head
+from live.journal.log.reader import holds
+from live.journal.log.segments import unpack_entries
+from live.journal.log.timelines import Timeline, continued, find_life, find_parent, following
 from live.journal.schema import SEGMENT
-from live.journal.segments import unpack_entries
 from live.store.board.handover import Entry, read_entries
 from live.store.board.keys import Keys
 from live.store.connection.client import Store
@@ -36,7 +36,7 @@ class Trail(msgspec.Struct, frozen=True):
         reach: the time from which on the journal has every entry: 0 if it has them since the board began.
     """
 
-    parts: Sequence[tuple[Life, str]]
+    parts: Sequence[tuple[Timeline, str]]
     waiting: Sequence[Entry]
     since: int
     reach: int
@@ -69,7 +69,7 @@ async def find_trail(client: Store, database: Database, prefix: str, board: str,
     keys = Keys(prefix, board)
     for _ in range(_ATTEMPTS):
         known = await database.run(lambda connection: find_life(connection, prefix, board, epoch))
-        life = known or Life(0, board, epoch)
+        life = known or Timeline(0, board, epoch)
         waiting = await _waiting(client, keys, life)
         if waiting is not None:
             parts, reach = await database.run(partial(_parts, prefix=prefix, life=life, waiting=waiting))
@@ -78,7 +78,7 @@ async def find_trail(client: Store, database: Database, prefix: str, board: str,
     raise StoreUnavailableError(f"board {board}: entries of its journal are missing between SQL and the store")
 
 
-async def _waiting(client: Store, keys: Keys, life: Life) -> list[Entry] | None:
+async def _waiting(client: Store, keys: Keys, life: Timeline) -> list[Entry] | None:
     """The entries that follow a life in the store; None if some of them are gone."""
     found: list[Entry] = []
     after, end = life.drained, life
@@ -95,8 +95,8 @@ async def _waiting(client: Store, keys: Keys, life: Life) -> list[Entry] | None:
 
 
 def _parts(
-    connection: Connection, prefix: str, life: Life, waiting: Sequence[Entry]
-) -> tuple[list[tuple[Life, str]], int]:
+    connection: Connection, prefix: str, life: Timeline, waiting: Sequence[Entry]
+) -> tuple[list[tuple[Timeline, str]], int]:
     """The lives of which a board consists, and from which time on the journal has every entry."""
     parts, last = [(life, life.link)], life.link
     while True:
@@ -118,7 +118,7 @@ def parse_time(link: str) -> int:
     return int(link.split(" ")[1])
 
 
-def _entries(connection: Connection, life: Life, since: int) -> Iterator[tuple[Head, bytes]]:
+def _entries(connection: Connection, life: Timeline, since: int) -> Iterator[tuple[Head, bytes]]:
     """The entries of a life in SQL, from the first segment on that ends at a time or later."""
     where = (SEGMENT.c.life == life.id, SEGMENT.c.ended >= since)
     names = connection.execute(select(SEGMENT.c.id).where(*where).order_by(SEGMENT.c.id)).all()

@@ -28,8 +28,8 @@ from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.hub import Hub
 from live.ingest.intake import Intake
 from live.journal.database import open_journal
-from live.journal.drain import Drainer
-from live.journal.past import Past
+from live.journal.log.drainer import Drainer
+from live.journal.past.worker import Past
 from live.logs import configure_logs
 from live.protocols.body_budget import BodyBudget
 from live.protocols.connection_limits import ConnectionLimits

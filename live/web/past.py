@@ -11,9 +11,8 @@ from live.domain.board import Board
 from live.domain.event import rfc3339
 from live.domain.window import EVER, Periods, parse_duration
 from live.errors import ProblemError
-from live.journal.moments import Moment, NoPastError
-from live.journal.past import Past
-from live.journal.past_reading import (
+from live.journal.past.queries import AsOf, NoPastError
+from live.journal.past.snapshots import (
     explain_record,
     find_in_period,
     find_record,
@@ -21,6 +20,7 @@ from live.journal.past_reading import (
     read_period,
     read_ranking,
 )
+from live.journal.past.worker import Past
 from live.network.parameters import time_of, whole_number
 from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
@@ -94,7 +94,7 @@ class _PastQuery(NamedTuple):
 
     past: Past
     client: str
-    moment: Moment
+    moment: AsOf
 
     async def run(self, work: Callable[..., _T], *given: object) -> _T:
         """Do work that receives the moment, and what is given."""
@@ -163,7 +163,7 @@ async def _archived(live: Live, ledger: Ledger, client: str, start: int) -> _Pas
     if live.past is None:
         raise _no_period(ledger.state.board)
     now = await _now(ledger)
-    moment = Moment(ledger.state.board, now, start, await _hidden(ledger))
+    moment = AsOf(ledger.state.board, now, start, await _hidden(ledger))
     try:
         await _require(live.past, live, ledger, client, now)
     except ProblemError as error:
@@ -236,7 +236,7 @@ async def _past_query(live: Live, ledger: Ledger, client: str, query: Mapping[st
     at = time_of(query["as_of"], "as_of") if "as_of" in query else now
     if at > now:
         raise ProblemError("parameter_invalid", "`as_of` is in the future")
-    moment = Moment(board, at, _period(board, query.get("period", "current"), at), await _hidden(ledger))
+    moment = AsOf(board, at, _period(board, query.get("period", "current"), at), await _hidden(ledger))
     await _require(past, live, ledger, client, at)
     return _PastQuery(past, client, moment)
 

@@ -16,8 +16,8 @@ from live.domain.event import rfc3339
 from live.domain.ranking import Page
 from live.errors import ProblemError
 from live.ingest.replies import Reply
-from live.journal.moments import Moment, Stretch
-from live.journal.pages import period_name, records_of
+from live.journal.past.queries import AsOf, RankingSlice
+from live.journal.state.pages import period_name, records_of
 from live.network.parameters import whole_number
 from live.web.responses import negotiated
 
@@ -44,7 +44,7 @@ class PastPage(NamedTuple):
         return {"as_of": self.as_of, "final": self.final, "revision": self.revision}
 
 
-def page_of(moment: Moment, found: Stretch, cursor: str | None) -> PastPage:
+def page_of(moment: AsOf, found: RankingSlice, cursor: str | None) -> PastPage:
     """The page of some records that were read."""
     revision, page = found.ranking.revision, _page_of(moment.board, found)
     if revision is not None:
@@ -52,7 +52,7 @@ def page_of(moment: Moment, found: Stretch, cursor: str | None) -> PastPage:
     return PastPage(moment.board, page, cursor, rfc3339(moment.at))
 
 
-def _page_of(board: Board, found: Stretch) -> Page:
+def _page_of(board: Board, found: RankingSlice) -> Page:
     ranking = found.ranking
     return Page(
         epoch=ranking.epoch,

@@ -13,7 +13,7 @@ from live.cli.journal import _table as status_table
 from live.cli.keys import table_of
 from live.cli.terminal import _width
 from live.domain.producer import Record, Secret
-from live.journal.status import LifeStatus
+from live.journal.upkeep.status import TimelineStatus
 from live.settings import Settings
 
 LONG = "b" * 64
@@ -22,7 +22,7 @@ BOARD = {
     "board": LONG, "title": "The posts that were liked most of all this week", "records": 1_234_567,
     "offset": 123_456_789, "epoch": "", "frozen": False, "memory": MEMORY,
 }  # fmt: skip
-LIFE = LifeStatus(
+LIFE = TimelineStatus(
     board=LONG, epoch="12345678", offset=123_456_789, last=1_763_844_766_000_000, entries=12_345_678,
     bytes=12_345_678_901, checkpoints=365, gaps=0,
 )  # fmt: skip

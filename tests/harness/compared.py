@@ -11,10 +11,10 @@ from sqlalchemy import select, update
 from live.domain.board import Board
 from live.domain.event import Extra, make_entry
 from live.journal.database import Database
-from live.journal.follower import Follower
+from live.journal.log.follower import Follower
+from live.journal.log.segments import pack_entries, unpack_entries
 from live.journal.reconcile import Reconciler, Report
 from live.journal.schema import SEGMENT
-from live.journal.segments import pack_entries, unpack_entries
 from live.store.board.audit import Auditor
 from live.store.board.handover import Entry, begin_journal
 from live.store.board.state import BoardState

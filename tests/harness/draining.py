@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import live.journal.database
 from live.journal.database import Database
-from live.journal.drain import Drainer
+from live.journal.log.drainer import Drainer
 from live.settings import Settings
 from live.store.connection.client import connect
 

@@ -4,12 +4,12 @@ from itertools import takewhile
 from typing import cast
 
 from live.domain.board import Board
-from live.journal.contents import Contents, Reached, pack, unpack
-from live.journal.entries import FIRST, Head, parse_head
-from live.journal.fold import apply
-from live.journal.reading import before
+from live.journal.log.entries import FIRST, Head, parse_head
+from live.journal.log.reader import before
 from live.journal.rebuild import load
-from live.journal.scores import ranked_at
+from live.journal.state.fold import apply
+from live.journal.state.ranking import ranked_at
+from live.journal.state.snapshot import Reached, Snapshot, pack, unpack
 from live.store.board.handover import read_entries
 from live.store.board.keys import Keys
 from live.store.board.pages import HIGH
@@ -23,7 +23,7 @@ class Folded:
         self.client = client
         self.keys = keys
         self.epoch = epoch
-        self.contents = Contents()
+        self.contents = Snapshot()
         self.last = "0"
         self.link = FIRST
         self.entries: list[tuple[Head, bytes]] = []
@@ -44,7 +44,7 @@ class Folded:
 
     def ranking_at(self, board: Board, at: int) -> list[tuple[str, int]]:
         """The records in order at an earlier time, in milliseconds."""
-        data = Contents()
+        data = Snapshot()
         stop = before(at, board.clock)
         for head, body in takewhile(lambda entry: not stop(*entry), self.entries):
             apply(data, head, body)

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 
 from live.journal.database import Database
-from live.journal.definitions import latest
-from live.journal.status import status
+from live.journal.log.definitions import latest
+from live.journal.upkeep.status import status
 from live.settings import Settings
 from tests.harness.server import ServerProcess
 from tests.harness.waiting import eventually

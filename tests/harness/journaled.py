@@ -11,14 +11,14 @@ from sqlalchemy import func, select
 from live.domain.board import Board
 from live.domain.event import make_entry
 from live.journal.backup import back_up
-from live.journal.contents import Contents
 from live.journal.database import Database
-from live.journal.drain import Drainer
-from live.journal.lives import find_life
+from live.journal.log.drainer import Drainer
+from live.journal.log.reader import contents_of
+from live.journal.log.timelines import find_life
 from live.journal.manifest import Manifest
-from live.journal.reading import contents_of
 from live.journal.schema import GAP
-from live.journal.scores import ranked_at
+from live.journal.state.ranking import ranked_at
+from live.journal.state.snapshot import Snapshot
 from live.store.board.handover import read_entries
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
@@ -61,13 +61,13 @@ class Journaled:
         """The sum of all scores in the store."""
         return sum(score for _, score in await self.rows())
 
-    async def contents(self, **choices: Any) -> Contents:
+    async def contents(self, **choices: Any) -> Snapshot:
         """The contents of the board in SQL."""
         database, prefix, epoch = self.databases[0], self.settings.key_prefix, self.ledger.state.epoch or ""
 
-        def read(connection: Any) -> Contents:
+        def read(connection: Any) -> Snapshot:
             life = find_life(connection, prefix, self.board.id, epoch)
-            return Contents() if life is None else contents_of(connection, prefix, life, **choices)
+            return Snapshot() if life is None else contents_of(connection, prefix, life, **choices)
 
         return await asyncio.to_thread(database.work, read)
 

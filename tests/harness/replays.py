@@ -12,7 +12,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from live.errors import JournalError
 from live.fanout import playback
-from live.journal.lives import find_life
+from live.journal.log.timelines import find_life
 from live.settings import Duration
 from tests.harness.server import until_ready
 from tests.harness.viewer import ModelViewer

@@ -11,11 +11,11 @@ from sqlalchemy import Connection
 from live.domain.board import Board
 from live.domain.board_file import parse_boards
 from live.domain.event import make_entry
-from live.journal.drain import Drainer
-from live.journal.lives import Life, open_lives
-from live.journal.reach import reaches_of, scores_at_all, since_of
-from live.journal.reading import before, contents_of
-from live.journal.scores import ranked_at
+from live.journal.log.drainer import Drainer
+from live.journal.log.reader import before, contents_of
+from live.journal.log.timelines import Timeline, open_lives
+from live.journal.past.coverage import reaches_of, scores_at_all, since_of
+from live.journal.state.ranking import ranked_at
 from live.store.board.handover import begin_journal
 from live.store.board.ledger import Ledger
 from live.store.board.state import SCRIPTS
@@ -49,7 +49,7 @@ def board_of(kind: str) -> Board:
     return board
 
 
-class Timeline(Journaled):
+class RecordedBoard(Journaled):
     """A board with a journal, and a clock that the test sets; with the results of a plain count at each hour."""
 
     def __init__(self, store: str, folder: Path, board: Board, url: str) -> None:
@@ -96,7 +96,7 @@ class Timeline(Journaled):
         state = self.ledger.state
         await begin_journal(self.client, state.keys, state.epoch or "", again=True, adopt=state.scripts.adopt)
 
-    async def read(self, work: Callable[[Connection, Life], Any]) -> Any:
+    async def read(self, work: Callable[[Connection, Timeline], Any]) -> Any:
         """Read from SQL."""
 
         def reading(connection: Connection) -> Any:
@@ -108,7 +108,7 @@ class Timeline(Journaled):
     async def from_events(self, hour: int) -> list[Row]:
         """The ranking at an hour from the entries."""
 
-        def work(connection: Connection, life: Life) -> list[Row]:
+        def work(connection: Connection, life: Timeline) -> list[Row]:
             stop = before(hour * 1000, self.board.clock)
             data = contents_of(connection, self.settings.key_prefix, life, stop)
             return self._rows(data, hour)
@@ -119,7 +119,7 @@ class Timeline(Journaled):
     async def in_one_pass(self, hours: list[int]) -> list[list[Row]]:
         """The rankings at hours in one pass. Each record has the rank that it is said to have without the others."""
 
-        def work(connection: Connection, _life: Life) -> list[list[Row]]:
+        def work(connection: Connection, _life: Timeline) -> list[list[Row]]:
             found = []
             times = [hour * 1000 for hour in hours]
             for _, scores in scores_at_all(connection, self.settings.key_prefix, self.board, times):
@@ -138,9 +138,9 @@ class Timeline(Journaled):
 
 
 @asynccontextmanager
-async def timeline(store: str, folder: Path, board: Board, url: str = "sqlite") -> AsyncIterator[Timeline]:
+async def timeline(store: str, folder: Path, board: Board, url: str = "sqlite") -> AsyncIterator[RecordedBoard]:
     """A board at the beginning of time."""
-    line = Timeline(store, folder, board, url)
+    line = RecordedBoard(store, folder, board, url)
     try:
         await line.go(0)
         yield line
@@ -150,7 +150,7 @@ async def timeline(store: str, folder: Path, board: Board, url: str = "sqlite") 
         await line.client.aclose()
 
 
-async def live_through(line: Timeline, seed: int) -> None:
+async def live_through(line: RecordedBoard, seed: int) -> None:
     """Let hours pass with events, some of them late or early, and amounts that cancel out.
 
     Drain in between. Now and then the journal begins again.

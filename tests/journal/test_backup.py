@@ -10,17 +10,17 @@ import msgspec
 import pytest
 
 import live.journal.backup
-import live.journal.drain
+import live.journal.log.drainer
 from live.domain.event import make_entry
 from live.domain.journaling import Journaling
 from live.errors import SetupError
 from live.journal.backup import back_up
 from live.journal.database import Database
-from live.journal.lives import open_lives
+from live.journal.log.reader import contents_of
+from live.journal.log.timelines import open_lives
 from live.journal.manifest import check_files, read_manifest
-from live.journal.reading import contents_of
-from live.journal.scores import ranked_at
-from live.journal.status import verify
+from live.journal.state.ranking import ranked_at
+from live.journal.upkeep.status import verify
 from live.store.board.beginnings import delete_keys
 from live.store.board.handover import begin_journal
 from live.store.board.keys import SystemKeys
@@ -110,7 +110,7 @@ async def test_a_missing_pause_is_detected(valkey_url: str, tmp_path: Path) -> N
     """Both sides must respect it."""
     for name, (module, what, mistake) in {
         "no pause": (live.journal.backup, "paused", no_pause),
-        "no look at the pause": (live.journal.drain, "is_paused", never),
+        "no look at the pause": (live.journal.log.drainer, "is_paused", never),
     }.items():
         (tmp_path / name).mkdir()
         async with journaled(valkey_url, tmp_path / name) as board:
@@ -131,7 +131,7 @@ async def test_a_drainer_that_commits_as_the_pause_begins_leaves_no_hole(valkey_
             await backed_up(board, folder)
             return answer
 
-        with replaced(live.journal.drain, "is_paused", asked_before):
+        with replaced(live.journal.log.drainer, "is_paused", asked_before):
             await drainer.drain(["posts"])
         assert rows_in(board, folder) == await board.rows()
 
@@ -334,9 +334,9 @@ async def test_a_board_that_stopped_is_not_trimmed_after_a_backup(valkey_url: st
 async def test_a_stopped_board_that_is_trimmed_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """The mutant drops everything that a backup has kept."""
 
-    async def trim_all(drainer: live.journal.drain.Drainer) -> None:
+    async def trim_all(drainer: live.journal.log.drainer.Drainer) -> None:
         await drainer._trim([drainer._lives[name] for name in drainer._untrimmed])
 
     async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("a stopped board"), replaced(live.journal.drain.Drainer, "_trim_left", trim_all):
+        with must_be_caught("a stopped board"), replaced(live.journal.log.drainer.Drainer, "_trim_left", trim_all):
             await keeps_what_stopped(board)

@@ -13,7 +13,7 @@ from sqlalchemy import insert
 import live.store.board.beginnings
 from live.boards.rebuilding import Rebuilding, Wanted
 from live.domain.board import Boards
-from live.journal.lives import Life, find_life
+from live.journal.log.timelines import Timeline, find_life
 from live.journal.schema import DEFINITION
 from live.store.board.beginnings import create, delete_keys
 from live.store.board.keys import Keys, SystemKeys
@@ -27,7 +27,7 @@ from tests.harness.waiting import eventually
 MADE = msgspec.structs.replace(rolling_board(), id="made", title="made")
 
 
-async def known(board: Journaled, epoch: str) -> Life | None:
+async def known(board: Journaled, epoch: str) -> Timeline | None:
     """The life of the made board in SQL, if it has an entry."""
     prefix = board.settings.key_prefix
     life = await board.databases[0].run(lambda connection: find_life(connection, prefix, "made", epoch))
@@ -143,7 +143,7 @@ async def test_a_board_that_is_only_defined_is_rebuilt(valkey_url: str, tmp_path
 async def test_a_dropped_definition_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """Only boards with entries are rebuilt."""
 
-    async def with_entries(_: Any, begun: Life, newest: Any, *given: Any) -> Any:
+    async def with_entries(_: Any, begun: Timeline, newest: Any, *given: Any) -> Any:
         assert begun.size == len(given) - 2 == 0
         return newest
 

@@ -22,18 +22,18 @@ from live.domain.journaling import Journaling
 from live.domain.producer import LIKES
 from live.domain.window_choice import WindowChoice
 from live.errors import SetupError
-from live.journal.checkpoints import Due, keep, make
 from live.journal.database import Database
-from live.journal.entries import Head
 from live.journal.erase import erase_again
 from live.journal.erased import remember
 from live.journal.erasure import ActorErasure
-from live.journal.lives import find_life
-from live.journal.reading import contents_of
+from live.journal.log.entries import Head
+from live.journal.log.reader import contents_of
+from live.journal.log.segments import decompress
+from live.journal.log.timelines import find_life
 from live.journal.rewriting import rewrite
 from live.journal.schema import CHECKPOINT, METADATA, SEGMENT
-from live.journal.segments import decompress
-from live.journal.status import verify
+from live.journal.upkeep.checkpoints import Due, keep, make
+from live.journal.upkeep.status import verify
 from live.store.board.plan import voter_digests
 from live.store.connection.embedded import EmbeddedStore
 from live.store.connection.loss import LossWatch

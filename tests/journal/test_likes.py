@@ -2,9 +2,9 @@
 
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.window_choice import WindowChoice
-from live.journal.checkpoints import prune
-from live.journal.contents import Contents
 from live.journal.rebuild import image_of
+from live.journal.state.snapshot import Snapshot
+from live.journal.upkeep.checkpoints import prune
 
 DAY = 86_400
 
@@ -15,7 +15,7 @@ def test_identities_are_kept_for_the_window() -> None:
     liked = make_board(BoardChoice(id="posts", like_button=True, window=window))
     plain = make_board(BoardChoice(id="posts", window=window))
     seen = {day * DAY: {bytes(16)} for day in range(30)}
-    data = Contents(shape=liked.shape.encode(), span=DAY, seen=seen, time=30 * DAY * 1_000_000)
+    data = Snapshot(shape=liked.shape.encode(), span=DAY, seen=seen, time=30 * DAY * 1_000_000)
     prune(data, DAY)
     assert min(data.seen) <= 29 * DAY - liked.remembers < 29 * DAY
     assert len(data.seen) < len(seen)

@@ -14,13 +14,13 @@ import pytest
 from sqlalchemy import select
 
 import live.journal.database
-import live.journal.drain
+import live.journal.log.drainer
 from live.boards.erasing import Erasing
 from live.domain.board import Boards
 from live.errors import JournalError, SetupError, StoreUnavailableError
 from live.fanout import subscription
 from live.journal.database import Database
-from live.journal.lives import ConflictError, add_pieces
+from live.journal.log.timelines import ConflictError, add_pieces
 from live.journal.schema import LIFE
 from tests.harness.boards import rolling_board
 from tests.harness.journaled import Journaled, journaled
@@ -246,7 +246,7 @@ async def test_a_blind_retry_is_detected(
     with (
         must_be_caught("blind retry without UNIQUE"),
         replaced(Database, "run", blind),
-        replaced(live.journal.drain, "add_pieces", unchecked),
+        replaced(live.journal.log.drainer, "add_pieces", unchecked),
     ):
         await lose_commits(valkey_url, tmp_path, postgres, chance, 8)
 

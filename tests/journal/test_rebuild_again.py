@@ -10,8 +10,8 @@ from sqlalchemy import insert
 from live.boards.rebuilding import Rebuilding, Wanted
 from live.domain.board import Boards
 from live.errors import SetupError
-from live.journal.drain import Drainer
-from live.journal.lives import open_lives
+from live.journal.log.drainer import Drainer
+from live.journal.log.timelines import open_lives
 from live.journal.schema import DEFINITION
 from live.store.board.beginnings import create
 from live.store.board.keys import Keys

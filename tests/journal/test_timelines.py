@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 import live.journal.backup
-import live.journal.drain
+import live.journal.log.drainer
 import live.store.board.beginnings
 import live.store.board.handover
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
-from live.journal.contents import Contents
-from live.journal.drain import Drainer
-from live.journal.reach import reaches_of
-from live.journal.status import status, verify
+from live.journal.log.drainer import Drainer
+from live.journal.past.coverage import reaches_of
+from live.journal.state.snapshot import Snapshot
+from live.journal.upkeep.status import status, verify
 from live.settings import Duration
 from live.store.board.beginnings import RENEW, renew
 from live.store.board.handover import ADOPT, TRIM, begin_journal, trim
@@ -134,7 +134,7 @@ async def test_a_journal_that_goes_on_after_a_loss_is_detected(
     """It treats SQL as the side that is behind, or does not say what the new epoch continues."""
     async with journaled(own_store.url, tmp_path) as board:
         if mistake == "direction":
-            wrong = replaced(live.journal.drain, "went_back", lambda *_: False)
+            wrong = replaced(live.journal.log.drainer, "went_back", lambda *_: False)
         else:
             source = mutated(ADOPT.source, {"held.parent, held.lost = parent or ''": "held.parent, held.lost = ''"})
             script = compiled(own_store.url, ADOPT.changed(source))
@@ -267,7 +267,7 @@ async def test_a_damaged_journal_is_noticed_and_can_begin_again(valkey_url: str,
 async def test_a_backup_that_proves_nothing_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """It says that it is complete, and nobody can restore it."""
     async with journaled(valkey_url, tmp_path) as board:
-        wrong = replaced(live.journal.backup, "contents_of", lambda *_: Contents())
+        wrong = replaced(live.journal.backup, "contents_of", lambda *_: Snapshot())
         with must_be_caught("a backup that is not folded"), wrong:
             await heal(board, tmp_path)
 

@@ -11,7 +11,7 @@ import pytest
 from live.auth.visitors import Visitors
 from live.boards.rebuilding import Rebuilding, Wanted
 from live.domain.board import Boards
-from live.journal.definitions import DefinitionLog
+from live.journal.log.definitions import DefinitionLog
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import connect
 from live.store.registry import visitor_secret

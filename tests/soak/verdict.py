@@ -8,11 +8,11 @@ from sqlalchemy import func, select
 
 from live.domain.board import Board
 from live.domain.board_file import load_boards
-from live.journal.contents import Contents
-from live.journal.lives import find_life
-from live.journal.reading import contents_of
+from live.journal.log.reader import contents_of
+from live.journal.log.timelines import find_life
 from live.journal.schema import GAP
-from live.journal.scores import ranked_at
+from live.journal.state.ranking import ranked_at
+from live.journal.state.snapshot import Snapshot
 from live.store.board.handover import journals, read_places
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
@@ -60,7 +60,7 @@ async def verdict(machine: Machine, known: Acknowledged) -> list[str]:
     return faults + await asyncio.to_thread(lambda: list(_command_faults(machine)))
 
 
-async def _board_faults(ledger: Ledger, board: Board, data: Contents, now: int, scores: Mapping[str, int]) -> list[str]:
+async def _board_faults(ledger: Ledger, board: Board, data: Snapshot, now: int, scores: Mapping[str, int]) -> list[str]:
     """The differences of one board, in each of its periods."""
     periods: list[int | None] = [*sorted(data.slots, reverse=True)] if board.window.tables else [None]
     faults, sums = [], dict[str, int]()

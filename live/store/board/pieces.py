@@ -24,7 +24,7 @@ class Piece(msgspec.Struct, frozen=True):
     """A piece of what a board holds under one store key.
 
     Attributes:
-        link: the link of the last entry of the journal; see `live.journal.entries.Head`.
+        link: the link of the last entry of the journal; see `live.journal.log.entries.Head`.
         offset: the board's offset.
         newest: the newest slot; None for none.
         now: the time by the board's clock, in milliseconds since 1970.

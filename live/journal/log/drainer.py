@@ -1,0 +1,360 @@
+"""The drainer: moves the entries of all journals from the store to SQL, in one process at a time.
+
+An entry is trimmed in the store after SQL has committed it, unless a backup has paused trimming. A commit names the
+entry before its first one, and SQL refuses it if the life has moved on. So a drainer that is killed at any point, or
+that runs beside another one, neither loses an entry nor stores one twice.
+
+Where SQL and the store do not fit together, one of them is ahead. If it is the store, entries are missing: the journal
+begins again with everything that the board holds. If it is SQL, the store has lost data: nothing of the board moves
+until an operator decides.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import structlog
+
+from live.domain.board import Boards
+from live.errors import JournalError, SetupError, StoreUnavailableError
+from live.journal.database import Database
+from live.journal.log.definitions import DefinitionLog
+from live.journal.log.entries import parse_head
+from live.journal.log.health import HealthReport
+from live.journal.log.timelines import (
+    ConflictError,
+    Gap,
+    Piece,
+    Timeline,
+    add_pieces,
+    begin_lives,
+    end_lives,
+    following,
+    open_lives,
+    piece_of,
+    went_back,
+)
+from live.journal.upkeep.compactor import Compactor
+from live.journal.upkeep.scrubber import Scrubber
+from live.metrics import JOURNAL_BACKLOG, JOURNAL_COMMIT_SECONDS, JOURNAL_ENTRIES
+from live.settings import Settings
+from live.store.board.handover import (
+    MOST_ENTRIES,
+    Entry,
+    Place,
+    begin_journal,
+    claim_sink,
+    forget_journal,
+    journals,
+    keep_entries,
+    read_entries,
+    read_places,
+    trim,
+)
+from live.store.board.keys import Keys
+from live.store.board.trim_pause import is_paused
+from live.store.connection.changes import Changes
+from live.store.connection.client import Store
+
+log = structlog.get_logger()
+
+_INTERVAL: Final = 0.25  # seconds from one commit to the next
+_INTERVAL_OF_ACK: Final = 0.01  # the same while producers wait for it
+_SWEEP: Final = 300.0  # seconds after which every journal is checked
+_RETRY: Final = 30.0  # seconds after a fault that an operator must repair
+_PAUSE: Final = 1.0  # seconds after a failure, and between two checks of the definitions
+_BOARDS: Final = 256  # boards in one transaction
+_SMALL: Final = 16 * 1024  # bytes; packing fewer takes less time than starting work in a thread
+
+Name = tuple[str, str]
+"""A board and an epoch."""
+
+
+class Drainer:
+    """Moves all journals under one prefix of store keys to a database. `writes` is whether it does so now."""
+
+    def __init__(
+        self, client: Store, settings: Settings, database: Database, boards: Callable[[], Boards] = lambda: Boards(())
+    ) -> None:
+        """Drain into a database. `boards` gives the boards as they are defined now, for the keeper."""
+        prefix = settings.key_prefix
+        self.writes = False
+        self._client = client
+        self._prefix = prefix
+        self._keeper = Compactor(settings, database, boards)
+        self._interval = _INTERVAL_OF_ACK if settings.journal_ack else _INTERVAL
+        self._database = database
+        self._lives: dict[Name, Timeline] = {}
+        self._definitions = DefinitionLog(client, prefix, database)
+        self._untrimmed: set[Name] = set()  # whose entries are in SQL and may still be in the store
+        # Journals that were announced, but had no entry and no board at the last sweep.
+        self._unknown: set[Name] = set()
+        self._behind: set[Name] = set()  # of which SQL has more than the store, at the last sweep or since
+        self._health = HealthReport(client, prefix)
+        self._scrubber = Scrubber(settings, self._health)
+
+    async def run(self) -> None:
+        """Drain until cancelled, whenever no other process does."""
+        reporting = asyncio.create_task(self._health.run())
+        try:
+            await self._run()
+        finally:
+            reporting.cancel()
+
+    async def _run(self) -> None:
+        health = self._health
+        while True:
+            try:
+                health.writes = False
+                if await self._database.take():
+                    await self.claim()
+                    self.writes = health.writes = True
+                    await health.publish()
+                    await self._work()
+                else:
+                    self.writes = False
+                    health.mark_drained(time.monotonic())  # as far as this process knows: another one drains
+            except SetupError as error:
+                self.writes, health.fault = False, str(error)
+                log.error("the journal has stopped", reason=str(error))  # noqa: TRY400 - the reason says all
+                await asyncio.sleep(_RETRY)
+            except (StoreUnavailableError, ConflictError) as error:
+                health.fault = str(error)
+                log.warning("the journal waits", reason=str(error))
+            except Exception as error:
+                self.writes, health.fault = False, f"the journal has stopped: {error!r}"
+                log.exception("the journal has stopped")
+                await asyncio.sleep(_RETRY)
+            await asyncio.sleep(_PAUSE)
+
+    async def claim(self) -> None:
+        """Make this database the only one into which the store's journals go.
+
+        Raises:
+            SetupError: they go into another one.
+            StoreUnavailableError: the store or the database is unavailable.
+        """
+        holder = await claim_sink(self._client, self._prefix, self._database.id)
+        if holder != self._database.id:
+            raise SetupError(
+                f"the journals of this store go into the database {holder}, and this one is {self._database.id}. "
+                "Set LIVE_JOURNAL to that database, or move to this one with `live journal adopt`"
+            )
+
+    async def _work(self) -> None:
+        """Drain, and do what goes on beside it. If any of it ends with an error, all of it does."""
+        works = (self._drain_forever(), self._keeper.run(), self._scrubber.run())
+        tasks = [asyncio.create_task(work) for work in works]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _drain_forever(self) -> None:
+        changes = Changes(self._client, self._prefix)
+        async with changes.listening():
+            swept = float("-inf")
+            while True:
+                started = time.monotonic()
+                boards = changes.take()
+                if boards is None or started >= swept + _SWEEP:
+                    await self.sweep()
+                    swept = started
+                elif boards:
+                    await self.drain(boards)
+                else:
+                    await self._database.check_files()  # otherwise each commit does
+                await self._trim_left()
+                await self._definitions.follow()
+                self._health.mark_drained(started)
+                rest = max(0.0, self._interval - (time.monotonic() - started))
+                # No notice says that definitions or API keys changed, so it does not wait for longer than the pause.
+                await changes.wait(rest, time.monotonic() + _PAUSE)
+
+    async def sweep(self) -> None:
+        """Check every journal: drain it, and end it if its board is gone.
+
+        Raises:
+            StoreUnavailableError: the store or the database is unavailable.
+            ConflictError: another process drains.
+        """
+        known = await self._database.run(lambda connection: open_lives(connection, self._prefix))
+        self._lives = {(life.board, life.epoch): life for life in known}
+        listed = await journals(self._client, self._prefix)
+        self._behind = set()
+        await self._drain(listed)
+        places = await self._places([name for name in listed if name in self._lives])
+        self._compare(places)
+        if not await is_paused(self._client, self._prefix):
+            await self._mend(places)
+            await self._end(places)
+
+    async def drain(self, boards: Iterable[str]) -> None:
+        """Move all entries of boards, and of journals that are new, to SQL. Raises as `sweep`."""
+        wanted = set(boards)
+        names = [name for name in self._lives if name[0] in wanted]
+        if len({board for board, _ in names}) < len(wanted):  # a board is new, or it is the channel of new journals
+            listed = await journals(self._client, self._prefix)
+            names = [name for name in listed if name[0] in wanted or name not in self._lives]
+        await self._drain(names)
+
+    async def _drain(self, names: list[Name]) -> None:
+        for first in range(0, len(names), _BOARDS):
+            left = names[first : first + _BOARDS]
+            while left:
+                left = await self._move(left)
+
+    async def _move(self, names: list[Name]) -> list[Name]:
+        """Move a few entries of each journal. Returns those that may have more."""
+        lives = await self._known_lives(names)
+        found = await read_entries(
+            self._client, [(Keys(self._prefix, life.board), life.epoch, life.drained) for life in lives]
+        )
+        pieces = [
+            piece for life, entries in zip(lives, found, strict=True) if (piece := await self._piece(life, entries))
+        ]
+        if not pieces:
+            return []
+        started = time.perf_counter()
+        try:
+            await self._database.run(lambda connection: add_pieces(connection, pieces))
+        except JournalError:
+            self._lives.clear()  # it is unknown whether it was committed: read it again
+            raise
+        JOURNAL_COMMIT_SECONDS.observe(time.perf_counter() - started)
+        for piece in pieces:
+            after = piece.after
+            self._lives[after.board, after.epoch] = after
+            JOURNAL_ENTRIES.inc(piece.entries)
+            self._health.count_gaps(len(piece.gaps))
+        await self._trim([piece.after for piece in pieces])
+        # A board that had fewer entries than one call reads waits for the next round: small commits cost the most.
+        full = {life.id for life, entries in zip(lives, found, strict=True) if len(entries) == MOST_ENTRIES}
+        return [(piece.life.board, piece.life.epoch) for piece in pieces if piece.life.id in full]
+
+    async def _trim(self, lives: Sequence[Timeline]) -> None:
+        """Drop what is in SQL from the store. While a backup needs the entries, only record that they are in SQL."""
+        self._untrimmed |= {(life.board, life.epoch) for life in lives}
+        paused = await is_paused(self._client, self._prefix)
+        await asyncio.gather(*[self._trim_one(life, paused=paused) for life in lives])  # the calls share packets
+
+    async def _trim_one(self, life: Timeline, *, paused: bool) -> None:
+        keys = Keys(self._prefix, life.board)
+        if paused:
+            await keep_entries(self._client, keys, life.epoch, life.offset)
+        else:
+            await trim(self._client, keys, life.epoch, life.drained, life.size)
+            self._untrimmed.discard((life.board, life.epoch))
+
+    async def _trim_left(self) -> None:
+        """Drop what a backup has kept, when it is over."""
+        if self._untrimmed and not await is_paused(self._client, self._prefix):
+            moving = self._untrimmed - self._behind  # a board that stopped keeps its entries until an operator decides
+            await self._trim([self._lives[name] for name in moving if name in self._lives])
+
+    async def _known_lives(self, names: list[Name]) -> list[Timeline]:
+        """The lives of journals, which begin here if they are new."""
+        new = [name for name in names if name not in self._lives]
+        if new:
+            begun = await self._database.run(lambda connection: begin_lives(connection, self._prefix, new))
+            self._lives |= {(life.board, life.epoch): life for life in begun}
+        return [self._lives[name] for name in names]
+
+    async def _piece(self, life: Timeline, entries: list[Entry]) -> Piece | None:
+        """The entries that follow a life, packed; None for none. If one is missing, the journal begins again."""
+        followers, found = following(life, entries)
+        if found is not None and not followers:
+            return await self._skip(life, entries, found)
+        if not followers:
+            return None
+        if sum(len(entry.content) for entry in followers) < _SMALL:
+            return piece_of(life, followers)
+        return await asyncio.get_running_loop().run_in_executor(None, piece_of, life, followers)
+
+    async def _skip(self, life: Timeline, entries: list[Entry], found: str) -> Piece | None:
+        """Continue after a gap with an entry that holds the whole content of the board, which is requested if need be.
+
+        Nothing continues a board that has another epoch by now, or one that lost what SQL has.
+        """
+        keys, name = Keys(self._prefix, life.board), (life.board, life.epoch)
+        (place,) = await read_places(self._client, self._prefix, [name])
+        if place.ended:
+            gap = Gap(life.link, found, parse_head(entries[0].head).time)
+            await self._database.run(lambda connection: end_lives(connection, [life], [gap]))
+            await forget_journal(self._client, keys, life.epoch)
+            self._lives.pop(name, None)
+            return None
+        if went_back(life, found):
+            self._stop(life, found)
+            return None
+        log.error("the journal has a gap", board=life.board, epoch=life.epoch, expected=life.link, found=found)
+        self._health.count_gaps(0 if life.size else 1)  # a gap before the first entry is not recorded in SQL
+        whole = [index for index, entry in enumerate(entries) if parse_head(entry.head).kind == "adopt"]
+        if whole:
+            return await self._piece(life, entries[whole[0] :])
+        begun = await begin_journal(self._client, keys, life.epoch, again=True)
+        if not begun:  # the board was deleted just now
+            return None
+        offset, _, number = begun.partition("-")
+        (entries,) = await read_entries(self._client, [(keys, life.epoch, f"{offset}-{int(number) - 1}")])
+        return await self._piece(life, entries)
+
+    def _stop(self, life: Timeline, found: str) -> None:
+        """Stop at a board of which SQL has more than the store: it lost data, and nothing is acknowledged any more."""
+        name = life.board, life.epoch
+        self._behind.add(name)
+        if name not in self._health.lost:
+            reason = (
+                f"the journal has board {life.board} (epoch {life.epoch}) up to entry {life.drained}, "
+                f"and the store continues after {found.partition(' ')[0]}: it lost data"
+            )
+            log.error("the journal of a board has stopped", reason=reason)
+            self._health.lost[name] = reason
+            self._client.witness.lose(reason)
+
+    async def _places(self, listed: list[Name]) -> dict[Name, Place]:
+        """What the store holds of each journal."""
+        places: dict[Name, Place] = {}
+        for first in range(0, len(listed), _BOARDS):
+            names = listed[first : first + _BOARDS]
+            places |= zip(names, await read_places(self._client, self._prefix, names), strict=True)
+        JOURNAL_BACKLOG.set(sum(place.waiting for place in places.values()))
+        return places
+
+    def _compare(self, places: dict[Name, Place]) -> None:
+        """Stop at the boards of which SQL has more than the store, and no longer at those of which it does not."""
+        for name, place in places.items():
+            if place.link and went_back(self._lives[name], place.link):
+                self._stop(self._lives[name], place.link)
+        for name in self._health.lost.keys() - self._behind:
+            del self._health.lost[name]
+
+    async def _mend(self, places: dict[Name, Place]) -> None:
+        """Trim what a killed drainer left behind, and begin a journal again if SQL lacks its last entries."""
+        for name, place in places.items():
+            life, keys = self._lives[name], Keys(self._prefix, name[0])
+            if name in self._behind:
+                continue
+            if place.entries:  # those of a life without a size came after this sweep had drained
+                if life.size:
+                    await trim(self._client, keys, life.epoch, life.drained, life.size)
+            elif place.link and place.link != life.link:
+                log.error("SQL lacks the last entries of a journal", board=life.board, epoch=life.epoch, has=life.link)
+                await begin_journal(self._client, keys, life.epoch, again=True)
+
+    async def _end(self, places: dict[Name, Place]) -> None:
+        """End the lives of deleted boards, once everything is in SQL."""
+        deleted = [name for name, place in places.items() if place.ended and not place.entries]
+        ended = [self._lives[name] for name in deleted if self._lives[name].size]
+        if ended:
+            await self._database.run(lambda connection: end_lives(connection, ended))
+        unknown = {name for name in deleted if not self._lives[name].size}
+        for name in [*((life.board, life.epoch) for life in ended), *(unknown & self._unknown)]:
+            await forget_journal(self._client, Keys(self._prefix, name[0]), name[1])
+            self._lives.pop(name, None)
+        self._unknown = unknown

@@ -1,0 +1,236 @@
+"""The contents of a board at a time, read from SQL: the checkpoint before it, and the entries since."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection, func, select
+
+from live.domain.board import ClockKind
+from live.errors import SetupError
+from live.journal.log.entries import Head, Latest, parse_head, position_of
+from live.journal.log.segments import decompress, unpack_entries
+from live.journal.log.timelines import Timeline, find_parent
+from live.journal.schema import CHECKPOINT, SEGMENT
+from live.journal.state.fold import apply
+from live.journal.state.snapshot import Snapshot, unpack
+
+_LATEST: Final = msgspec.msgpack.Decoder(Latest)
+_ROWS: Final = 64  # segments in memory at once
+
+Stop = Callable[[Head, bytes], bool]
+"""Whether to stop before an entry, by its head and its content."""
+Progress = Callable[[int, int], None]
+Follow = Callable[[Head, bytes], None]
+
+
+def contents_of(
+    connection: Connection,
+    prefix: str,
+    life: Timeline,
+    stop: Stop = lambda *_: False,
+    *,
+    until: int | None = None,
+    progress: Progress = lambda *_: None,
+) -> Snapshot:
+    """What a board held before the first entry for which `stop` is true; at the end of its life if there is none.
+
+    `until` is the last segment to read. `progress` is called with the number of entries so far, and of all entries.
+
+    Raises:
+        SetupError: the journal is damaged, or has no entry before that time.
+    """
+    data, segment = checkpoint_before(connection, life, stop)
+    reading = Reading(prefix, life, data)
+    for head, body in _entries(connection, life, segment, progress, until):
+        if stop(head, body):
+            break
+        reading.apply(connection, head, body)
+    return reading.contents
+
+
+def contents_at(
+    connection: Connection,
+    prefix: str,
+    life: Timeline,
+    times: Sequence[int],
+    clock: ClockKind,
+    *,
+    follow: Follow = lambda *_: None,
+) -> Iterator[tuple[int, Snapshot]]:
+    """What a board held at some ascending times of its life (milliseconds since 1970, by its clock), in one pass.
+
+    The contents are the same object each time, which grows. `follow` is called after each entry that was applied.
+
+    Raises:
+        SetupError: the journal is damaged.
+    """
+    left = list(times)
+    data, segment = checkpoint_before(connection, life, before(left[0], clock))
+    reading = Reading(prefix, life, data)
+    for head, body in _entries(connection, life, segment, lambda *_: None):
+        while left and before(left[0], clock)(head, body):
+            yield left.pop(0), reading.contents
+        if not left:
+            return
+        reading.apply(connection, head, body)
+        follow(head, body)
+    for at in left:
+        yield at, reading.contents
+
+
+class Reading:
+    """The contents of a board while the entries of its lives are applied. `life` is the one that is being read."""
+
+    def __init__(self, prefix: str, life: Timeline, data: Snapshot) -> None:
+        self.life = life
+        self._prefix = prefix
+        self._data = data
+        self._unknown: SetupError | None = None  # why SQL does not have what the board held
+
+    @property
+    def is_known(self) -> bool:
+        """Whether SQL has what the board holds."""
+        return self._unknown is None
+
+    @property
+    def contents(self) -> Snapshot:
+        """What the board holds.
+
+        Raises:
+            SetupError: SQL does not have it.
+        """
+        if self._unknown is not None:
+            raise self._unknown
+        return self._data
+
+    @property
+    def link(self) -> str:
+        """The link of the last entry that was applied."""
+        return self._data.link
+
+    def apply(self, connection: Connection, head: Head, body: bytes) -> None:
+        """Apply the next entry. After one that continues from what SQL lacks, only a whole content helps."""
+        if head.kind == "renew":
+            try:
+                self._data = contents_of_parent(connection, self._prefix, self.life, body.decode(), head.before)
+            except SetupError as error:
+                self._unknown = error
+        elif head.kind == "begin":
+            self._data, self._unknown = Snapshot(), None
+        elif head.kind == "adopt":
+            self._unknown = None
+        if self._unknown is None:
+            apply(self._data, head, body)
+
+
+def oldest_checkpoint(connection: Connection, life: Timeline) -> tuple[Snapshot, int] | None:
+    """The oldest checkpoint if older entries were deleted, and the last segment in it; None if no entry was deleted."""
+    first = select(func.min(SEGMENT.c.id)).where(SEGMENT.c.life == life.id).scalar_subquery()
+    row = connection.execute(
+        select(CHECKPOINT.c.segment, CHECKPOINT.c.crc, CHECKPOINT.c.data)
+        .where(CHECKPOINT.c.life == life.id, CHECKPOINT.c.segment < func.coalesce(first, CHECKPOINT.c.segment + 1))
+        .order_by(CHECKPOINT.c.segment)
+        .limit(1)
+    ).first()
+    return None if row is None else (unpack(decompress(row.crc, row.data)), row.segment)
+
+
+def newest_segment(connection: Connection, life: Timeline) -> int:
+    """The number of the last segment of a life; 0 for none."""
+    return connection.scalar(select(func.max(SEGMENT.c.id)).where(SEGMENT.c.life == life.id)) or 0
+
+
+def entries_after(connection: Connection, life: Timeline, segment: int) -> tuple[int, list[tuple[Head, bytes]]]:
+    """The entries of a life after a segment, and the last segment that holds them.
+
+    Raises:
+        SetupError: the journal is damaged.
+    """
+    newest = max(segment, newest_segment(connection, life))
+    return newest, list(_entries(connection, life, segment, lambda *_: None, newest)) if newest > segment else []
+
+
+def before(time: int, clock: ClockKind = "server") -> Stop:
+    """Stop at the first entry that was made at a time (milliseconds since 1970) by the board's clock, or later."""
+    if clock == "server":
+        return lambda head, _: head.time >= time * 1000
+    return lambda head, body: head.kind == "add" and (_LATEST.decode(body).latest or time - 1) >= time
+
+
+def checkpoint_before(connection: Connection, life: Timeline, stop: Stop) -> tuple[Snapshot, int]:
+    """The last checkpoint of a life before the stop, and the last segment in it."""
+    known = connection.execute(
+        select(CHECKPOINT.c.id, CHECKPOINT.c.segment, CHECKPOINT.c.time)
+        .where(CHECKPOINT.c.life == life.id)
+        .order_by(CHECKPOINT.c.segment.desc())
+    )
+    for row in known.all():
+        if not stop(Head("checkpoint", 0, "", row.time, "", ""), b""):
+            held = connection.execute(
+                select(CHECKPOINT.c.crc, CHECKPOINT.c.data).where(CHECKPOINT.c.id == row.id)
+            ).one()
+            data = unpack(decompress(held.crc, held.data))
+            if not stop(Head("add", 0, "", row.time, "", ""), msgspec.msgpack.encode({"latest": data.latest})):
+                return data, row.segment
+    return Snapshot(), 0
+
+
+def _entries(
+    connection: Connection, life: Timeline, after: int, progress: Progress, until: int | None = None
+) -> Iterator[tuple[Head, bytes]]:
+    """All entries of a life after a segment, up to another one."""
+    where = [SEGMENT.c.life == life.id, SEGMENT.c.id > after]
+    if until is not None:
+        where.append(SEGMENT.c.id <= until)
+    sizes = connection.execute(select(SEGMENT.c.id, SEGMENT.c.entries).where(*where).order_by(SEGMENT.c.id)).all()
+    done, total = 0, sum(row.entries for row in sizes)
+    for first in range(0, len(sizes), _ROWS):
+        piece = sizes[first : first + _ROWS]
+        rows = connection.execute(
+            select(SEGMENT.c.entries, SEGMENT.c.crc, SEGMENT.c.data)
+            .where(SEGMENT.c.life == life.id, SEGMENT.c.id.between(piece[0].id, piece[-1].id))
+            .order_by(SEGMENT.c.id)
+        )
+        for row in rows.all():
+            for text, body in unpack_entries(row.crc, row.data):
+                yield parse_head(text), body
+            done += row.entries
+            progress(done, total)
+
+
+def contents_of_parent(connection: Connection, prefix: str, life: Timeline, epoch: str, link: str) -> Snapshot:
+    """What the board held at the end of its previous life, whose last entry has this link."""
+    parent = find_parent(connection, life, prefix, epoch)
+    data = Snapshot()
+    if parent is not None:
+        data, segment = checkpoint_before(connection, parent, _after(link))
+        reading = Reading(prefix, parent, data)
+        for head, body in _entries(connection, parent, segment, lambda *_: None):
+            if reading.link == link:
+                break
+            reading.apply(connection, head, body)
+        data = reading.contents
+    if data.link != link:
+        raise SetupError(
+            f"the journal does not hold what board {life.board!r} had when epoch {life.epoch} began. If the store "
+            f"holds the board, run `live reconcile --board {life.board} --repair --to journal`"
+        )
+    return data
+
+
+def holds(connection: Connection, life: Timeline, link: str) -> bool:
+    """Whether a life has the entry with a link."""
+    offset = position_of(link)[0]
+    rows = connection.execute(
+        select(SEGMENT.c.crc, SEGMENT.c.data).where(
+            SEGMENT.c.life == life.id, SEGMENT.c.first <= offset, SEGMENT.c.last >= offset
+        )
+    )
+    return any(parse_head(text).link == link for row in rows.all() for text, _ in unpack_entries(row.crc, row.data))
+
+
+def _after(link: str) -> Stop:
+    """Stop at the first entry that was made after the one with a link."""
+    time = int(link.split(" ")[1])
+    return lambda head, _: head.time > time

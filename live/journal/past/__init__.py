@@ -1,0 +1,1 @@
+"""Questions about the past of boards, answered in other processes."""

@@ -1,0 +1,131 @@
+"""How far back the journal of a board reaches, and where to read the board at a time."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from sqlalchemy import Connection, func, select
+
+from live.domain.board import Board
+from live.journal.log.entries import Head, parse_head
+from live.journal.log.reader import contents_at, oldest_checkpoint
+from live.journal.log.segments import unpack_entries
+from live.journal.log.timelines import Timeline, gaps_of, lives_of
+from live.journal.past.history import RunningScores
+from live.journal.past.queries import NoPastError
+from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
+from live.journal.state.fold import apply
+from live.journal.state.ranking import Scores
+from live.journal.state.snapshot import Snapshot
+
+_ALWAYS: Final = -(2**62)
+_BEGINNINGS: Final = ("begin", "adopt", "renew")  # kinds of the first entry of a life
+
+
+class Coverage(NamedTuple):
+    """What the journal covers of a life. All times are in milliseconds since 1970, by the board's clock.
+
+    Attributes:
+        life: the life.
+        began: when it began.
+        entries: the time from which its entries are complete.
+        gaps: stretches of which entries are missing, each from the last entry before to the first one after.
+    """
+
+    life: Timeline
+    began: int
+    entries: int
+    gaps: Sequence[tuple[int, int]] = ()
+
+
+def reaches_of(connection: Connection, prefix: str, board: Board) -> list[Coverage]:
+    """What the journal covers of the lives of a board, the last one first."""
+    found = [_reach(connection, board, life) for life in reversed(lives_of(connection, prefix, board.id))]
+    return [reach for reach in found if reach is not None]
+
+
+def life_at(reaches: Sequence[Coverage], at: int) -> Timeline | None:
+    """The life in which to read a board at a time (milliseconds since 1970); None before it began.
+
+    Raises:
+        NoPastError: the journal has forgotten it.
+    """
+    for reach in reaches:
+        for begin, end in reach.gaps:
+            if begin < at <= end:
+                raise NoPastError(end)
+        if at >= reach.entries:
+            return reach.life
+        if at >= reach.began:
+            raise NoPastError(reach.entries)
+    return None
+
+
+def since_of(reaches: Sequence[Coverage]) -> int | None:
+    """The first time that the journal covers, in milliseconds since 1970; None for none."""
+    return min((reach.entries for reach in reaches), default=None)
+
+
+def scores_at_all(
+    connection: Connection, prefix: str, board: Board, times: Sequence[int]
+) -> Iterator[tuple[int, Scores]]:
+    """The scores at some ascending times; none before the board began. Each result is valid until the next one.
+
+    Raises:
+        NoPastError: the journal does not cover it, or the board had not begun at any of the times.
+    """
+    reaches = reaches_of(connection, prefix, board)
+    found = [life_at(reaches, at) for at in times]
+    if not any(found):
+        raise NoPastError(since_of(reaches))
+    for life, some in groupby(zip(found, times, strict=True), key=lambda item: item[0]):
+        wanted = [at for _, at in some]
+        if life is None:
+            yield from ((at, Scores(None, {}, {})) for at in wanted)
+        else:
+            running = RunningScores(board)
+            held = contents_at(connection, prefix, life, wanted, board.clock, follow=running.follow)
+            yield from ((at, running.scores(data, at)) for at, data in held)
+
+
+def _reach(connection: Connection, board: Board, life: Timeline) -> Coverage | None:
+    """What the journal covers of a life; None if it has no entry."""
+    checkpoint = connection.scalar(select(func.min(CHECKPOINT.c.time)).where(CHECKPOINT.c.life == life.id))
+    segment = connection.execute(
+        select(SEGMENT.c.id, SEGMENT.c.began, SEGMENT.c.crc, SEGMENT.c.data)
+        .where(SEGMENT.c.life == life.id)
+        .order_by(SEGMENT.c.id)
+        .limit(1)
+    ).first()
+    if checkpoint is None and segment is None:
+        return None
+    row = connection.execute(select(LIFE.c.began, LIFE.c.parent).where(LIFE.c.id == life.id)).one()
+    is_whole = segment is not None and (checkpoint is None or _first(segment.crc, segment.data).kind in _BEGINNINGS)
+    if board.clock == "event":
+        latest = _first_latest(connection, life, segment.id if is_whole and segment is not None else None)
+        entries = _ALWAYS if latest is None else latest + 1
+        continues = is_whole and row.parent is not None and latest is not None
+        return Coverage(life, entries if continues else _ALWAYS, entries)
+    entries = segment.began // 1000 if is_whole and segment is not None else (checkpoint or 0) // 1000 + 1
+    # A board held what the store lost until an operator accepted the loss.
+    gaps = [gap for gap in gaps_of(connection, [life]) if not gap.is_loss]
+    stretches = [(gap.since // 1000, gap.time // 1000) for gap in gaps]
+    return Coverage(life, min(row.began // 1000, entries), entries, stretches)
+
+
+def _first(crc: int, data: bytes) -> Head:
+    """The first entry of a segment. If that is not the beginning of a life, later segments need a checkpoint."""
+    return parse_head(next(unpack_entries(crc, data))[0])
+
+
+def _first_latest(connection: Connection, life: Timeline, segment: int | None) -> int | None:
+    """The newest event time in what a life begins with, in milliseconds: in its first segment, or in a checkpoint."""
+    if segment is None:
+        held = oldest_checkpoint(connection, life)
+        return None if held is None else held[0].latest
+    row = connection.execute(select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.id == segment)).one()
+    text, body = next(unpack_entries(row.crc, row.data))
+    data, head = Snapshot(), parse_head(text)
+    if head.kind == "adopt":
+        apply(data, head, body)
+    return data.latest

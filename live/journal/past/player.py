@@ -1,0 +1,107 @@
+"""Steps through the journal of a board from a time on. It runs in the process that `live.boards.players` starts."""
+
+import time
+from collections import deque
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection, select
+
+from live.domain.board import Board
+from live.domain.ranking import Page
+from live.journal.log.entries import Head, parse_head
+from live.journal.log.reader import Reading, before, checkpoint_before
+from live.journal.log.segments import unpack_entries
+from live.journal.log.timelines import Timeline, lives_of
+from live.journal.past.coverage import life_at, reaches_of, since_of
+from live.journal.past.queries import NoPastError
+from live.journal.schema import SEGMENT
+from live.journal.state.top import RunningTop
+
+_SLICE: Final = 0.05  # seconds of one call, so that other replays get their turn
+_MOST_PAGES: Final = 16  # in one call
+_SEGMENTS: Final = 4  # read at once
+
+
+class Player:
+    """What a board held at each time from `now` on, in milliseconds since 1970 by the clock of the store."""
+
+    def __init__(self, connection: Connection, prefix: str, board: Board, at: int, top: RunningTop) -> None:
+        """Begin at a time, or when the journal begins to cover the board.
+
+        Raises:
+            NoPastError: the journal has nothing of the board.
+            SetupError: the journal is damaged.
+        """
+        self._prefix = prefix
+        self._board = board
+        self._top = top
+        self._entries: deque[tuple[Head, bytes]] = deque()
+        self.now, life = _beginning(connection, prefix, board, at)
+        data, self._segment = checkpoint_before(connection, life, before(self.now))
+        self._reading = Reading(prefix, life, data)
+        self._has_begun = False
+
+    def play(self, connection: Connection, until: int, stride: int) -> list[tuple[int, Page]]:
+        """The first records at each `stride` milliseconds up to a time, wherever they may have changed.
+
+        A call takes a bounded time. It has come to `now`, and the next call continues there.
+
+        Raises:
+            SetupError: the journal is damaged.
+        """
+        deadline = time.monotonic() + _SLICE
+        found: list[tuple[int, Page]] = []
+        while len(found) < _MOST_PAGES and self.now + stride * self._has_begun <= until:
+            tick = self.now + stride * self._has_begun
+            while (self._entries or self._load(connection)) and self._entries[0][0].time < tick * 1000:
+                self._apply(connection, *self._entries.popleft())
+                if time.monotonic() > deadline:
+                    return found
+            self.now, self._has_begun = tick, True
+            if self._reading.is_known and self._top.is_due(self._reading.contents, tick):
+                found.append((tick, self._top.page(self._reading.contents, self._reading.life.epoch, tick)))
+            if time.monotonic() > deadline:
+                break
+        return found
+
+    def _apply(self, connection: Connection, head: Head, body: bytes) -> None:
+        self._reading.apply(connection, head, body)
+        if self._reading.is_known:
+            data = self._reading.contents
+            data.seen.clear()  # the identities of events take much space, and no record depends on them
+            self._top.follow(head, body, data)
+
+    def _load(self, connection: Connection) -> bool:
+        """Read the next entries, of the next life at the end of one. Returns False if there is none yet."""
+        life = self._reading.life
+        where = (SEGMENT.c.life == life.id, SEGMENT.c.id > self._segment)
+        columns = (SEGMENT.c.id, SEGMENT.c.crc, SEGMENT.c.data)
+        rows = connection.execute(select(*columns).where(*where).order_by(SEGMENT.c.id).limit(_SEGMENTS)).all()
+        for row in rows:
+            self._segment = row.id
+            self._entries.extend((parse_head(text), body) for text, body in unpack_entries(row.crc, row.data))
+        if rows:
+            return True
+        later = [each for each in lives_of(connection, self._prefix, self._board.id) if each.id > life.id and each.size]
+        if not later:
+            return False
+        self._reading.life, self._segment = later[0], 0
+        return self._load(connection)
+
+
+def _beginning(connection: Connection, prefix: str, board: Board, at: int) -> tuple[int, Timeline]:
+    """When to begin, and in which life: at a time, or at the first later time that the journal covers."""
+    reaches = reaches_of(connection, prefix, msgspec.structs.replace(board, clock="server"))
+    at = max(at, since_of(reaches) or at)
+    while True:
+        try:
+            life = life_at(reaches, at)
+        except NoPastError as error:
+            if error.since is None or error.since <= at:
+                raise
+            at = error.since
+            continue
+        if life is None:
+            raise NoPastError
+        return at, life

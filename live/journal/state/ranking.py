@@ -1,0 +1,140 @@
+"""The ranking of a board at an instant, computed from its contents."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
+
+import msgspec
+
+from live.domain.board import Board
+from live.domain.window import EVER, Sliding
+from live.journal.log.entries import Rules
+from live.journal.state.order import order_of
+from live.journal.state.snapshot import Logged, Reached, Snapshot
+
+
+class Ranked(msgspec.Struct, frozen=True):
+    """A ranking: the start of its period (None without periods), the scores, and the members in order."""
+
+    period: int | None
+    scores: Mapping[str, int]
+    members: list[str]
+
+
+class Scores(msgspec.Struct, frozen=True):
+    """The scores at a time, those of hidden members included.
+
+    Attributes:
+        period: the start of their period; None without periods.
+        scores: the score of each member.
+        reached: the tags of members.
+        spread: how many members have each score, if that is known.
+    """
+
+    period: int | None
+    scores: Mapping[str, int]
+    reached: Mapping[str, Reached]
+    spread: Mapping[int, int] | None = None
+
+    def ranked(self, board: Board, hidden: Container[str]) -> Ranked:
+        """The ranking without hidden members."""
+        shown = [member for member in self.scores if member not in hidden]
+        return Ranked(self.period, self.scores, sorted(shown, key=self._order(board)))
+
+    def ranks(self, board: Board, hidden: Collection[str], members: Iterable[str]) -> dict[str, int]:
+        """The ranks of some members, without sorting all others."""
+        spread, key = self._shown(hidden), self._order(board)
+        found = {}
+        for member in members:
+            own = self.scores.get(member)
+            if own is None or member in hidden:
+                continue
+            ahead = [score for score in spread if (score < own if board.reading == "forward" else score > own)]
+            found[member] = 1 + (len(ahead) if board.ranks == "dense" else sum(spread[score] for score in ahead))
+            if board.ranks == "ordinal" and spread[own] > 1:
+                place = key(member)
+                equal = [other for other, score in self.scores.items() if score == own and other not in hidden]
+                found[member] += sum(key(other) < place for other in equal)
+        return found
+
+    def _shown(self, hidden: Collection[str]) -> Mapping[int, int]:
+        """How many members that are not hidden have each score."""
+        spread = Counter(self.scores.values()) if self.spread is None else Counter(self.spread)
+        spread.subtract(self.scores[member] for member in hidden if member in self.scores)
+        return +spread
+
+    def _order(self, board: Board) -> Callable[[str], tuple[int, int, int] | tuple[int, str]]:
+        return order_of(rules_of(board), self.scores, self.reached)
+
+
+def rules_of(board: Board) -> Rules:
+    """The rules by which the records of a board are in order."""
+    return Rules(operation=board.operation, order=board.reading, ties=None if board.tags == "key" else board.tags)
+
+
+def ranked_at(
+    board: Board, data: Snapshot, now: int, period: int | None = None, hidden: Container[str] | None = None
+) -> Ranked:
+    """The ranking at a time (milliseconds since 1970), which must not be before the last entry.
+
+    `period` is the start of a period, on a board with a ranking for each period; None for the current one. `hidden` are
+    the members without a record, if they are not those of that time.
+    """
+    return scores_at(board, data, now, period).ranked(board, data.hidden if hidden is None else hidden)
+
+
+def scores_at(board: Board, data: Snapshot, now: int, period: int | None = None) -> Scores:
+    """The scores at a time; the parameters are those of `ranked_at`."""
+    suffix = ""
+    if board.window.tables:
+        period = newest_slot(board, data, now) if period is None else period
+        suffix = f":{period}"
+    scores = scores_of(live_slots(board, data, now, period))
+    reached: Mapping[str, Reached] = data.rankings[suffix].reached if suffix in data.rankings else {}
+    return Scores(period, scores, reached)
+
+
+def newest_slot(board: Board, data: Snapshot, now: int) -> int | None:
+    """The start of the newest slot at a time; None before the first event of an event clock."""
+    if board.clock == "event":
+        return data.newest
+    current = board.window.slot_at(now // 1000).start
+    return current if data.newest is None else max(current, data.newest)
+
+
+def live_slots(board: Board, data: Snapshot, now: int, period: int | None = None) -> Mapping[int, Mapping[str, int]]:
+    """What each slot that counts at a time holds of each member. A slot that holds nothing may be omitted.
+
+    By I2 a slot counts while any part of it is inside the window, whatever rotation has subtracted by then.
+    """
+    newest = newest_slot(board, data, now)
+    if isinstance(board.window, Sliding):
+        return {EVER.start: _summed((event.member, event.amount) for event in live_events(board, data, now))}
+    if newest is None:
+        return {}
+    if board.window.tables:
+        wanted = newest if period is None else period
+        return {wanted: data.slots.get(wanted, {})}
+    oldest = board.window.oldest(newest)
+    return {start: slot for start, slot in data.slots.items() if start >= oldest}
+
+
+def live_events(board: Board, data: Snapshot, now: int) -> list[Logged]:
+    """The events that are in a sliding window at a time; none on other boards."""
+    if not isinstance(board.window, Sliding):
+        return []
+    moment = now if board.clock == "server" else data.latest or 0
+    return [event for event in data.log if event.time > moment - board.window.length * 1000]
+
+
+def scores_of(slots: Mapping[int, Mapping[str, int]]) -> Mapping[str, int]:
+    """The scores that slots add up to, those of hidden members included. A sum of zero over slots is no score."""
+    if len(slots) == 1:
+        return next(iter(slots.values()))
+    return _summed(item for slot in slots.values() for item in slot.items())
+
+
+def _summed(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for member, amount in amounts:
+        sums[member] = sums.get(member, 0) + amount
+    return {member: score for member, score in sums.items() if score}

@@ -1,0 +1,61 @@
+"""What a sliding window holds at an instant, kept up to date while the fold and the clock move on."""
+
+from heapq import heappop, heappush
+from typing import Final
+
+from live.journal.corrections import logged_of, name_of
+from live.journal.state.snapshot import Logged, Snapshot
+
+_START: Final = -(2**63)
+
+
+class LiveLog:
+    """The events that are in a sliding window, and what they add up to.
+
+    Attributes:
+        events: the time of each event, by its name in the log of the store.
+        sums: the sum of each member's amounts.
+        taken: the sum of each member's negative amounts, without the sign.
+        left: up to this time (milliseconds since 1970), events have left the window.
+    """
+
+    def __init__(self) -> None:
+        self.events: dict[bytes, int] = {}
+        self.sums: dict[str, int] = {}
+        self.taken: dict[str, int] = {}
+        self._heap: list[tuple[int, bytes]] = []
+        self._log: list[Logged] = []
+        self._read = 0  # events of the log so far
+        self.left = _START
+
+    def move(self, data: Snapshot, left: int) -> None:
+        """Take the events of a log that are later than `left` (milliseconds since 1970)."""
+        if data.log is not self._log or left < self.left:  # a correction replaced the log, or the clock was set back
+            self.__init__()  # type: ignore[misc]
+            self._log = data.log
+        self.left = left
+        for event in data.log[self._read :]:
+            if event.time > left:
+                name = name_of(event)
+                self.events[name] = event.time
+                heappush(self._heap, (event.time, name))
+                self._count(event, 1)
+        self._read = len(data.log)
+        while self._heap and self._heap[0][0] <= left:
+            time, name = heappop(self._heap)
+            if self.events.pop(name, None) is not None:
+                self._count(logged_of(name, time), -1)
+
+    def _count(self, event: Logged, sign: int) -> None:
+        add(self.sums, event.member, sign * event.amount)
+        if event.amount < 0:
+            add(self.taken, event.member, -sign * event.amount)
+
+
+def add(sums: dict[str, int], member: str, amount: int) -> None:
+    """Add an amount to a member's sum. A sum of zero is none."""
+    value = sums.get(member, 0) + amount
+    if value:
+        sums[member] = value
+    else:
+        sums.pop(member, None)

@@ -1,0 +1,138 @@
+"""The archive: the rankings of periods that a calendar board no longer keeps.
+
+A period is final once it is older than the oldest one that the board keeps: the store has deleted it, and no event can
+count in it. A period that has ended is not final yet, because a clock that is set back opens it again. When a board
+is changed to keep more periods, a final one may take events again. It gets a new revision when it is final again.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from sqlalchemy import Connection, delete, func, insert, select, update
+
+from live.domain.board import Board
+from live.errors import SetupError
+from live.journal.log.reader import contents_of
+from live.journal.log.segments import Packed, compress, decompress
+from live.journal.log.timelines import Timeline, lives_of
+from live.journal.schema import PERIOD
+from live.journal.state.ranking import ranked_at
+from live.journal.state.snapshot import Ranking, Snapshot
+
+
+class Period(msgspec.Struct, frozen=True, kw_only=True):
+    """The ranking of a period, with the records of hidden members, and the metadata (JSON) of some members."""
+
+    members: Sequence[str]
+    scores: Sequence[int]
+    metadata: dict[str, bytes]
+
+
+class Closed(msgspec.Struct, frozen=True, kw_only=True):
+    """A period that is final, compressed: its start, the newest period by then, and the offset of the board."""
+
+    start: int
+    newest: int
+    offset: int
+    packed: Packed
+
+
+class Archived(msgspec.Struct, frozen=True, kw_only=True):
+    """A readable period and its life; `revision` is how often it became final."""
+
+    life: Timeline
+    offset: int
+    revision: int
+    period: Period
+
+
+def closed_periods(connection: Connection, prefix: str, life: Timeline, board: Board) -> list[Closed]:
+    """The final periods of a board that are not in the archive yet.
+
+    Raises:
+        SetupError: the journal is damaged.
+    """
+    data = contents_of(connection, prefix, life)
+    if data.newest is None:
+        return []
+    known = set(connection.scalars(select(PERIOD.c.start).where(PERIOD.c.life == life.id, PERIOD.c.final)))
+    oldest = board.window.oldest(data.newest)
+    starts = [start for start in data.slots if start < oldest and start not in known]
+    return [
+        Closed(
+            start=start,
+            newest=data.newest,
+            offset=data.offset,
+            packed=compress(msgspec.msgpack.encode(_period(board, data, start))),
+        )
+        for start in sorted(starts)
+    ]
+
+
+def keep_closed(connection: Connection, life: Timeline, closed: Sequence[Closed]) -> None:
+    """Put periods into the archive, each with a new revision."""
+    for period in closed:
+        where = (PERIOD.c.life == life.id, PERIOD.c.start == period.start)
+        row = {
+            "newest": period.newest, "final": True, "offset": period.offset,
+            "crc": period.packed.crc, "data": period.packed.data,
+        }  # fmt: skip
+        again = connection.execute(update(PERIOD).where(*where).values(row | {"revision": PERIOD.c.revision + 1}))
+        if not again.rowcount:
+            connection.execute(insert(PERIOD).values(row | {"life": life.id, "start": period.start, "revision": 1}))
+
+
+def reopen(connection: Connection, life: Timeline, board: Board) -> None:
+    """Mark the periods that are not final any more, because the board keeps more periods now."""
+    rows = connection.execute(select(PERIOD.c.start, PERIOD.c.newest).where(PERIOD.c.life == life.id, PERIOD.c.final))
+    for start, newest in rows.all():
+        if start >= board.window.oldest(newest):
+            where = (PERIOD.c.life == life.id, PERIOD.c.start == start)
+            connection.execute(update(PERIOD).where(*where).values(final=False))
+
+
+def forget_periods(connection: Connection, life: Timeline, board: Board, now: int, kept: int) -> None:
+    """Delete the periods that ended more than `kept` seconds ago.
+
+    `now` is in seconds since 1970. A board with an event clock goes by its newest period instead.
+    """
+    of_life = PERIOD.c.life == life.id
+    if board.clock == "event":
+        now = connection.scalar(select(func.max(PERIOD.c.newest)).where(of_life)) or now
+    connection.execute(delete(PERIOD).where(of_life, PERIOD.c.start < board.window.slot_at(now - kept).start))
+
+
+def find_archived(connection: Connection, prefix: str, board: Board, start: int) -> Archived | None:
+    """A period that the board does not keep any more, from the archive or from its journal; None if it has none.
+
+    Raises:
+        SetupError: the journal is damaged.
+    """
+    lives, revision = [life for life in reversed(lives_of(connection, prefix, board.id)) if life.size], 1
+    for life in lives:
+        row = connection.execute(select(PERIOD).where(PERIOD.c.life == life.id, PERIOD.c.start == start)).first()
+        if row is not None and row.final:
+            try:
+                period = msgspec.msgpack.decode(decompress(row.crc, row.data), type=Period)
+            except msgspec.DecodeError as error:
+                raise SetupError(f"a period in the journal is damaged: {error}") from None
+            return Archived(life=life, offset=row.offset, revision=row.revision, period=period)
+        if row is not None:
+            revision = row.revision + 1
+            break
+    if not lives:
+        return None
+    data = contents_of(connection, prefix, lives[0])
+    if start not in data.slots:
+        return None
+    return Archived(life=lives[0], offset=data.offset, revision=revision, period=_period(board, data, start))
+
+
+def _period(board: Board, data: Snapshot, start: int) -> Period:
+    found = ranked_at(board, data, data.time // 1000, start, frozenset())
+    held = data.rankings.get(f":{start}", Ranking()).metadata if board.votes is None else data.entrants
+    return Period(
+        members=found.members,
+        scores=[found.scores[member] for member in found.members],
+        metadata={member: held[member] for member in found.members if member in held},
+    )

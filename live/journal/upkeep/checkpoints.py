@@ -1,0 +1,117 @@
+"""Checkpoints: what a board held after a segment. So earlier entries need not be read, and can be deleted."""
+
+import math
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection, delete, func, insert, select
+
+from live.domain.board import MOST_REMEMBERED, Board, Shape
+from live.journal.log.reader import contents_of
+from live.journal.log.segments import Packed, compress
+from live.journal.log.timelines import Timeline
+from live.journal.schema import CHECKPOINT, SEGMENT
+from live.journal.state.snapshot import Snapshot, pack
+
+LEAST: Final = 16 * 1024**2  # bytes of segments after which a board gets a checkpoint
+AGE: Final = 86_400  # seconds after which it gets one if the board has changed
+
+
+class Due(msgspec.Struct, frozen=True):
+    """A life that needs a checkpoint after a segment."""
+
+    life: Timeline
+    segment: int
+
+
+def due(connection: Connection, life: Timeline, now: int) -> Due | None:
+    """Whether a life needs a checkpoint, at a time in microseconds.
+
+    A checkpoint is due when the segments after the last one are larger than that checkpoint and than `LEAST`. It is
+    also due a day after the last one, if the board has changed.
+    """
+    last = connection.execute(
+        select(CHECKPOINT.c.segment, CHECKPOINT.c.time, func.length(CHECKPOINT.c.data).label("size"))
+        .where(CHECKPOINT.c.life == life.id)
+        .order_by(CHECKPOINT.c.segment.desc())
+        .limit(1)
+    ).first()
+    after = connection.execute(
+        select(
+            func.max(SEGMENT.c.id).label("segment"),
+            func.min(SEGMENT.c.began).label("began"),
+            func.sum(func.length(SEGMENT.c.data)).label("size"),
+        ).where(SEGMENT.c.life == life.id, SEGMENT.c.id > (last.segment if last else 0))
+    ).one()
+    if after.segment is None:
+        return None
+    is_large = after.size > max(LEAST, last.size if last else 0)
+    is_old = after.began < now - AGE * 1_000_000
+    return Due(life, after.segment) if is_large or is_old else None
+
+
+def make(
+    connection: Connection, prefix: str, wanted: Due, dedupe_window: float, kept: tuple[Board, int] | None = None
+) -> tuple[Packed, int]:
+    """What a board held after a segment, compressed, and the time of the last entry in it, in microseconds.
+
+    `kept` is a calendar board, and for how many seconds its periods are kept.
+
+    Raises:
+        SetupError: the journal is damaged.
+    """
+    data = contents_of(connection, prefix, wanted.life, until=wanted.segment)
+    prune(data, dedupe_window)
+    if kept is not None:
+        _drop_periods(data, *kept)
+    return compress(pack(data)), data.time
+
+
+def prune(data: Snapshot, dedupe_window: float) -> None:
+    """Drop slots and events that have left the window, and old identities."""
+    shape = msgspec.json.decode(data.shape, type=Shape)
+    window = shape.window
+    if window["kind"] == "rolling" and data.newest is not None:
+        oldest = data.newest - int(window["length"] or 0)
+        data.slots = {start: slot for start, slot in data.slots.items() if start >= oldest}
+    if window["kind"] == "sliding":
+        moment = data.latest or 0 if shape.clock == "event" else data.time // 1000
+        least = moment - int(window["length"] or 0) * 1000
+        data.log = [event for event in data.log if event.time > least]
+    if data.seen:
+        # The shape does not say whether the board remembers identities for its window, so it is assumed to.
+        remembers = min(int(window.get("length") or 0) + int(window.get("slot") or 0), MOST_REMEMBERED)
+        least = max(data.seen) - math.ceil(max(2 * dedupe_window, remembers)) - 2 * data.span
+        data.seen = {start: seen for start, seen in data.seen.items() if start >= least}
+
+
+def _drop_periods(data: Snapshot, board: Board, kept: int) -> None:
+    """Drop the periods that ended more than `kept` seconds ago."""
+    now = data.newest or 0 if board.clock == "event" else data.time // 1_000_000
+    first = board.window.slot_at(now - kept).start
+    for start in [start for start in data.slots if start < first]:
+        del data.slots[start]
+        data.rankings.pop(f":{start}", None)
+
+
+def keep(connection: Connection, wanted: Due, made: Packed, at: int) -> None:
+    """Store a checkpoint, unless there is a later one."""
+    later = connection.scalar(
+        select(func.count()).where(CHECKPOINT.c.life == wanted.life.id, CHECKPOINT.c.segment >= wanted.segment)
+    )
+    if not later:
+        row = {"life": wanted.life.id, "segment": wanted.segment, "time": at, "crc": made.crc, "data": made.data}
+        connection.execute(insert(CHECKPOINT).values(row))
+
+
+def forget(connection: Connection, life: Timeline, before: int) -> int:
+    """Delete what is not needed to read the board since `before` (microseconds). Returns how many segments that were.
+
+    The last checkpoint before that time stays, and every segment after it.
+    """
+    where = (CHECKPOINT.c.life == life.id, CHECKPOINT.c.time < before)
+    base = connection.scalar(select(func.max(CHECKPOINT.c.segment)).where(*where))
+    if base is None:
+        return 0
+    connection.execute(delete(CHECKPOINT).where(CHECKPOINT.c.life == life.id, CHECKPOINT.c.segment < base))
+    return connection.execute(delete(SEGMENT).where(SEGMENT.c.life == life.id, SEGMENT.c.id <= base)).rowcount

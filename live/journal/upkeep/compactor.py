@@ -1,0 +1,175 @@
+"""Makes checkpoints, archives periods, and deletes what is older than the settings say.
+
+A separate process does the work.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing import get_context
+from typing import Final, TypeVar
+
+import structlog
+from sqlalchemy import Connection
+
+from live.domain.board import Board, Boards
+from live.domain.journaling import Journaling
+from live.errors import JournalError, SetupError, StoreUnavailableError
+from live.journal.database import Database, open_journal
+from live.journal.log.segments import Packed
+from live.journal.log.timelines import Timeline, drained_of, end_lives, open_lives
+from live.journal.upkeep.archive import Closed, closed_periods, forget_periods, keep_closed, reopen
+from live.journal.upkeep.checkpoints import Due, due, forget, keep, make
+from live.journal.upkeep.rounds import HOUR, KnownTimeline, Rounds
+from live.metrics import JOURNAL_ARCHIVE_LAG
+from live.settings import Settings
+from live.system.processes import end_with_parent
+
+log = structlog.get_logger()
+
+_INTERVAL: Final = 60.0  # seconds
+_R = TypeVar("_R")
+
+_Known = tuple[Timeline, Board | None]
+"""A life, and its board as it is defined now, if this process knows it."""
+
+
+class Compactor:
+    """Looks after the journal of the process that writes it. `boards` gives the boards as they are defined now."""
+
+    def __init__(
+        self, settings: Settings, database: Database, boards: Callable[[], Boards] = lambda: Boards(())
+    ) -> None:
+        self._settings = settings
+        self._prefix = settings.key_prefix
+        self._database = database
+        self._boards = boards
+        self._rounds = Rounds()
+        # For the lives of calendar boards: the period in which they were archived.
+        self._archived_in: dict[int, int] = {}
+
+    async def run(self) -> None:
+        """Look after the journal until cancelled."""
+        done = time.monotonic()
+        while True:
+            await asyncio.sleep(_INTERVAL)
+            started = time.monotonic()
+            try:
+                await self.step()
+                done = time.monotonic()
+                JOURNAL_ARCHIVE_LAG.set(done - started)
+            except (StoreUnavailableError, SetupError) as error:
+                JOURNAL_ARCHIVE_LAG.set(time.monotonic() - done)
+                log.error("the journal can't be kept in order", reason=str(error))  # noqa: TRY400 - the reason says all
+
+    async def step(self, now: int | None = None) -> None:
+        """Make what is due: checkpoints, and the archive. Forget what is too old. `now` is in microseconds.
+
+        Raises:
+            StoreUnavailableError: the database is unavailable.
+            SetupError: the journal is damaged.
+        """
+        now = time.time_ns() // 1000 if now is None else now
+        boards = self._boards().by_id
+        drained = await self._database.run(lambda connection: drained_of(connection, self._prefix))
+        chosen = self._rounds.choose([KnownTimeline(life, to, boards.get(board)) for life, board, to in drained], now)
+        lives = await self._database.run(lambda connection: open_lives(connection, self._prefix, chosen))
+        known = [(life, boards.get(life.board)) for life in lives]
+        off = [life for life, board in known if board is not None and board.journal.level == "off"]
+        if off:
+            await self._database.run(lambda connection: end_lives(connection, off))
+        kept = [(life, board) for life, board in known if life not in off]
+        await self._checkpoint(kept, now)
+        await self._archive([(life, board) for life, board in kept if board is not None and board.window.tables], now)
+        for life, board in kept:
+            await self._forget(life, board, now)
+
+    async def _checkpoint(self, kept: Sequence[_Known], now: int) -> None:
+        """Make the checkpoints that are due, in another process, because this one serves clients."""
+        wanted = await self._database.run(lambda connection: _wanted(connection, kept, now))
+        if not wanted:
+            return
+        with _other_process() as pool:
+            for one, board in wanted:
+                calendar = (board, self._periods(board)) if board is not None and board.window.tables else None
+                with _of_one_board(one.life):
+                    made, at = await _run(pool, _made, self._settings, one, calendar)
+                    await self._database.run(partial(keep, wanted=one, made=made, at=at))
+
+    async def _archive(self, calendars: Sequence[tuple[Timeline, Board]], now: int) -> None:
+        """Archive the final periods of a board, once per period."""
+        turned: list[tuple[Timeline, Board, int]] = []
+        for life, board in calendars:
+            await self._database.run(partial(reopen, life=life, board=board))
+            unit = board.window.slot_at(now // 1_000_000).start if board.clock == "server" else now // 1_000_000 // HOUR
+            if self._archived_in.get(life.id) != unit:
+                turned.append((life, board, unit))
+        if turned:
+            with _other_process() as pool:
+                for life, board, unit in turned:
+                    with _of_one_board(life):
+                        closed = await _run(pool, _closed, self._settings, life, board)
+                        await self._database.run(partial(keep_closed, life=life, closed=closed))
+                    self._archived_in[life.id] = unit
+
+    def _periods(self, board: Board) -> int:
+        """For how many seconds the journal keeps periods that the board has dropped."""
+        return board.journal.periods or self._settings.journal_periods
+
+    async def _forget(self, life: Timeline, board: Board | None, now: int) -> None:
+        """Delete the events and the periods of a board that are too old."""
+        journal = Journaling() if board is None else board.journal
+        events = journal.events or self._settings.journal_events
+        await self._database.run(partial(forget, life=life, before=now - events * 1_000_000))
+        if board is not None and board.window.tables:
+            kept = self._periods(board)
+            await self._database.run(partial(forget_periods, life=life, board=board, now=now // 1_000_000, kept=kept))
+
+
+@contextmanager
+def _of_one_board(life: Timeline) -> Iterator[None]:
+    """Go on with the other boards if the journal of one is damaged. The scrubber reports the damage in /readyz."""
+    try:
+        yield
+    except SetupError as error:
+        log.error("the journal of a board can't be kept in order", board=life.board, reason=str(error))  # noqa: TRY400
+
+
+def _other_process() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, get_context("spawn"), end_with_parent, (os.getpid(),))
+
+
+async def _run(pool: ProcessPoolExecutor, work: Callable[..., _R], *given: object) -> _R:
+    try:
+        return await asyncio.get_running_loop().run_in_executor(pool, work, *given)
+    except BrokenProcessPool as error:  # for example without memory; the next step starts another process
+        raise JournalError("the process that keeps the journal in order has ended") from error
+
+
+def _wanted(connection: Connection, kept: Sequence[_Known], now: int) -> list[tuple[Due, Board | None]]:
+    return [(one, board) for life, board in kept if (one := due(connection, life, now)) is not None]
+
+
+def _reading(settings: Settings) -> Database:
+    database = open_journal(settings, writes=False)
+    assert database is not None, "there is something to read"  # noqa: S101
+    return database
+
+
+def _made(settings: Settings, wanted: Due, kept: tuple[Board, int] | None) -> tuple[Packed, int]:
+    """Make a checkpoint, in a process that only reads."""
+    with _reading(settings) as database:
+        return database.work(
+            lambda connection: make(connection, settings.key_prefix, wanted, settings.dedupe_window, kept)
+        )
+
+
+def _closed(settings: Settings, life: Timeline, board: Board) -> list[Closed]:
+    """Read the periods that are final, in a process that only reads."""
+    with _reading(settings) as database:
+        return database.work(lambda connection: closed_periods(connection, settings.key_prefix, life, board))

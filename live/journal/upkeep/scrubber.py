@@ -1,0 +1,164 @@
+"""Reads the whole journal over and over, a little each second, so that damage is found before somebody needs the data.
+
+SQLite and PostgreSQL notice a damaged page only when they read it. Packed rows have a checksum of their own.
+"""
+
+import asyncio
+import zlib
+from collections.abc import Collection, Iterator
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+import structlog
+from sqlalchemy import Connection, Table, func, inspect, literal, select, tuple_
+
+from live.errors import JournalBrokenError, JournalError
+from live.journal.database import Database, open_journal
+from live.journal.log.health import HealthReport
+from live.journal.schema import LIFE, METADATA
+from live.metrics import JOURNAL_DAMAGED
+from live.settings import Settings
+
+log = structlog.get_logger()
+
+_ROWS: Final = 500  # in one second
+_BYTES: Final = 1024**2  # in one second; at least one row
+_PAUSE: Final = 1.0  # seconds between two steps
+_REST: Final = 10.0  # seconds after each pass
+WRONG_TYPES: Final = (TypeError, ValueError, OverflowError, MemoryError)
+"""What the driver raises when a damaged row holds values of other types."""
+
+
+class Batch(msgspec.Struct):
+    """Rows that were read at once: how many, their packed bytes, and what is damaged, with the life that it is of."""
+
+    rows: int
+    size: int
+    faults: list[tuple[int | None, str]]
+
+
+class Scrubber:
+    """Reads the journal of the process that writes it, over a connection of its own."""
+
+    def __init__(self, settings: Settings, health: HealthReport) -> None:
+        self._settings = settings
+        self._health = health
+
+    async def run(self) -> None:
+        """Report what is damaged until cancelled. A pass of N megabytes takes about N seconds."""
+        while True:
+            database = open_journal(self._settings, writes=False)
+            if database is None:
+                return
+            try:  # over a new connection: another one has kept pages since before they were damaged
+                await self._pass(database)
+            except JournalError as error:  # the drainer reports it
+                log.debug("the journal can't be checked", reason=str(error))
+            finally:
+                await database.aclose()
+            await asyncio.sleep(_REST)
+
+    async def _pass(self, database: Database) -> None:
+        """Read all rows once. Damage is reported when it is found, and not any more after a pass that finds none."""
+        batches, found = scan(database), 0
+        while (step := await database.in_thread(partial(_step, batches))) is not None:
+            if step and not self._health.damage:
+                _, fault = step[0]
+                self._health.damage = f"{fault}. See `live journal verify`"
+                log.error("the journal is damaged", reason=fault)
+            if step:
+                found += len(step)
+                JOURNAL_DAMAGED.set(found)
+            await asyncio.sleep(_PAUSE)
+        if not found:
+            self._health.damage = ""
+            JOURNAL_DAMAGED.set(0)
+
+
+def _step(batches: Iterator[Batch]) -> list[tuple[int | None, str]] | None:
+    """Read for about a second's share. Returns what is damaged; None at the end."""
+    rows = size = 0
+    faults: list[tuple[int | None, str]] = []
+    for batch in batches:
+        rows, size = rows + batch.rows, size + batch.size
+        faults += batch.faults
+        if rows >= _ROWS or size >= _BYTES:
+            return faults
+    return faults if rows or faults else None
+
+
+def scan(database: Database, without: Collection[Table] = ()) -> Iterator[Batch]:
+    """Read every row of every table, a batch at a time, in the thread of the caller.
+
+    Raises:
+        JournalError: the database does not answer.
+    """
+    try:
+        names = database.work(lambda connection: inspect(connection).get_table_names())
+    except JournalBrokenError as error:
+        yield Batch(0, 0, [(None, str(error))])
+        return
+    for table in METADATA.sorted_tables:
+        if table.name not in names:
+            continue  # an older version, which did not have it, has made the journal
+        after: tuple[Any, ...] | None = None
+        while table not in without:
+            try:
+                keys = database.work(partial(_next_keys, table=table, after=after))
+            except JournalBrokenError as error:
+                yield Batch(0, 0, [(None, f"{error}, in table {table.name}")])
+                break  # the way to the rows after it is lost
+            if not keys:
+                break
+            last = keys[-1][:-1]
+            try:
+                faults = database.work(partial(_faults, table=table, after=after, last=last, place=database.place))
+            except JournalBrokenError as error:
+                faults = [(None, f"{error}, in rows up to {_named(table, last)}")]
+            except WRONG_TYPES:
+                place = f"{database.place}: rows up to {_named(table, last)}"
+                faults = [(None, f"the journal is damaged: {place} have values of other types")]
+            yield Batch(len(keys), sum(key[-1] for key in keys), faults)
+            after = last
+
+
+def _next_keys(connection: Connection, table: Table, after: tuple[Any, ...] | None) -> list[tuple[Any, ...]]:
+    """The primary keys of the next rows, each with the packed bytes of its row. There is always at least one."""
+    columns = list(table.primary_key.columns)
+    size = func.coalesce(func.length(table.c.data), 0) if "data" in table.c else literal(0)
+    wanted = select(*columns, size).order_by(*columns).limit(_ROWS)
+    if after is not None:
+        wanted = wanted.where(tuple_(*columns) > after)
+    found: list[tuple[Any, ...]] = []
+    total = 0
+    for row in connection.execute(wanted):
+        total += row[-1]
+        if found and total > _BYTES:
+            break
+        found.append(tuple(row))
+    return found
+
+
+def _faults(
+    connection: Connection, table: Table, after: tuple[Any, ...] | None, last: tuple[Any, ...], place: str
+) -> list[tuple[int | None, str]]:
+    """Read rows as a whole, and compare their checksums."""
+    columns = list(table.primary_key.columns)
+    wanted = select(table).where(tuple_(*columns) <= last)
+    if after is not None:
+        wanted = wanted.where(tuple_(*columns) > after)
+    faults: list[tuple[int | None, str]] = []
+    for row in connection.execute(wanted).mappings():
+        if "crc" in table.c and zlib.crc32(row["data"]) != row["crc"]:
+            board = connection.scalar(select(LIFE.c.board).where(LIFE.c.id == row["life"]))
+            name = _named(table, tuple(row[column.name] for column in columns))
+            faults.append(
+                (row["life"], f"the journal is damaged: {place}: the checksum of {name}, of board {board}, is wrong")
+            )
+    return faults
+
+
+def _named(table: Table, key: tuple[Any, ...]) -> str:
+    """A row, for people."""
+    return f"{table.name} {'/'.join(map(str, key))}"

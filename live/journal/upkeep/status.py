@@ -1,0 +1,175 @@
+"""What the journal holds, and whether it is sound."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+
+import msgspec
+from sqlalchemy import Connection, func, select
+
+from live.errors import JournalBrokenError, SetupError
+from live.journal.database import Database
+from live.journal.log.entries import Head, parse_head
+from live.journal.log.reader import contents_of
+from live.journal.log.segments import unpack_entries
+from live.journal.log.timelines import Timeline, gaps_of, lives_of, open_lives
+from live.journal.schema import CHECKPOINT, SEGMENT
+from live.journal.upkeep.scrubber import WRONG_TYPES, scan
+
+Progress = Callable[[int, int], None]
+
+
+class TimelineStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What the journal holds of a board.
+
+    `last` is the time of the last entry in microseconds since 1970, 0 for none. `bytes` is the compressed size. `gaps`
+    counts those of the board's earlier lives too.
+    """
+
+    board: str
+    epoch: str
+    offset: int
+    last: int
+    entries: int
+    bytes: int
+    checkpoints: int
+    gaps: int
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of reading all entries of a board.
+
+    `faults` is what is damaged or missing, and `gaps` what the journal has recorded as missing, one sentence each.
+    """
+
+    board: str
+    epoch: str
+    entries: int
+    faults: list[str]
+    gaps: list[str]
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of reading a whole journal. `faults` are those that belong to no board, one sentence each."""
+
+    sound: bool
+    faults: list[str]
+    boards: list[Verdict]
+
+
+def status(connection: Connection, prefix: str) -> list[TimelineStatus]:
+    """What the journal holds of each board that has not ended."""
+    return [_status(connection, prefix, life) for life in open_lives(connection, prefix)]
+
+
+def _status(connection: Connection, prefix: str, life: Timeline) -> TimelineStatus:
+    sums = connection.execute(
+        select(func.max(SEGMENT.c.ended), func.sum(SEGMENT.c.entries), func.sum(func.length(SEGMENT.c.data))).where(
+            SEGMENT.c.life == life.id
+        )
+    ).one()
+    count = func.count()
+    return TimelineStatus(
+        board=life.board,
+        epoch=life.epoch,
+        offset=life.offset,
+        last=sums[0] or 0,
+        entries=int(sums[1] or 0),
+        bytes=int(sums[2] or 0),
+        checkpoints=connection.scalar(select(count).select_from(CHECKPOINT).where(CHECKPOINT.c.life == life.id)) or 0,
+        gaps=len(_gaps(connection, prefix, life)),
+    )
+
+
+def _gaps(connection: Connection, prefix: str, life: Timeline) -> list[str]:
+    """What is missing in the lives of a board, one sentence each."""
+    return [
+        f"{'the store lost data' if gap.is_loss else 'entries are missing'}: between {_time(gap.since)} "
+        f"(entry {gap.expected.partition(' ')[0]}) and {_time(gap.time)}"
+        for gap in gaps_of(connection, lives_of(connection, prefix, life.board))
+    ]
+
+
+def _time(microseconds: int) -> str:
+    return f"{datetime.fromtimestamp(microseconds / 1e6, UTC):%Y-%m-%d %H:%M:%SZ}"
+
+
+def verify(database: Database, prefix: str, show: Progress) -> Verification:
+    """Read every row of the journal, in the thread of the caller, also if some are damaged.
+
+    Calls `show` with the number of segments so far, and of all.
+
+    Raises:
+        JournalError: the database does not answer.
+    """
+    faults, lives = database.check_pages(), []
+    try:
+        lives = database.work(lambda connection: open_lives(connection, prefix))
+        ids = {life.id: database.work(partial(_segments, life=life)) for life in lives}
+    except JournalBrokenError as error:
+        return Verification(sound=False, faults=faults or [str(error)], boards=[])
+    of_lives: dict[int | None, list[str]] = {life.id: [] for life in lives}
+    for batch in scan(database, without=[SEGMENT]):
+        for life_id, fault in batch.faults:
+            of_lives.get(life_id, faults).append(fault)
+    total, done, verdicts = sum(map(len, ids.values())), 0, []
+    for life in lives:
+        entries, found = 0, of_lives[life.id]
+        link, is_whole = None, False
+        for segment in ids[life.id]:
+            try:
+                heads = database.work(partial(_heads, segment=segment))
+            except (SetupError, *WRONG_TYPES) as error:
+                found.append(f"segment {segment}: {error}")
+                link, heads = None, []
+            for head in heads:
+                if link is not None and head.before != link and head.kind != "adopt":
+                    found.append(f"an entry is missing before offset {head.offset}")
+                link, entries = head.link, entries + 1
+                is_whole = is_whole or link == life.link  # a running server may have added more since
+            done += 1
+            show(done, total)
+        if link is not None and not is_whole:
+            found.append(f"the last entry is {link!r}, and SQL has the board at {life.link!r}")
+        if not found:
+            try:
+                found += database.work(partial(_unreadable, prefix=prefix, life=life))
+            except (SetupError, LookupError, *WRONG_TYPES) as error:
+                found.append(f"the board can't be read: {error}")
+        try:
+            gaps = database.work(partial(_gaps, prefix=prefix, life=life))
+        except (SetupError, LookupError, *WRONG_TYPES) as error:
+            gaps = []
+            found.append(f"its gaps can't be read: {error}")
+        verdicts.append(Verdict(board=life.board, epoch=life.epoch, entries=entries, faults=found, gaps=gaps))
+    return Verification(sound=not faults and not any(of_lives.values()), faults=faults, boards=verdicts)
+
+
+def _unreadable(connection: Connection, prefix: str, life: Timeline) -> list[str]:
+    """Why the board can't be rebuilt from sound entries; empty if it can."""
+    try:
+        contents_of(connection, prefix, life)
+    except SetupError as error:
+        return [str(error)]
+    return []
+
+
+def _segments(connection: Connection, life: Timeline) -> list[int]:
+    rows = connection.execute(select(SEGMENT.c.id).where(SEGMENT.c.life == life.id).order_by(SEGMENT.c.id))
+    return [row.id for row in rows]
+
+
+def _heads(connection: Connection, segment: int) -> list[Head]:
+    """The heads of the entries in a segment; none if it was forgotten meanwhile.
+
+    Raises:
+        SetupError: it is damaged.
+    """
+    row = connection.execute(select(SEGMENT).where(SEGMENT.c.id == segment)).mappings().first()
+    if row is None:
+        return []
+    heads = [parse_head(text) for text, _ in unpack_entries(row["crc"], row["data"])]
+    told = (row["first"], row["last"], row["began"], row["ended"], row["entries"])
+    if told != (heads[0].offset, heads[-1].offset, heads[0].time, heads[-1].time, len(heads)):
+        raise SetupError("its row does not match the entries in it")
+    return heads

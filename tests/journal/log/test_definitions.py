@@ -1,0 +1,211 @@
+"""What SQL knows of definitions, API keys, titles and the cookie secret outlives a store that loses them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from live.auth.visitors import Visitors
+from live.domain.item import Item
+from live.domain.producer import Scope
+from live.errors import EpochLostError, SetupError
+from live.journal.log.definitions import KINDS, DefinitionLog, latest
+from live.store.board.keys import SystemKeys
+from live.store.connection.client import connect
+from live.store.connection.loss import LossWatch
+from live.store.connection.witness import Witness
+from live.store.registry.items import Items
+from live.store.registry.producers import ProducerStore
+from tests.harness.journaled import Journaled, backed_up, journaled
+from tests.harness.mutation import must_be_caught, replaced
+
+Held = Mapping[str, Mapping[str, str]]
+
+
+class Copied:
+    """A store with an API key, a title and a cookie secret, which are in SQL too."""
+
+    def __init__(self, board: Journaled) -> None:
+        self.board, self.prefix = board, board.settings.key_prefix
+        self.names = SystemKeys(self.prefix)
+        self.watch = LossWatch(board.client, self.prefix)
+        self.producers = ProducerStore(board.client, self.prefix)
+        self.items = Items(board.client, self.prefix, 100)
+
+    async def begin(self) -> None:
+        """Copy a key, a title and a secret to SQL."""
+        await self.watch.find()
+        drainer = await self.board.drainer()
+        self.definitions = drainer._definitions
+        await self.producers.add("old", Scope(verbs=("post",)))
+        await self.items.put([Item("a", title="Ann")])
+        await Visitors(self.board.client, self.prefix).make()
+        assert await self.definitions.follow()
+
+    async def in_sql(self) -> Held:
+        """What a rebuild would restore."""
+        return await self.board.databases[0].run(
+            lambda sql: {kind: latest(sql, self.prefix, kind) for kind in KINDS}
+        )  # fmt: skip
+
+    async def dump(self) -> dict[str, Any]:
+        """A copy of everything in the store."""
+        found: dict[str, Any] = {}
+        async for name in self.board.client.names(f"{self.prefix}:*"):
+            found[name] = await self.board.client.dump(name)
+        return found
+
+    async def put_back(self, copy: Mapping[str, Any]) -> None:
+        """Lose the store, and put a copy in its place."""
+        async for name in self.board.client.names(f"{self.prefix}:*"):
+            await self.board.client.delete(name)
+        for name, content in copy.items():
+            await self.board.client.restore(name, 0, content)
+
+
+async def outlives_an_emptied_store(board: Journaled) -> None:
+    """A visitor receives a new cookie, and a producer a new key, before anybody has noticed the loss."""
+    held = Copied(board)
+    await held.begin()
+    before = await held.in_sql()
+    await held.put_back({})
+    await Visitors(board.client, held.prefix).make()
+    await held.producers.add("new", Scope(verbs=("post",)))
+    await held.definitions.follow()
+    assert await held.in_sql() == before
+
+
+async def keeps_the_secret(board: Journaled) -> None:
+    """The store is emptied, and the next visitor gets a new secret before anybody has noticed."""
+    held = Copied(board)
+    await held.watch.find()
+    drainer = await board.drainer()
+    await Visitors(board.client, held.prefix).make()
+    assert await drainer._definitions.follow()
+    before = await held.in_sql()
+    await held.put_back({})
+    await Visitors(board.client, held.prefix).make()
+    await drainer._definitions.follow()
+    assert await held.in_sql() == before
+
+
+async def outlives_an_older_store(board: Journaled, *, noticed: bool) -> None:
+    """A key and a title are newer than the copy of the store that comes back."""
+    held = Copied(board)
+    await held.begin()
+    copy = await held.dump()
+    await held.producers.add("new", Scope(verbs=("post",)))
+    await held.items.put([Item("b", title="Bob")])
+    assert await held.definitions.follow()
+    before = await held.in_sql()
+    assert before["producers"].keys() == {"old", "new"}
+    await held.put_back(copy)
+    if noticed:
+        board.client.witness.lose("it went back")
+    for _ in range(2):
+        assert not await held.definitions.follow()
+    assert await held.in_sql() == before
+    assert board.client.witness.lost
+
+
+async def test_a_store_that_was_emptied_is_not_copied(valkey_url: str, tmp_path: Path) -> None:
+    """It has another identity."""
+    (tmp_path / "secret").mkdir()
+    async with journaled(valkey_url, tmp_path) as board:
+        await outlives_an_emptied_store(board)
+    async with journaled(valkey_url, tmp_path / "secret") as board:
+        await keeps_the_secret(board)
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+async def test_a_store_that_went_back_is_not_copied(valkey_url: str, tmp_path: Path, *, noticed: bool) -> None:
+    """Whether its loss was noticed before, or shows by the versions."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await outlives_an_older_store(board, noticed=noticed)
+
+
+async def blind(log: DefinitionLog, *commands: tuple[Any, ...]) -> list[Any]:
+    """The mutant: it asks any store."""
+    found: list[Any] = await log._client.calls([(words[1], words) for words in commands])
+    return found
+
+
+@pytest.mark.mutant
+async def test_a_copy_of_any_store_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """No version shows it: there is only the secret, which a visitor has replaced."""
+    async with journaled(valkey_url, tmp_path) as board:
+        with must_be_caught("a copy of a lost store"), replaced(DefinitionLog, "_ask", blind):
+            await keeps_the_secret(board)
+
+
+@pytest.mark.mutant
+async def test_a_copy_of_older_versions_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """Nothing else shows that the store went back."""
+
+    def unaware(witness: Witness, what: Any, found: str, known: int) -> None:
+        del witness, what, found, known
+
+    async with journaled(valkey_url, tmp_path) as board:
+        with must_be_caught("no look at versions"), replaced(Witness, "check_version", unaware):
+            await outlives_an_older_store(board, noticed=False)
+
+
+async def test_definitions_are_copied_after_a_loss_was_accepted(valkey_url: str, tmp_path: Path) -> None:
+    """Their versions start again."""
+    async with journaled(valkey_url, tmp_path) as board:
+        held = Copied(board)
+        await held.begin()
+        await held.put_back({})
+        with board.client.witness.accepting("a test"):
+            await held.watch.find()
+        await held.producers.add("new", Scope(verbs=("post",)))
+        assert await DefinitionLog(board.client, held.prefix, board.databases[0]).follow()
+        assert (await held.in_sql())["producers"].keys() == {"new"}
+
+
+async def makes_no_secret(board: Journaled) -> None:
+    """A visitor comes after the loss was noticed."""
+    held = Copied(board)
+    await held.begin()
+    await held.put_back({})
+    board.client.witness.lose("it was emptied")
+    lost = ""
+    try:
+        await Visitors(board.client, held.prefix).make()
+    except EpochLostError as error:
+        lost = str(error)
+    assert lost
+    assert await board.client.get(held.names.visitors) is None
+
+
+async def test_a_store_that_lost_data_gets_no_new_secret(valkey_url: str, tmp_path: Path) -> None:
+    """A rebuild would restore it instead of the old one."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await makes_no_secret(board)
+
+
+@pytest.mark.mutant
+async def test_a_secret_that_is_made_anyway_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The mutant looks at no loss."""
+    async with journaled(valkey_url, tmp_path) as board:
+        with must_be_caught("a new secret"), replaced(Witness, "require_no_loss", lambda _: None):
+            await makes_no_secret(board)
+
+
+async def test_a_store_whose_loss_was_noticed_is_not_backed_up(valkey_url: str, tmp_path: Path) -> None:
+    """By a server with the same data directory, although every board is complete."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a")
+        held = Copied(board)
+        await held.begin()
+        await (await board.drainer()).sweep()
+        board.client.witness.lose("the producers went back")
+        command = connect(valkey_url, board.settings)
+        board.client, server = command, board.client
+        try:
+            with pytest.raises(SetupError, match="the producers went back"):
+                await backed_up(board, tmp_path / "backup")
+        finally:
+            board.client = server
+            await command.aclose()

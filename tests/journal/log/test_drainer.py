@@ -1,0 +1,345 @@
+"""The drainer moves every entry to SQL exactly once, wherever it is killed, even if another one drains too."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.exc import OperationalError
+
+import live.journal.log.drainer
+from live.domain.event import make_entry
+from live.errors import JournalBehindError, SetupError, StoreUnavailableError
+from live.journal.log.timelines import ConflictError, add_pieces, following
+from live.journal.schema import LIFE
+from live.journal.upkeep.compactor import Compactor
+from live.metrics import REGISTRY
+from live.settings import Duration, Size
+from live.store.board.beginnings import delete_keys
+from live.store.board.handover import journals, read_entries, trim
+from live.store.board.ledger import Ledger
+from tests.harness.journaled import Journaled, journaled
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.waiting import eventually
+
+pytestmark = pytest.mark.fault
+
+
+class KilledError(Exception):
+    """The drainer is killed here."""
+
+
+def dying(work: Callable[..., Any], *, after: bool) -> Callable[..., Any]:
+    """A function that kills the drainer before or after it has done its work."""
+
+    async def die(*arguments: Any, **named: Any) -> Any:
+        if after:
+            await work(*arguments, **named)
+        raise KilledError
+
+    return die
+
+
+async def drain_with_deaths(board: Journaled) -> None:
+    """Drain between likes, and kill each drainer but the last one at another place."""
+    gaps: list[tuple[str, Callable[..., Any], bool]] = [
+        ("read_entries", read_entries, False),
+        ("read_entries", read_entries, True),
+        ("trim", trim, False),
+        ("trim", trim, True),
+    ]
+    for name, work, after in gaps:
+        await board.like("a", "b", "a")
+        await board.like("c")
+        with suppress(KilledError), replaced(live.journal.log.drainer, name, dying(work, after=after)):
+            await (await board.drainer()).sweep()
+    await (await board.drainer()).sweep()
+    await board.must_agree()
+
+
+async def test_a_drainer_may_be_killed_anywhere(valkey_url: str, tmp_path: Path, effort: int) -> None:
+    """It is killed before and after it reads, commits and trims."""
+    async with journaled(valkey_url, tmp_path) as board:
+        for _ in range(3 * effort):
+            await drain_with_deaths(board)
+
+
+async def test_trimming_before_the_commit_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The mutant loses entries that it has not stored when it is killed."""
+
+    async def read_and_trim(client: Any, wanted: Any) -> Any:
+        found = await read_entries(client, wanted)
+        for (keys, epoch, _), entries in zip(wanted, found, strict=True):
+            if entries:
+                await trim(client, keys, epoch, entries[-1].id, 0)
+        return found
+
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a")
+        with must_be_caught("trim before commit"):
+            with suppress(KilledError), replaced(live.journal.log.drainer, "read_entries", read_and_trim):
+                drainer = await board.drainer()
+                with replaced(live.journal.log.drainer, "add_pieces", lambda *_: (_ for _ in ()).throw(KilledError)):
+                    await drainer.sweep()
+            await (await board.drainer()).sweep()
+            await board.must_agree()
+
+
+async def both(board: Journaled) -> None:
+    """Two drainers read the same entries before either commits; then both continue."""
+    first, second = await board.drainer(), await board.drainer()
+    for drainer in (first, second):
+        await drainer.sweep()
+    for _ in range(5):
+        await board.like("a", "b")
+        results = await asyncio.gather(first.drain(["posts"]), second.drain(["posts"]), return_exceptions=True)
+        assert all(result is None or isinstance(result, ConflictError) for result in results)
+        for drainer in (first, second):
+            await drainer.sweep()
+    await board.must_agree()
+
+
+async def test_one_of_two_drainers_stores_each_entry(valkey_url: str, tmp_path: Path) -> None:
+    """SQL refuses the entries of the other."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a")
+        await both(board)
+
+
+async def test_a_missing_comparison_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The mutant's commit does not name the previous entry, so it is not refused."""
+
+    def careless(connection: Any, pieces: Any) -> None:
+        for piece in pieces:
+            with suppress(ConflictError):
+                add_pieces(connection, [piece])
+                continue
+            row = connection.execute(select(LIFE).where(LIFE.c.id == piece.life.id)).mappings().one()
+            add_pieces(connection, [_moved(piece, row["drained"], row["link"])])
+
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a")
+        with must_be_caught("no compare-and-set"), replaced(live.journal.log.drainer, "add_pieces", careless):
+            await both(board)
+
+
+def _moved(piece: Any, drained: str, link: str) -> Any:
+    from msgspec.structs import replace  # noqa: PLC0415
+
+    return replace(piece, life=replace(piece.life, drained=drained, link=link))
+
+
+async def test_a_second_database_is_refused_until_it_is_adopted(valkey_url: str, tmp_path: Path) -> None:
+    """All journals of a store go into one database."""
+    (tmp_path / "other").mkdir()
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a")
+        await (await board.drainer()).claim()
+        with pytest.raises(SetupError, match="live journal adopt"):
+            await (await board.drainer(tmp_path / "other")).claim()
+
+
+async def test_after_a_gap_the_journal_begins_again(valkey_url: str, tmp_path: Path) -> None:
+    """An operator trims the stream. The gap is recorded, and SQL has the whole board again."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a", "b")
+        drainer = await board.drainer()
+        await drainer.sweep()
+        await _trimmed_by_a_stranger(board)
+        for _ in range(3):
+            await drainer.sweep()
+        await board.must_agree()
+        await board.like("c")
+        await drainer.sweep()
+        await board.must_agree()
+        assert await board.gaps() == 1
+
+
+async def test_a_missing_check_of_the_previous_entry_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The ranking in SQL would lack the trimmed entries."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a", "b")
+        drainer = await board.drainer()
+        await drainer.sweep()
+        await _trimmed_by_a_stranger(board)
+        with (
+            must_be_caught("no check of the entry before"),
+            replaced(live.journal.log.drainer, "following", lambda _, entries: (list(entries), None)),
+        ):
+            for _ in range(3):
+                await drainer.sweep()
+            await board.must_agree()
+
+
+async def _trimmed_by_a_stranger(board: Journaled) -> None:
+    await board.like("a")
+    await board.like("b")
+    state = board.ledger.state
+    await board.client.xtrim(state.journal, maxlen=1, approximate=False)
+
+
+async def test_a_deleted_board_is_drained_and_can_be_created_again(valkey_url: str, tmp_path: Path) -> None:
+    """Its stream outlives it, and belongs only to its epoch."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a", "b")
+        state = board.ledger.state
+        await delete_keys(board.client, state.keys, state.epoch or "")
+        board.client.witness.active = False
+        again = Ledger(board.client, board.board, board.settings)
+        await again.writer.add([make_entry("new", 1, None, None)])
+        drainer = await board.drainer()
+        await drainer.sweep()
+        assert await board.rows_in_sql() == [("a", 1), ("b", 1)]
+        board.ledger = again
+        assert await board.rows_in_sql() == [("new", 1)]
+        await drainer.sweep()
+        assert await journals(board.client, board.settings.key_prefix) == [("posts", again.state.epoch)]
+
+
+async def test_batches_beyond_the_backlog_are_refused(valkey_url: str, tmp_path: Path) -> None:
+    """Nothing of them is counted. They count once the journal is in SQL."""
+    async with journaled(valkey_url, tmp_path, journal_backlog=Size(3000)) as board:
+        while board.counted < 200:
+            try:
+                await board.like("a", "b")
+            except JournalBehindError:
+                break
+        assert 0 < board.counted < 200
+        before = board.counted
+        assert await board.rows() == [("a", before // 2), ("b", before // 2)]
+        await (await board.drainer()).sweep()
+        await board.like("a")
+        await (await board.drainer()).sweep()
+        await board.must_agree()
+
+
+async def test_a_board_with_data_joins_the_journal(valkey_url: str, tmp_path: Path) -> None:
+    """Everything that was counted before the journal was on is in it."""
+    async with journaled(valkey_url, tmp_path, journal="off") as board:
+        await board.like("a", "b", "a")
+        board.settings = Journaled(valkey_url, tmp_path, board.board, key_prefix=board.settings.key_prefix).settings
+        board.ledger = Ledger(board.client, board.board, board.settings)
+        await board.like("b")
+        await (await board.drainer()).sweep()
+        await board.must_agree()
+
+
+def test_each_entry_names_the_previous_one() -> None:
+    """Otherwise entries are missing, or were stored before."""
+    from live.journal.log.timelines import Timeline  # noqa: PLC0415
+    from live.store.board.handover import Entry  # noqa: PLC0415
+
+    life = Timeline(1, "posts", "e", "4-0", "4-0 9 w 1", 10)
+    good = Entry("5-0", "add 20 5-0 10 w 2 4-0 9 w 1", b"")
+    other = Entry("6-0", "add 30 6-0 11 w 3 4-0 9 w 1", b"")
+    assert following(life, [good]) == ([good], None)
+    assert following(life, [good, other]) == ([good], "4-0 9 w 1")
+    assert following(life, [other]) == ([other], None)
+
+
+async def acknowledged_and_lost(board: Journaled) -> None:
+    """Count while a drainer runs, and then lose the store: SQL has everything that was acknowledged."""
+    drainer = await board.drainer()
+    running = asyncio.create_task(drainer.run())
+    try:
+        for _ in range(5):
+            await board.like("a", "b")
+            assert sum(score for _, score in await board.rows_in_sql()) == board.counted
+    finally:
+        running.cancel()
+
+
+async def test_with_ack_an_acknowledged_event_is_in_sql(valkey_url: str, tmp_path: Path) -> None:
+    """The event survives the loss of one disk."""
+    async with journaled(valkey_url, tmp_path, journal_ack=True) as board:
+        await acknowledged_and_lost(board)
+
+
+async def test_a_missing_wait_for_sql_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The same check fails without the setting."""
+    async with journaled(valkey_url, tmp_path) as board:
+        with must_be_caught("no wait for SQL"):
+            await acknowledged_and_lost(board)
+
+
+async def test_while_sql_is_unavailable_the_outcome_is_unknown(valkey_url: str, tmp_path: Path) -> None:
+    """The store has the event, and SQL may receive it later."""
+    async with journaled(valkey_url, tmp_path, journal_ack=True, write_deadline=Duration(0.2)) as board:
+        with pytest.raises(StoreUnavailableError) as refused:
+            await board.like("a")
+        assert refused.value.unknown
+
+
+async def test_the_lag_grows_while_sql_is_unavailable(valkey_url: str, tmp_path: Path) -> None:
+    """It is small again afterwards."""
+
+    def lag() -> float:
+        return REGISTRY.get_sample_value("live_journal_lag_seconds") or 0.0
+
+    async def is_behind() -> bool:
+        return lag() > 1
+
+    async def is_even() -> bool:
+        return lag() < 1
+
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        running = asyncio.create_task(drainer.run())
+        try:
+            with replaced(live.journal.log.drainer, "add_pieces", _refuse):
+                await board.like("a")
+                await eventually(is_behind)
+            await eventually(is_even)
+            await eventually(lambda: _is_drained(board))
+        finally:
+            running.cancel()
+
+
+def _refuse(*_: Any) -> None:
+    raise OperationalError("", {}, Exception("the disk is full"))
+
+
+async def _is_drained(board: Journaled) -> bool:
+    return await board.rows_in_sql() == await board.rows()
+
+
+async def test_a_journal_that_begins_during_a_sweep_is_not_begun_again(valkey_url: str, tmp_path: Path) -> None:
+    """Its first entry comes after the sweep has drained, and before it looks at what waits."""
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        state = board.ledger.state
+        right = live.journal.log.drainer.Drainer._places
+
+        async def late(*_: Any) -> Any:
+            await board.like("a")
+            name = (board.board.id, state.epoch or "")
+            await drainer._known_lives([name])
+            return await right(drainer, [name])
+
+        with replaced(live.journal.log.drainer.Drainer, "_places", late):
+            await drainer.sweep()
+        assert await board.waiting() == 2, "the beginning and the like, and no second beginning"
+        await drainer.sweep()
+        await board.must_agree()
+
+
+async def test_an_error_beside_the_drainer_is_visible(valkey_url: str, tmp_path: Path) -> None:
+    """The keeper ends with an error that nobody expects."""
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+
+        async def surprise(*_: object) -> None:
+            raise RuntimeError("a surprise")
+
+        async def is_reported() -> bool:
+            return "a surprise" in drainer._health.fault and not drainer.writes
+
+        with replaced(Compactor, "run", surprise):
+            running = asyncio.create_task(drainer.run())
+            try:
+                await eventually(is_reported)
+            finally:
+                running.cancel()

@@ -1,0 +1,230 @@
+"""Faults between store and SQL: a backlog under load, boards that are created again, and a second database."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import insert
+
+import live.journal.log.drainer
+import live.store.board.handover
+from live.domain.event import make_entry
+from live.errors import JournalBehindError, SetupError
+from live.journal.log.timelines import find_life
+from live.journal.schema import SEGMENT
+from live.journal.upkeep.status import verify
+from live.settings import Size
+from live.store.board.beginnings import delete_keys
+from live.store.board.handover import TRIM, read_places, trim
+from live.store.board.ledger import Ledger
+from live.store.board.state import SCRIPTS, Scripts
+from live.store.connection.scripts import Script
+from tests.harness.journaled import Journaled, journaled
+from tests.harness.mutation import compiled, must_be_caught, mutated, replaced
+
+pytestmark = pytest.mark.fault
+
+BACKLOG = 20_000  # bytes
+
+
+class KilledError(Exception):
+    """The drainer is killed here."""
+
+
+async def press(board: Journaled, add: Script[Any], rounds: int) -> None:
+    """Eight producers post until each is refused. The backlog never exceeds its limit."""
+    ledgers = [Ledger(board.client, board.board, board.settings, Scripts(add=add)) for _ in range(8)]
+    board.ledger = ledgers[0]
+    await board.like("a")
+    drainer = await board.drainer()
+    state = ledgers[0].state
+
+    async def waiting() -> int:
+        (place,) = await read_places(board.client, board.settings.key_prefix, [("posts", state.epoch or "")])
+        return place.waiting
+
+    async def produce(ledger: Ledger) -> None:
+        while True:
+            try:
+                await ledger.writer.add([make_entry(key, 1, None, None) for key in ("a", "b")])
+            except JournalBehindError:
+                return
+            board.counted += 2
+            assert await waiting() <= BACKLOG
+
+    for _ in range(rounds):
+        await asyncio.gather(*map(produce, ledgers))
+        assert await board.total() == board.counted, "what is refused is not counted"
+        await drainer.sweep()
+        await board.must_agree()
+
+
+async def test_the_backlog_is_bounded_under_load(valkey_url: str, tmp_path: Path, effort: int) -> None:
+    """The script decides before its first write, whoever comes first."""
+    async with journaled(valkey_url, tmp_path, journal_backlog=Size(BACKLOG)) as board:
+        await press(board, SCRIPTS.add, 3 * effort)
+
+
+@pytest.mark.mutant
+async def test_a_limit_after_a_write_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The event counts although it is refused, and the producer sends it again."""
+    check = "if waiting + #packed > request.backlog then return {'backlog', digits(waiting)} end"
+    end = "return {'ok', offset, digits(widest)}"
+    late = "if full then return {'backlog', full} end\n"
+    wrong = mutated(
+        SCRIPTS.add.source, {check: "if waiting + #packed > request.backlog then full = digits(waiting) end"}
+    )
+    wrong = mutated(wrong, {end: late + end, "local packed = ARGV[1]\n": "local full\nlocal packed = ARGV[1]\n"})
+    async with journaled(valkey_url, tmp_path, journal_backlog=Size(BACKLOG)) as board:
+        with must_be_caught("the limit is checked after a write"):
+            await press(board, compiled(valkey_url, SCRIPTS.add.changed(wrong)), 1)
+
+
+async def create_again(board: Journaled, *, wipe: bool = False) -> None:
+    """Delete a board with a backlog, create it again, and drain both. A paused drainer trims late."""
+    await board.like("a", "b")
+    drainer = await board.drainer()
+    await drainer.sweep()
+    await board.like("a", "b")
+    old = board.ledger.state
+    await delete_keys(board.client, old.keys, old.epoch or "")
+    if wipe:
+        await board.client.delete(old.journal)
+    board.ledger = again = Ledger(board.client, board.board, board.settings)
+    board.counted = 0
+    for _ in range(5):
+        await board.like("new")
+
+    epoch, prefix = again.state.epoch or "", board.settings.key_prefix
+    (before,) = await read_places(board.client, prefix, [("posts", epoch)])
+    await trim(board.client, old.keys, old.epoch or "", "1-0", 100_000)
+    (place,) = await read_places(board.client, prefix, [("posts", epoch)])
+    assert place == before, "the entries of another life wait as before"
+
+    await drainer.sweep()
+    await board.must_agree()
+    board.ledger = Ledger(board.client, board.board, board.settings)
+    board.ledger.state.epoch = old.epoch
+    assert await board.rows_in_sql() == [("a", 2), ("b", 2)], "the first life is in SQL to its end"
+
+
+async def test_a_board_can_be_created_again_under_its_id(valkey_url: str, tmp_path: Path) -> None:
+    """The entries of the first epoch still move to SQL, and the second epoch has its own."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await create_again(board)
+
+
+@pytest.mark.mutant
+async def test_deleting_the_backlog_with_its_board_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """Nobody has drained it."""
+    async with journaled(valkey_url, tmp_path) as board:
+        with must_be_caught("wipe before drain"):
+            await create_again(board, wipe=True)
+
+
+@pytest.mark.mutant
+async def test_a_trim_without_an_epoch_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """It would trim entries of the new board that are not in SQL."""
+    check = {"local here = epoch == request.epoch": "local here = true"}
+    wrong = compiled(valkey_url, TRIM.changed(mutated(TRIM.source, check)))
+    async with journaled(valkey_url, tmp_path) as board:
+        with must_be_caught("trim without epoch"), replaced(live.store.board.handover, "TRIM", wrong):
+            await create_again(board)
+
+
+async def drain_into_two(board: Journaled, folder: Path) -> None:
+    """Two databases take turns, if they are allowed to."""
+    first, second = await board.drainer(), await board.drainer(folder)
+    for _ in range(3):
+        for drainer in (first, second):
+            await board.like("a", "b")
+            with suppress(SetupError):
+                await drainer.claim()
+                await drainer.sweep()
+    await first.sweep()
+    await board.must_agree()
+    assert await board.gaps() == 0
+
+
+async def test_one_of_two_databases_has_everything(valkey_url: str, tmp_path: Path) -> None:
+    """The other one is refused."""
+    (tmp_path / "other").mkdir()
+    async with journaled(valkey_url, tmp_path) as board:
+        await drain_into_two(board, tmp_path / "other")
+
+
+@pytest.mark.mutant
+async def test_a_missing_claim_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """Each database trims what the other one needs."""
+
+    async def anyone(_client: Any, _prefix: str, database: str) -> str:
+        return database
+
+    (tmp_path / "other").mkdir()
+    async with journaled(valkey_url, tmp_path) as board:
+        with must_be_caught("no claim"), replaced(live.journal.log.drainer, "claim_sink", anyone):
+            await drain_into_two(board, tmp_path / "other")
+
+
+async def die_after_the_commit(board: Journaled) -> None:
+    """Kill the drainer between its commit and the trim. SQL has each entry once, also where a reader would not mind."""
+    for _ in range(3):
+        await board.like("a", "b")
+        with suppress(KilledError), dying():
+            await (await board.drainer()).sweep()
+    await (await board.drainer()).sweep()
+    await board.must_agree()
+    found = await asyncio.to_thread(verify, board.databases[0], board.settings.key_prefix, lambda *_: None)
+    assert found.sound, found.boards
+
+
+@contextmanager
+def dying() -> Iterator[None]:
+    """The drainer is killed instead of trimming."""
+
+    async def die(*_: Any) -> None:
+        raise KilledError
+
+    with replaced(live.journal.log.drainer, "trim", die):
+        yield
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("begun", [False, True], ids=["first entries", "later entries"])
+async def test_a_watermark_outside_the_transaction_is_detected(valkey_url: str, tmp_path: Path, *, begun: bool) -> None:
+    """A drainer that is killed between its two commits does not know of the first one.
+
+    Whoever reads the journal begins again with the first entry, so the first entries don't count twice. Others do.
+    """
+
+    def segments_only(connection: Any, pieces: Any, *, prefix: str) -> None:
+        for piece in pieces:
+            life = find_life(connection, prefix, piece.life.board, piece.life.epoch)
+            assert life is not None
+            row = {
+                "life": life.id, "first": piece.first.offset, "last": piece.last.offset, "began": piece.first.time,
+                "ended": piece.last.time, "entries": piece.entries, "crc": piece.packed.crc, "data": piece.packed.data,
+            }  # fmt: skip
+            connection.execute(insert(SEGMENT).values(row))
+
+    async with journaled(valkey_url, tmp_path) as board:
+        wrong = partial(segments_only, prefix=board.settings.key_prefix)
+        await board.like("a")
+        if begun:
+            await (await board.drainer()).sweep()
+            await board.must_agree()
+            await board.like("a")
+        with must_be_caught("watermark outside the transaction"):
+            with replaced(live.journal.log.drainer, "add_pieces", wrong), suppress(KilledError), dying():
+                await (await board.drainer()).sweep()
+            await die_after_the_commit(board)
+
+
+async def test_a_watermark_inside_the_transaction_counts_once(valkey_url: str, tmp_path: Path) -> None:
+    """The commit has both, or neither."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await die_after_the_commit(board)

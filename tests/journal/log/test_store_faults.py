@@ -1,0 +1,210 @@
+"""A store that goes back, is full, or has its clock set back: SQL and the store stay equal."""
+
+import itertools
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import live.journal.log.drainer
+import live.journal.state.ranking
+import live.store.board.handover
+from live.domain.board import Board
+from live.domain.board_file import BoardChoice, make_board
+from live.domain.window_choice import WindowChoice
+from live.errors import SetupError, StoreUnavailableError
+from live.journal.log.entries import parse_head
+from live.journal.log.losses import find_lost
+from live.journal.log.timelines import Timeline
+from live.journal.state.ranking import ranked_at
+from live.store.board.beginnings import renew
+from live.store.board.handover import TRIM, Entry
+from live.store.board.ledger import Ledger
+from live.store.board.state import SCRIPTS, Scripts
+from tests.harness.boards import rolling_board
+from tests.harness.clock import set_clock, with_clock
+from tests.harness.journaled import Journaled, backed_up, journaled
+from tests.harness.mutation import compiled, must_be_caught, mutated, replaced
+from tests.harness.store import Copy, StoreProcess
+from tests.harness.waiting import eventually
+
+pytestmark = pytest.mark.fault
+
+NOON = 4_000_017_600  # a full hour
+SAFE_WHEN_FULL = {"#!lua flags=allow-oom": "#!lua"}
+
+
+async def works(step: Callable[[], Awaitable[Any]]) -> bool:
+    """Take a step; returns whether the store accepted it."""
+    with suppress(StoreUnavailableError):
+        await step()
+        return True
+    return False
+
+
+async def go_back_and_grow(board: Journaled, store: StoreProcess, folder: Path) -> None:
+    """Restore an older copy of the store, count until the board is beyond the offset in SQL, and accept the loss."""
+    drainer = await board.drainer()
+    await board.like("a", "b")
+    await drainer.sweep()
+    copy = Copy(store, folder)
+    for _ in range(3):
+        await board.like("a", "b")
+    await drainer.sweep()
+    copy.restore()
+    await eventually(partial(works, board.rows))
+    board.ledger = Ledger(board.client, board.board, board.settings)  # as in a process that knows nothing of before
+    board.counted = 2
+    for _ in range(8):
+        await board.like("c")
+    before, rows = await board.rows_in_sql(), await board.rows()
+    for _ in range(3):
+        await drainer.sweep()
+        assert await board.rows_in_sql() == before, "nothing moves"
+        assert await board.waiting() == 8, "nothing is trimmed"
+    database = board.databases[0]
+    (loss,) = await find_lost(board.client, board.settings.key_prefix, database)
+    assert "went back, and counted again" in str(loss)
+    with pytest.raises(SetupError, match="went back, and counted again"):
+        await backed_up(board, folder / "backup")
+    await renew(board.client, board.ledger.state.keys, "accepted")
+    board.ledger = Ledger(board.client, board.board, board.settings)
+    await board.like("d")
+    assert await board.rows() == [*rows, ("d", 1)]
+    await drainer.sweep()
+    await board.must_agree()
+
+
+async def test_a_store_that_went_back_and_grew_stops_its_board(own_store: StoreProcess, tmp_path: Path) -> None:
+    """It uses offsets again for other events. SQL has more, so nothing moves until the loss is accepted."""
+    async with journaled(own_store.url, tmp_path) as board:
+        await go_back_and_grow(board, own_store, tmp_path)
+        assert await board.gaps() == 1
+
+
+@pytest.mark.mutant
+async def test_a_link_of_only_an_offset_is_detected(own_store: StoreProcess, tmp_path: Path) -> None:
+    """Such a link treats the other events as the next ones."""
+
+    def by_offset(life: Timeline, entries: list[Entry]) -> tuple[list[Entry], str | None]:
+        found, last = list[Entry](), life.drained
+        for entry in entries:
+            before = parse_head(entry.head).before
+            if before.partition(" ")[0] != last and last != "0":
+                return found, before
+            found.append(entry)
+            last = entry.id
+        return found, None
+
+    async with journaled(own_store.url, tmp_path) as board:
+        with (
+            must_be_caught("a link without writer and sequence"),
+            replaced(live.journal.log.drainer, "following", by_offset),
+        ):
+            await go_back_and_grow(board, own_store, tmp_path)
+
+
+async def fill_the_store(board: Journaled) -> None:
+    """Reach `maxmemory`. The journal is still drained and slots still expire, so that events count again."""
+    drainer = await board.drainer()
+    await board.like("first")
+    await drainer.sweep()
+    held = int((await board.client.info("memory"))["used_memory"])
+    await board.client.config_set("maxmemory", held + (2 << 20))
+
+    numbers = itertools.count()
+
+    async def fill() -> None:
+        with suppress(StoreUnavailableError):
+            while True:
+                number = next(numbers)
+                await board.like(*(f"{number}-{index}-{'x' * 300}" for index in range(200)))
+
+    await fill()
+    assert await works(drainer.sweep), "the drainer has to make room"
+    await fill()
+
+    async def is_empty() -> bool:
+        await works(board.ledger.rotator.rotate)  # nothing is drained meanwhile
+        return not await board.rows()
+
+    await eventually(is_empty, 6)
+    board.counted = 0
+    await eventually(partial(works, partial(board.like, "a", "b")), 2)
+    await drainer.sweep()
+    await board.must_agree()
+    assert await board.gaps() == 0
+
+
+async def test_a_full_store_is_drained_and_rotated(own_store: StoreProcess, tmp_path: Path) -> None:
+    """Both free memory."""
+    async with journaled(own_store.url, tmp_path, rolling_board("1s", "1s"), write_deadline=0.3) as board:
+        await fill_the_store(board)
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("script", ["rotate", "trim"])
+async def test_scripts_without_their_flag_are_detected(own_store: StoreProcess, tmp_path: Path, script: str) -> None:
+    """Without the flag, the store refuses scripts that would free memory."""
+    async with journaled(own_store.url, tmp_path, rolling_board("1s", "1s"), write_deadline=0.3) as board:
+        if script == "rotate":
+            wrong = compiled(own_store.url, SCRIPTS.rotate.changed(mutated(SCRIPTS.rotate.source, SAFE_WHEN_FULL)))
+            board.ledger = Ledger(board.client, board.board, board.settings, Scripts(rotate=wrong))
+            with must_be_caught("rotation is refused when memory is full"):
+                await fill_the_store(board)
+        else:
+            wrong_trim = compiled(own_store.url, TRIM.changed(mutated(TRIM.source, SAFE_WHEN_FULL)))
+            with (
+                must_be_caught("the drainer is refused when memory is full"),
+                replaced(live.store.board.handover, "TRIM", wrong_trim),
+            ):
+                await fill_the_store(board)
+
+
+async def set_back(board: Journaled) -> None:
+    """Count, set the store's clock back by hours and by seconds, and count again: slots never go backward."""
+    board.ledger = Ledger(board.client, board.board, board.settings, with_clock(SCRIPTS, board.settings))
+    drainer = await board.drainer()
+    for hours in (0, 2, 1, 3, -1, 0):
+        for seconds in (0, 45, 5):
+            now = NOON + 3600 * hours + seconds
+            await set_clock(board.client, board.settings, now * 1000)
+            await board.like("a", f"h{hours}")
+            await board.like(f"s{seconds}")
+            while await board.ledger.rotator.rotate() is None:
+                pass
+            await drainer.sweep()
+            rows = await board.rows()
+            assert rows
+            found = ranked_at(board.board, await board.contents(), now * 1000)
+            assert [(member, found.scores[member]) for member in found.members] == rows
+    assert await board.gaps() == 0
+
+
+BOARDS = {
+    "rolling": rolling_board("40s", "10s", ties="first"),
+    "hours": make_board(BoardChoice(id="posts", window=WindowChoice(calendar="hour", keep=2))),
+}
+
+
+@pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS.keys())
+async def test_a_clock_that_is_set_back_changes_nothing(valkey_url: str, tmp_path: Path, board: Board) -> None:
+    """SQL has the ranking of the store at any time."""
+    async with journaled(valkey_url, tmp_path, board) as made:
+        await set_back(made)
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS.keys())
+async def test_a_fold_that_uses_the_clock_is_detected(valkey_url: str, tmp_path: Path, board: Board) -> None:
+    """The journal has the board's newest slot, because the clock does not determine it."""
+
+    def by_the_clock(board: Board, _: Any, now: int) -> int:
+        return board.window.slot_at(now // 1000).start
+
+    async with journaled(valkey_url, tmp_path, board) as made:
+        with must_be_caught("no newest slot"), replaced(live.journal.state.ranking, "newest_slot", by_the_clock):
+            await set_back(made)

@@ -1,0 +1,1 @@
+"""Boards of the past are what they were."""

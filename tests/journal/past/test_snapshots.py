@@ -1,0 +1,101 @@
+"""The journal gives the exact ranking at any time that its events cover, even if events arrive late."""
+
+import random
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+from sqlalchemy import Connection
+
+from live.domain.board import ClockKind
+from live.domain.board_file import parse_boards
+from live.journal.log import reader
+from live.journal.log.reader import Stop
+from live.journal.log.timelines import Timeline
+from live.journal.past.queries import AsOf, NoPastError
+from live.journal.past.snapshots import explain_record, read_history, read_ranking
+from live.journal.upkeep.checkpoints import due, forget, keep, make
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.timeline import BEGIN, HOUR, KINDS, RecordedBoard, board_of, live_through, past_is_exact, timeline
+
+FAR: Final = 2**60  # microseconds
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_past_is_exact_at_every_hour(valkey_url: str, tmp_path: Path, kind: str) -> None:
+    """There are late and early events, hidden members and ties."""
+    await past_is_exact(valkey_url, tmp_path, kind, random.SystemRandom().randrange(2**32))
+
+
+async def late_event(line: RecordedBoard) -> None:
+    """Two hours after an event, another one with the same time arrives."""
+    drainer = await line.drainer()
+    first = line.now
+    await line.count(("a", 1, None))
+    await line.go(2 * HOUR)
+    await line.count(("b", 5, first))
+    await drainer.sweep()
+    assert await line.in_one_pass([BEGIN + 2 * HOUR, BEGIN + 3 * HOUR]) == [[("a", 1)], [("b", 5), ("a", 1)]]
+
+
+async def test_a_late_event_counts_from_its_arrival_on(valkey_url: str, tmp_path: Path) -> None:
+    """The hours in between do not change."""
+    async with timeline(valkey_url, tmp_path, board_of("rolling")) as line:
+        await late_event(line)
+
+
+@pytest.mark.mutant
+async def test_an_entry_that_counts_too_early_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The test above fails if a time includes the entries that were made at it."""
+    right = reader.before
+
+    def later(time: int, clock: ClockKind = "server") -> Stop:
+        return right(time + 1, clock)
+
+    async with timeline(valkey_url, tmp_path, board_of("rolling")) as line:
+        with replaced(reader, "before", later), must_be_caught("an entry counts too early"):
+            await late_event(line)
+
+
+async def forget_events(line: RecordedBoard) -> None:
+    """Keep the last checkpoint, and delete all events before it."""
+
+    def work(connection: Connection, life: Timeline) -> None:
+        wanted = due(connection, life, FAR)
+        assert wanted is not None
+        keep(connection, wanted, *make(connection, line.settings.key_prefix, wanted, 86_400.0))
+        assert forget(connection, life, FAR)
+
+    await line.read(work)
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        'window = { rolling = "6h", slot = "1h" }',
+        'window = { sliding = "2h" }',
+        'window = "forever"\noperator = "best"',
+        'window = { rolling = "4h", slot = "1h" }\nclock = "event"',
+    ],
+)
+async def test_the_past_beyond_the_events_is_refused(valkey_url: str, tmp_path: Path, choices: str) -> None:
+    """The answer says from when on the journal covers it; there is never a wrong answer."""
+    (board,) = parse_boards(f'[[board]]\nid = "posts"\n{choices}')
+    async with timeline(valkey_url, tmp_path, board) as line:
+        await live_through(line, 7)
+        moment = AsOf(board, (BEGIN + 3 * HOUR) * 1000, None, frozenset())
+        assert read_ranking(line.settings, moment, 0, 100).count
+        await forget_events(line)
+        moment = msgspec.structs.replace(moment, at=moment.at + 1)
+        for work in (
+            lambda: read_ranking(line.settings, moment, 0, 100),
+            lambda: explain_record(line.settings, moment, "a"),
+            lambda: read_history(line.settings, board, frozenset(), ["a"], [moment.at]),
+        ):
+            with pytest.raises(NoPastError) as refused:
+                work()
+            assert refused.value.since is not None
+            assert refused.value.since > moment.at
+        found = read_ranking(line.settings, msgspec.structs.replace(moment, at=refused.value.since), 0, 100)
+        assert found.ranking.epoch

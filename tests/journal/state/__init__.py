@@ -1,0 +1,1 @@
+"""The fold repeats what the scripts of the store did."""

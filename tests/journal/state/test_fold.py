@@ -1,0 +1,107 @@
+"""The fold reads from the journal what only the scripts can know."""
+
+import pytest
+
+from live.domain.event import make_entry
+from live.journal.log.entries import parse_head
+from live.journal.state.fold import apply
+from live.journal.state.ranking import ranked_at
+from live.journal.state.snapshot import Snapshot
+from live.store.board.ledger import Ledger
+from live.store.connection.client import connect
+from tests.harness.boards import rolling_board
+from tests.harness.folded import Folded
+from tests.harness.ledger_machine import simulated_scripts
+from tests.harness.mutation import Mutant, must_be_caught
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+
+NOON = 4_000_000_000
+UNTOLD = Mutant("rotate", "if board.journal and #granted > 0 then", "if false then")
+
+
+async def rotation_gives_tags(store: str, mutant: Mutant | None) -> None:
+    """Amounts cancel out until the first slot expires; then the members get new places among ties."""
+    settings = fresh_settings(store, journal="sqlite")
+    clock = f"{settings.key_prefix}:time"
+    client = connect(store, settings)
+    board = rolling_board("40s", "10s", ties="first")
+    ledger = Ledger(client, board, settings, simulated_scripts(store, clock, mutant))
+
+    async def at(seconds: int, *likes: tuple[str, int]) -> None:
+        await client.delete(clock)
+        await client.rpush(clock, str(NOON + seconds), "250000")
+        if likes:
+            await ledger.writer.add([make_entry(key, amount, None, None) for key, amount in likes])
+
+    try:
+        await at(0, ("a", -1), ("b", -1))
+        await at(10, ("b", 1), ("a", 1))
+        await at(50)
+        while await ledger.rotator.rotate() is None:
+            pass
+        folded = Folded(client, ledger.state.keys, ledger.state.epoch or "")
+        await folded.read()
+        page = await ledger.reader.read(10)
+        assert sorted(record.key for record in page.records) == ["a", "b"]
+        assert folded.ranking(board, (NOON + 50) * 1000) == [(record.key, record.score) for record in page.records]
+        tags = folded.tags(board, None)
+        assert {offset for offset, _ in tags.values()} == {page.offset}, "rotation gave them"
+    finally:
+        await client.aclose()
+
+
+async def test_tags_from_rotation_are_in_the_journal(valkey_url: str) -> None:
+    """The script finds the members in any order."""
+    await rotation_gives_tags(valkey_url, None)
+
+
+@pytest.mark.mutant
+async def test_missing_tags_are_detected(volatile_store: StoreProcess) -> None:
+    """Without them, the order of ties is lost, because the fold knows only the events."""
+    with must_be_caught("a tag of rotation is missing in the journal"):
+        await rotation_gives_tags(volatile_store.url, UNTOLD)
+
+
+# A journal of the version whose notices carried changes. Its last request says so, in the field `carried`.
+OLDER = [
+    (
+        "begin 210 0-1 1795416481716217 - 0 0-0 0 - 0",
+        (
+            b'\x84\xa5epoch\xa89afeafb1\xa5shape\xd9\x99{"clock":"server","fields":null,"levels":false,"operation":"incr",'
+            b'"tables":false,"tags":"falling","window":{"kind":"rolling","length":86400,"slot":3600}}\xa6secret\xb0'
+            b"\xec\x8d\xdap\xf4\xd2x&(k\xeb\x04\xb8\x89B{\xa7journal\xc3"
+        ),
+    ),
+    (
+        "add 542 1-0 1795416481722735 629a802a15c2566b 1 0-1 1795416481716217 - 0",
+        (
+            b"\xde\x00\x0e\xa5epoch\xa89afeafb1\xa6writer\xb0629a802a15c2566b\xa8sequence\x01\xa7channel\xb5tc031da87b8d9:{posts}"
+            b"\xa5clock\x82\xa7current\xcek\x03\xd6`\xa4till\xcf\x00\x00\x01\xa2\x074U\x80\xa5rules\x84\xa9operation\xa4incr"
+            b"\xa5order\xa8backward\xa4ties\xa7falling\xa6summed\xc3\xa4span\xce\x00\x01Q\x80\xa7reached\xcek\x03\xd6`"
+            b"\xa6future\xcd\xea`\xa4most\xcf\x00\x00G\xdc\x11\xf7\x04}\xaamost_slotsr\xacmost_members\xce\x00\x98\x96\x80"
+            b"\xa6groups\x91\x86\xa5start\xcek\x03\xd6`\xa6suffix\xa0\xa4keys\t\xa7members\x92\xa1a\xa1b\xa7amounts\x92\x03\x01"
+            b"\xa6orders\x92\xff\xfe\xa7backlog\xce\x10\x00\x00\x00"
+        ),
+    ),
+    (
+        "add 883 2-0 1795416481724650 629a802a15c2566b 2 1-0 1795416481722735 629a802a15c2566b 1",
+        (
+            b"\xde\x00\x0f\xa5epoch\xa89afeafb1\xa6writer\xb0629a802a15c2566b\xa8sequence\x02\xa7channel\xb5tc031da87b8d9:{posts}"
+            b"\xa5clock\x82\xa7current\xcek\x03\xd6`\xa4till\xcf\x00\x00\x01\xa2\x074U\x80\xa5rules\x84\xa9operation\xa4incr"
+            b"\xa5order\xa8backward\xa4ties\xa7falling\xa6summed\xc3\xa4span\xce\x00\x01Q\x80\xa7reached\xcek\x03\xd6`"
+            b"\xa6future\xcd\xea`\xa4most\xcf\x00\x00G\xdc\x11\xf7\x04}\xaamost_slotsr\xacmost_members\xce\x00\x98\x96\x80"
+            b"\xa6groups\x91\x86\xa5start\xcek\x03\xd6`\xa6suffix\xa0\xa4keys\t\xa7members\x92\xa1a\xa1c\xa7amounts\x92\xff\x02"
+            b"\xa6orders\x92\xff\xfe\xa7backlog\xce\x10\x00\x00\x00\xa7carried\xc3"
+        ),
+    ),
+]
+
+
+def test_a_journal_of_an_older_version_is_folded() -> None:
+    """A field that this version does not know changes nothing."""
+    data = Snapshot()
+    for head, body in OLDER:
+        apply(data, parse_head(head), body)
+    found = ranked_at(rolling_board(ties="first"), data, parse_head(OLDER[-1][0]).time // 1000)
+    assert [(member, found.scores[member]) for member in found.members] == [("a", 2), ("c", 2), ("b", 1)]

@@ -1,0 +1,1 @@
+"""Old entries become checkpoints, periods go to the archive, and damage is found."""

@@ -1,0 +1,168 @@
+"""Periods that a board no longer keeps are in the archive. They are final until the board is told to keep more."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import msgspec
+import pytest
+from sqlalchemy import Connection
+
+from live.domain.board import Board
+from live.domain.board_file import parse_boards
+from live.journal.log.timelines import Timeline
+from live.journal.upkeep import archive
+from live.journal.upkeep.archive import Archived, closed_periods, find_archived, forget_periods, keep_closed
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.server import server
+from tests.harness.timeline import BEGIN, RecordedBoard, timeline
+
+HOUR: Final = 3600
+
+
+def calendar(choices: str = "") -> Board:
+    """A board with a ranking for each hour, which keeps the previous one."""
+    text = f'[[board]]\nid = "posts"\nwindow = {{ calendar = "hour", keep = 1 }}\nties = "first"\n{choices}'
+    (board,) = parse_boards(text)
+    return board
+
+
+async def keep(line: RecordedBoard) -> None:
+    """Do the work of the keeper."""
+    (drainer,) = line.drainers
+
+    def work(connection: Connection, life: Timeline) -> None:
+        archive.reopen(connection, life, line.board)
+        keep_closed(connection, life, closed_periods(connection, line.settings.key_prefix, life, line.board))
+
+    await drainer.sweep()
+    await line.read(work)
+
+
+async def found(line: RecordedBoard, start: int) -> Archived | None:
+    """A period from the archive."""
+    one: Archived | None = await line.read(
+        lambda connection, _: find_archived(connection, line.settings.key_prefix, line.board, start)
+    )
+    return one
+
+
+def rows(period: Archived | None) -> dict[str, int]:
+    """The scores in a period."""
+    assert period is not None
+    return dict(zip(period.period.members, period.period.scores, strict=True))
+
+
+async def test_a_period_is_archived_when_the_board_drops_it(valkey_url: str, tmp_path: Path) -> None:
+    """It is archived once, in its order. Before that, the journal gives the same ranking."""
+    async with timeline(valkey_url, tmp_path, calendar()) as line:
+        await line.drainer()
+        await line.count(("b", 1, None))
+        await line.count(("a", 1, None), ("c", 2, None))
+        for _ in range(3):
+            await line.go(HOUR)
+            await line.count(("a", 1, None))
+        await line.drainers[0].sweep()
+        before = await found(line, BEGIN)
+        await keep(line)
+        after = await found(line, BEGIN)
+        assert before is not None
+        assert after is not None
+        assert (after.period, after.revision) == (before.period, before.revision)
+        assert (list(rows(after).items()), after.revision) == ([("c", 2), ("b", 1), ("a", 1)], 1)
+        await keep(line)
+        assert await found(line, BEGIN) == after
+        assert await found(line, BEGIN - HOUR) is None
+        await line.read(lambda connection, life: forget_periods(connection, life, line.board, BEGIN + 2 * HOUR, HOUR))
+        assert await found(line, BEGIN) == before
+
+
+async def opened_again(line: RecordedBoard) -> None:
+    """Keep more periods, set the clock back, and count an event in a period that was final."""
+    await line.drainer()
+    await line.count(("a", 2, None))
+    await line.go(3 * HOUR)
+    await line.count(("a", 1, None))
+    await keep(line)
+    assert (await found(line, BEGIN)) is not None
+    wider = msgspec.structs.replace(line.board, window=msgspec.structs.replace(line.board.window, keep=9))
+    line.board = line.ledger.state.board = wider
+    await keep(line)
+    await line.go(-2.5 * HOUR)
+    line.ledger = line.another()  # a process that has not seen the later time
+    added = await line.ledger.writer.add([("b", 5, line.now, None, None)])
+    assert not added.refused
+    await line.go(14 * HOUR)
+    await line.count(("a", 1, None))
+    await keep(line)
+    again = await found(line, BEGIN)
+    assert rows(again) == {"b": 5, "a": 2}
+    assert again is not None
+    assert again.revision == 2
+
+
+async def test_a_clock_that_is_set_back_gives_a_period_another_revision(valkey_url: str, tmp_path: Path) -> None:
+    """The new revision has everything that was counted before and after."""
+    async with timeline(valkey_url, tmp_path, calendar()) as line:
+        await opened_again(line)
+
+
+@pytest.mark.mutant
+async def test_a_missing_revision_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """A final period can still change."""
+    async with timeline(valkey_url, tmp_path, calendar()) as line:
+        with replaced(archive, "reopen", lambda *_, **__: None), must_be_caught("final without revision"):
+            await opened_again(line)
+
+
+async def post(client: httpx.AsyncClient, day: int, *keys: str) -> None:
+    """Count events of a day, by the clock of the board."""
+    events = [{"board": "days", "key": key, "time": f"2024-02-0{day}T12:00:00Z"} for key in keys]
+    assert (await client.post("/v1/events", json=events)).json()["accepted"] == len(keys)
+
+
+DAYS: Final = """
+[[board]]
+id = "days"
+window = { calendar = "day", keep = 1 }
+clock = "event"
+"""
+
+
+async def get(client: httpx.AsyncClient, path: str = "", **query: Any) -> dict[str, Any]:
+    """The answer about the first day."""
+    answer = await client.get(f"/v1/boards/days{path}", params={"period": "2024-02-01", **query})
+    found: dict[str, Any] = {"cache": answer.headers["cache-control"], **answer.json()}
+    return found
+
+
+async def test_archived_periods_are_read_like_others(valkey_url: str) -> None:
+    """They have pages and a marker. Members that are hidden now are hidden there too."""
+    async with server(valkey_url, *parse_boards(DAYS), journal="sqlite", anonymous_admin=True, open=True) as client:
+        await post(client, 1, "a", "b", "b", "c", "c", "c")
+        kept = await get(client)
+        assert "final" not in kept
+        for day in (2, 3):
+            await post(client, day, "a")
+        page = await get(client, limit=2)
+        assert "final" in page, page["detail"]
+        assert (page["final"], page["revision"], page["period"]) == (True, 1, "2024-02-01")
+        assert (page["rank_count"], page["total_score"]) == (3, 6)
+        assert "max-age" in page["cache"]
+        rest = await get(client, limit=2, cursor=page["next_cursor"])
+        assert page["records"] + rest["records"] == kept["records"]
+        record = await get(client, "/records/b")
+        assert (record["score"], record["rank"], record["gap"], record["final"]) == (2, 2, 1, True)
+        assert (await get(client, "/records/x"))["code"] == "record_not_found"
+        assert (await get(client, period="2024-01-01"))["code"] == "period_not_found"
+        assert "final" not in await get(client, period="previous")
+        assert (await client.patch("/v1/boards/days/records/c", json={"hidden": True})).is_success
+        assert [record["key"] for record in (await get(client))["records"]] == ["b", "a"]
+
+
+async def test_without_a_journal_there_is_no_archive(valkey_url: str) -> None:
+    """The answer is that the period is not kept."""
+    async with server(valkey_url, *parse_boards(DAYS)) as client:
+        for day in (1, 2, 3):
+            await post(client, day, "a")
+        assert (await get(client))["code"] == "period_not_found"

@@ -1,0 +1,149 @@
+"""Checkpoints do not change what the journal contains, and allow it to delete older entries."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, insert, select, update
+
+import live.journal.upkeep.checkpoints
+import live.journal.upkeep.compactor
+from live.errors import JournalError
+from live.journal.log.losses import find_lost
+from live.journal.log.reader import before
+from live.journal.log.timelines import open_lives
+from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
+from live.journal.state.snapshot import pack
+from live.journal.upkeep.checkpoints import due, forget, keep, make
+from live.journal.upkeep.compactor import Compactor
+from live.store.board.handover import announced
+from tests.harness.journaled import Journaled, journaled
+
+FAR = 2**60  # microseconds
+
+
+async def filled(board: Journaled, segments: int) -> None:
+    """Drain one batch at a time."""
+    drainer = await board.drainer()
+    for number in range(segments):
+        await board.like("a", f"m{number % 7}")
+        await drainer.sweep()
+
+
+async def count(board: Journaled, table: Any) -> int:
+    """The rows of a table."""
+    asked = select(func.count()).select_from(table)
+    return await board.databases[0].run(lambda connection: connection.scalar(asked) or 0)
+
+
+async def checkpoint(board: Journaled) -> bool:
+    """Make a checkpoint if one is due, long after the last entry."""
+
+    def work(connection: Any) -> bool:
+        (life,) = open_lives(connection, board.settings.key_prefix)
+        wanted = due(connection, life, FAR)
+        if wanted is not None:
+            keep(connection, wanted, *make(connection, board.settings.key_prefix, wanted, 86_400.0))
+        return wanted is not None
+
+    return await board.databases[0].run(work)
+
+
+async def test_a_checkpoint_does_not_change_the_past(valkey_url: str, tmp_path: Path) -> None:
+    """At the end and at any time in between. Nothing is due if nothing has happened."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await filled(board, 5)
+        middle = (await board.contents()).time // 1000 + 1
+        assert await checkpoint(board)
+        assert not await checkpoint(board)
+        await filled(board, 5)
+        with_checkpoint = [pack(await board.contents()), pack(await board.contents(stop=before(middle)))]
+        assert await board.rows_in_sql() == await board.rows()
+        await board.databases[0].run(lambda connection: connection.execute(CHECKPOINT.delete()))
+        assert [pack(await board.contents()), pack(await board.contents(stop=before(middle)))] == with_checkpoint
+
+
+async def test_entries_older_than_the_setting_are_deleted(valkey_url: str, tmp_path: Path) -> None:
+    """The last checkpoint before that time stays, so everything since can be read."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await filled(board, 3)
+        (life,) = await board.databases[0].run(lambda connection: open_lives(connection, board.settings.key_prefix))
+        assert await board.databases[0].run(lambda connection: forget(connection, life, FAR)) == 0, "no checkpoint yet"
+        await checkpoint(board)
+        await filled(board, 2)
+        await checkpoint(board)
+        assert await board.databases[0].run(lambda connection: forget(connection, life, FAR)) > 0
+        assert (await count(board, CHECKPOINT), await count(board, SEGMENT)) == (1, 0)
+        await filled(board, 2)
+        assert await board.rows_in_sql() == await board.rows()
+
+
+async def test_the_keeper_makes_checkpoints_in_another_process(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That process only reads."""
+    monkeypatch.setattr(live.journal.upkeep.checkpoints, "LEAST", 0)
+    async with journaled(valkey_url, tmp_path) as board:
+        await filled(board, 3)
+        await Compactor(board.settings, board.databases[0]).step()
+        assert await count(board, CHECKPOINT) == 1
+        assert await board.rows_in_sql() == await board.rows()
+
+
+async def test_an_epoch_that_never_began_is_no_loss(valkey_url: str, tmp_path: Path) -> None:
+    """A process announces the epoch of a new board, and another process has created the board."""
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        await board.like("a")
+        async with announced(board.client, board.ledger.state.keys, "ffffffff"):
+            pass
+        for _ in range(3):
+            await drainer.sweep()
+        assert await find_lost(board.client, board.settings.key_prefix, board.databases[0]) == []
+
+
+def ends(*_: object) -> None:
+    """Work at which the process is killed."""
+    os._exit(9)
+
+
+async def test_the_keeper_outlives_the_process_that_works_for_it(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reports the error, and the next step starts another process."""
+    monkeypatch.setattr(live.journal.upkeep.checkpoints, "LEAST", 0)
+    async with journaled(valkey_url, tmp_path) as board:
+        await filled(board, 3)
+        keeper = Compactor(board.settings, board.databases[0])
+        with monkeypatch.context() as killing:
+            killing.setattr(live.journal.upkeep.compactor, "_made", ends)
+            with pytest.raises(JournalError, match="has ended"):
+                await keeper.step()
+        await filled(board, 1)  # a step looks at boards that have changed
+        await keeper.step()
+        assert await count(board, CHECKPOINT) == 1
+
+
+async def test_damage_of_one_board_does_not_stop_the_others(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The board after it gets its checkpoint."""
+    monkeypatch.setattr(live.journal.upkeep.checkpoints, "LEAST", 0)
+    async with journaled(valkey_url, tmp_path) as board:
+        await filled(board, 3)
+
+        def damage(connection: Any) -> int:
+            (life,) = connection.execute(select(LIFE)).mappings().all()
+            other = {**life, "id": life["id"] + 1, "board": "other"}
+            connection.execute(insert(LIFE), other)
+            segments = connection.execute(select(SEGMENT)).mappings().all()
+            copies = [{**row, "id": row["id"] + len(segments), "life": other["id"]} for row in segments]
+            connection.execute(insert(SEGMENT), copies)
+            connection.execute(update(SEGMENT).where(SEGMENT.c.life == life["id"]).values(crc=SEGMENT.c.crc + 1))
+            return int(other["id"])
+
+        sound = await board.databases[0].run(damage)
+        await Compactor(board.settings, board.databases[0]).step()
+        made = await board.databases[0].run(lambda sql: sql.execute(select(CHECKPOINT.c.life)).scalars().all())
+        assert made == [sound]

@@ -1,0 +1,376 @@
+"""A database that is damaged, deleted or replaced is noticed, named and not trusted, while the server runs."""
+
+import asyncio
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import zstandard
+from sqlalchemy import Connection
+
+import live.journal.log.segments
+from live.errors import JournalBrokenError, JournalError
+from live.journal.database import Database
+from live.journal.log.reader import contents_of
+from live.journal.log.timelines import open_lives
+from live.journal.upkeep import scrubber
+from live.journal.upkeep.status import verify
+from live.settings import Duration, Settings, as_environment
+from tests.harness.boards import rolling_board
+from tests.harness.journaled import Journaled, journaled
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.postgres import Postgres, has_postgres, running_postgres
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import DEADLINE, eventually
+
+with_postgres = pytest.mark.skipif(not has_postgres(), reason="needs a PostgreSQL server: apt-get install postgresql")
+
+
+@pytest.fixture(autouse=True)
+def _without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read the journal again without a pause."""
+    monkeypatch.setattr(scrubber, "_PAUSE", 0.01)
+    monkeypatch.setattr(scrubber, "_REST", 0.05)
+
+
+class Watched:
+    """A server with a journal, and what it says of it."""
+
+    def __init__(self, settings: Settings, client: httpx.AsyncClient) -> None:
+        self.settings = settings
+        self.client = client
+        self.path = settings.data_dir / f"journal-{settings.key_prefix}.db"
+
+    async def count(self) -> int:
+        """Count a like; returns the status of the response."""
+        return (await self.client.post("/v1/events", json={"key": "a"})).status_code
+
+    async def reasons(self) -> str:
+        """Why the journal is degraded; empty if it is not."""
+        found = (await self.client.get("/readyz")).json()
+        return "; ".join(found["reasons"])
+
+    async def is_kept(self) -> bool:
+        """Whether SQL has an entry."""
+        with closing(sqlite3.connect(self.path)) as sql:
+            return bool(sql.execute("SELECT count(*) FROM segment").fetchone()[0]) and not await self.reasons()
+
+    async def says(self, *words: str, deadline: float = DEADLINE) -> None:
+        """Wait until the journal is degraded, with a reason that has some words."""
+
+        async def is_said() -> bool:
+            reasons = await self.reasons()
+            return all(word in reasons for word in words)
+
+        await eventually(is_said, deadline)
+
+
+@asynccontextmanager
+async def watched(store: str, folder: Path, **changes: Any) -> AsyncIterator[Watched]:
+    """A server that has moved an entry to SQL."""
+    settings = fresh_settings(store, **{"journal": "sqlite", "data_dir": folder, **changes})
+    async with (
+        run_server(settings, [rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url, timeout=30) as client,
+    ):
+        found = Watched(settings, client)
+        assert await found.count() == 200
+        if settings.journal == "sqlite":
+            await eventually(found.is_kept)
+        yield found
+
+
+def deleted(path: Path) -> None:
+    """Delete a file."""
+    path.unlink()
+
+
+def swapped(path: Path) -> None:
+    """Put a copy in place of a file."""
+    copy = path.with_suffix(".copy")
+    shutil.copy(path, copy)
+    copy.rename(path)
+
+
+async def refuses_to_write(
+    store: str, folder: Path, spoil: Callable[[Path], None], ending: str, deadline: float
+) -> None:
+    """A server whose file is gone says so, and acknowledges nothing."""
+    async with watched(store, folder, journal_ack=True, write_deadline=Duration(0.5)) as server:
+        path = server.path.with_name(f"{server.path.stem}{ending}")
+        spoil(path)
+        await server.says(str(path), "while this server writes to it", deadline=deadline)
+        assert await server.count() == 503
+        assert (await server.client.get("/readyz")).json()["status"] == "ready"
+
+
+@pytest.mark.parametrize("ending", [".db", ".db-wal", ".lock"])
+@pytest.mark.parametrize("spoil", [deleted, swapped])
+async def test_a_file_that_is_gone_keeps_nothing(
+    valkey_url: str, tmp_path: Path, spoil: Callable[[Path], None], ending: str
+) -> None:
+    """It would take every commit, and lose all of them. An idle server notices it too."""
+    await refuses_to_write(valkey_url, tmp_path, spoil, ending, DEADLINE)
+
+
+@pytest.mark.mutant
+async def test_commits_to_a_file_that_is_gone_are_detected(valkey_url: str, tmp_path: Path) -> None:
+    """SQLite itself does not notice."""
+    with must_be_caught("no look at the file"), replaced(Database, "_require_files", lambda _: None):
+        await refuses_to_write(valkey_url, tmp_path, deleted, ".db", 2)
+
+
+async def keeps_entries_in_the_store(board: Journaled) -> None:
+    """The file goes while a transaction runs, or right after its commit: its entries stay in the store."""
+    await board.like("a")
+    drainer = await board.drainer()
+    await drainer.sweep()
+    await board.like("b")
+    path = board.databases[0].path
+    right, calls = Database._require_files, 0
+
+    def late(database: Database) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:  # the first one is before the commit
+            path.unlink()
+        right(database)
+
+    with replaced(Database, "_require_files", late), suppress(JournalBrokenError):
+        await drainer.drain(["posts"])
+    assert (calls, await board.waiting()) == (2, 1)
+
+
+async def test_a_commit_to_a_file_that_goes_meanwhile_is_not_trusted(valkey_url: str, tmp_path: Path) -> None:
+    """The drainer looks again after each commit."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await keeps_entries_in_the_store(board)
+
+
+def flipped(path: Path, place: int) -> None:
+    """Change a byte of a file."""
+    with path.open("r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 0x55]))
+
+
+async def filled(board: Journaled) -> Path:
+    """A closed database with several segments, and the file in which it is."""
+    drainer = await board.drainer()
+    for number in range(6):
+        await board.like(*(f"member {number} {other}" for other in range(20)))
+        await drainer.sweep()
+    await drainer._definitions.follow()
+    database = board.databases.pop()
+    await database.aclose()
+    with closing(sqlite3.connect(database.path)) as sql:
+        sql.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return database.path
+
+
+def held(board: Journaled, folder: Path) -> object:
+    """Everything that a rebuild would read."""
+    prefix = board.settings.key_prefix
+
+    def read(sql: Connection) -> object:
+        lives = open_lives(sql, prefix)
+        return lives, [contents_of(sql, prefix, life).slots for life in lives]
+
+    with Database("sqlite", folder, prefix, writes=False) as database:
+        return database.work(read)
+
+
+async def test_verify_finds_every_damage(valkey_url: str, tmp_path: Path, chance: random.Random, effort: int) -> None:
+    """At random places of the file: either it is found, or a rebuild reads the same as before."""
+    async with journaled(valkey_url, tmp_path) as board:
+        path = await filled(board)
+        right, found = held(board, tmp_path), 0
+        with Database("sqlite", tmp_path, board.settings.key_prefix, writes=False) as database:
+            assert verify(database, board.settings.key_prefix, lambda *_: None).sound
+        whole = path.read_bytes()
+        for place in chance.sample(range(len(whole)), 100 * effort):
+            flipped(path, place)
+            with Database("sqlite", tmp_path, board.settings.key_prefix, writes=False) as database:
+                if verify(database, board.settings.key_prefix, lambda *_: None).sound:
+                    assert held(board, tmp_path) == right, place
+                else:
+                    found += 1
+            path.write_bytes(whole)
+        assert found
+
+
+async def test_verify_reads_what_is_left(valkey_url: str, tmp_path: Path) -> None:
+    """It names the segment, counts the entries of the others, and exits with 1."""
+    async with journaled(valkey_url, tmp_path) as board:
+        path = await filled(board)
+        spoil_a_segment(path)
+        words = [sys.executable, "-m", "live", "journal", "verify"]
+        environment = {**os.environ, **as_environment(board.settings), "COLUMNS": "300"}
+        done = await asyncio.to_thread(
+            subprocess.run, words, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1, done.stderr
+        assert "DAMAGED; " in done.stdout
+        assert "a checksum does not match" in done.stdout
+        with path.open("r+b") as file:
+            file.write(b"not a database")
+        done = await asyncio.to_thread(
+            subprocess.run, words, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1, done.stderr
+        assert done.stdout == f"DAMAGED: the journal is damaged: {path}: file is not a database\n"
+
+
+def spoil_a_segment(path: Path) -> None:
+    """Make the checksum of a segment wrong."""
+    with closing(sqlite3.connect(path)) as sql:
+        sql.execute("UPDATE segment SET crc = crc + 1 WHERE id = (SELECT min(id) FROM segment)")
+        sql.commit()
+
+
+async def is_found_by_verify(board: Journaled, folder: Path) -> None:
+    """A wrong checksum of a segment is a fault."""
+    spoil_a_segment(await filled(board))
+    with Database("sqlite", folder, board.settings.key_prefix, writes=False) as database:
+        (verdict,) = verify(database, board.settings.key_prefix, lambda *_: None).boards
+    assert len(verdict.faults) == 1
+
+
+async def lists_damaged_gaps(board: Journaled, folder: Path) -> None:
+    """A row of a gap holds a value of another type."""
+    path = await filled(board)
+    with closing(sqlite3.connect(path)) as sql:
+        sql.execute("INSERT INTO gap (life, time, expected, found) SELECT min(id), 1, 'x', '' FROM life")
+        sql.commit()
+    aborted = ""
+    with Database("sqlite", folder, board.settings.key_prefix, writes=False) as database:
+        try:
+            (verdict,) = verify(database, board.settings.key_prefix, lambda *_: None).boards
+        except (IndexError, ValueError) as error:
+            aborted = repr(error)
+    assert not aborted
+    assert any("its gaps can't be read" in fault for fault in verdict.faults), verdict
+
+
+async def test_verify_lists_damaged_gaps(valkey_url: str, tmp_path: Path) -> None:
+    """It goes on after them."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await lists_damaged_gaps(board, tmp_path)
+
+
+async def test_verify_compares_checksums(valkey_url: str, tmp_path: Path) -> None:
+    """The fault is that of one board, and the others are sound."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await is_found_by_verify(board, tmp_path)
+
+
+@pytest.mark.mutant
+async def test_a_segment_whose_checksum_is_not_compared_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """What is damaged would be believed."""
+
+    def trusting(_crc: int, data: bytes) -> bytes:
+        return zstandard.decompress(data)
+
+    async with journaled(valkey_url, tmp_path) as board:
+        with must_be_caught("no checksum"), replaced(live.journal.log.segments, "decompress", trusting):
+            await is_found_by_verify(board, tmp_path)
+
+
+async def notices_damage(store: str, folder: Path, deadline: float) -> None:
+    """A server that runs says which file is damaged, without a request that needs the data."""
+    async with watched(store, folder) as server:
+        with closing(sqlite3.connect(server.path)) as sql:
+            sql.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        spoil_a_segment(server.path)
+        await server.says(str(server.path), "the checksum of segment 1, of board posts, is wrong", deadline=deadline)
+        metrics = (await server.client.get("/metrics")).text
+        assert "live_journal_damaged_rows 1.0" in metrics
+        assert await server.count() == 200, "events are counted and kept"
+        past = await server.client.get("/v1/boards/posts", params={"as_of": datetime.now(UTC).isoformat()})
+        assert past.status_code == 503, "that is no mistake of the server"
+        with closing(sqlite3.connect(server.path)) as sql:
+            sql.execute("UPDATE segment SET crc = crc - 1 WHERE id = 1")
+            sql.commit()
+        await eventually(lambda: _is_well(server))
+
+
+async def _is_well(server: Watched) -> bool:
+    return not await server.reasons()
+
+
+async def test_a_server_notices_a_wrong_checksum(valkey_url: str, tmp_path: Path) -> None:
+    """In the background, and again when it is repaired."""
+    await notices_damage(valkey_url, tmp_path, DEADLINE)
+
+
+@pytest.mark.mutant
+async def test_a_scrubber_that_compares_nothing_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The damage would show at the next rebuild."""
+    with must_be_caught("no scrubbing"), replaced(scrubber, "_faults", lambda *_, **__: []):
+        await notices_damage(valkey_url, tmp_path, 2)
+
+
+async def test_a_server_notices_a_damaged_page(valkey_url: str, tmp_path: Path) -> None:
+    """Although it has the page in memory since before."""
+    async with watched(valkey_url, tmp_path) as server:
+        with closing(sqlite3.connect(server.path)) as sql:
+            sql.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            (root,) = sql.execute("SELECT rootpage FROM sqlite_master WHERE name = 'segment'").fetchone()
+            (size,) = sql.execute("PRAGMA page_size").fetchone()
+        with server.path.open("r+b") as file:
+            file.seek((root - 1) * size)
+            file.write(bytes(100))
+        await server.says(str(server.path), "malformed")
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    """One server for all tests of this file."""
+    with running_postgres() as server:
+        yield server
+
+
+@with_postgres
+async def test_damage_in_postgres_is_noticed(valkey_url: str, tmp_path: Path, postgres: Postgres) -> None:
+    """Of a row by its checksum, and of a page by PostgreSQL, whose error names the block."""
+    async with journaled(valkey_url, tmp_path, url=postgres.url, journal=postgres.url) as board:
+        drainer = await board.drainer()
+        await board.like("a")
+        await drainer.sweep()
+        database, prefix = board.databases[0], board.settings.key_prefix
+        assert verify(database, prefix, lambda *_: None).sound
+        await database.run(lambda sql: sql.exec_driver_sql("UPDATE checkpoint SET crc = crc + 1"))
+        await database.run(lambda sql: sql.exec_driver_sql("UPDATE segment SET crc = crc + 1"))
+        found = verify(database, prefix, lambda *_: None)
+        assert len(found.boards[0].faults) == 1
+        faults = [fault for batch in scrubber.scan(database) for _, fault in batch.faults]
+        assert faults == [
+            f"the journal is damaged: {database.place}: the checksum of segment 1, of board posts, is wrong"
+        ]
+        assert str(postgres.folder) in database.place
+
+        file = await database.run(lambda sql: sql.exec_driver_sql("SELECT pg_relation_filepath('segment')").scalar())
+        await database.run(lambda sql: sql.exec_driver_sql("CHECKPOINT"))
+        postgres.kill()
+        with (postgres.folder / "data" / str(file)).open("r+b") as relation:
+            relation.write(b"\xff" * 24)
+        postgres.start()
+        with suppress(JournalError):  # the pool notices that its connection is lost
+            await database.run(lambda sql: sql.exec_driver_sql("SELECT 1"))
+        found = verify(database, prefix, lambda *_: None)
+        assert not found.sound
+        reasons = [fault for batch in scrubber.scan(database) for _, fault in batch.faults]
+        assert any("invalid page in block 0" in reason for reason in reasons), reasons
