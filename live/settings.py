@@ -17,7 +17,7 @@ from live.network.forwarded import check_network
 from live.network.hosts import check_pattern, check_root_path
 from live.network.origin import check_origin
 
-OTHER_VARIABLES = ("LIVE_KEY",)  # read by `live replay` and `live load`
+OTHER_VARIABLES = ("LIVE_KEY",)  # read by `live send` and `live load`
 
 _PREFIX = "LIVE_"
 # What earlier versions knew, and what to set instead.

@@ -24,7 +24,7 @@ ORDER = [
     ("boards",),
     ("demo",),
     ("web",),
-    ("load", "replay"),
+    ("load", "send"),
     ("serve",),
     ("cli",),
     ("__main__",),
@@ -39,7 +39,7 @@ FORBIDDEN = {
     "fanout": {"ingest", "auth", "journal"},
     "client": {"network", "settings"},
     "load": SERVER_ONLY,
-    "replay": SERVER_ONLY,
+    "send": SERVER_ONLY,
     "demo": {"fanout", "protocols"},
 }
 

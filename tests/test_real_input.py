@@ -122,13 +122,13 @@ async def test_eight_concurrent_producers_give_the_same_ranking(valkey_url: str)
 
 @pytest.mark.timeout(120)
 async def test_the_commands_replay_and_audit(tmp_path: Path) -> None:
-    """`live replay` sends the whole file, and `live audit` finds no drift after it."""
+    """`live send` sends the whole file, and `live audit` finds no drift after it."""
     boards = tmp_path / "boards.toml"
     boards.write_text(BOARDS, encoding="utf-8")
     settings = fresh_settings("", boards=boards, data_dir=tmp_path / "d")
     server = ServerProcess(settings, tmp_path)
     server.start()
-    replayed = await asyncio.to_thread(live, server, "replay", str(REAL_INPUT), "--to", server.url, "--json")
+    replayed = await asyncio.to_thread(live, server, "send", str(REAL_INPUT), "--to", server.url, "--json")
     async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
         await compare(client, load())
     audited = await asyncio.to_thread(live, server, "audit", "--json")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Where each command is: a module, and a function or a group of commands in it. In the order of the help.
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "serve": ("live.cli.serve", "serve"),
-    "replay": ("live.cli.replay", "replay"),
+    "send": ("live.cli.send", "send"),
     "load": ("live.cli.load", "load"),
     "audit": ("live.cli.audit", "audit"),
     "boards": ("live.cli.boards", "show_boards"),

@@ -103,7 +103,7 @@ def warnings(server: ServerProcess) -> list[str]:
     return [line["event"] for line in lines if line["level"] == "warning"]
 
 
-@pytest.mark.parametrize("command", ["serve", "replay", "load", "audit"])
+@pytest.mark.parametrize("command", ["serve", "send", "load", "audit"])
 def test_help_has_a_description_an_example_and_all_flags(command: str) -> None:
     """Every flag has a description."""
     ended = live(command, "--help")
@@ -187,12 +187,12 @@ def test_all_mistakes_in_a_boards_file_are_reported(folder: Path) -> None:
     [
         (["serve", "--store", "http://h", "--port", "0"], "the store http://h: expected redis://… or rediss://… or unix://…"),
         (["audit", "--store", "unix:///nowhere/valkey.sock"], "the store is unavailable: "),
-        (["replay", "/nowhere/likes.ndjson"], "can't read /nowhere/likes.ndjson: "),
-        (["replay", "x", "--speed", "fast"], "--speed 'fast': expected a number such as 60, or max"),
+        (["send", "/nowhere/likes.ndjson"], "can't read /nowhere/likes.ndjson: "),
+        (["send", "x", "--speed", "fast"], "--speed 'fast': expected a number such as 60, or max"),
         (["load", "--to", "127.0.0.1:8000"], "'127.0.0.1:8000' is not a URL such as http://127.0.0.1:8000"),
         (["load", "--to", "http://127.0.0.1:9"], "can't reach http://127.0.0.1:9: "),
-        (["replay", "x", "--to", "ftp://h"], "'ftp://h' is not a URL such as http://127.0.0.1:8000"),
-        (["replay", "x", "--key", "sesame"], "the API key is not of the form ID.SECRET, as"),
+        (["send", "x", "--to", "ftp://h"], "'ftp://h' is not a URL such as http://127.0.0.1:8000"),
+        (["send", "x", "--key", "sesame"], "the API key is not of the form ID.SECRET, as"),
         (["load", "--key", ""], "the API key is not of the form ID.SECRET, as"),
         (["load", "--slo", "p98=1s"], "--slo 'p98=1s': expected acknowledged or seen, one of p50, p90, p99,"),
         (["load", "--rate", "fast"], "--rate 'fast': expected likes per second, like 500, or a ramp, like 100..2000"),

@@ -82,7 +82,7 @@ def test_an_error_that_quotes_its_input_is_shown_with_escapes(valkey_url: str, t
     """Scripts pass names that others have chosen."""
     settings = fresh_settings(valkey_url, data_dir=tmp_path / "data")
     name = HOSTILE.replace("\n", "")  # messages may have several lines
-    for words in (("audit", "--board", name), ("replay", f"/none/{name}")):
+    for words in (("audit", "--board", name), ("send", f"/none/{name}")):
         assert_obeys_nothing(on_a_terminal(*words, settings=settings, folder=tmp_path))
 
 

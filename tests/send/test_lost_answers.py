@@ -14,9 +14,9 @@ import pytest
 from live.client import sender
 from live.domain.board_file import BoardChoice, make_board
 from live.errors import SetupError
-from live.replay.batches import with_id
-from live.replay.options import Options
-from live.replay.run import Outcome, replay
+from live.send.batches import with_id
+from live.send.options import SendOptions
+from live.send.run import SendOutcome, send_file
 from live.settings import Duration
 from tests.harness.boards import rolling_board
 from tests.harness.network import free_port
@@ -25,7 +25,7 @@ from tests.harness.server import ServerProcess, run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.waiting import eventually
-from tests.replay.support import Event, many, noted, scores, send, sums, write
+from tests.send.support import Event, many, noted, scores, send, sums, write
 
 RUN = b"0123456789abcdef"
 
@@ -52,7 +52,7 @@ async def test_a_file_counts_once_over_a_lossy_connection(tmp_path: Path, url: s
     assert outcome.accepted + outcome.duplicate == outcome.sent == 30_000
     assert outcome.duplicate >= 1000
     assert outcome.lost == proxy.lost_requests + proxy.lost_answers
-    assert noted(Options(path=path, url=proxy.url)) is None
+    assert noted(SendOptions(path=path, url=proxy.url)) is None
 
 
 @pytest.mark.slow
@@ -66,7 +66,7 @@ async def test_a_file_counts_once_if_the_command_is_killed_repeatedly(valkey_url
     chance = random.Random(3)
     killed = 0
     async with lossy(server.url, share=0.05) as proxy:
-        command = [sys.executable, "-m", "live", "replay", str(path), "--to", proxy.url, "--json"]
+        command = [sys.executable, "-m", "live", "send", str(path), "--to", proxy.url, "--json"]
         while killed < 4:
             started = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
             await first_batch_of(proxy, chance)
@@ -112,16 +112,16 @@ async def test_events_in_doubt_count_once_in_other_batches(valkey_url: str, tmp_
     board = make_board(BoardChoice(id="posts", clock="event"))
     async with run_server(fresh_settings(valkey_url), [board]) as url, lossy(url) as proxy:
         proxy.silent = True
-        await cut_off(proxy, Options(path=path, url=proxy.url))
+        await cut_off(proxy, SendOptions(path=path, url=proxy.url))
         proxy.silent = False
         outcome = await send(path, proxy.url, speed=1000.0)
         assert (outcome.accepted, outcome.duplicate) == (500, 1000)
         assert await scores(url) == sums(events)
 
 
-async def cut_off(proxy: LossyProxy, options: Options) -> None:
+async def cut_off(proxy: LossyProxy, options: SendOptions) -> None:
     """Replay until an answer is held back, then stop as a kill would."""
-    cut = asyncio.create_task(replay(options, lambda *_: None))
+    cut = asyncio.create_task(send_file(options, lambda *_: None))
     await proxy.went_silent.wait()
     cut.cancel()
     await asyncio.gather(cut, return_exceptions=True)
@@ -129,7 +129,7 @@ async def cut_off(proxy: LossyProxy, options: Options) -> None:
 
 @pytest.mark.slow
 async def test_an_answer_that_never_arrives_is_lost(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The batch is sent again after a timeout. If the patience ends, the replay stops, and the next one continues."""
+    """The batch is sent again after a timeout. If the patience ends, the run stops, and the next one continues."""
     monkeypatch.setattr(sender, "_TIMEOUT", 0.5)
     path = write(tmp_path / "e.ndjson", many(1500))
     async with lossy(url) as proxy:
@@ -137,7 +137,7 @@ async def test_an_answer_that_never_arrives_is_lost(tmp_path: Path, url: str, mo
         sending_it = asyncio.create_task(send(path, proxy.url))
         await proxy.went_silent.wait()
         proxy.silent = False
-        assert await sending_it == Outcome(sent=1500, accepted=500, duplicate=1000, lost=1)
+        assert await sending_it == SendOutcome(sent=1500, accepted=500, duplicate=1000, lost=1)
 
         monkeypatch.setattr(sender, "PATIENCE", 0.1)
         proxy.silent = True
@@ -166,7 +166,7 @@ async def test_a_store_that_freezes_counts_the_current_batch_once(own_store: Sto
 
 
 @pytest.mark.slow
-async def test_without_ids_an_unknown_outcome_stops_the_replay(own_store: StoreProcess, tmp_path: Path) -> None:
+async def test_without_ids_an_unknown_outcome_stops_the_run(own_store: StoreProcess, tmp_path: Path) -> None:
     """A frozen store may count the batch when it wakes, so the batch is not sent again."""
     path = write(tmp_path / "e.ndjson", many(2500))
     settings = fresh_settings(own_store.url, write_deadline=Duration(0.3), store_timeout=Duration(0.2), rate=0)
@@ -179,15 +179,15 @@ async def test_without_ids_an_unknown_outcome_stops_the_replay(own_store: StoreP
 async def test_without_ids_the_store_keeps_none(url: str, tmp_path: Path) -> None:
     """Events that are sent twice count twice, unless they have ids of their own."""
     path = write(tmp_path / "e.ndjson", [*many(10), {"key": "own", "id": "7"}])
-    assert await send(path, url, ids=False) == Outcome(sent=11, accepted=11)
-    assert await send(path, url, ids=False) == Outcome(sent=11, accepted=10, duplicate=1)
+    assert await send(path, url, ids=False) == SendOutcome(sent=11, accepted=11)
+    assert await send(path, url, ids=False) == SendOutcome(sent=11, accepted=10, duplicate=1)
 
 
 async def test_another_producer_does_not_continue_in_doubt(url: str, tmp_path: Path) -> None:
     """Ids belong to a producer, so the events would count twice."""
     path = write(tmp_path / "e.ndjson", many(1500))
     async with lossy(url) as proxy:
-        options = Options(path=path, url=proxy.url)
+        options = SendOptions(path=path, url=proxy.url)
         proxy.silent = True
         await cut_off(proxy, options)
         proxy.silent = False
@@ -206,7 +206,7 @@ async def test_a_429_is_obeyed(valkey_url: str, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(sender, "PATIENCE", 0.2)
     path = write(tmp_path / "e.ndjson", many(4500))
     async with run_server(fresh_settings(valkey_url, rate=1000, burst=1000), [rolling_board()]) as url:
-        assert await send(path, url) == Outcome(sent=4500, accepted=4500)
+        assert await send(path, url) == SendOutcome(sent=4500, accepted=4500)
 
 
 @pytest.mark.parametrize(
@@ -232,8 +232,8 @@ async def test_an_interrupt_while_the_server_is_away_saves_the_doubt(tmp_path: P
     """It takes effect between two attempts, and the next run sends the batch again."""
     path = write(tmp_path / "e.ndjson", many(1500))
     async with lossy(url, share=1.0) as proxy:
-        options = Options(path=path, url=proxy.url)
-        stopping = asyncio.create_task(replay(options, lambda *_: None))
+        options = SendOptions(path=path, url=proxy.url)
+        stopping = asyncio.create_task(send_file(options, lambda *_: None))
 
         async def lost() -> bool:
             return proxy.lost_requests > 0

@@ -1,4 +1,4 @@
-"""The options of a replay."""
+"""The options of a run."""
 
 from pathlib import Path
 
@@ -8,8 +8,8 @@ from live.client.target import parse_api_key, parse_url
 from live.errors import SetupError
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The input and the target of a replay.
+class SendOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The input and the target of a run.
 
     `speed` is a factor on the pace of the events; None sends as fast as the server counts. `key` is the API key, if the
     server requires one. With `ids`, each event without an id gets one.
@@ -26,14 +26,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_options(
     *, path: Path, url: str, board: str | None, speed: str, restart: bool, key: str | None, ids: bool
-) -> Options:
+) -> SendOptions:
     """Build the options from flags.
 
     Raises:
         SetupError: the URL, the API key or the speed is malformed.
     """
     try:
-        return Options(
+        return SendOptions(
             path=path, url=parse_url(url), board=board, speed=parse_speed(speed), restart=restart,
             key=parse_api_key(key), ids=ids,
         )  # fmt: skip

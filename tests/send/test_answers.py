@@ -12,8 +12,8 @@ import pytest
 
 from live.client.answers import parse_retry_after
 from live.errors import SetupError
-from live.replay.run import Outcome
-from tests.replay.support import many, send, write
+from live.send.run import SendOutcome
+from tests.send.support import many, send, write
 
 COUNTED = (200, b'{"accepted":3,"duplicate":0,"rejected":[],"offsets":{}}')
 
@@ -47,10 +47,10 @@ async def answering(*answers: tuple[int, bytes], retry_after: str = "0") -> Asyn
     ids=lambda answer: str(answer[0]),
 )
 async def test_a_batch_with_an_unknown_outcome_is_sent_again(tmp_path: Path, answer: tuple[int, bytes]) -> None:
-    """Its events have ids. Without them, the replay stops."""
+    """Its events have ids. Without them, the run stops."""
     path = write(tmp_path / "e.ndjson", many(3))
     async with answering(answer, answer, COUNTED) as url:
-        assert await send(path, url) == Outcome(sent=3, accepted=3, lost=2)
+        assert await send(path, url) == SendOutcome(sent=3, accepted=3, lost=2)
     async with answering(answer) as url:
         with pytest.raises(SetupError, match=f"was lost .{answer[0]}: .* may have been counted"):
             await send(path, url, ids=False)
@@ -62,7 +62,7 @@ async def test_a_batch_that_was_not_counted_is_sent_again(tmp_path: Path, status
     """Its events may have ids or not."""
     path = write(tmp_path / "e.ndjson", many(3))
     async with answering((status, b"{}"), COUNTED) as url:
-        assert await send(path, url, ids=ids) == Outcome(sent=3, accepted=3)
+        assert await send(path, url, ids=ids) == SendOutcome(sent=3, accepted=3)
 
 
 @pytest.mark.parametrize("status", [301, 400, 404, 413, 415, 501])
@@ -76,7 +76,7 @@ async def test_a_batch_that_is_refused_is_not_sent_again(tmp_path: Path, status:
 
 @pytest.mark.slow
 async def test_retry_after_is_obeyed(tmp_path: Path) -> None:
-    """It has seconds or a date. A 503 that asks for more than the patience ends the replay."""
+    """It has seconds or a date. A 503 that asks for more than the patience ends the run."""
     path = write(tmp_path / "e.ndjson", many(3))
     for date in (False, True):
         value = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True) if date else "1"

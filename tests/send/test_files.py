@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from live.errors import SetupError
-from live.replay.run import Outcome
-from tests.replay.support import Event, many, scores, send, sums, write
+from live.send.run import SendOutcome
+from tests.send.support import Event, many, scores, send, sums, write
 
 
 @pytest.mark.parametrize("name", ["e.ndjson", "e.ndjson.gz", "e.csv", "e.csv.gz", "e.CSV", "e.log"])
@@ -16,7 +16,7 @@ async def test_a_file_of_every_format_is_sent(tmp_path: Path, url: str, name: st
     """NDJSON or CSV by its name, compressed or not, in several batches, with commas, quotes and any script."""
     events = [*many(2500), {"key": 'a,"b"', "amount": 5}, {"key": "你好", "amount": -2, "type": "like"}]
     outcome = await send(write(tmp_path / name, events), url)
-    assert outcome == Outcome(sent=2502, accepted=2502)
+    assert outcome == SendOutcome(sent=2502, accepted=2502)
     assert await scores(url) == sums(events)
 
 
@@ -24,10 +24,10 @@ async def test_empty_lines_and_files_are_skipped(tmp_path: Path, url: str) -> No
     """Blank lines, line ends of Windows, and whole files."""
     path = tmp_path / "e.ndjson"
     path.write_bytes(b'\n{"key":"a"}\r\n   \r\n\r\n{"key":"b"}')
-    assert await send(path, url) == Outcome(sent=2, accepted=2)
+    assert await send(path, url) == SendOutcome(sent=2, accepted=2)
     for name in ("e.ndjson", "e.csv"):
         (tmp_path / name).write_bytes(b"")
-        assert await send(tmp_path / name, url) == Outcome()
+        assert await send(tmp_path / name, url) == SendOutcome()
 
 
 async def test_every_event_can_be_sent_to_one_board(tmp_path: Path, url: str) -> None:

@@ -1,4 +1,4 @@
-"""Helpers for tests of a replay: files of events and the scores of a board."""
+"""Helpers for tests of `live send`: files of events and the scores of a board."""
 
 import csv
 import gzip
@@ -10,16 +10,16 @@ from typing import Any
 import httpx
 import msgspec
 
-from live.replay.options import Options
-from live.replay.progress import ProgressFile, progress_path
-from live.replay.run import Outcome, replay
+from live.send.options import SendOptions
+from live.send.progress import ProgressFile, progress_path
+from live.send.run import SendOutcome, send_file
 
 Event = dict[str, Any]
 
 
-async def send(path: Path, url: str, **options: Any) -> Outcome:
-    """Replay a file."""
-    return await replay(Options(path=path, url=url, **options), lambda *_: None)
+async def send(path: Path, url: str, **options: Any) -> SendOutcome:
+    """Send a file."""
+    return await send_file(SendOptions(path=path, url=url, **options), lambda *_: None)
 
 
 async def scores(url: str, board: str = "posts") -> dict[str, int]:
@@ -55,7 +55,7 @@ def sums(events: Sequence[Event]) -> dict[str, int]:
     return totals
 
 
-def noted(options: Options) -> ProgressFile | None:
-    """The saved progress of a replay."""
+def noted(options: SendOptions) -> ProgressFile | None:
+    """The saved progress of a run."""
     path = progress_path(options)
     return msgspec.json.decode(path.read_bytes(), type=ProgressFile) if path.exists() else None

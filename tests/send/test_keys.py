@@ -1,4 +1,4 @@
-"""A replay with an API key, and its advice without a correct one. The secret is never shown."""
+"""`live send` with an API key, and its advice without a correct one. The secret is never shown."""
 
 import asyncio
 import os
@@ -12,14 +12,14 @@ import pytest
 from live.client import sender
 from live.domain.producer import Scope
 from live.errors import SetupError
-from live.replay.options import Options
+from live.send.options import SendOptions
 from live.settings import Settings
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import rolling_board
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
-from tests.replay.support import many, noted, scores, send, sums, write
+from tests.send.support import many, noted, scores, send, sums, write
 
 pytestmark = pytest.mark.slow
 
@@ -54,23 +54,23 @@ async def url(settings: Settings, key: str) -> AsyncIterator[str]:
         yield address
 
 
-async def run_replay(*arguments: str, **environment: str) -> tuple[int | None, str]:
+async def run_send(*arguments: str, **environment: str) -> tuple[int | None, str]:
     """Run the command; returns its exit status and its output."""
     command = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "live", "replay", *arguments,
+        sys.executable, "-m", "live", "send", *arguments,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, **environment},
     )  # fmt: skip
     printed, _ = await command.communicate()
     return command.returncode, printed.decode()
 
 
-async def test_a_replay_sends_its_api_key(tmp_path: Path, url: str, key: str) -> None:
+async def test_a_run_sends_its_api_key(tmp_path: Path, url: str, key: str) -> None:
     """It comes from the environment, or from the flag, which takes precedence."""
     path = str(write(tmp_path / "e.ndjson", many(1500)))
-    status, printed = await run_replay(path, "--to", url, LIVE_KEY=f" {key}\n")
+    status, printed = await run_send(path, "--to", url, LIVE_KEY=f" {key}\n")
     assert status == 0
     assert "1,500 events sent: 1,500 counted" in printed
-    status, printed = await run_replay(path, "--to", url, "--key", key, LIVE_KEY=f"shop.{SECRET}")
+    status, printed = await run_send(path, "--to", url, "--key", key, LIVE_KEY=f"shop.{SECRET}")
     assert (status, key in printed) == (0, False)
     assert await scores(url) == sums([*many(1500), *many(1500)])
 
@@ -82,7 +82,7 @@ async def test_without_a_correct_api_key_the_command_gives_advice(tmp_path: Path
         ({}, "live: the server requires an API key (401: "),
         ({"LIVE_KEY": f"shop.{SECRET}"}, "live: the server does not accept this API key of producer 'shop' (401: "),
     ):
-        status, printed = await run_replay(path, "--to", url, **environment)
+        status, printed = await run_send(path, "--to", url, **environment)
         assert (status, printed.count("\n")) == (2, 1)
         assert printed.startswith(message)
         assert "`live keys add" in printed
@@ -91,7 +91,7 @@ async def test_without_a_correct_api_key_the_command_gives_advice(tmp_path: Path
 
 
 async def test_an_api_key_for_something_else_is_reported(tmp_path: Path, url: str, settings: Settings) -> None:
-    """One that may not send events stops the replay. With one for another board, each event is rejected."""
+    """One that may not send events stops the run. With one for another board, each event is rejected."""
     path = write(tmp_path / "e.ndjson", many(10))
     other = await add_key(settings, "boss", Scope(verbs=("admin",)))
     elsewhere = await add_key(settings, "else", Scope(boards=("other",)))
@@ -109,7 +109,7 @@ async def test_another_api_key_of_the_same_producer_continues(
     path.write_bytes(b'{"key":"a"}\n' * 1000 + b'{"key":"\xff"}\n')
     with pytest.raises(SetupError, match="the server refused the request with 400"):
         await send(path, url, key=key)
-    note = noted(Options(path=path, url=url))
+    note = noted(SendOptions(path=path, url=url))
     assert note is not None
     assert (note.sent, note.reach, note.producer) == (1000, 0, "shop")
     for other in (await add_key(settings, "shop", Scope()), await add_key(settings, "tram", Scope())):

@@ -1,4 +1,4 @@
-"""The progress of a replay, saved between runs: how many events were sent, and the name in their ids."""
+"""The progress of a file, saved between runs: how many events were sent, and the name in their ids."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ import msgspec
 from live.client.sender import MAX_EVENTS
 from live.client.target import producer_of
 from live.errors import SetupError
-from live.replay.options import Options
+from live.send.options import SendOptions
 from live.system.files import replacing
 
 
@@ -28,22 +28,23 @@ class ProgressFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     producer: str = ""
 
 
-def progress_path(options: Options) -> Path:
+def progress_path(options: SendOptions) -> Path:
     """The file with the progress of this input file, in its present state, to this server and board."""
     stat = options.path.stat()
     name = f"{options.path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}\0{options.url}\0{options.board or ''}"
     folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "live-board"
+    # As the command was once called, here and in the ids: a file that was begun then continues.
     return folder / f"replay-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 class SavedProgress:
-    """The progress of a replay, saved in a file.
+    """The progress of sending a file, saved after each response.
 
     Raises:
         SetupError: the file can't be read, or events could count twice with the present API key.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SendOptions) -> None:
         self._path = progress_path(options)
         self._ids = options.ids
         self._producer = producer_of(options.key)
@@ -54,7 +55,7 @@ class SavedProgress:
 
     @property
     def run(self) -> str | None:
-        """The name of the replay in its ids, or None without ids."""
+        """The name of the run in its ids, or None without ids."""
         return self._saved.run if self._ids else None
 
     @property
@@ -84,7 +85,7 @@ class SavedProgress:
             self.forget()
 
     def forget(self) -> None:
-        """Delete the file, because the replay is complete."""
+        """Delete the file, because the whole file was sent."""
         self._path.unlink(missing_ok=True)
 
     def _write(self) -> None:

@@ -1,4 +1,4 @@
-"""Runs a replay from the first unacknowledged event to the last."""
+"""Sends a file from the first unacknowledged event to the last."""
 
 import asyncio
 import csv
@@ -14,17 +14,17 @@ from live.client.answers import Answer
 from live.client.errors import LiveBoardError, OutcomeUnknownError, ServerUnavailableError
 from live.client.sender import Sender, SendingStoppedError, ndjson, open_session, stopped_within
 from live.errors import SetupError
-from live.replay.batches import Batch, batches
-from live.replay.options import Options
-from live.replay.progress import SavedProgress
+from live.send.batches import EventBatch, batches
+from live.send.options import SendOptions
+from live.send.progress import SavedProgress
 
 Progress = Callable[[int, int, int], None]
 
 
-class Outcome(msgspec.Struct, kw_only=True):
-    """The result of a replay.
+class SendOutcome(msgspec.Struct, kw_only=True):
+    """The result of a run.
 
-    `resumed_at` is the number of events that earlier runs sent. `stopped` says that the replay was interrupted. `lost`
+    `resumed_at` is the number of events that earlier runs sent. `stopped` says that the run was interrupted. `lost`
     is the number of lost responses, after each of which a batch was sent again; events that had been counted are part
     of `duplicate`.
     """
@@ -39,22 +39,22 @@ class Outcome(msgspec.Struct, kw_only=True):
     stopped: bool = False
 
 
-async def replay(options: Options, progress: Progress) -> Outcome:
+async def send_file(options: SendOptions, progress: Progress) -> SendOutcome:
     """Send the file. `progress` receives the bytes read, the total bytes and the number of events sent.
 
     Progress is saved after each response. If a response is lost, this run or the next one sends the batch again. Its
-    events have ids, so each counts once. Without ids, they could count twice, so the replay stops there.
+    events have ids, so each counts once. Without ids, they could count twice, so the run stops there.
 
     Raises:
         SetupError: the file can't be read, or the server refuses it or stays unavailable.
     """
     stop = asyncio.Event()
-    # The current batch is finished first, so that an interrupted replay leaves nothing in doubt.
+    # The current batch is finished first, so that an interrupted run leaves nothing in doubt.
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
     try:
         total = options.path.stat().st_size
         saved = SavedProgress(options)
-        outcome = Outcome(resumed_at=saved.sent, sent=saved.sent)
+        outcome = SendOutcome(resumed_at=saved.sent, sent=saved.sent)
         # Each batch has its own connection: on a reused one, a server that stops looks like a lost response.
         async with open_session(options.key, keep_alive=False) as session:
             sender = Sender(session, options.url, options.key, stop=stop)
@@ -75,9 +75,14 @@ async def replay(options: Options, progress: Progress) -> Outcome:
 
 
 async def _send_all(
-    options: Options, sender: Sender, stop: asyncio.Event, saved: SavedProgress, outcome: Outcome, progress: Progress
+    options: SendOptions,
+    sender: Sender,
+    stop: asyncio.Event,
+    saved: SavedProgress,
+    outcome: SendOutcome,
+    progress: Progress,
 ) -> bool:
-    """Send batch after batch. Returns false if the replay was interrupted."""
+    """Send batch after batch. Returns false if the run was interrupted."""
     total = options.path.stat().st_size
     pace = _Pace(options.speed, stop)
     for batch in batches(options, saved.run, skip=saved.sent):
@@ -101,10 +106,10 @@ class _Pace:
     def __init__(self, speed: float | None, stop: asyncio.Event) -> None:
         self._speed = speed
         self._stop = stop
-        self._started: tuple[float, float] | None = None  # when the replay started, and the time of its first event
+        self._started: tuple[float, float] | None = None  # when the run started, and the time of its first event
 
-    async def keep(self, batch: Batch) -> bool:
-        """Wait until the first event of the batch is due. Returns false if the replay was interrupted meanwhile."""
+    async def keep(self, batch: EventBatch) -> bool:
+        """Wait until the first event of the batch is due. Returns false if the run was interrupted meanwhile."""
         if self._speed is None or batch.at is None:
             return True
         now = asyncio.get_running_loop().time()
@@ -114,7 +119,7 @@ class _Pace:
         return not await stopped_within(self._stop, began + (batch.at - first) / self._speed - now)
 
 
-def _note(outcome: Outcome, answer: Answer, events: int) -> None:
+def _note(outcome: SendOutcome, answer: Answer, events: int) -> None:
     codes = Counter(outcome.rejected)
     codes.update(rejection.code for rejection in answer.rejected)
     for rejection in answer.rejected[: max(0, 3 - len(outcome.examples))]:

@@ -1,4 +1,4 @@
-"""A replay reports its progress, saves it from run to run, and waits for a server that is away."""
+"""`live send` reports its progress, saves it from run to run, and waits for a server that is away."""
 
 import asyncio
 import json
@@ -14,9 +14,9 @@ import pytest
 
 from live.errors import SetupError
 from live.metrics import REGISTRY
-from live.replay.options import Options
-from live.replay.progress import ProgressFile, progress_path
-from live.replay.run import Outcome, replay
+from live.send.options import SendOptions
+from live.send.progress import ProgressFile, progress_path
+from live.send.run import SendOutcome, send_file
 from live.settings import Duration
 from tests.harness.boards import rolling_board
 from tests.harness.network import free_port
@@ -24,19 +24,19 @@ from tests.harness.server import ServerProcess, run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.waiting import eventually
-from tests.replay.support import Event, many, noted, scores, send, sums, write
+from tests.send.support import Event, many, noted, scores, send, sums, write
 
 START = 1_431_856_800  # 17 May 2015 10:00 UTC
 
 
-async def test_a_refused_batch_stops_the_replay(tmp_path: Path, url: str) -> None:
+async def test_a_refused_batch_stops_the_run(tmp_path: Path, url: str) -> None:
     """The message has the server's answer, and the progress is saved."""
     path = tmp_path / "e.ndjson"
     path.write_bytes(b'{"key":"a"}\n' * 1000 + b'{"key":"\xff"}\n')
     with pytest.raises(SetupError, match=r"the server refused the request with 400: .*not UTF-8"):
         await send(path, url)
     assert await scores(url) == {"a": 1000}
-    note = noted(Options(path=path, url=url))
+    note = noted(SendOptions(path=path, url=url))
     assert note is not None
     assert (note.sent, note.reach) == (1000, 0)
 
@@ -45,14 +45,14 @@ async def test_progress_is_reported(tmp_path: Path, url: str) -> None:
     """Bytes and events, which never decrease, and all bytes at the end."""
     path = write(tmp_path / "e.ndjson.gz", many(3500))
     reports: list[tuple[int, int, int]] = []
-    await replay(Options(path=path, url=url), lambda *numbers: reports.append(numbers))
+    await send_file(SendOptions(path=path, url=url), lambda *numbers: reports.append(numbers))
     assert reports == sorted(reports)
     assert [events for _, _, events in reports] == [1000, 2000, 3000, 3500, 3500]
     assert reports[-1][0] == reports[-1][1] == path.stat().st_size
 
 
 @pytest.mark.slow
-async def test_a_replay_keeps_the_pace_of_its_events(tmp_path: Path, url: str) -> None:
+async def test_a_run_keeps_the_pace_of_its_events(tmp_path: Path, url: str) -> None:
     """At twice the pace a gap of half a second takes a quarter; at `max` even a gap of hours takes no time."""
 
     def with_gap(milliseconds: int) -> Path:
@@ -66,8 +66,8 @@ async def test_a_replay_keeps_the_pace_of_its_events(tmp_path: Path, url: str) -
     assert (await send(with_gap(20 * 3600 * 1000), url, board="log")).accepted == 1001
 
 
-async def test_a_complete_replay_leaves_nothing(tmp_path: Path, url: str, state_folder: Path) -> None:
-    """The next replay of the file starts at its beginning."""
+async def test_a_complete_run_leaves_nothing(tmp_path: Path, url: str, state_folder: Path) -> None:
+    """The next run starts at its beginning."""
     path = write(tmp_path / "e.ndjson", many(1500))
     for times in (1, 2):
         outcome = await send(path, url)
@@ -77,23 +77,23 @@ async def test_a_complete_replay_leaves_nothing(tmp_path: Path, url: str, state_
 
 
 async def test_progress_belongs_to_a_file_a_server_and_a_board(tmp_path: Path, url: str) -> None:
-    """A changed file, another server, another board or --restart starts the replay over."""
+    """A changed file, another server, another board or --restart starts the file over."""
     path = write(tmp_path / "e.ndjson", many(1500))
-    note = progress_path(Options(path=path, url=url))
+    note = progress_path(SendOptions(path=path, url=url))
     note.parent.mkdir(parents=True)
     note.write_bytes(msgspec.json.encode(ProgressFile(run="0" * 16, sent=1200)))
     assert note not in map(
-        progress_path, (Options(path=path, url=url, board="log"), Options(path=path, url="http://x"))
+        progress_path, (SendOptions(path=path, url=url, board="log"), SendOptions(path=path, url="http://x"))
     )
     assert (await send(path, url, restart=True)).accepted == 1500
     note.write_bytes(msgspec.json.encode(ProgressFile(run="0" * 16, sent=1200)))
-    assert await send(path, url) == Outcome(sent=1500, accepted=300, resumed_at=1200)
+    assert await send(path, url) == SendOutcome(sent=1500, accepted=300, resumed_at=1200)
     write(path, many(1501))
-    assert progress_path(Options(path=path, url=url)) != note
+    assert progress_path(SendOptions(path=path, url=url)) != note
 
 
 @pytest.mark.slow
-async def test_a_killed_replay_continues(valkey_url: str, tmp_path: Path) -> None:
+async def test_a_killed_run_continues(valkey_url: str, tmp_path: Path) -> None:
     """The server is stopped in between, and each event counts once."""
     events: list[Event] = [{**event, "time": "2015-05-17T10:00:00Z"} for event in many(2000)]
     events += [{**event, "time": "2015-05-17T11:00:00Z"} for event in many(1500)]  # an hour away at speed 1
@@ -102,9 +102,9 @@ async def test_a_killed_replay_continues(valkey_url: str, tmp_path: Path) -> Non
     boards.write_text('[[board]]\nid = "posts"\nclock = "event"')
     server = ServerProcess(fresh_settings(valkey_url, port=free_port(), boards=boards), tmp_path)
     server.start()
-    command = [sys.executable, "-m", "live", "replay", str(path), "--to", server.url]
+    command = [sys.executable, "-m", "live", "send", str(path), "--to", server.url]
     first = await asyncio.create_subprocess_exec(*command, "--speed", "1")
-    options = Options(path=path, url=server.url)
+    options = SendOptions(path=path, url=server.url)
 
     async def half_way() -> bool:
         note = noted(options)
@@ -125,7 +125,7 @@ async def test_a_killed_replay_continues(valkey_url: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-async def test_a_replay_waits_for_a_server_that_is_away(valkey_url: str, tmp_path: Path) -> None:
+async def test_a_run_waits_for_a_server_that_is_away(valkey_url: str, tmp_path: Path) -> None:
     """A restart of the server costs time but no event."""
     path = write(tmp_path / "e.ndjson", many(3500))
     server = ServerProcess(fresh_settings(valkey_url, port=free_port()), tmp_path)
@@ -137,14 +137,14 @@ async def test_a_replay_waits_for_a_server_that_is_away(valkey_url: str, tmp_pat
             server.stop()
             starting.append(asyncio.ensure_future(asyncio.to_thread(server.start)))
 
-    assert await replay(Options(path=path, url=server.url), restart) == Outcome(sent=3500, accepted=3500)
+    assert await send_file(SendOptions(path=path, url=server.url), restart) == SendOutcome(sent=3500, accepted=3500)
     await asyncio.gather(*starting)
     assert await scores(server.url) == sums(many(3500))
     assert server.stop() == 0
 
 
 @pytest.mark.slow
-async def test_a_replay_waits_for_a_store_that_is_away(own_store: StoreProcess, tmp_path: Path) -> None:
+async def test_a_run_waits_for_a_store_that_is_away(own_store: StoreProcess, tmp_path: Path) -> None:
     """The server says that nothing was counted."""
     path = write(tmp_path / "e.ndjson", many(10))
     settings = fresh_settings(own_store.url, write_deadline=Duration(0.1))
@@ -158,10 +158,10 @@ async def test_a_replay_waits_for_a_store_that_is_away(own_store: StoreProcess, 
 
         await eventually(refused)
         own_store.start()
-        assert await sending == Outcome(sent=10, accepted=10)
+        assert await sending == SendOutcome(sent=10, accepted=10)
 
 
-async def test_an_interrupted_replay_finishes_the_current_batch(url: str, tmp_path: Path) -> None:
+async def test_an_interrupted_run_finishes_the_current_batch(url: str, tmp_path: Path) -> None:
     """After Ctrl-C nothing is in doubt, and the next run continues after the last batch."""
     path = write(tmp_path / "e.ndjson", many(3500))
 
@@ -169,7 +169,7 @@ async def test_an_interrupted_replay_finishes_the_current_batch(url: str, tmp_pa
         if sent == 1000:
             os.kill(os.getpid(), signal.SIGINT)
 
-    first = await replay(Options(path=path, url=url), interrupt)
+    first = await send_file(SendOptions(path=path, url=url), interrupt)
     second = await send(path, url)
 
     assert first.stopped
@@ -181,7 +181,7 @@ async def test_an_interrupted_replay_finishes_the_current_batch(url: str, tmp_pa
 async def test_a_damaged_progress_file_is_not_ignored(url: str, tmp_path: Path, state_folder: Path) -> None:
     """If it is unknown how much was sent, nothing is sent without --restart."""
     path = write(tmp_path / "e.ndjson", many(3))
-    note = progress_path(Options(path=path, url=url))
+    note = progress_path(SendOptions(path=path, url=url))
     note.parent.mkdir(parents=True)
     for text in ("", "1200", '{"run":"0123456789abcdef","sent":-1}', '{"run":"x","sent":1}', "\xff"):
         note.write_text(text, encoding="latin-1")
@@ -193,7 +193,7 @@ async def test_a_damaged_progress_file_is_not_ignored(url: str, tmp_path: Path, 
     assert not list((state_folder / "live-board").iterdir())
 
 
-async def test_a_waiting_replay_can_be_interrupted(url: str, tmp_path: Path) -> None:
+async def test_a_waiting_run_can_be_interrupted(url: str, tmp_path: Path) -> None:
     """Ctrl-C does not wait until the next event is due, and nothing is in doubt."""
     events: list[Event] = [{"key": "a", "time": f"2015-05-17T{hour}:00:00Z"} for hour in (10, 11)]
     path = write(tmp_path / "e.ndjson", events)
@@ -201,9 +201,9 @@ async def test_a_waiting_replay_can_be_interrupted(url: str, tmp_path: Path) -> 
     def interrupt(_read: int, _total: int, _sent: int) -> None:
         asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), signal.SIGINT)
 
-    options = Options(path=path, url=url, board="log", speed=1.0)
+    options = SendOptions(path=path, url=url, board="log", speed=1.0)
     async with asyncio.timeout(5):
-        first = await replay(options, interrupt)
+        first = await send_file(options, interrupt)
     note = noted(options)
 
     assert (first.stopped, first.sent) == (True, 1)
@@ -213,7 +213,7 @@ async def test_a_waiting_replay_can_be_interrupted(url: str, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-async def test_a_replay_that_did_not_start_leaves_nothing(tmp_path: Path, url: str, state_folder: Path) -> None:
+async def test_a_run_that_did_not_start_leaves_nothing(tmp_path: Path, url: str, state_folder: Path) -> None:
     """The file is a folder, or the server refuses the first batch."""
     (tmp_path / "bad").write_bytes(b'{"key":"\xff"}\n')
     for path in (tmp_path, tmp_path / "bad"):

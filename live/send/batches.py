@@ -13,18 +13,18 @@ from msgspec import UNSET, UnsetType
 
 from live.client.events import with_identity
 from live.client.sender import MAX_BYTES, MAX_EVENTS
-from live.replay.options import Options
+from live.send.options import SendOptions
 
-_SAME_TIME: Final = 0.1  # seconds of a paced replay whose events share a batch
+_SAME_TIME: Final = 0.1  # seconds of a paced run whose events share a batch
 
 
-class Batch(msgspec.Struct):
+class EventBatch(msgspec.Struct):
     """Events that are sent together."""
 
     events: list[bytes] = []
     size: int = 0
     read: int = 0  # bytes of the file read, for the progress bar
-    at: float | None = None  # in a paced replay, the time of the first event that has one
+    at: float | None = None  # in a paced run, the time of the first event that has one
 
     def due_later(self, at: float | None, speed: float) -> bool:
         """Whether an event with this time is due so much later than the batch that it belongs to the next one."""
@@ -38,11 +38,11 @@ class Batch(msgspec.Struct):
         return len(self.events) == MAX_EVENTS or self.size >= MAX_BYTES
 
 
-def batches(options: Options, run: str | None, skip: int) -> Iterator[Batch]:
+def batches(options: SendOptions, run: str | None, skip: int) -> Iterator[EventBatch]:
     """The events of the file from number `skip` on. With a `run`, each event has an id."""
     source = None if run is None else f"replay:{run}".encode()
     with options.path.open("rb") as raw:
-        batch = Batch(events=[])
+        batch = EventBatch(events=[])
         for number, event in enumerate(_events(raw, options.path)):
             if number < skip:
                 continue
@@ -52,11 +52,11 @@ def batches(options: Options, run: str | None, skip: int) -> Iterator[Batch]:
             if options.speed is not None and batch.due_later(at, options.speed):
                 batch.read = raw.tell()
                 yield batch
-                batch = Batch(events=[])
+                batch = EventBatch(events=[])
             if batch.add(line, at):
                 batch.read = raw.tell()
                 yield batch
-                batch = Batch(events=[])
+                batch = EventBatch(events=[])
         if batch.events:
             batch.read = raw.tell()
             yield batch

@@ -1,4 +1,4 @@
-"""`live replay`: sends a file of events to a server."""
+"""`live send`: sends a file of events to a server."""
 
 import asyncio
 from pathlib import Path
@@ -8,9 +8,8 @@ import typer
 
 from live.cli.terminal import JsonOption, KeyOption, UrlOption, clear_errors, out, print_json, progress_bar
 from live.domain.counts import counted
-from live.replay.options import make_options
-from live.replay.run import Outcome
-from live.replay.run import replay as replay_file
+from live.send.options import make_options
+from live.send.run import SendOutcome, send_file
 from live.settings import check_variables
 
 NoIdsOption = Annotated[
@@ -18,12 +17,12 @@ NoIdsOption = Annotated[
     typer.Option(
         "--no-ids",
         help="Add no ids. This saves the store about 40 bytes per event for up to two dedupe windows, but the "
-        "replay stops when a response is lost.",
+        "command stops when a response is lost.",
     ),
 ]
 
 
-def replay(  # noqa: PLR0913 - one parameter per flag
+def send(  # noqa: PLR0913 - one parameter per flag
     file: Annotated[Path, typer.Argument(help="Events as NDJSON or CSV (with a header line), also .gz.")],
     *,
     to: UrlOption = "http://127.0.0.1:8000",
@@ -40,13 +39,13 @@ def replay(  # noqa: PLR0913 - one parameter per flag
     Each event gets an id, so an event that is sent again because a response was lost counts once.
     It exits with 1 if the server refused events.
 
-    Example: live replay likes.ndjson.gz --board posts --speed 60
+    Example: live send likes.ndjson.gz --board posts --speed 60
     """
     with clear_errors():
         check_variables()
         options = make_options(path=file, url=to, board=board, speed=speed, restart=restart, key=key, ids=not no_ids)
         with progress_bar(f"Sending {file.name}", quiet=as_json) as show:
-            outcome = asyncio.run(replay_file(options, show))
+            outcome = asyncio.run(send_file(options, show))
     if as_json:
         print_json(outcome)
     else:
@@ -55,8 +54,8 @@ def replay(  # noqa: PLR0913 - one parameter per flag
         raise typer.Exit(1)
 
 
-def _print_outcome(outcome: Outcome) -> None:
-    """Print the result of a replay."""
+def _print_outcome(outcome: SendOutcome) -> None:
+    """Print the result of a run."""
     if outcome.stopped:
         out.print("Interrupted; run the same command to continue from here.")
     if outcome.resumed_at:

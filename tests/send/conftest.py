@@ -1,4 +1,4 @@
-"""A server to replay to, and a folder of the test's own for the progress files."""
+"""A server to send to, and a folder of the test's own for the progress files."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.harness.settings import fresh_settings
 
 @pytest.fixture(autouse=True)
 def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where replays of a test keep their progress, outside of your home directory."""
+    """Where the runs of a test keep their progress, outside of your home directory."""
     folder = tmp_path / "state"
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     return folder

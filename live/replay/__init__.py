@@ -1,1 +1,0 @@
-"""`live replay`: sends a file of events to a running server, in batches, and continues where it stopped."""

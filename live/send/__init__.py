@@ -1,0 +1,1 @@
+"""`live send`: sends a file of events to a running server, in batches, and continues where it stopped."""
