@@ -24,9 +24,8 @@ from live.domain.board import Boards
 from live.domain.board_file import load_boards
 from live.domain.urls import shown
 from live.errors import JournalError, SetupError, StoreUnavailableError
-from live.journal.database import Database, open_journal
-from live.journal.durability import unsafe_in_sql
-from live.journal.log.losses import Loss, end_lost, find_lost
+from live.journal.database import Database, open_journal, unsafe_in_sql
+from live.journal.log.timelines import Loss, end_lost, find_lost
 from live.logs import configure_logs
 from live.network.hosts import is_loopback
 from live.protocols.http.connection import HttpProtocol

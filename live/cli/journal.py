@@ -25,9 +25,8 @@ from live.cli.terminal import (
 from live.domain.board_file import load_boards
 from live.domain.counts import counted
 from live.errors import SetupError, StoreUnavailableError
-from live.journal.database import Database, existing_journal
-from live.journal.durability import unsafe_in_sql
-from live.journal.log.losses import find_lost
+from live.journal.database import Database, existing_journal, unsafe_in_sql
+from live.journal.log.timelines import find_lost
 from live.journal.rebuild import Rebuilt
 from live.journal.upkeep.status import TimelineStatus, Verdict, status, verify
 from live.settings import Settings, load_settings

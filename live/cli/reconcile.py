@@ -27,7 +27,7 @@ from live.domain.counts import counted
 from live.domain.names import unknown
 from live.errors import EpochLostError, NotFoundError, SetupError
 from live.journal.database import existing_journal
-from live.journal.log.follower import Follower, StoreBehindError
+from live.journal.log.reader import Follower, StoreBehindError
 from live.journal.reconcile import Difference, Reconciler, Report
 from live.settings import Settings, load_settings
 from live.store.board.handover import begin_journal

@@ -28,7 +28,6 @@ from live.errors import JournalError, SetupError
 from live.journal.database import Database
 from live.journal.log.definitions import DefinitionLog, latest
 from live.journal.log.entries import parse_head
-from live.journal.log.losses import find_lost
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import (
     START,
@@ -37,6 +36,7 @@ from live.journal.log.timelines import (
     begin_life,
     end_lives,
     find_life,
+    find_lost,
     following,
     open_lives,
     piece_of,

@@ -23,7 +23,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from live.domain.urls import check_url, scrubbed
-from live.errors import JournalBrokenError, JournalError, SetupError
+from live.errors import JournalBrokenError, JournalError, SetupError, StoreUnavailableError
 from live.journal.schema import ABOUT, CHECKPOINT, DROPPED, METADATA, SEGMENT, VERSION
 from live.settings import Settings
 
@@ -363,3 +363,30 @@ def _identity(path: Path) -> tuple[int, int]:
     """The device and the inode of a file, which tell it from another one at the same path."""
     status = path.stat()
     return status.st_dev, status.st_ino
+
+
+async def unsafe_in_sql(database: Database) -> list[str]:
+    """Warn of each setting with which a commit may not be on disk, or may damage the database: one sentence each."""
+    try:
+        return await database.run(_read)
+    except StoreUnavailableError as error:
+        return [f"can't read the settings of the journal's database: {error}"]
+
+
+def _read(connection: Connection) -> list[str]:
+    if connection.dialect.name == "sqlite":
+        wanted = {"journal_mode": ("wal",), "synchronous": ("2", "3")}
+        found = {name: str(connection.scalar(text(f"PRAGMA {name}"))) for name in wanted}
+        return [
+            f"SQLite has {name} = {value}: a power cut loses what was committed"
+            for name, value in found.items()
+            if value not in wanted[name]
+        ]
+    lines = []
+    if connection.scalar(text("SHOW fsync")) != "on":
+        lines.append("PostgreSQL has fsync = off: a crash of its machine can damage the journal")
+    if connection.scalar(text("SHOW synchronous_commit")) == "off":
+        lines.append("PostgreSQL has synchronous_commit = off: a crash loses what was committed just before")
+    if connection.scalar(text("SHOW full_page_writes")) != "on":
+        lines.append("PostgreSQL has full_page_writes = off: a power cut can damage the journal")
+    return lines

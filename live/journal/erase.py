@@ -10,8 +10,17 @@ from sqlalchemy import Connection, Table, select, update
 from live.journal.database import Database
 from live.journal.erased import is_due, mark_done, remembered
 from live.journal.erasure import Erasure
-from live.journal.log.entries import Adopt, Begin, Head, content, parse_head
-from live.journal.log.segments import compress, decompress, pack_entries, unpack_entries
+from live.journal.log.entries import (
+    Adopt,
+    Begin,
+    Head,
+    compress,
+    content,
+    decompress,
+    pack_entries,
+    parse_head,
+    unpack_entries,
+)
 from live.journal.log.timelines import lives_of
 from live.journal.rewriting import clean, rewrite
 from live.journal.schema import CHECKPOINT, LIFE, SEGMENT

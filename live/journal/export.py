@@ -13,9 +13,8 @@ from live.domain.window import EVER
 from live.errors import SetupError
 from live.journal.database import Database
 from live.journal.log.definitions import latest
-from live.journal.log.entries import Add, Head, parse_head
+from live.journal.log.entries import Add, Head, parse_head, unpack_entries
 from live.journal.log.reader import contents_of
-from live.journal.log.segments import unpack_entries
 from live.journal.log.timelines import lives_of
 from live.journal.past.queries import AsOf, NoPastError, PastRanking
 from live.journal.past.snapshots import period_at, ranking_at

@@ -12,7 +12,7 @@ import msgspec
 
 from live.journal.compared import Expected, Kind, Place, places_of, same
 from live.journal.corrections import logged_of
-from live.journal.log.follower import Follower
+from live.journal.log.reader import Follower
 from live.store.board.pieces import MOST_NAMES, Piece, read_piece
 from live.store.board.state import BoardState
 

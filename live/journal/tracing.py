@@ -10,9 +10,8 @@ from sqlalchemy import Connection, select
 
 from live.errors import StoreUnavailableError
 from live.journal.database import Database
-from live.journal.log.entries import Head, parse_head
+from live.journal.log.entries import Head, parse_head, unpack_entries
 from live.journal.log.reader import holds
-from live.journal.log.segments import unpack_entries
 from live.journal.log.timelines import Timeline, continued, find_life, find_parent, following
 from live.journal.schema import SEGMENT
 from live.store.board.handover import Entry, read_entries

@@ -29,7 +29,7 @@ from live.fanout.hub import Hub
 from live.ingest.intake import Intake
 from live.journal.database import open_journal
 from live.journal.log.drainer import Drainer
-from live.journal.past.worker import Past
+from live.journal.past.pool import Past
 from live.logs import configure_logs
 from live.protocols.body_budget import BodyBudget
 from live.protocols.connection_limits import ConnectionLimits

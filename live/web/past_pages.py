@@ -17,7 +17,7 @@ from live.domain.ranking import Page
 from live.errors import ProblemError
 from live.ingest.replies import Reply
 from live.journal.past.queries import AsOf, RankingSlice
-from live.journal.state.pages import period_name, records_of
+from live.journal.state.ranking import period_name, records_of
 from live.network.parameters import whole_number
 from live.web.responses import negotiated
 

@@ -9,9 +9,9 @@ import msgspec
 
 from live.domain.window import EVER, Slot
 from live.errors import ProblemError, SetupError, StoreUnavailableError
+from live.journal.past.history import read_history
+from live.journal.past.pool import Past
 from live.journal.past.queries import NoPastError
-from live.journal.past.snapshots import read_history
-from live.journal.past.worker import Past
 from live.store.board.ledger import Ledger
 
 _PATIENCE: Final = 0.5  # seconds; the page is shown without the chart then

@@ -22,7 +22,7 @@ from live.fanout.hub import Hub
 from live.ingest.intake import Intake
 from live.ingest.replies import Reply
 from live.journal.database import Database
-from live.journal.past.worker import Past
+from live.journal.past.pool import Past
 from live.protocols.body_budget import BodyBudget
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.viewer_reaper import ViewerReaper

@@ -11,8 +11,8 @@ from sqlalchemy import select, update
 from live.domain.board import Board
 from live.domain.event import Extra, make_entry
 from live.journal.database import Database
-from live.journal.log.follower import Follower
-from live.journal.log.segments import pack_entries, unpack_entries
+from live.journal.log.entries import pack_entries, unpack_entries
+from live.journal.log.reader import Follower
 from live.journal.reconcile import Reconciler, Report
 from live.journal.schema import SEGMENT
 from live.store.board.audit import Auditor

@@ -14,7 +14,8 @@ from live.domain.event import make_entry
 from live.journal.log.drainer import Drainer
 from live.journal.log.reader import before, contents_of
 from live.journal.log.timelines import Timeline, open_lives
-from live.journal.past.coverage import reaches_of, scores_at_all, since_of
+from live.journal.past.coverage import reaches_of, since_of
+from live.journal.past.history import scores_at_all
 from live.journal.state.ranking import ranked_at
 from live.store.board.handover import begin_journal
 from live.store.board.ledger import Ledger

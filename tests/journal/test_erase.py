@@ -26,9 +26,8 @@ from live.journal.database import Database
 from live.journal.erase import erase_again
 from live.journal.erased import remember
 from live.journal.erasure import ActorErasure
-from live.journal.log.entries import Head
+from live.journal.log.entries import Head, decompress
 from live.journal.log.reader import contents_of
-from live.journal.log.segments import decompress
 from live.journal.log.timelines import find_life
 from live.journal.rewriting import rewrite
 from live.journal.schema import CHECKPOINT, METADATA, SEGMENT

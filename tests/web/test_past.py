@@ -15,12 +15,12 @@ from typing import Any
 import httpx
 import pytest
 
-import live.journal.past.worker
+import live.journal.past.pool
 from live.domain.board import Board
 from live.domain.window import Forever
 from live.errors import JournalError, ProblemError
-from live.journal.past.snapshots import identity, run_limited
-from live.journal.past.worker import Past
+from live.journal.past.pool import Past
+from live.journal.past.worker import identity, run_limited
 from live.settings import Settings
 from live.web.rank_chart import chart_of_ranks
 from tests.harness.boards import rolling_board
@@ -226,7 +226,7 @@ async def test_a_process_that_ended_is_replaced(tmp_path: Path) -> None:
 
 async def test_a_question_that_takes_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Others get their turn."""
-    monkeypatch.setattr(live.journal.past.worker, "run_limited", partial(run_limited, longest=0.2))
+    monkeypatch.setattr(live.journal.past.pool, "run_limited", partial(run_limited, longest=0.2))
     past = Past(Settings(data_dir=tmp_path))
     try:
         with pytest.raises(ProblemError, match="past_too_large"):

@@ -12,14 +12,14 @@ from typing import Any, Final
 import httpx
 import pytest
 
-import live.journal.past.worker
+import live.journal.past.pool
 import live.web.past
 from live.domain.board import Board
 from live.domain.window import Forever, Periods
 from live.errors import JournalError, ProblemError
-from live.journal.past import snapshots
-from live.journal.past.snapshots import Ticket, identity, run_limited
-from live.journal.past.worker import Past
+from live.journal.past import worker
+from live.journal.past.pool import Past
+from live.journal.past.worker import Ticket, identity, run_limited
 from live.settings import Settings
 from live.system.fair_queue import FairQueue
 from tests.harness.mutation import must_be_caught, replaced
@@ -51,7 +51,7 @@ def sleep_a_while(settings: Settings) -> None:
 
 def run_to_the_end(ticket: Ticket, work: Any, *given: object) -> Any:
     """Do work as `run_limited`, but never look whether the client is there."""
-    snapshots._Worker.wanted = [ticket.number] * 9
+    worker._Worker.wanted = [ticket.number] * 9
     return run_limited(ticket, work, *given, longest=60)
 
 
@@ -106,7 +106,7 @@ async def others_are_answered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     async with reading(folder) as past:
         await asyncio.gather(quick(past, "first"), quick(past, "second"))  # starts the processes, which takes long
-        monkeypatch.setattr(live.journal.past.worker, "run_limited", partial(run_limited, longest=SLOW))
+        monkeypatch.setattr(live.journal.past.pool, "run_limited", partial(run_limited, longest=SLOW))
         greedy = [asyncio.create_task(past.run(GREEDY, sleep_on)) for _ in range(40)]
         await started(folder)
         modest = asyncio.create_task(quick(past, MODEST))
@@ -130,7 +130,7 @@ async def test_a_long_reading_delays_no_other_client(tmp_path: Path, monkeypatch
 @pytest.mark.slow
 async def test_a_single_process_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With one process, a reading waits for the whole reading of another client."""
-    monkeypatch.setattr(live.journal.past.worker, "_PROCESSES", 1)
+    monkeypatch.setattr(live.journal.past.pool, "_PROCESSES", 1)
     with must_be_caught("one process for all clients"):
         await others_are_answered(tmp_path, monkeypatch)
 
@@ -160,7 +160,7 @@ async def a_departed_client_is_forgotten(folder: Path, monkeypatch: pytest.Monke
     """A client leaves during a long reading. Its next one is answered before a reading that began later ends."""
     async with reading(folder) as past:
         await asyncio.gather(quick(past, "first"), quick(past, "second"))  # starts the processes, which takes long
-        monkeypatch.setattr(live.journal.past.worker, "run_limited", run)
+        monkeypatch.setattr(live.journal.past.pool, "run_limited", run)
         gone = [asyncio.create_task(past.run(GREEDY, sleep_on)) for _ in range(5)]
         await started(folder)
         later = asyncio.create_task(past.run(MODEST, sleep_a_while))
@@ -212,7 +212,7 @@ async def test_a_request_ends_when_its_client_disconnects(
     """A client closes its connection during a long reading, and can read again. The reading could take a minute."""
     work, path = DOORS[name]
     monkeypatch.setattr(live.web.past, work, sleep_on)
-    monkeypatch.setattr(live.journal.past.worker, "run_limited", partial(run_limited, longest=60))
+    monkeypatch.setattr(live.journal.past.pool, "run_limited", partial(run_limited, longest=60))
     settings = fresh_settings(valkey_url, journal="sqlite")
     async with (
         run_server(settings, [FOREVER, DAYS]) as url,

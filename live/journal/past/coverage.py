@@ -1,21 +1,17 @@
 """How far back the journal of a board reaches, and where to read the board at a time."""
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, func, select
 
 from live.domain.board import Board
-from live.journal.log.entries import Head, parse_head
-from live.journal.log.reader import contents_at, oldest_checkpoint
-from live.journal.log.segments import unpack_entries
+from live.journal.log.entries import Head, parse_head, unpack_entries
+from live.journal.log.reader import oldest_checkpoint
 from live.journal.log.timelines import Timeline, gaps_of, lives_of
-from live.journal.past.history import RunningScores
 from live.journal.past.queries import NoPastError
 from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
 from live.journal.state.fold import apply
-from live.journal.state.ranking import Scores
 from live.journal.state.snapshot import Snapshot
 
 _ALWAYS: Final = -(2**62)
@@ -64,28 +60,6 @@ def life_at(reaches: Sequence[Coverage], at: int) -> Timeline | None:
 def since_of(reaches: Sequence[Coverage]) -> int | None:
     """The first time that the journal covers, in milliseconds since 1970; None for none."""
     return min((reach.entries for reach in reaches), default=None)
-
-
-def scores_at_all(
-    connection: Connection, prefix: str, board: Board, times: Sequence[int]
-) -> Iterator[tuple[int, Scores]]:
-    """The scores at some ascending times; none before the board began. Each result is valid until the next one.
-
-    Raises:
-        NoPastError: the journal does not cover it, or the board had not begun at any of the times.
-    """
-    reaches = reaches_of(connection, prefix, board)
-    found = [life_at(reaches, at) for at in times]
-    if not any(found):
-        raise NoPastError(since_of(reaches))
-    for life, some in groupby(zip(found, times, strict=True), key=lambda item: item[0]):
-        wanted = [at for _, at in some]
-        if life is None:
-            yield from ((at, Scores(None, {}, {})) for at in wanted)
-        else:
-            running = RunningScores(board)
-            held = contents_at(connection, prefix, life, wanted, board.clock, follow=running.follow)
-            yield from ((at, running.scores(data, at)) for at, data in held)
 
 
 def _reach(connection: Connection, board: Board, life: Timeline) -> Coverage | None:

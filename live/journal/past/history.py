@@ -1,19 +1,75 @@
 """Scores that are updated with each entry of a journal. So a history of many times reads the entries only once."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Final
 
 import msgspec
+from sqlalchemy import Connection
 
 from live.domain.board import Board
 from live.domain.window import Sliding
 from live.journal.log.entries import Add, Head
+from live.journal.log.reader import contents_at
+from live.journal.past.coverage import life_at, reaches_of, since_of
+from live.journal.past.queries import NoPastError, Step, TooLongError
+from live.journal.past.worker import database_of
 from live.journal.state.ranking import Scores, live_slots, newest_slot, scores_at
 from live.journal.state.snapshot import Snapshot
+from live.settings import Settings
 
 _KEEP_SLOTS: Final = frozenset(["hide", "tags", "enter", "withdraw"])  # entries that change no slot
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
+_MOST_SCORES: Final = 10_000_000  # that a history reads: its steps, times the members on the board
+
+
+def read_history(
+    settings: Settings, board: Board, hidden: frozenset[str], members: Sequence[str], times: Sequence[int]
+) -> list[list[Step]]:
+    """The records of members at some ascending times, in milliseconds since 1970.
+
+    Raises:
+        NoPastError: the journal does not reach back to them.
+        TooLongError: the board has too many members for so many steps.
+    """
+
+    def work(connection: Connection) -> list[list[Step]]:
+        steps: list[list[Step]] = [[] for _ in members]
+        for at, found in scores_at_all(connection, settings.key_prefix, board, times):
+            if len(times) * len(found.scores) > _MOST_SCORES:
+                most = max(1, _MOST_SCORES // len(found.scores))
+                size = f"{len(found.scores):,} members"
+                raise TooLongError(f"the board has {size}: a history of it may have at most {most} steps")
+            ranks = found.ranks(board, hidden, members)
+            for member, step in zip(members, steps, strict=True):
+                score = found.scores[member] if member in ranks else None
+                step.append(Step(at, score, ranks.get(member)))
+        return steps
+
+    return database_of(settings).work(work)
+
+
+def scores_at_all(
+    connection: Connection, prefix: str, board: Board, times: Sequence[int]
+) -> Iterator[tuple[int, Scores]]:
+    """The scores at some ascending times; none before the board began. Each result is valid until the next one.
+
+    Raises:
+        NoPastError: the journal does not cover it, or the board had not begun at any of the times.
+    """
+    reaches = reaches_of(connection, prefix, board)
+    found = [life_at(reaches, at) for at in times]
+    if not any(found):
+        raise NoPastError(since_of(reaches))
+    for life, some in groupby(zip(found, times, strict=True), key=lambda item: item[0]):
+        wanted = [at for _, at in some]
+        if life is None:
+            yield from ((at, Scores(None, {}, {})) for at in wanted)
+        else:
+            running = RunningScores(board)
+            held = contents_at(connection, prefix, life, wanted, board.clock, follow=running.follow)
+            yield from ((at, running.scores(data, at)) for at, data in held)
 
 
 class Sums:

@@ -9,9 +9,8 @@ from sqlalchemy import Connection, select
 
 from live.domain.board import Board
 from live.domain.ranking import Page
-from live.journal.log.entries import Head, parse_head
+from live.journal.log.entries import Head, parse_head, unpack_entries
 from live.journal.log.reader import Reading, before, checkpoint_before
-from live.journal.log.segments import unpack_entries
 from live.journal.log.timelines import Timeline, lives_of
 from live.journal.past.coverage import life_at, reaches_of, since_of
 from live.journal.past.queries import NoPastError

@@ -1,116 +1,116 @@
-"""Asks other processes about the past of boards, because folding a journal here would delay viewers."""
+"""A process that reads the past of boards from SQL: its limits, and the databases that it has open."""
 
-import asyncio
-import os
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from functools import partial
-from multiprocessing import get_context
-from typing import Final, TypeVar
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
 
-from live.domain.board import Board
-from live.errors import JournalBehindError, JournalError, ProblemError
+from sqlalchemy import Connection, select
+
+from live.errors import SetupError
+from live.journal.database import Database, open_journal
 from live.journal.log.entries import position_of
+from live.journal.log.timelines import find_life
 from live.journal.past.queries import TooLongError
-from live.journal.past.snapshots import Ticket, begin_worker, drained, identity, run_limited
+from live.journal.schema import ABOUT, SEGMENT
 from live.settings import Settings
-from live.system.fair_queue import FairQueue
+from live.system.processes import end_with_parent
 
 _R = TypeVar("_R")
 
-_PROCESSES: Final = 2  # a client uses one of them at a time
-_MOST_WAITING: Final = 32  # queries, because anybody may ask
-_PATIENCE: Final = 2.0  # seconds to wait until SQL has everything that the store has
-_POLL: Final = 0.05
-_SPAWN: Final = get_context("spawn")
+_LONGEST: Final = 10.0  # seconds for one query
+_CHECK: Final = 0.05  # seconds between two looks at the clock and the client of a query
 
 
-class Past:
-    """Reads the past of boards in other processes, which start when they are needed.
+class Ticket(NamedTuple):
+    """A query: its number, and its place in the array of the numbers that are wanted."""
 
-    Clients take turns: each has one query in progress, so a long one delays no other client. A query ends when its
-    client leaves.
+    place: int
+    number: int
+
+
+class _Worker:
+    """What this process has from the one that started it: for each place, the number of the query that is wanted."""
+
+    wanted: Sequence[int] = ()
+
+
+class DepartedError(Exception):
+    """The client of a query has left."""
+
+
+def begin_worker(parent: int, wanted: Sequence[int]) -> None:
+    """Prepare a process that reads the past. It ends with its parent."""
+    end_with_parent(parent)
+    _Worker.wanted = wanted
+
+
+def run_limited(ticket: Ticket, work: Callable[..., _R], *given: object, longest: float = _LONGEST) -> _R:
+    """Do work, which may take `longest` seconds, and while its client waits for it.
+
+    Raises:
+        TooLongError: it takes longer.
+        DepartedError: its client has left.
     """
+    end = time.monotonic() + longest
+    is_over = False
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._pool: ProcessPoolExecutor | None = None
-        self._id = ""
-        self._queue = FairQueue(_PROCESSES, _MOST_WAITING)
-        self._places = list(range(_PROCESSES))  # those that are free
-        self._wanted = _SPAWN.RawArray("q", _PROCESSES)  # the number of the query in each place, which workers watch
-        self._number = 0
+    def check(_signal: int, _frame: object) -> None:
+        nonlocal is_over
+        has_left = _Worker.wanted[ticket.place] != ticket.number
+        if is_over or not (has_left or time.monotonic() > end):
+            return
+        is_over = True
+        if has_left:
+            raise DepartedError
+        raise TooLongError(
+            f"reading takes longer than {longest:g} s: ask for fewer steps, a shorter time, or a smaller board"
+        )
 
-    async def wait(self, client: str, board: Board, epoch: str, link: str, at: int) -> None:
-        """Wait for a client until SQL has everything up to `link`, the last entry in the store.
+    signal.signal(signal.SIGALRM, check)
+    signal.setitimer(signal.ITIMER_REAL, _CHECK, _CHECK)
+    try:
+        return work(*given)
+    except (DepartedError, TooLongError):
+        while _DATABASES:  # it was interrupted anywhere, so its connection may be in any state
+            _DATABASES.popitem()[1].close()
+        raise
+    finally:
+        is_over = True
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
-        On a board with the server's clock, everything before a time (milliseconds since 1970) is enough.
 
-        Raises:
-            JournalBehindError: it does not catch up.
-            SetupError: the database can't be opened.
-        """
-        deadline = asyncio.get_running_loop().time() + _PATIENCE
-        last = position_of(link)
-        while True:
-            offset, time = await self.run(client, drained, board.id, epoch)
-            if offset >= last or (board.clock == "server" and time >= at * 1000):
-                return
-            if asyncio.get_running_loop().time() > deadline:
-                raise JournalBehindError(f"board {board.id}: the journal in SQL is behind the store")
-            await asyncio.sleep(_POLL)
+def drained(settings: Settings, board: str, epoch: str) -> tuple[tuple[int, int], int]:
+    """The position of the last entry of a board in SQL, and its time in microseconds since 1970."""
 
-    async def is_of(self, client: str, sink: str) -> bool:
-        """Return whether this is the database into which the journals of the store go."""
-        if not self._id:
-            self._id = await self.run(client, identity)
-        return self._id == sink
+    def work(connection: Connection) -> tuple[tuple[int, int], int]:
+        life = find_life(connection, settings.key_prefix, board, epoch)
+        if life is None:
+            return (0, 0), 0
+        last = select(SEGMENT.c.ended).where(SEGMENT.c.life == life.id).order_by(SEGMENT.c.id.desc()).limit(1)
+        return position_of(life.drained), connection.scalar(last) or 0
 
-    async def run(self, client: str, work: Callable[..., _R], *given: object) -> _R:
-        """Do work for a client, a network, in another process. `work` receives the settings, and what is given.
+    return database_of(settings).work(work)
 
-        Raises:
-            ProblemError: `overloaded`, when too many queries wait, or `past_too_large`, when this one takes too long.
-            JournalError: the database or the other process does not answer.
-        """
-        await self._queue.enter(client)
-        place = self._places.pop()
-        self._number = number = self._wanted[place] = self._number + 1
-        query = partial(run_limited, Ticket(place, number), work, self._settings, *given)
-        if self._pool is None:
-            self._pool = ProcessPoolExecutor(_PROCESSES, _SPAWN, begin_worker, (os.getpid(), self._wanted))
-        pool = self._pool
-        try:
-            running = asyncio.wrap_future(pool.submit(query))
-            running.add_done_callback(partial(self._finish, client, place))
-        except BaseException:
-            self._release(client, place)
-            self._pool = None
-            raise
-        try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            if self._wanted[place] == number:  # otherwise it has ended
-                self._wanted[place] = 0  # the place is free when the worker has noticed
-            raise
-        except BrokenProcessPool as error:  # for example without memory; the next query starts other processes
-            if self._pool is pool:
-                self._pool = None
-            raise JournalError("the process that reads the journal has ended") from error
-        except TooLongError as error:
-            raise ProblemError("past_too_large", str(error)) from None
 
-    def _finish(self, client: str, place: int, running: "asyncio.Future[_R]") -> None:
-        if not running.cancelled():
-            running.exception()  # its client may have disconnected
-        self._release(client, place)
+def identity(settings: Settings) -> str:
+    """The id of the database."""
+    return database_of(settings).work(
+        lambda connection: connection.scalar(select(ABOUT.c.value).where(ABOUT.c.name == "id")) or ""
+    )
 
-    def _release(self, client: str, place: int) -> None:
-        self._places.append(place)
-        self._queue.leave(client)
 
-    def close(self) -> None:
-        """End the other processes."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+_DATABASES: Final[dict[tuple[str, Path, str], Database]] = {}
+
+
+def database_of(settings: Settings) -> Database:
+    """The database, which this process only reads."""
+    name = (settings.journal, settings.data_dir, settings.key_prefix)
+    found = _DATABASES.get(name)
+    if found is None:
+        found = open_journal(settings, writes=False)
+        if found is None:
+            raise SetupError("the server keeps no journal")
+        _DATABASES[name] = found
+    return found

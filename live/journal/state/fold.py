@@ -29,7 +29,7 @@ from live.journal.log.entries import (
     content,
 )
 from live.journal.log.entries import contents as contents_of
-from live.journal.state.order import order_of
+from live.journal.state.ranking import order_of
 from live.journal.state.snapshot import IDENTITY, Logged, Reached, Snapshot
 
 

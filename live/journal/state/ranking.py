@@ -1,14 +1,15 @@
 """The ranking of a board at an instant, computed from its contents."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
+from msgspec import UNSET
 
 from live.domain.board import Board
-from live.domain.window import EVER, Sliding
+from live.domain.ranking import Record, position
+from live.domain.window import EVER, Periods, Sliding
 from live.journal.log.entries import Rules
-from live.journal.state.order import order_of
 from live.journal.state.snapshot import Logged, Reached, Snapshot
 
 
@@ -138,3 +139,54 @@ def _summed(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
     for member, amount in amounts:
         sums[member] = sums.get(member, 0) + amount
     return {member: score for member, score in sums.items() if score}
+
+
+_NEVER: Reached = (0, 0)
+
+
+def order_of(
+    rules: Rules, scores: Mapping[str, int], reached: Mapping[str, Reached]
+) -> Callable[[str], tuple[int, int, int] | tuple[int, str]]:
+    """The key by which members sort, the first record first.
+
+    Names sort like their UTF-8 bytes. Tags sort by offset and number: they rise with time, or fall, and a ranking is
+    read forward or backward.
+    """
+    by_score = 1 if rules.order == "forward" else -1
+    if rules.ties is None:
+        return lambda member: (by_score * scores[member], member)
+    by_tag = by_score * (1 if rules.ties == "rising" else -1)
+
+    def key(member: str) -> tuple[int, int, int]:
+        offset, number = reached.get(member, _NEVER)
+        return by_score * scores[member], by_tag * offset, by_tag * number
+
+    return key
+
+
+def records_of(
+    board: Board,
+    members: Sequence[str],
+    scores: Sequence[int],
+    ranks: Sequence[int],
+    metadata: Mapping[str, bytes],
+    start: int = 0,
+) -> Iterator[Record]:
+    """The records of consecutive members; `start` records are ahead of the first one."""
+    for place, (member, score, rank) in enumerate(zip(members, scores, ranks, strict=True), start + 1):
+        text = metadata.get(member)
+        yield Record(
+            member,
+            score,
+            rank,
+            UNSET if board.score is None else board.score.unpack(score),
+            UNSET if text is None else msgspec.Raw(text),
+            UNSET if board.bare and board.ranks == "ordinal" else position(rank, place),
+        )
+
+
+def period_name(board: Board, start: int | None) -> str | None:
+    """The name of the period that begins at a time; None without periods."""
+    if start is None or not isinstance(board.window, Periods):
+        return None
+    return board.window.calendar.at(start).name

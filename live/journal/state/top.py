@@ -10,9 +10,7 @@ from live.domain.board import Board
 from live.domain.ranking import Page, ranks_of
 from live.domain.window import Sliding
 from live.journal.log.entries import Add, Head, Hide, Tags
-from live.journal.state.order import order_of
-from live.journal.state.pages import period_name, records_of
-from live.journal.state.ranking import live_events, live_slots, newest_slot, rules_of
+from live.journal.state.ranking import live_events, live_slots, newest_slot, order_of, period_name, records_of, rules_of
 from live.journal.state.snapshot import Ranking, Snapshot
 
 _SPARE: Final = 4  # so many times as many records as asked for are kept, before others have to be found again

@@ -12,8 +12,8 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 
 from live.domain.board import Board
 from live.errors import SetupError
+from live.journal.log.entries import Packed, compress, decompress
 from live.journal.log.reader import contents_of
-from live.journal.log.segments import Packed, compress, decompress
 from live.journal.log.timelines import Timeline, lives_of
 from live.journal.schema import PERIOD
 from live.journal.state.ranking import ranked_at

@@ -7,8 +7,8 @@ import msgspec
 from sqlalchemy import Connection, delete, func, insert, select
 
 from live.domain.board import MOST_REMEMBERED, Board, Shape
+from live.journal.log.entries import Packed, compress
 from live.journal.log.reader import contents_of
-from live.journal.log.segments import Packed, compress
 from live.journal.log.timelines import Timeline
 from live.journal.schema import CHECKPOINT, SEGMENT
 from live.journal.state.snapshot import Snapshot, pack

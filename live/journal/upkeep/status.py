@@ -9,9 +9,8 @@ from sqlalchemy import Connection, func, select
 
 from live.errors import JournalBrokenError, SetupError
 from live.journal.database import Database
-from live.journal.log.entries import Head, parse_head
+from live.journal.log.entries import Head, parse_head, unpack_entries
 from live.journal.log.reader import contents_of
-from live.journal.log.segments import unpack_entries
 from live.journal.log.timelines import Timeline, gaps_of, lives_of, open_lives
 from live.journal.schema import CHECKPOINT, SEGMENT
 from live.journal.upkeep.scrubber import WRONG_TYPES, scan

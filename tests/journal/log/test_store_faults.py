@@ -17,8 +17,7 @@ from live.domain.board_file import BoardChoice, make_board
 from live.domain.window_choice import WindowChoice
 from live.errors import SetupError, StoreUnavailableError
 from live.journal.log.entries import parse_head
-from live.journal.log.losses import find_lost
-from live.journal.log.timelines import Timeline
+from live.journal.log.timelines import Timeline, find_lost
 from live.journal.state.ranking import ranked_at
 from live.store.board.beginnings import renew
 from live.store.board.handover import TRIM, Entry

@@ -10,9 +10,8 @@ from sqlalchemy import func, insert, select, update
 import live.journal.upkeep.checkpoints
 import live.journal.upkeep.compactor
 from live.errors import JournalError
-from live.journal.log.losses import find_lost
 from live.journal.log.reader import before
-from live.journal.log.timelines import open_lives
+from live.journal.log.timelines import find_lost, open_lives
 from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
 from live.journal.state.snapshot import pack
 from live.journal.upkeep.checkpoints import due, forget, keep, make

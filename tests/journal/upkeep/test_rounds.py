@@ -2,7 +2,7 @@
 
 from live.domain.board import Board
 from live.domain.board_file import parse_boards
-from live.journal.upkeep.rounds import KnownTimeline, Rounds
+from live.journal.upkeep.compactor import KnownTimeline, Rounds
 from tests.harness.boards import rolling_board
 
 SECOND = 1_000_000  # microseconds

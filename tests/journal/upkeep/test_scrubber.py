@@ -18,7 +18,7 @@ import pytest
 import zstandard
 from sqlalchemy import Connection
 
-import live.journal.log.segments
+import live.journal.log.entries
 from live.errors import JournalBrokenError, JournalError
 from live.journal.database import Database
 from live.journal.log.reader import contents_of
@@ -285,7 +285,7 @@ async def test_a_segment_whose_checksum_is_not_compared_is_detected(valkey_url: 
         return zstandard.decompress(data)
 
     async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("no checksum"), replaced(live.journal.log.segments, "decompress", trusting):
+        with must_be_caught("no checksum"), replaced(live.journal.log.entries, "decompress", trusting):
             await is_found_by_verify(board, tmp_path)
 
 

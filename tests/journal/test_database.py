@@ -17,8 +17,7 @@ from structlog.testing import capture_logs
 import live.journal.database
 import live.store.connection.client
 from live.domain.board import Boards
-from live.journal.database import Database, open_journal
-from live.journal.durability import unsafe_in_sql
+from live.journal.database import Database, open_journal, unsafe_in_sql
 from live.serve import check_store
 from live.settings import as_environment
 from live.store.connection.client import connect

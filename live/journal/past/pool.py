@@ -1,0 +1,116 @@
+"""Asks other processes about the past of boards, because folding a journal here would delay viewers."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from multiprocessing import get_context
+from typing import Final, TypeVar
+
+from live.domain.board import Board
+from live.errors import JournalBehindError, JournalError, ProblemError
+from live.journal.log.entries import position_of
+from live.journal.past.queries import TooLongError
+from live.journal.past.worker import Ticket, begin_worker, drained, identity, run_limited
+from live.settings import Settings
+from live.system.fair_queue import FairQueue
+
+_R = TypeVar("_R")
+
+_PROCESSES: Final = 2  # a client uses one of them at a time
+_MOST_WAITING: Final = 32  # queries, because anybody may ask
+_PATIENCE: Final = 2.0  # seconds to wait until SQL has everything that the store has
+_POLL: Final = 0.05
+_SPAWN: Final = get_context("spawn")
+
+
+class Past:
+    """Reads the past of boards in other processes, which start when they are needed.
+
+    Clients take turns: each has one query in progress, so a long one delays no other client. A query ends when its
+    client leaves.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._pool: ProcessPoolExecutor | None = None
+        self._id = ""
+        self._queue = FairQueue(_PROCESSES, _MOST_WAITING)
+        self._places = list(range(_PROCESSES))  # those that are free
+        self._wanted = _SPAWN.RawArray("q", _PROCESSES)  # the number of the query in each place, which workers watch
+        self._number = 0
+
+    async def wait(self, client: str, board: Board, epoch: str, link: str, at: int) -> None:
+        """Wait for a client until SQL has everything up to `link`, the last entry in the store.
+
+        On a board with the server's clock, everything before a time (milliseconds since 1970) is enough.
+
+        Raises:
+            JournalBehindError: it does not catch up.
+            SetupError: the database can't be opened.
+        """
+        deadline = asyncio.get_running_loop().time() + _PATIENCE
+        last = position_of(link)
+        while True:
+            offset, time = await self.run(client, drained, board.id, epoch)
+            if offset >= last or (board.clock == "server" and time >= at * 1000):
+                return
+            if asyncio.get_running_loop().time() > deadline:
+                raise JournalBehindError(f"board {board.id}: the journal in SQL is behind the store")
+            await asyncio.sleep(_POLL)
+
+    async def is_of(self, client: str, sink: str) -> bool:
+        """Return whether this is the database into which the journals of the store go."""
+        if not self._id:
+            self._id = await self.run(client, identity)
+        return self._id == sink
+
+    async def run(self, client: str, work: Callable[..., _R], *given: object) -> _R:
+        """Do work for a client, a network, in another process. `work` receives the settings, and what is given.
+
+        Raises:
+            ProblemError: `overloaded`, when too many queries wait, or `past_too_large`, when this one takes too long.
+            JournalError: the database or the other process does not answer.
+        """
+        await self._queue.enter(client)
+        place = self._places.pop()
+        self._number = number = self._wanted[place] = self._number + 1
+        query = partial(run_limited, Ticket(place, number), work, self._settings, *given)
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(_PROCESSES, _SPAWN, begin_worker, (os.getpid(), self._wanted))
+        pool = self._pool
+        try:
+            running = asyncio.wrap_future(pool.submit(query))
+            running.add_done_callback(partial(self._finish, client, place))
+        except BaseException:
+            self._release(client, place)
+            self._pool = None
+            raise
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            if self._wanted[place] == number:  # otherwise it has ended
+                self._wanted[place] = 0  # the place is free when the worker has noticed
+            raise
+        except BrokenProcessPool as error:  # for example without memory; the next query starts other processes
+            if self._pool is pool:
+                self._pool = None
+            raise JournalError("the process that reads the journal has ended") from error
+        except TooLongError as error:
+            raise ProblemError("past_too_large", str(error)) from None
+
+    def _finish(self, client: str, place: int, running: "asyncio.Future[_R]") -> None:
+        if not running.cancelled():
+            running.exception()  # its client may have disconnected
+        self._release(client, place)
+
+    def _release(self, client: str, place: int) -> None:
+        self._places.append(place)
+        self._queue.leave(client)
+
+    def close(self) -> None:
+        """End the other processes."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
