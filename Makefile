@@ -26,8 +26,9 @@ coverage: $(VENV)/test  ## run all tests but the mutants, and print the branch c
 	$(RUN)/coverage combine --quiet
 	$(RUN)/coverage report
 
-attack: $(VENV)/test  ## run the tests in tests/security twenty times as long
-	$(RUN)/pytest tests/security --effort 20 --timeout 3600
+attack: $(VENV)/test  ## run the tests in tests/security twenty times as long, and random examples by a new seed
+	$(RUN)/pytest tests/security tests/web/test_fuzz.py tests/test_properties.py --effort 20 --timeout 3600
+	$(RUN)/pytest -m hypothesis --effort 20
 
 faults: $(VENV)/test  ## run the tests that kill, cut and fill servers, with 50 kills in each gap
 	$(RUN)/pytest -m fault --effort 17 --timeout 3600

@@ -38,14 +38,24 @@ _keep_files_in_memory()  # before pytest chooses its folder
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option with which `make attack` and `make faults` run longer than `make test`."""
     parser.addoption("--effort", type=int, default=1, help="how many times as long attacks and faults run")
-    parser.addoption(
-        "--seed", type=int, default=random.SystemRandom().randrange(10**9), help="what faults are drawn by"
-    )
+    parser.addoption("--seed", type=int, help="what faults and examples are drawn by; 0 unless --effort is above 1")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw the same faults and examples in each `make test`, and new ones with `--effort`.
+
+    A landing must not fail by chance, and exploring must go on.
+    """
+    if config.option.seed is None:
+        config.option.seed = random.SystemRandom().randrange(1, 10**9) if config.option.effort > 1 else 0
+    settings.load_profile("explore" if config.option.seed else "repeat")
+    if config.option.seed and config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = config.option.seed
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Show the seed with which random faults can be repeated."""
-    return f"random faults: --seed {config.getoption('seed')}"
+    """Show the seed with which random faults and examples can be repeated."""
+    return f"random faults and examples: --seed {config.option.seed}"
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -54,8 +64,8 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 # A test may run on a busy machine: so no test asserts an absolute time.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeat", settings.get_profile("explore"), derandomize=True)
 
 
 @pytest.fixture(scope="module", autouse=True)
