@@ -14,8 +14,8 @@ from live.domain.ranking import Ranks
 from live.errors import ProblemError, StoreUnavailableError
 from live.ingest.replies import Reply
 from live.web.admins import admin_of, read_body, read_object
-from live.web.board_document import board_page, reply_with_page
 from live.web.clients import client_of
+from live.web.contract.board_document import board_page, reply_with_page
 from live.web.paging import selection_of
 from live.web.past import archived_page, past_page
 from live.web.past_pages import PastPage, is_past_cursor, past_reply

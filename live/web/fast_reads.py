@@ -25,11 +25,11 @@ from live.protocols.http.peer import Peer
 from live.protocols.http.requests import RequestHead
 from live.store.board.reader import Selection
 from live.store.board.shared_pages import Watched
-from live.web.board_document import reply_with_page
 from live.web.boards import reply_of_board
+from live.web.contract.board_document import reply_with_page
+from live.web.contract.openapi import query_names
 from live.web.cross_origin import permissions
 from live.web.kept_pages import cache_key_of, kept_reply
-from live.web.openapi import query_names
 from live.web.pages import page_size, problem_page, reply_with_boards
 from live.web.paging import plain_selection
 from live.web.problems import reply_of

@@ -14,7 +14,6 @@ from live.web import (
     audit_log,
     baseline,
     boards,
-    documents,
     events,
     items,
     likes,
@@ -24,13 +23,13 @@ from live.web import (
     past,
     record_page,
     records,
-    reference,
     sharing,
     slots,
     stream,
     webhook,
 )
-from live.web.openapi import query_names
+from live.web.contract import documents, reference
+from live.web.contract.openapi import query_names
 from live.web.rendering import static_version
 from live.web.state import assets
 from live.web.static import ClientFiles, PageFiles

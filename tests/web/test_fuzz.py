@@ -29,7 +29,7 @@ from live.domain.text import PATTERN
 from live.errors import PROBLEMS, REFUSALS
 from live.ingest.posting import Answer
 from live.ingest.replies import ProblemBody
-from live.web.openapi import openapi_document
+from live.web.contract.openapi import openapi_document
 from tests.harness.mutation import must_be_caught
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings

@@ -14,7 +14,7 @@ from live.domain.board_file import parse_boards
 from live.domain.calendar import EXAMPLES
 from live.errors import CLOSE_CODES, PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.channel import reason_of
-from live.web.describing import PAST
+from live.web.contract.operations import PAST
 from live.web.language import TAGS, Message, language_of, languages
 from live.web.problems import as_problem
 from live.web.state import assets

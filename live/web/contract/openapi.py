@@ -13,9 +13,14 @@ from live.ingest.posting import Answer
 from live.ingest.replies import ProblemBody
 from live.web.audit_log import AuditLog
 from live.web.baseline import BaselineView
-from live.web.board_document import BoardPage
 from live.web.boards import BoardList
-from live.web.describing import (
+from live.web.contract.board_document import BoardPage
+from live.web.contract.openapi_admin import board_changes, get_audit_log, record_changes
+from live.web.contract.openapi_events import greet_webhook, post_events
+from live.web.contract.openapi_items import item_operations
+from live.web.contract.openapi_pages import page_operations
+from live.web.contract.openapi_past import AS_OF, EXPLAIN, past_operations
+from live.web.contract.operations import (
     ASKING,
     BOARD,
     COUNT,
@@ -36,16 +41,11 @@ from live.web.describing import (
     tagged,
     text,
 )
+from live.web.contract.schemas import Json, contract_components, reference
 from live.web.items import ItemChanges, ItemChoice, ItemList
 from live.web.likes import Liked
-from live.web.openapi_admin import board_changes, get_audit_log, record_changes
-from live.web.openapi_events import greet_webhook, post_events
-from live.web.openapi_items import item_operations
-from live.web.openapi_pages import page_operations
-from live.web.openapi_past import AS_OF, EXPLAIN, past_operations
 from live.web.past import Explanation, HistoryList
 from live.web.records import MemberRecords, RecordList, RecordView, Visibility
-from live.web.schemas import Json, contract_components, reference
 from live.web.slots import DEFAULT_SLOTS, MAX_MEMBERS, MAX_SLOTS, SlotList
 
 INFO: Final = {

@@ -12,10 +12,10 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from live.web.contract.openapi import openapi_document
+from live.web.contract.schemas import Json
 from live.web.language import languages
-from live.web.openapi import openapi_document
 from live.web.rendering import texts
-from live.web.schemas import Json
 from live.web.state import live_of
 
 _LIMITS: Final = (

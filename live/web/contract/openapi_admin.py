@@ -3,7 +3,7 @@
 from live.boards.definition import RunningChoice
 from live.web.audit_log import AuditLog
 from live.web.boards import BoardSummary
-from live.web.describing import (
+from live.web.contract.operations import (
     ADMIN,
     CHANGING,
     COUNT,
@@ -19,8 +19,8 @@ from live.web.describing import (
     operation,
     parameter,
 )
+from live.web.contract.schemas import Json, reference
 from live.web.records import Visibility
-from live.web.schemas import Json, reference
 
 
 def get_audit_log() -> Json:

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from live.web.describing import (
+from live.web.contract.openapi_past import AS_OF
+from live.web.contract.operations import (
     ASKING,
     BOARD,
     COUNT,
@@ -21,9 +22,8 @@ from live.web.describing import (
     parameter,
     text,
 )
+from live.web.contract.schemas import Json
 from live.web.likes import Liked
-from live.web.openapi_past import AS_OF
-from live.web.schemas import Json
 
 _BOARDS: Final = RECORDS | PAST
 

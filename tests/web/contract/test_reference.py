@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from live.web.openapi import openapi_document
-from live.web.reference import groups
+from live.web.contract.openapi import openapi_document
+from live.web.contract.reference import groups
 from tests.harness.boards import rolling_board
 from tests.harness.browser import browser, in_browser
 from tests.harness.server import run_server

@@ -6,7 +6,7 @@ from typing import Any, Final
 from live.domain.calendar import EXAMPLES
 from live.errors import PROBLEMS
 from live.ingest.replies import ProblemBody
-from live.web.schemas import Json, listed, reference
+from live.web.contract.schemas import Json, listed, reference
 
 TEXT: Final[Json] = {"schema": {"type": "string"}}
 PUBLIC: Final[list[Json]] = []

@@ -6,7 +6,7 @@ from live.domain.cloudevent import CloudEvent
 from live.domain.event import Event
 from live.errors import REFUSALS
 from live.ingest.posting import Answer
-from live.web.describing import (
+from live.web.contract.operations import (
     ASKING,
     KEYED,
     POSTING,
@@ -17,7 +17,7 @@ from live.web.describing import (
     operation,
     parameter,
 )
-from live.web.schemas import Json, listed, reference
+from live.web.contract.schemas import Json, listed, reference
 
 _BINARY: Final = "An attribute of a CloudEvent in binary mode, percent-encoded. {} in this mode. {}"
 _BODIES: Final = """The `Content-Type` selects the form of the body:

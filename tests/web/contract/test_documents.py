@@ -15,8 +15,8 @@ from live.fanout.subscription import Replay, Subscription
 from live.ingest.bodies import _DECODERS
 from live.network.parameters import require_known
 from live.settings import Settings
-from live.web.asyncapi import asyncapi_document
-from live.web.openapi import openapi_document, query_names
+from live.web.contract.asyncapi import asyncapi_document
+from live.web.contract.openapi import openapi_document, query_names
 from live.web.routes import routes_of
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from live.web.describing import BOARD, OF_BOARD, OF_KEY, PAST, RECORD, document, operation, parameter
+from live.web.contract.operations import BOARD, OF_BOARD, OF_KEY, PAST, RECORD, document, operation, parameter
+from live.web.contract.schemas import Json
 from live.web.past import MAX_MEMBERS, MAX_STEPS, HistoryList
-from live.web.schemas import Json
 
 _TIME: Final = {"type": "string", "format": "date-time"}
 

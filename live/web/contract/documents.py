@@ -6,8 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.ingest.replies import Reply
-from live.web.asyncapi import asyncapi_document
-from live.web.openapi import openapi_document
+from live.web.contract.asyncapi import asyncapi_document
+from live.web.contract.openapi import openapi_document
 from live.web.responses import kept_json, negotiated
 from live.web.state import live_of
 

@@ -1,9 +1,20 @@
 """The titles of members in the OpenAPI document."""
 
 from live.domain.item import Item
-from live.web.describing import ADMIN, ASKING, ITEMS, KEYED, OF_KEY, body_of, document, done, operation, parameter
+from live.web.contract.operations import (
+    ADMIN,
+    ASKING,
+    ITEMS,
+    KEYED,
+    OF_KEY,
+    body_of,
+    document,
+    done,
+    operation,
+    parameter,
+)
+from live.web.contract.schemas import Json, reference
 from live.web.items import MOST_READ, MOST_WRITTEN, ItemChanges, ItemChoice, ItemList
-from live.web.schemas import Json, reference
 
 
 def item_operations() -> Json:

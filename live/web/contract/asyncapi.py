@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from live.errors import CLOSE_CODES
 from live.fanout.frames import Alive, Around, Replay, Status, Sync, Update, Viewers
-from live.web.openapi import INFO, WATCHED
-from live.web.schemas import components_of, reference
+from live.web.contract.openapi import INFO, WATCHED
+from live.web.contract.schemas import components_of, reference
 
 _MESSAGES: Final = {
     "sync": Sync,
