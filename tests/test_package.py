@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from live import __version__
-from live.web.static import ENTRIES
+from live.web.http.static import ENTRIES
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
 

@@ -48,16 +48,16 @@ from live.store.registry.presence import Presence
 from live.store.registry.process_lease import ProcessLease
 from live.system.processes import end_with_parent, relax_collector
 from live.web import pages
-from live.web.clients import Clients
-from live.web.cross_origin import CrossOrigin
-from live.web.drawings import Drawings
 from live.web.fast_reads import FastReads
-from live.web.problems import answer_problem
+from live.web.http.clients import Clients
+from live.web.http.cross_origin import CrossOrigin
+from live.web.http.drawings import Drawings
+from live.web.http.problems import answer_problem
+from live.web.http.responses import Derived
+from live.web.http.security import SecurityHeaders
 from live.web.rank_chart import RankCharts
 from live.web.rendering import make_templates
-from live.web.responses import Derived
 from live.web.routes import routes_of
-from live.web.security import SecurityHeaders
 from live.web.state import Live, live_of
 
 log = structlog.get_logger()

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from live.network.parameters import whole_number
 from live.store.registry.definitions import AuditEntry
 from live.web.admins import admin_of
-from live.web.responses import NOT_STORED
+from live.web.http.responses import NOT_STORED
 from live.web.state import live_of
 
 _DEFAULT_LIMIT: Final = 100

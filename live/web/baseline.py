@@ -9,7 +9,7 @@ from starlette.responses import Response
 from live.domain.board import Board
 from live.domain.window import Periods
 from live.store.board.baseline import Baseline
-from live.web.responses import json_response, kept_json, negotiated
+from live.web.http.responses import json_response, kept_json, negotiated
 from live.web.state import live_of
 from live.web.words import moment
 

@@ -14,13 +14,13 @@ from live.domain.ranking import Ranks
 from live.errors import ProblemError, StoreUnavailableError
 from live.ingest.replies import Reply
 from live.web.admins import admin_of, read_body, read_object
-from live.web.clients import client_of
 from live.web.contract.board_document import board_page, reply_with_page
+from live.web.http.clients import client_of
+from live.web.http.responses import NOT_STORED, json_response, negotiated
 from live.web.paging import selection_of
 from live.web.past import archived_page, past_page
 from live.web.past_pages import PastPage, is_past_cursor, past_reply
 from live.web.periods import archived_period
-from live.web.responses import NOT_STORED, json_response, negotiated
 from live.web.state import Live, live_of
 from live.web.waiting import Wait, reply_after_wait
 

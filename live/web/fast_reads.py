@@ -28,11 +28,11 @@ from live.store.board.shared_pages import Watched
 from live.web.boards import reply_of_board
 from live.web.contract.board_document import reply_with_page
 from live.web.contract.openapi import query_names
-from live.web.cross_origin import permissions
+from live.web.http.cross_origin import permissions
+from live.web.http.problems import reply_of
 from live.web.kept_pages import cache_key_of, kept_reply
 from live.web.pages import page_size, problem_page, reply_with_boards
 from live.web.paging import plain_selection
-from live.web.problems import reply_of
 from live.web.records import around_of, nearby, reply_of_record, reply_with_record
 from live.web.state import Live
 from live.web.surfaces import page_of

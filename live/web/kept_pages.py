@@ -7,7 +7,7 @@ from starlette.requests import Request
 
 from live.domain.ranking import Page
 from live.ingest.replies import Reply
-from live.web.clients import client_of
+from live.web.http.clients import client_of
 from live.web.rendering import language_for
 from live.web.sharing import site_of
 from live.web.state import live_of

@@ -20,10 +20,10 @@ from live.domain.event import MAX_KEY_BYTES, Event, key_fault
 from live.domain.producer import LIKES, Producer, liking
 from live.errors import REFUSALS, ProblemError
 from live.ingest.posting import Answer
-from live.web.clients import client_of
-from live.web.problems import problem_response
+from live.web.http.clients import client_of
+from live.web.http.problems import problem_response
+from live.web.http.responses import NOT_STORED
 from live.web.rendering import addresses, record_path
-from live.web.responses import NOT_STORED
 from live.web.state import Live, live_of
 
 _COOKIE_AGE: Final = 400 * 86_400  # seconds; browsers keep no cookie for longer

@@ -4,7 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.errors import ProblemError
-from live.web.problems import problem_response
+from live.web.http.problems import problem_response
 from live.web.state import live_of
 
 

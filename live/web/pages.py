@@ -24,16 +24,16 @@ from live.network.parameters import time_of, whole_number
 from live.store.board.ledger import Ledger
 from live.store.board.reader import Selection
 from live.store.board.shared_pages import Watched
-from live.web.clients import client_of
 from live.web.first_event import curl_of
+from live.web.http.clients import client_of
+from live.web.http.problems import as_problem, reply_of
+from live.web.http.responses import negotiated
 from live.web.items import items_of
 from live.web.kept_pages import cache_key_of, keep, kept_reply
 from live.web.language import Language
 from live.web.past import past_top
 from live.web.periods import period_of
-from live.web.problems import as_problem, reply_of
 from live.web.rendering import MOST_SIDES, language_for, render, takes_likes
-from live.web.responses import negotiated
 from live.web.sharing import site_of
 from live.web.state import Live, live_of
 from live.web.surfaces import Surface, embed_of, overlay_of, page_of

@@ -19,7 +19,7 @@ from live.ingest.replies import Reply
 from live.journal.past.queries import AsOf, RankingSlice
 from live.journal.state.ranking import period_name, records_of
 from live.network.parameters import whole_number
-from live.web.responses import negotiated
+from live.web.http.responses import negotiated
 
 _LONGEST: Final = 10**9 - 1
 _CACHE: Final = b"public, max-age=60"  # a member that is hidden today leaves the past too

@@ -15,12 +15,12 @@ from live.domain.ranking import Page
 from live.domain.window import EVER, Periods
 from live.errors import ProblemError
 from live.store.board.slots import SlotValues, read_slots
-from live.web.clients import client_of
+from live.web.http.clients import client_of
+from live.web.http.problems import reply_of
+from live.web.http.responses import negotiated
 from live.web.items import items_of
 from live.web.language import Language, grouped
-from live.web.problems import reply_of
 from live.web.rendering import language_for, render, takes_likes
-from live.web.responses import negotiated
 from live.web.state import live_of
 from live.web.trends import trends_of
 from live.web.words import moment, moment_words, name_words, period_words, window_words

@@ -17,8 +17,8 @@ from starlette.responses import HTMLResponse
 from live.domain.board import Board
 from live.domain.item import Item, host_of
 from live.web import words
+from live.web.http.security import page_policy
 from live.web.language import Language, grouped, language_of, languages
-from live.web.security import page_policy
 from live.web.sharing import frame_of
 from live.web.state import assets, live_of
 from live.web.surfaces import Surface

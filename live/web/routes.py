@@ -30,10 +30,10 @@ from live.web import (
 )
 from live.web.contract import documents, reference
 from live.web.contract.openapi import query_names
+from live.web.http.static import ClientFiles, PageFiles
+from live.web.http.watching import unless_left
 from live.web.rendering import static_version
 from live.web.state import assets
-from live.web.static import ClientFiles, PageFiles
-from live.web.watching import unless_left
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 

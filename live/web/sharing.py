@@ -17,11 +17,11 @@ from live.domain.item import Item
 from live.domain.ranking import Page
 from live.ingest.replies import Reply
 from live.network.parameters import whole_number
-from live.web.clients import client_of
+from live.web.http.clients import client_of
+from live.web.http.problems import as_response
+from live.web.http.responses import REVALIDATED
 from live.web.items import items_of
 from live.web.periods import period_of
-from live.web.problems import as_response
-from live.web.responses import REVALIDATED
 from live.web.state import live_of
 
 _MARK: Final = "\ufeff"  # tells spreadsheets that the text is UTF-8

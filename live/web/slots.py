@@ -13,7 +13,7 @@ from live.domain.window import EVER, Slot
 from live.errors import ProblemError
 from live.network.parameters import whole_number
 from live.store.board.slots import TOP_SLOTS, SlotValues, read_slots
-from live.web.responses import json_response, kept_json, negotiated
+from live.web.http.responses import json_response, kept_json, negotiated
 from live.web.state import live_of
 
 DEFAULT_SLOTS: Final = TOP_SLOTS

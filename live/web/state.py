@@ -35,9 +35,9 @@ from live.store.connection.client import Store
 from live.store.connection.loss import LossWatch
 from live.store.registry.items import Items
 from live.store.registry.presence import Presence
-from live.web.drawings import Drawings
+from live.web.http.drawings import Drawings
+from live.web.http.responses import Derived
 from live.web.rank_chart import RankCharts
-from live.web.responses import Derived
 
 _T = TypeVar("_T")
 

@@ -16,10 +16,10 @@ from live.fanout.subscription import Subscription
 from live.fanout.viewer import ChannelEndedError, PullViewer, count_frames
 from live.metrics import SLOW_VIEWERS
 from live.network.encodings import takes_gzip
-from live.web.clients import client_of
 from live.web.event_bodies import GzipEvents, PlainEvents
+from live.web.http.clients import client_of
+from live.web.http.watching import count_as_viewer, unless_left, until_left
 from live.web.state import Live, live_of
-from live.web.watching import count_as_viewer, unless_left, until_left
 
 _HEADERS: Final = {"Cache-Control": "no-store", "Vary": "Accept-Encoding", "X-Accel-Buffering": "no"}
 

@@ -19,12 +19,12 @@ from live.network.parameters import whole_number
 from live.settings import Settings
 from live.store.board.reader import Reading, Selection
 from live.store.board.shared_pages import Watched
-from live.web.clients import client_of
 from live.web.contract.board_document import reply_with_page
+from live.web.http.clients import client_of
+from live.web.http.responses import unchanged
+from live.web.http.watching import count_as_viewer, unless_left
 from live.web.paging import DEFAULT_LIMIT
-from live.web.responses import unchanged
 from live.web.state import Live, live_of
-from live.web.watching import count_as_viewer, unless_left
 
 _LONGEST: Final = 60  # seconds
 _ELSEWHERE: Final = ("cursor", "period", "score", "start")

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from live.domain.ranking import Ranks, Record, diff, with_ranks
-from live.web.bundle import bundle
-from live.web.static import CLIENT, read
+from live.web.http.bundle import bundle
+from live.web.http.static import CLIENT, read
 from tests.harness.boards import rolling_board
 from tests.harness.mutation import must_be_caught
 from tests.harness.server import run_server

@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 
 from live import __version__
+from live.web.http.static import CLIENT
 from live.web.state import assets
-from live.web.static import CLIENT
 
 TOOLS: Final = Path(__file__).parents[2] / ".tools" / "node_modules" / ".bin"
 NPM: Final = shutil.which("npm")

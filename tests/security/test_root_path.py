@@ -13,7 +13,7 @@ from websockets.exceptions import InvalidStatus
 
 from live.network.hosts import below_root
 from live.protocols.http import connection
-from live.web import clients
+from live.web.http import clients
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.nginx import NGINX, behind_nginx
 from tests.harness.server import server

@@ -15,8 +15,8 @@ from live.domain.calendar import EXAMPLES
 from live.errors import CLOSE_CODES, PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.channel import reason_of
 from live.web.contract.operations import PAST
+from live.web.http.problems import as_problem
 from live.web.language import TAGS, Message, language_of, languages
-from live.web.problems import as_problem
 from live.web.state import assets
 from live.web.words import moment, moment_words, period_words, place_words
 from tests.harness.producer import post

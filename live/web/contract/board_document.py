@@ -9,8 +9,8 @@ from live.domain.board import Board
 from live.domain.ranking import Page, Record
 from live.ingest.replies import Reply
 from live.store.board.reader import Reading
+from live.web.http.responses import page_reply
 from live.web.paging import cursors_around
-from live.web.responses import page_reply
 
 
 class BoardPage(msgspec.Struct, frozen=True):

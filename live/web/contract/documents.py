@@ -8,7 +8,7 @@ from starlette.responses import Response
 from live.ingest.replies import Reply
 from live.web.contract.asyncapi import asyncapi_document
 from live.web.contract.openapi import openapi_document
-from live.web.responses import kept_json, negotiated
+from live.web.http.responses import kept_json, negotiated
 from live.web.state import live_of
 
 

@@ -13,7 +13,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from live.network.encodings import takes_gzip
-from live.web.bundle import bundle, script, style
+from live.web.http.bundle import bundle, script, style
 from live.web.language import TAGS
 from live.web.state import assets
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from live.domain.ranking import Page
 from live.ingest.replies import Headers, Reply
 from live.network.encodings import takes_gzip
-from live.web.problems import as_response
+from live.web.http.problems import as_response
 
 NOT_STORED: Final = {"Cache-Control": "no-store"}  # for responses that only the sender of the request may see
 

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from live.auth.client import EXTENSION, Client, ClientResolver
 from live.errors import ProblemError
 from live.network.hosts import below_root
-from live.web.problems import problem_response
+from live.web.http.problems import problem_response
 
 
 class Clients:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from live.ingest.replies import Reply
 from live.system.fair_queue import FairQueue
-from live.web.clients import client_of
+from live.web.http.clients import client_of
 
 _MOST_WAITING: Final = 1000
 _MOST_MEMORY: Final = 20_000_000  # bytes of kept replies

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from live.web.static import CLIENT
+from live.web.http.static import CLIENT
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
 from tests.harness.server import run_server

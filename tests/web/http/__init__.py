@@ -1,0 +1,1 @@
+"""Tests of responses, middleware and static files."""
