@@ -13,7 +13,6 @@ from live.domain.journaling import JournalLevel
 from live.domain.ranking import Ranks
 from live.errors import ProblemError, StoreUnavailableError
 from live.ingest.replies import Reply
-from live.web.admins import admin_of, read_body, read_object
 from live.web.contract.board_document import board_page, reply_with_page
 from live.web.http.clients import client_of
 from live.web.http.responses import NOT_STORED, json_response, negotiated
@@ -23,6 +22,7 @@ from live.web.past_pages import PastPage, is_past_cursor, past_reply
 from live.web.periods import archived_period
 from live.web.state import Live, live_of
 from live.web.waiting import Wait, reply_after_wait
+from live.web.writes.admin import admin_of, read_body, read_object
 
 _ANONYMOUS: Final = "anonymous"  # in the audit log, for an administrator without an API key
 _JSON: Final = ("application/json", "application/merge-patch+json", "")

@@ -17,13 +17,13 @@ from live.ingest.replies import Reply
 from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
 from live.store.board.reader import Reading, Selection
-from live.web.admins import admin_of, read_body, read_object
 from live.web.http.clients import client_of
 from live.web.http.responses import NOT_STORED, json_response, negotiated, page_reply
 from live.web.past import archived_record, explain, past_record
 from live.web.past_pages import PastPage, past_reply
 from live.web.periods import archived_period, period_of
 from live.web.state import Live, live_of
+from live.web.writes.admin import admin_of, read_body, read_object
 
 _MAX_AROUND: Final = 100
 _MAX_MEMBERS: Final = 100

@@ -11,12 +11,9 @@ from starlette.types import Scope
 from live.network.parameters import require_known
 from live.settings import Settings
 from live.web import (
-    audit_log,
     baseline,
     boards,
-    events,
     items,
-    likes,
     live,
     operations,
     pages,
@@ -26,7 +23,6 @@ from live.web import (
     sharing,
     slots,
     stream,
-    webhook,
 )
 from live.web.contract import documents, reference
 from live.web.contract.openapi import query_names
@@ -34,6 +30,7 @@ from live.web.http.static import ClientFiles, PageFiles
 from live.web.http.watching import unless_left
 from live.web.rendering import static_version
 from live.web.state import assets
+from live.web.writes import audit_log, events, likes, webhook
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 

@@ -20,7 +20,7 @@ from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import DEADLINE, eventually
-from tests.web.test_likes import Visitor
+from tests.web.writes.test_likes import Visitor
 
 BOARDS = """
 [[board]]

@@ -10,7 +10,7 @@ import pytest
 from starlette.requests import Request
 
 from live.domain.board_file import parse_boards
-from live.web import likes
+from live.web.writes import likes
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
 from tests.harness.server import server

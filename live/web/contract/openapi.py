@@ -11,7 +11,6 @@ from live.domain.event import MAX_SCORE, Event
 from live.domain.item import Item
 from live.ingest.posting import Answer
 from live.ingest.replies import ProblemBody
-from live.web.audit_log import AuditLog
 from live.web.baseline import BaselineView
 from live.web.boards import BoardList
 from live.web.contract.board_document import BoardPage
@@ -43,10 +42,11 @@ from live.web.contract.operations import (
 )
 from live.web.contract.schemas import Json, contract_components, reference
 from live.web.items import ItemChanges, ItemChoice, ItemList
-from live.web.likes import Liked
 from live.web.past import Explanation, HistoryList
 from live.web.records import MemberRecords, RecordList, RecordView, Visibility
 from live.web.slots import DEFAULT_SLOTS, MAX_MEMBERS, MAX_SLOTS, SlotList
+from live.web.writes.audit_log import AuditLog
+from live.web.writes.likes import Liked
 
 INFO: Final = {
     "title": "Live Board",

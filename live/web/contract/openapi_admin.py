@@ -1,7 +1,6 @@
 """The administration routes in the OpenAPI document."""
 
 from live.boards.definition import RunningChoice
-from live.web.audit_log import AuditLog
 from live.web.boards import BoardSummary
 from live.web.contract.operations import (
     ADMIN,
@@ -21,6 +20,7 @@ from live.web.contract.operations import (
 )
 from live.web.contract.schemas import Json, reference
 from live.web.records import Visibility
+from live.web.writes.audit_log import AuditLog
 
 
 def get_audit_log() -> Json:

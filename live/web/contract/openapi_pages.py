@@ -23,7 +23,7 @@ from live.web.contract.operations import (
     text,
 )
 from live.web.contract.schemas import Json
-from live.web.likes import Liked
+from live.web.writes.likes import Liked
 
 _BOARDS: Final = RECORDS | PAST
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from live.domain.board_file import parse_boards
-from live.web import likes
+from live.web.writes import likes
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
 from tests.harness.server import run_server, server

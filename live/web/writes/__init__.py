@@ -1,0 +1,1 @@
+"""Routes that change something: events, likes, and what administrators need."""
