@@ -8,8 +8,8 @@ import msgspec
 
 from live.domain.board_file import parse_boards
 from live.domain.ranking import Record
-from live.web.language import languages
-from live.web.words import bar_width, gap_words, metadata_words, move_words, name_words, short, trend_points
+from live.web.pages.language import languages
+from live.web.pages.words import bar_width, gap_words, metadata_words, move_words, name_words, short, trend_points
 from tests.harness.boards import rolling_board
 from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, until_first, until_live
 from tests.harness.producer import post

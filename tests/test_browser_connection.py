@@ -12,8 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 from playwright.async_api import Page, WebSocketRoute
 
-from live.web.language import languages
-from live.web.words import place_words
+from live.web.pages.language import languages
+from live.web.pages.words import place_words
 from tests.harness.boards import rolling_board
 from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, browser, rows, until_first, until_live
 from tests.harness.network import free_port

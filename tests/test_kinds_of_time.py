@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from live.web.language import languages
-from live.web.words import period_words
+from live.web.pages.language import languages
+from live.web.pages.words import period_words
 from tests.harness.stage import Rows, Stage, ranking, sees, stage
 
 pytestmark = pytest.mark.slow

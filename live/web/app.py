@@ -47,7 +47,6 @@ from live.store.registry.items import Items
 from live.store.registry.presence import Presence
 from live.store.registry.process_lease import ProcessLease
 from live.system.processes import end_with_parent, relax_collector
-from live.web import pages
 from live.web.fast_reads import FastReads
 from live.web.http.clients import Clients
 from live.web.http.cross_origin import CrossOrigin
@@ -55,8 +54,9 @@ from live.web.http.drawings import Drawings
 from live.web.http.problems import answer_problem
 from live.web.http.responses import Derived
 from live.web.http.security import SecurityHeaders
-from live.web.rank_chart import RankCharts
-from live.web.rendering import make_templates
+from live.web.pages import board as pages
+from live.web.pages.charts import RankCharts
+from live.web.pages.rendering import make_templates
 from live.web.routes import routes_of
 from live.web.state import Live, live_of
 

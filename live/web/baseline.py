@@ -10,8 +10,8 @@ from live.domain.board import Board
 from live.domain.window import Periods
 from live.store.board.baseline import Baseline
 from live.web.http.responses import json_response, kept_json, negotiated
+from live.web.pages.words import moment
 from live.web.state import live_of
-from live.web.words import moment
 
 
 class BaselineView(msgspec.Struct, frozen=True):

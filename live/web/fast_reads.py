@@ -31,11 +31,11 @@ from live.web.contract.openapi import query_names
 from live.web.http.cross_origin import permissions
 from live.web.http.problems import reply_of
 from live.web.kept_pages import cache_key_of, kept_reply
-from live.web.pages import page_size, problem_page, reply_with_boards
+from live.web.pages.board import page_size, problem_page, reply_with_boards
+from live.web.pages.surfaces import page_of
 from live.web.paging import plain_selection
 from live.web.records import around_of, nearby, reply_of_record, reply_with_record
 from live.web.state import Live
-from live.web.surfaces import page_of
 from live.web.waiting import Wait, Waiting, reply_now
 
 _BOARDS: Final = "/v1/boards/"

@@ -8,10 +8,10 @@ from starlette.requests import Request
 from live.domain.ranking import Page
 from live.ingest.replies import Reply
 from live.web.http.clients import client_of
-from live.web.rendering import language_for
-from live.web.sharing import site_of
+from live.web.pages.rendering import language_for
+from live.web.pages.sharing import site_of
+from live.web.pages.surfaces import Surface
 from live.web.state import live_of
-from live.web.surfaces import Surface
 
 _HTML: Final = "html"
 _MOST: Final = 8  # replies made from one page, in languages and themes

@@ -10,25 +10,15 @@ from starlette.types import Scope
 
 from live.network.parameters import require_known
 from live.settings import Settings
-from live.web import (
-    baseline,
-    boards,
-    items,
-    live,
-    operations,
-    pages,
-    past,
-    record_page,
-    records,
-    sharing,
-    slots,
-    stream,
-)
+from live.web import baseline, boards, items, live, operations, past, records, slots, stream
 from live.web.contract import documents, reference
 from live.web.contract.openapi import query_names
 from live.web.http.static import ClientFiles, PageFiles
 from live.web.http.watching import unless_left
-from live.web.rendering import static_version
+from live.web.pages import board as pages
+from live.web.pages import record as record_page
+from live.web.pages import sharing
+from live.web.pages.rendering import static_version
 from live.web.state import assets
 from live.web.writes import audit_log, events, likes, webhook
 

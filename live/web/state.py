@@ -37,7 +37,7 @@ from live.store.registry.items import Items
 from live.store.registry.presence import Presence
 from live.web.http.drawings import Drawings
 from live.web.http.responses import Derived
-from live.web.rank_chart import RankCharts
+from live.web.pages.charts import RankCharts
 
 _T = TypeVar("_T")
 

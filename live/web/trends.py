@@ -12,8 +12,8 @@ from live.errors import EpochLostError, StoreUnavailableError
 from live.store.board.baseline import Baseline
 from live.store.board.ledger import Ledger
 from live.store.board.slots import SlotValues
+from live.web.pages.words import trend_points
 from live.web.state import Live
-from live.web.words import trend_points
 
 
 class Trends(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from live.errors import JournalError, ProblemError
 from live.journal.past.pool import Past
 from live.journal.past.worker import identity, run_limited
 from live.settings import Settings
-from live.web.rank_chart import chart_of_ranks
+from live.web.pages.charts import chart_of_ranks
 from tests.harness.boards import rolling_board
 from tests.harness.server import server
 from tests.harness.waiting import eventually

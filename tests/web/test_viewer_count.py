@@ -11,7 +11,7 @@ from live.settings import Duration
 from live.store.board.keys import Keys
 from live.store.connection.client import Store, connect
 from live.store.registry.presence import Presence
-from live.web.language import grouped
+from live.web.pages.language import grouped
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
 from tests.harness.server import run_server

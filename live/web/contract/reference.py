@@ -14,8 +14,8 @@ from starlette.responses import HTMLResponse, Response
 
 from live.web.contract.openapi import openapi_document
 from live.web.contract.schemas import Json
-from live.web.language import languages
-from live.web.rendering import texts
+from live.web.pages.language import languages
+from live.web.pages.rendering import texts
 from live.web.state import live_of
 
 _LIMITS: Final = (

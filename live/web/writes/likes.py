@@ -23,7 +23,7 @@ from live.ingest.posting import Answer
 from live.web.http.clients import client_of
 from live.web.http.problems import problem_response
 from live.web.http.responses import NOT_STORED
-from live.web.rendering import addresses, record_path
+from live.web.pages.rendering import addresses, record_path
 from live.web.state import Live, live_of
 
 _COOKIE_AGE: Final = 400 * 86_400  # seconds; browsers keep no cookie for longer

@@ -13,9 +13,9 @@ from live.auth.client import EXTENSION, Client
 from live.domain.board import Board
 from live.ingest.replies import Reply
 from live.system.fair_queue import FairQueue
-from live.web import pages
 from live.web.http import drawings
 from live.web.http.drawings import Drawings
+from live.web.pages import board as pages
 from tests.harness.boards import rolling_board
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post

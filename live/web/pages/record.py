@@ -19,11 +19,11 @@ from live.web.http.clients import client_of
 from live.web.http.problems import reply_of
 from live.web.http.responses import negotiated
 from live.web.items import items_of
-from live.web.language import Language, grouped
-from live.web.rendering import language_for, render, takes_likes
+from live.web.pages.language import Language, grouped
+from live.web.pages.rendering import language_for, render, takes_likes
+from live.web.pages.words import moment, moment_words, name_words, period_words, window_words
 from live.web.state import live_of
 from live.web.trends import trends_of
-from live.web.words import moment, moment_words, name_words, period_words, window_words
 
 NEIGHBOURS: Final = 5  # on each side
 MOST_SLOTS: Final = 200

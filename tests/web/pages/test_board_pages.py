@@ -12,8 +12,8 @@ from msgspec import UNSET, Raw
 
 from live.domain.board_file import parse_boards
 from live.settings import Duration
-from live.web.language import languages
-from live.web.words import metadata_words, moment, moment_words
+from live.web.pages.language import languages
+from live.web.pages.words import metadata_words, moment, moment_words
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings

@@ -16,12 +16,12 @@ from starlette.responses import HTMLResponse
 
 from live.domain.board import Board
 from live.domain.item import Item, host_of
-from live.web import words
 from live.web.http.security import page_policy
-from live.web.language import Language, grouped, language_of, languages
-from live.web.sharing import frame_of
+from live.web.pages import words
+from live.web.pages.language import Language, grouped, language_of, languages
+from live.web.pages.sharing import frame_of
+from live.web.pages.surfaces import Surface
 from live.web.state import assets, live_of
-from live.web.surfaces import Surface
 
 MOST_SIDES: Final = 6  # boards beside each other on a page
 

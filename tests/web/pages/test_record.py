@@ -10,8 +10,8 @@ from live.boards.definition import read_board
 from live.domain.board import Board
 from live.domain.window import Periods, Rolling
 from live.store.board.slots import SlotValues
-from live.web.language import TAGS, languages
-from live.web.record_page import MOST_SLOTS, chart_of
+from live.web.pages.language import TAGS, languages
+from live.web.pages.record import MOST_SLOTS, chart_of
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
 from tests.harness.server import server

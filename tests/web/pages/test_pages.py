@@ -14,9 +14,9 @@ from live.domain.board_file import BoardChoice, make_board
 from live.domain.window import Forever, Periods, Rolling, Sliding, Window
 from live.domain.window_choice import WindowChoice
 from live.web.http.static import ENTRIES
-from live.web.language import languages
+from live.web.pages.language import languages
+from live.web.pages.words import span, window_words
 from live.web.state import assets
-from live.web.words import span, window_words
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
 from tests.harness.server import run_server

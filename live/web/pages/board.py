@@ -24,21 +24,21 @@ from live.network.parameters import time_of, whole_number
 from live.store.board.ledger import Ledger
 from live.store.board.reader import Selection
 from live.store.board.shared_pages import Watched
-from live.web.first_event import curl_of
 from live.web.http.clients import client_of
 from live.web.http.problems import as_problem, reply_of
 from live.web.http.responses import negotiated
 from live.web.items import items_of
 from live.web.kept_pages import cache_key_of, keep, kept_reply
-from live.web.language import Language
+from live.web.pages.first_event import curl_of
+from live.web.pages.language import Language
+from live.web.pages.rendering import MOST_SIDES, language_for, render, takes_likes
+from live.web.pages.sharing import site_of
+from live.web.pages.surfaces import Surface, embed_of, overlay_of, page_of
+from live.web.pages.words import period_words, place_words
 from live.web.past import past_top
 from live.web.periods import period_of
-from live.web.rendering import MOST_SIDES, language_for, render, takes_likes
-from live.web.sharing import site_of
 from live.web.state import Live, live_of
-from live.web.surfaces import Surface, embed_of, overlay_of, page_of
 from live.web.trends import NO_TRENDS, Trends, trends_of
-from live.web.words import period_words, place_words
 
 log = structlog.get_logger()
 

@@ -16,7 +16,8 @@ import segno
 from starlette.requests import Request
 
 from live.domain.board_file import parse_boards
-from live.web import pages, sharing
+from live.web.pages import board as pages
+from live.web.pages import sharing
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
 from tests.harness.producers import with_keys

@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 from live.domain.calendar import Unit
 from live.domain.ranking import Record
 from live.domain.window import Periods, Rolling, Sliding, Window
-from live.web.language import Language, grouped
+from live.web.pages.language import Language, grouped
 
 _UNITS: Final = ((86400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds"))
 _PERIOD: Final = re.compile(r"([0-9]+)(?:-[WQ]?([0-9]+))?(?:-([0-9]+))?(?:T([0-9]+)([+-][0-9]+)?)?")

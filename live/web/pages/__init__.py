@@ -1,0 +1,1 @@
+"""HTML pages for people, in the languages of the server."""
