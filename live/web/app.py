@@ -58,7 +58,7 @@ from live.web.pages import board as pages
 from live.web.pages.charts import RankCharts
 from live.web.pages.rendering import make_templates
 from live.web.routes import routes_of
-from live.web.state import Live, live_of
+from live.web.services import Live, live_of
 
 log = structlog.get_logger()
 

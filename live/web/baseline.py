@@ -11,7 +11,7 @@ from live.domain.window import Periods
 from live.store.board.baseline import Baseline
 from live.web.http.responses import json_response, kept_json, negotiated
 from live.web.pages.words import moment
-from live.web.state import live_of
+from live.web.services import live_of
 
 
 class BaselineView(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from live.web.paging import selection_of
 from live.web.past import archived_page, past_page
 from live.web.past_pages import PastPage, is_past_cursor, past_reply
 from live.web.periods import archived_period
-from live.web.state import Live, live_of
+from live.web.services import Live, live_of
 from live.web.waiting import Wait, reply_after_wait
 from live.web.writes.admin import admin_of, read_body, read_object
 

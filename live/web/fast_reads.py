@@ -35,7 +35,7 @@ from live.web.pages.board import page_size, problem_page, reply_with_boards
 from live.web.pages.surfaces import page_of
 from live.web.paging import plain_selection
 from live.web.records import around_of, nearby, reply_of_record, reply_with_record
-from live.web.state import Live
+from live.web.services import Live
 from live.web.waiting import Wait, Waiting, reply_now
 
 _BOARDS: Final = "/v1/boards/"

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from live.domain.item import Item, Title, Url, is_listed, item_faults
 from live.errors import ProblemError, StoreUnavailableError
 from live.web.http.responses import NOT_STORED, json_response
-from live.web.state import Live, live_of
+from live.web.services import Live, live_of
 from live.web.writes.admin import read_body, read_object, unlimited_admin_of
 
 MOST_READ: Final = 100

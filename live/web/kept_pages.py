@@ -11,7 +11,7 @@ from live.web.http.clients import client_of
 from live.web.pages.rendering import language_for
 from live.web.pages.sharing import site_of
 from live.web.pages.surfaces import Surface
-from live.web.state import live_of
+from live.web.services import live_of
 
 _HTML: Final = "html"
 _MOST: Final = 8  # replies made from one page, in languages and themes

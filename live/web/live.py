@@ -5,7 +5,7 @@ from starlette.responses import Response
 
 from live.errors import ProblemError
 from live.web.http.problems import problem_response
-from live.web.state import live_of
+from live.web.services import live_of
 
 
 async def refuse_plain(request: Request) -> Response:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from live.ingest.replies import Reply
 from live.metrics import REGISTRY, OfBoards
 from live.web.http.problems import as_response, problem_response, public_reason
-from live.web.state import live_of
+from live.web.services import live_of
 
 
 async def healthz(_request: Request) -> Response:

@@ -22,7 +22,7 @@ from live.store.connection.client import store_errors
 from live.web.http.clients import client_of
 from live.web.paging import DEFAULT_LIMIT
 from live.web.past_pages import PastPage, cursor_at, page_of, past_response, start_in
-from live.web.state import Live, live_of
+from live.web.services import Live, live_of
 
 _T = TypeVar("_T")
 

@@ -22,7 +22,7 @@ from live.web.http.responses import NOT_STORED, json_response, negotiated, page_
 from live.web.past import archived_record, explain, past_record
 from live.web.past_pages import PastPage, past_reply
 from live.web.periods import archived_period, period_of
-from live.web.state import Live, live_of
+from live.web.services import Live, live_of
 from live.web.writes.admin import admin_of, read_body, read_object
 
 _MAX_AROUND: Final = 100

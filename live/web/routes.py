@@ -19,7 +19,7 @@ from live.web.pages import board as pages
 from live.web.pages import record as record_page
 from live.web.pages import sharing
 from live.web.pages.rendering import static_version
-from live.web.state import assets
+from live.web.services import assets
 from live.web.writes import audit_log, events, likes, webhook
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]

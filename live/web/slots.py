@@ -14,7 +14,7 @@ from live.errors import ProblemError
 from live.network.parameters import whole_number
 from live.store.board.slots import TOP_SLOTS, SlotValues, read_slots
 from live.web.http.responses import json_response, kept_json, negotiated
-from live.web.state import live_of
+from live.web.services import live_of
 
 DEFAULT_SLOTS: Final = TOP_SLOTS
 MAX_SLOTS: Final = 100

@@ -19,7 +19,7 @@ from live.network.encodings import takes_gzip
 from live.web.event_bodies import GzipEvents, PlainEvents
 from live.web.http.clients import client_of
 from live.web.http.watching import count_as_viewer, unless_left, until_left
-from live.web.state import Live, live_of
+from live.web.services import Live, live_of
 
 _HEADERS: Final = {"Cache-Control": "no-store", "Vary": "Accept-Encoding", "X-Accel-Buffering": "no"}
 

@@ -13,7 +13,7 @@ from live.store.board.baseline import Baseline
 from live.store.board.ledger import Ledger
 from live.store.board.slots import SlotValues
 from live.web.pages.words import trend_points
-from live.web.state import Live
+from live.web.services import Live
 
 
 class Trends(msgspec.Struct, frozen=True):

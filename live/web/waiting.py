@@ -24,7 +24,7 @@ from live.web.http.clients import client_of
 from live.web.http.responses import unchanged
 from live.web.http.watching import count_as_viewer, unless_left
 from live.web.paging import DEFAULT_LIMIT
-from live.web.state import Live, live_of
+from live.web.services import Live, live_of
 
 _LONGEST: Final = 60  # seconds
 _ELSEWHERE: Final = ("cursor", "period", "score", "start")

@@ -15,7 +15,7 @@ from websockets.frames import Opcode
 from live.domain.board import Board
 from live.settings import Duration
 from live.web import app
-from live.web.state import Live
+from live.web.services import Live
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
 from tests.harness.raw_socket import HANDSHAKE, RawSocket

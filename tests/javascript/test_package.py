@@ -11,7 +11,7 @@ import pytest
 
 from live import __version__
 from live.web.http.static import CLIENT
-from live.web.state import assets
+from live.web.services import assets
 
 TOOLS: Final = Path(__file__).parents[2] / ".tools" / "node_modules" / ".bin"
 NPM: Final = shutil.which("npm")

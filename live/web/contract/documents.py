@@ -9,7 +9,7 @@ from live.ingest.replies import Reply
 from live.web.contract.asyncapi import asyncapi_document
 from live.web.contract.openapi import openapi_document
 from live.web.http.responses import kept_json, negotiated
-from live.web.state import live_of
+from live.web.services import live_of
 
 
 async def openapi(request: Request) -> Response:

@@ -16,7 +16,7 @@ from live.web.contract.openapi import openapi_document
 from live.web.contract.schemas import Json
 from live.web.pages.language import languages
 from live.web.pages.rendering import texts
-from live.web.state import live_of
+from live.web.services import live_of
 
 _LIMITS: Final = (
     ("default", "default ", ""), ("minimum", "at least ", ""), ("maximum", "at most ", ""),

@@ -15,7 +15,7 @@ from starlette.types import Scope
 from live.network.encodings import takes_gzip
 from live.web.http.bundle import bundle, script, style
 from live.web.pages.language import TAGS
-from live.web.state import assets
+from live.web.services import assets
 
 ENTRIES: Final = {
     f"{tag}/{name}": (tag, name)

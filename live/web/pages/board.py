@@ -37,7 +37,7 @@ from live.web.pages.surfaces import Surface, embed_of, overlay_of, page_of
 from live.web.pages.words import period_words, place_words
 from live.web.past import past_top
 from live.web.periods import period_of
-from live.web.state import Live, live_of
+from live.web.services import Live, live_of
 from live.web.trends import NO_TRENDS, Trends, trends_of
 
 log = structlog.get_logger()

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from markupsafe import Markup, escape
 
-from live.web.state import assets
+from live.web.services import assets
 
 Message = str | dict[str, str]  # a sentence, or its forms for `one` and for any `other` number
 

@@ -22,7 +22,7 @@ from live.web.items import items_of
 from live.web.pages.language import Language, grouped
 from live.web.pages.rendering import language_for, render, takes_likes
 from live.web.pages.words import moment, moment_words, name_words, period_words, window_words
-from live.web.state import live_of
+from live.web.services import live_of
 from live.web.trends import trends_of
 
 NEIGHBOURS: Final = 5  # on each side

@@ -21,7 +21,7 @@ from live.web.pages import words
 from live.web.pages.language import Language, grouped, language_of, languages
 from live.web.pages.sharing import frame_of
 from live.web.pages.surfaces import Surface
-from live.web.state import assets, live_of
+from live.web.services import assets, live_of
 
 MOST_SIDES: Final = 6  # boards beside each other on a page
 

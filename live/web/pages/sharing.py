@@ -22,7 +22,7 @@ from live.web.http.problems import as_response
 from live.web.http.responses import REVALIDATED
 from live.web.items import items_of
 from live.web.periods import period_of
-from live.web.state import live_of
+from live.web.services import live_of
 
 _MARK: Final = "\ufeff"  # tells spreadsheets that the text is UTF-8
 

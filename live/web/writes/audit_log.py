@@ -10,7 +10,7 @@ from starlette.responses import Response
 from live.network.parameters import whole_number
 from live.store.registry.definitions import AuditEntry
 from live.web.http.responses import NOT_STORED
-from live.web.state import live_of
+from live.web.services import live_of
 from live.web.writes.admin import admin_of
 
 _DEFAULT_LIMIT: Final = 100

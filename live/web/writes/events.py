@@ -6,7 +6,7 @@ from starlette.responses import Response
 from live.ingest.intake import Intake
 from live.web.http.clients import client_of
 from live.web.http.problems import as_response
-from live.web.state import live_of
+from live.web.services import live_of
 
 
 async def take_events(request: Request) -> Response:

@@ -24,7 +24,7 @@ from live.web.http.clients import client_of
 from live.web.http.problems import problem_response
 from live.web.http.responses import NOT_STORED
 from live.web.pages.rendering import addresses, record_path
-from live.web.state import Live, live_of
+from live.web.services import Live, live_of
 
 _COOKIE_AGE: Final = 400 * 86_400  # seconds; browsers keep no cookie for longer
 _MOST_BODY: Final = 3 * MAX_KEY_BYTES + 100  # bytes: every byte of the member can be percent-encoded

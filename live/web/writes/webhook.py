@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 
-from live.web.state import live_of
+from live.web.services import live_of
 
 ALLOWED_METHODS: Final = "POST, OPTIONS"
 MOST_ORIGIN: Final = 253  # characters of a DNS name

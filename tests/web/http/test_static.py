@@ -12,7 +12,7 @@ import pytest
 
 from live.web.http.bundle import bundle, style
 from live.web.http.static import ENTRIES, page_script, read
-from live.web.state import assets
+from live.web.services import assets
 from tests.harness.boards import rolling_board
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings

@@ -18,7 +18,7 @@ from live.web.contract.operations import PAST
 from live.web.http.problems import as_problem
 from live.web.pages.language import TAGS, Message, language_of, languages
 from live.web.pages.words import moment, moment_words, period_words, place_words
-from live.web.state import assets
+from live.web.services import assets
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings

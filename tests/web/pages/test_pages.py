@@ -16,7 +16,7 @@ from live.domain.window_choice import WindowChoice
 from live.web.http.static import ENTRIES
 from live.web.pages.language import languages
 from live.web.pages.words import span, window_words
-from live.web.state import assets
+from live.web.services import assets
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
 from tests.harness.server import run_server
