@@ -16,7 +16,7 @@ from tests.harness.settings import fresh_settings
 
 pytestmark = pytest.mark.slow
 
-ROOT: Final = Path(__file__).parent.parent.parent
+ROOT: Final = Path(__file__).parents[3]
 TOOLS: Final = ROOT / ".tools"
 GIVEN: Final = ROOT / "tests" / "tools"
 PYTHON: Final = TOOLS / "python" / "bin"
