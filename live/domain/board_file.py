@@ -24,7 +24,7 @@ from live.domain.board import (
     Ties,
     Votes,
 )
-from live.domain.choices import mistakes_in, without
+from live.domain.choices import read_table
 from live.domain.event import MAX_SCORE, milliseconds
 from live.domain.journaling import JournalLevel, journaling_mistakes, make_journaling
 from live.domain.packing import Field, Packing
@@ -289,13 +289,13 @@ class Reading(NamedTuple, Generic[C]):
 
 def read_choices(table: Mapping[str, Any], kind: type[C]) -> Reading[C]:
     """Read a table of choices from a file or a request, and report all its mistakes."""
+    valid, found = read_table(table, kind)
     wrong = []
-    for mistake in mistakes_in(table, kind):
+    for mistake in found:
         said = f"{mistake.path} = {table.get(mistake.path)}" if mistake.about_value else mistake.path
         wrong.append(mistake._replace(reason=_GONE.get(said, mistake.reason)))
     mistakes = [str(mistake) for mistake in wrong]
     paths = [mistake.path for mistake in wrong if mistake.about_value]
-    valid = without(table, {mistake.path for mistake in wrong})
     if "window.calendar" in paths:
         valid["window"]["calendar"] = _ANY_UNIT
     choice, board = msgspec.convert({"id": _NAMELESS, **valid}, kind), None

@@ -1,10 +1,11 @@
 """Tables of choices from a file or a request: all mistakes that the types of the choices reveal. No I/O."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
-from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
+from msgspec import UNSET
 
 from live.domain.names import unknown
 
@@ -25,28 +26,28 @@ class Mistake(NamedTuple):
         return f"`{self.path}`: {self.reason}"
 
 
-def mistakes_in(table: Mapping[str, Any], struct: type[msgspec.Struct], path: str = "") -> Iterator[Mistake]:
-    """The mistakes that types reveal. Tables inside of a choice or of a list are checked one by one."""
+def read_table(
+    table: Mapping[str, Any], struct: type[msgspec.Struct], path: str = ""
+) -> tuple[dict[str, Any], list[Mistake]]:
+    """Check a table and the tables in it. Returns the choices that can be converted to the struct, and the mistakes.
+
+    A table in it that lacks a required choice, and a list with a mistake, are left out as a whole.
+    """
     fields = _fields(struct)
+    valid: dict[str, Any] = {}
+    mistakes = []
     for name, value in table.items():
         if name in fields:
-            yield from _mistakes_of(value, fields[name].type, path + name)
+            checked, found = _read_value(value, fields[name].type, path + name)
+            mistakes += found
+            if checked is not UNSET:
+                valid[name] = checked
         else:
-            yield Mistake(path + name, unknown("choice", name, fields), about_value=False)
-    for name, field in fields.items():
-        if field.required and name not in table:
-            yield Mistake(path + name, "missing")
-
-
-def without(table: Mapping[str, Any], wrong: Collection[str], path: str = "") -> dict[str, Any]:
-    """A table without the choices at the `wrong` paths. A list is removed as a whole."""
-    left = {}
-    for name, value in table.items():
-        where = path + name
-        if where in wrong or any(other.startswith(f"{where}[") for other in wrong):
-            continue
-        left[name] = without(value, wrong, f"{where}.") if isinstance(value, dict) else value
-    return left
+            mistakes.append(Mistake(path + name, unknown("choice", name, fields), about_value=False))
+    mistakes += [
+        Mistake(path + name, "missing") for name, field in fields.items() if field.required and name not in table
+    ]
+    return valid, mistakes
 
 
 @cache
@@ -58,21 +59,22 @@ def _fields(struct: type[msgspec.Struct]) -> Mapping[str, msgspec.structs.FieldI
     return {field.name: field for field in msgspec.structs.fields(struct)}
 
 
-def _mistakes_of(value: object, kind: Any, path: str) -> Iterator[Mistake]:  # noqa: ANN401 - a type from an annotation
-    inner = _struct_of(kind)
-    if inner is not None and isinstance(value, dict):
-        yield from mistakes_in(value, inner, f"{path}.")
-        return
-    if inner is not None and isinstance(value, list):
-        found = [mistake for at, part in enumerate(value) for mistake in _mistakes_of(part, inner, f"{path}[{at}]")]
-        yield from found
-        if found:
-            return
+def _read_value(value: object, kind: Any, path: str) -> tuple[object, list[Mistake]]:  # noqa: ANN401 - a type from an annotation
+    """Check the value of a choice. Returns what is valid of it, or UNSET, and the mistakes."""
+    if isinstance(value, dict) and (struct := _struct_of(kind)) is not None:
+        valid, mistakes = read_table(value, struct, f"{path}.")
+        is_whole = all(name in valid for name, field in _fields(struct).items() if field.required)
+        return valid if is_whole else UNSET, mistakes
+    if isinstance(value, list) and (struct := _struct_of(kind, of_list=True)) is not None:
+        mistakes = [wrong for at, part in enumerate(value) for wrong in _read_value(part, struct, f"{path}[{at}]")[1]]
+        if mistakes:
+            return UNSET, mistakes
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(_PLACE)
-        yield Mistake(path + place.removesuffix("`"), _of_words(value, kind) or reason)
+        return UNSET, [Mistake(path + place.removesuffix("`"), _of_words(value, kind) or reason)]
+    return value, []
 
 
 def _of_words(value: object, kind: Any) -> str | None:  # noqa: ANN401 - as above
@@ -83,8 +85,11 @@ def _of_words(value: object, kind: Any) -> str | None:  # noqa: ANN401 - as abov
     return unknown("value", value, get_args(kind))
 
 
-def _struct_of(kind: Any) -> type[msgspec.Struct] | None:  # noqa: ANN401 - as above
-    """The struct of a choice that is a table, or a list of tables."""
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return kind
-    return next((found for part in get_args(kind) if (found := _struct_of(part)) is not None), None)
+def _struct_of(kind: Any, *, of_list: bool = False) -> type[msgspec.Struct] | None:  # noqa: ANN401 - as above
+    """Find the struct of a choice that can be a table, or a list of tables."""
+    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    if (get_origin(kind) is tuple) is not of_list:
+        return None
+    return next(
+        (one for one in (*get_args(kind), kind) if isinstance(one, type) and issubclass(one, msgspec.Struct)), None
+    )

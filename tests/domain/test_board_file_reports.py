@@ -1,5 +1,16 @@
 """A boards file with many mistakes: all of them are reported at once."""
 
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from live.boards.definition import DefinitionError, RunningChoice, read_board
+from live.domain.board_file import BoardChoice, FieldChoice, VotesChoice, parse_boards, read_choices
+from live.domain.window_choice import WindowChoice
+from live.errors import SetupError
 from tests.domain.board_files import CAPPED, LEAVES, SLOT_OF_DAYS, VOTES_LEAVE, mistakes
 
 
@@ -114,3 +125,43 @@ def test_an_invalid_interval_is_reported_with_other_mistakes() -> None:
     found = mistakes('[[board]]\nid = "B"\nconflation_interval = "fast"')
     assert len(found) == 2
     assert "conflation_interval: 'fast' is not a duration" in found[1]
+
+
+_NAMES = ["", "a.b", "a[0]", "score[0]", "votes.per_key", "window.calendar", "\x84", "journal = totals"]
+_CHOICES = [*BoardChoice.__struct_fields__, *FieldChoice.__struct_fields__, *VotesChoice.__struct_fields__,
+            *WindowChoice.__struct_fields__]  # fmt: skip
+_WORDS = ["7d", "1h", "day", "incr", "best", "forever", "2026-11-21T12:00:00Z", "UTC", "like", "a", "b"]
+_values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.sampled_from(_WORDS)
+    | st.sampled_from([2**63, -(2**64), 10**400, -1, 1, 2]),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from([*_NAMES, *_CHOICES]) | st.text(max_size=2), inner, max_size=5),
+)  # fmt: skip
+_tables = st.dictionaries(
+    st.sampled_from([*_NAMES, *_CHOICES, "window", "votes", "score", "union"]) | st.text(max_size=2),
+    _values,
+    max_size=8,
+)
+
+
+@settings(derandomize=True, max_examples=1000, deadline=None)
+@given(table=_tables)
+@example(table={"votes": {"per_key": "x"}, "union": ["\x84"], "score": {"": -1, "interval": {"a": 1}}})
+@example(table={"id": "a", "score": {"field": "f", "max": 1}, "operator": "best", "window": "forever"})
+@example(table={"id": "a", "score": [{"field": "f", "max": 1, "": 1}], "score[0]": 1})
+@example(table={"id": "a", "window": {"calendar": 5}, "window.calendar": {"": 5}})
+def test_no_table_stops_the_report(table: dict[str, Any]) -> None:
+    """Whatever a request holds, its mistakes are found, or there is a board."""
+    for kind in (BoardChoice, RunningChoice):
+        reading = read_choices(table, kind)
+        assert reading.board is not None or reading.mistakes
+    with suppress(DefinitionError):
+        read_board("a", table)
+
+
+@pytest.mark.parametrize("name", ['""', '"a.b"', '"a[0]"', '"votes.per_key"', '"\\u0084"'])
+@pytest.mark.parametrize("above", ["", "[board.votes]\n", "[board.window]\n", "[board.score]\n", "[[board.score]]\n"])
+def test_strange_names_are_reported(name: str, above: str) -> None:
+    """In a boards file, at every depth."""
+    with pytest.raises(SetupError, match="board 1"):
+        parse_boards(f'[[board]]\nid = "a"\n{above}{name} = 1\n')
