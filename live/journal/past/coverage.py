@@ -8,7 +8,7 @@ from sqlalchemy import Connection, func, select
 from live.domain.board import Board
 from live.journal.log.entries import Head, parse_head, unpack_entries
 from live.journal.log.reader import oldest_checkpoint
-from live.journal.log.timelines import Timeline, gaps_of, lives_of
+from live.journal.log.timelines import Timeline, find_parent, gaps_of, lives_of
 from live.journal.past.queries import NoPastError
 from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
 from live.journal.state.fold import apply
@@ -36,7 +36,7 @@ class Coverage(NamedTuple):
 
 def reaches_of(connection: Connection, prefix: str, board: Board) -> list[Coverage]:
     """What the journal covers of the lives of a board, the last one first."""
-    found = [_reach(connection, board, life) for life in reversed(lives_of(connection, prefix, board.id))]
+    found = [_coverage(connection, prefix, board, life) for life in reversed(lives_of(connection, prefix, board.id))]
     return [reach for reach in found if reach is not None]
 
 
@@ -62,7 +62,7 @@ def since_of(reaches: Sequence[Coverage]) -> int | None:
     return min((reach.entries for reach in reaches), default=None)
 
 
-def _reach(connection: Connection, board: Board, life: Timeline) -> Coverage | None:
+def _coverage(connection: Connection, prefix: str, board: Board, life: Timeline) -> Coverage | None:
     """What the journal covers of a life; None if it has no entry."""
     checkpoint = connection.scalar(select(func.min(CHECKPOINT.c.time)).where(CHECKPOINT.c.life == life.id))
     segment = connection.execute(
@@ -84,7 +84,9 @@ def _reach(connection: Connection, board: Board, life: Timeline) -> Coverage | N
     # A board held what the store lost until an operator accepted the loss.
     gaps = [gap for gap in gaps_of(connection, [life]) if not gap.is_loss]
     stretches = [(gap.since // 1000, gap.time // 1000) for gap in gaps]
-    return Coverage(life, min(row.began // 1000, entries), entries, stretches)
+    # The life before was forgotten after it had ended, but the board was there.
+    has_lost = row.parent is not None and find_parent(connection, life, prefix, row.parent) is None
+    return Coverage(life, _ALWAYS if has_lost else min(row.began // 1000, entries), entries, stretches)
 
 
 def _first(crc: int, data: bytes) -> Head:

@@ -10,16 +10,18 @@ from sqlalchemy import Connection, select
 from live.domain.board import Board
 from live.domain.ranking import Page
 from live.journal.log.entries import Head, parse_head, unpack_entries
-from live.journal.log.reader import Reading, before, checkpoint_before
+from live.journal.log.reader import Reading, before, checkpoint_before, oldest_checkpoint
 from live.journal.log.timelines import Timeline, lives_of
 from live.journal.past.coverage import life_at, reaches_of, since_of
 from live.journal.past.queries import NoPastError
 from live.journal.schema import SEGMENT
+from live.journal.state.snapshot import pack, unpack
 from live.journal.state.top import RunningTop
 
 _SLICE: Final = 0.05  # seconds of one call, so that other replays get their turn
 _MOST_PAGES: Final = 16  # in one call
 _SEGMENTS: Final = 4  # read at once
+_CHECKPOINT: Final = "checkpoint"  # stands for the deleted entries of a life
 
 
 class Player:
@@ -65,7 +67,10 @@ class Player:
         return found
 
     def _apply(self, connection: Connection, head: Head, body: bytes) -> None:
-        self._reading.apply(connection, head, body)
+        if head.kind == _CHECKPOINT:
+            self._reading = Reading(self._prefix, self._reading.life, unpack(body))
+        else:
+            self._reading.apply(connection, head, body)
         if self._reading.is_known:
             data = self._reading.contents
             data.seen.clear()  # the identities of events take much space, and no record depends on them
@@ -85,8 +90,13 @@ class Player:
         later = [each for each in lives_of(connection, self._prefix, self._board.id) if each.id > life.id and each.size]
         if not later:
             return False
-        self._reading.life, self._segment = later[0], 0
-        return self._load(connection)
+        life, held = later[0], oldest_checkpoint(connection, later[0])
+        self._reading.life, self._segment = life, 0
+        if held is None:
+            return self._load(connection)
+        data, self._segment = held  # its earlier entries were deleted
+        self._entries.append((Head(_CHECKPOINT, 0, "", data.time, data.link, ""), pack(data)))
+        return True
 
 
 def _beginning(connection: Connection, prefix: str, board: Board, at: int) -> tuple[int, Timeline]:

@@ -1,6 +1,7 @@
 """Checkpoints: what a board held after a segment. So earlier entries need not be read, and can be deleted."""
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -10,7 +11,7 @@ from live.domain.board import MOST_REMEMBERED, Board, Shape
 from live.journal.log.entries import Packed, compress
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import Timeline
-from live.journal.schema import CHECKPOINT, SEGMENT
+from live.journal.schema import CHECKPOINT, GAP, LIFE, PERIOD, SEGMENT
 from live.journal.state.snapshot import Snapshot, pack
 
 LEAST: Final = 16 * 1024**2  # bytes of segments after which a board gets a checkpoint
@@ -115,3 +116,34 @@ def forget(connection: Connection, life: Timeline, before: int) -> int:
         return 0
     connection.execute(delete(CHECKPOINT).where(CHECKPOINT.c.life == life.id, CHECKPOINT.c.segment < base))
     return connection.execute(delete(SEGMENT).where(SEGMENT.c.life == life.id, SEGMENT.c.id <= base)).rowcount
+
+
+def forget_ended(connection: Connection, prefix: str, kept: Callable[[str], tuple[int, int]], now: int) -> None:
+    """Delete the lives that ended too long ago at a time (microseconds), with everything that belongs to them.
+
+    `kept` tells for how many seconds the events and the archived periods of a board are kept. A life that another one
+    continues stays as long as that one is read from its first entry on. The newest row stays, so that no later life
+    gets its number.
+    """
+    newest = select(func.max(LIFE.c.id)).scalar_subquery()
+    where = (LIFE.c.prefix == prefix, LIFE.c.ended.is_not(None), LIFE.c.id < newest)
+    for row in connection.execute(select(LIFE).where(*where).order_by(LIFE.c.id.desc())).all():
+        events, periods = kept(row.board)
+        if row.ended >= now - events * 1_000_000:
+            continue
+        if row.ended >= now - periods * 1_000_000 and connection.scalar(
+            select(func.count()).where(PERIOD.c.life == row.id)
+        ):
+            continue
+        later = connection.scalars(select(LIFE.c.id).where(LIFE.c.prefix == prefix, LIFE.c.parent == row.epoch))
+        if any(_has_first_entry(connection, life) for life in later.all()):
+            continue
+        for table in (SEGMENT, CHECKPOINT, GAP, PERIOD):
+            connection.execute(delete(table).where(table.c.life == row.id))
+        connection.execute(delete(LIFE).where(LIFE.c.id == row.id))
+
+
+def _has_first_entry(connection: Connection, life: int) -> bool:
+    first = select(func.min(SEGMENT.c.id)).where(SEGMENT.c.life == life).scalar_subquery()
+    before = CHECKPOINT.c.segment < func.coalesce(first, CHECKPOINT.c.segment + 1)
+    return not connection.scalar(select(func.count()).where(CHECKPOINT.c.life == life, before))

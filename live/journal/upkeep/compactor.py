@@ -24,7 +24,7 @@ from live.journal.database import Database, open_journal
 from live.journal.log.entries import Packed
 from live.journal.log.timelines import Timeline, drained_of, end_lives, open_lives
 from live.journal.upkeep.archive import Closed, closed_periods, forget_periods, keep_closed, reopen
-from live.journal.upkeep.checkpoints import Due, due, forget, keep, make
+from live.journal.upkeep.checkpoints import Due, due, forget, forget_ended, keep, make
 from live.metrics import JOURNAL_ARCHIVE_LAG
 from live.settings import Settings
 from live.system.processes import end_with_parent
@@ -88,6 +88,11 @@ class Compactor:
         for life, board in kept:
             await self._forget(life, board, now)
 
+        def kept_of(name: str) -> tuple[int, int]:
+            return self._events(boards.get(name)), self._periods(boards.get(name))
+
+        await self._database.run(lambda connection: forget_ended(connection, self._prefix, kept_of, now))
+
     async def _checkpoint(self, kept: Sequence[_Known], now: int) -> None:
         """Make the checkpoints that are due, in another process, because this one serves clients."""
         wanted = await self._database.run(lambda connection: _wanted(connection, kept, now))
@@ -116,15 +121,17 @@ class Compactor:
                         await self._database.run(partial(keep_closed, life=life, closed=closed))
                     self._archived_in[life.id] = unit
 
-    def _periods(self, board: Board) -> int:
+    def _events(self, board: Board | None) -> int:
+        """For how many seconds the journal keeps events."""
+        return (board and board.journal.events) or self._settings.journal_events
+
+    def _periods(self, board: Board | None) -> int:
         """For how many seconds the journal keeps periods that the board has dropped."""
-        return board.journal.periods or self._settings.journal_periods
+        return (board and board.journal.periods) or self._settings.journal_periods
 
     async def _forget(self, life: Timeline, board: Board | None, now: int) -> None:
         """Delete the events and the periods of a board that are too old."""
-        journal = Journaling() if board is None else board.journal
-        events = journal.events or self._settings.journal_events
-        await self._database.run(partial(forget, life=life, before=now - events * 1_000_000))
+        await self._database.run(partial(forget, life=life, before=now - self._events(board) * 1_000_000))
         if board is not None and board.window.tables:
             kept = self._periods(board)
             await self._database.run(partial(forget_periods, life=life, board=board, now=now // 1_000_000, kept=kept))

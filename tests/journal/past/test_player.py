@@ -6,20 +6,25 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, update
 
+import live.journal.past.player
 from live.boards.players import _Replay
 from live.domain.board import Board
 from live.domain.board_file import parse_boards
+from live.domain.event import make_entry
 from live.domain.ranking import Page
 from live.fanout.variant import Variant
 from live.journal.log.reader import before, contents_of
 from live.journal.log.timelines import Timeline
 from live.journal.past.player import Player
 from live.journal.past.queries import NoPastError
+from live.journal.schema import LIFE
 from live.journal.state import top
 from live.journal.state.ranking import scores_at
 from live.journal.state.top import RunningTop
+from live.journal.upkeep.checkpoints import due, forget, keep, make
+from live.store.board.beginnings import delete_keys
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.timeline import BEGIN, HOUR, HOURS, KINDS, RecordedBoard, board_of, live_through, timeline
 from tests.harness.viewer import ModelViewer
@@ -233,3 +238,50 @@ async def test_a_player_begins_where_the_journal_begins(valkey_url: str, tmp_pat
         await drainer.sweep()
         player = await line.read(lambda sql, _: Player(sql, line.settings.key_prefix, line.board, 0, running))
         assert player.now == line.now
+
+
+async def enters_a_shortened_life(line: RecordedBoard) -> None:
+    """A player begins in a life, and the entries with which the next one begins are deleted."""
+    drainer = await line.drainer()
+    await line.count(("a", 3, None))
+    await drainer.sweep()
+    state = line.ledger.state
+    await delete_keys(line.client, state.keys, state.epoch or "")
+    line.client.witness.active = False
+    await line.go(HOUR)
+    line.ledger = line.another()
+    await line.ledger.writer.add([make_entry("b", 5, None, None), make_entry("c", 1, None, None)])
+    await drainer.sweep()
+
+    def forget_first(connection: Connection, life: Timeline) -> None:
+        wanted = due(connection, life, 2**60)
+        assert wanted is not None
+        keep(connection, wanted, *make(connection, line.settings.key_prefix, wanted, 86_400.0))
+        assert forget(connection, life, 2**60)
+        connection.execute(
+            update(LIFE).where(LIFE.c.id == life.id).values(began=line.now * 1000)
+        )  # on the test's clock
+
+    await line.read(forget_first)
+    await line.go(HOUR)
+    await line.ledger.writer.add([make_entry("c", 2, None, None)])
+    await drainer.sweep()
+    *_, page = (await play_through(line, BEGIN * 1000)).values()
+    assert shown(page)[0] == [("b", 5), ("c", 3)]
+
+
+async def test_a_player_enters_a_life_at_its_checkpoint(valkey_url: str, tmp_path: Path) -> None:
+    """Its first entries are not there any more."""
+    async with timeline(valkey_url, tmp_path, board_of("forever")) as line:
+        await enters_a_shortened_life(line)
+
+
+@pytest.mark.mutant
+async def test_a_player_that_ignores_the_checkpoint_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The mutant shows only what was counted after the checkpoint."""
+    async with timeline(valkey_url, tmp_path, board_of("forever")) as line:
+        with (
+            replaced(live.journal.past.player, "oldest_checkpoint", lambda *_: None),
+            must_be_caught("no checkpoint"),
+        ):
+            await enters_a_shortened_life(line)

@@ -1,6 +1,7 @@
 """Checkpoints do not change what the journal contains, and allow it to delete older entries."""
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,16 @@ import live.journal.upkeep.checkpoints
 import live.journal.upkeep.compactor
 from live.errors import JournalError
 from live.journal.log.reader import before
-from live.journal.log.timelines import find_lost, open_lives
+from live.journal.log.timelines import begin_life, end_lives, find_lost, open_lives
 from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
 from live.journal.state.snapshot import pack
-from live.journal.upkeep.checkpoints import due, forget, keep, make
+from live.journal.upkeep.checkpoints import due, forget, forget_ended, keep, make
 from live.journal.upkeep.compactor import Compactor
+from live.store.board.beginnings import delete_keys
 from live.store.board.handover import announced
+from live.store.board.ledger import Ledger
 from tests.harness.journaled import Journaled, journaled
+from tests.harness.mutation import must_be_caught, replaced
 
 FAR = 2**60  # microseconds
 
@@ -146,3 +150,73 @@ async def test_damage_of_one_board_does_not_stop_the_others(
         await Compactor(board.settings, board.databases[0]).step()
         made = await board.databases[0].run(lambda sql: sql.execute(select(CHECKPOINT.c.life)).scalars().all())
         assert made == [sound]
+
+
+async def ended_lives_are_forgotten(board: Journaled) -> None:
+    """A board is deleted again and again. Its lives go when they ended longer ago than the setting."""
+    drainer = await board.drainer()
+    for _ in range(3):
+        board.ledger = Ledger(board.client, board.board, board.settings)
+        board.client.witness.active = False
+        await board.like("a")
+        await drainer.sweep()
+        state = board.ledger.state
+        await delete_keys(board.client, state.keys, state.epoch or "")
+        for _ in range(2):
+            await drainer.sweep()
+    assert (await count(board, LIFE), await count(board, SEGMENT)) == (3, 3)
+    compactor, year = Compactor(board.settings, board.databases[0]), 366 * 86_400 * 1_000_000
+    await compactor.step()
+    assert await count(board, LIFE) == 3, "they have not ended long enough ago"
+    await compactor.step(time.time_ns() // 1000 + 10 * year)
+    assert (await count(board, LIFE), await count(board, SEGMENT)) == (1, 1)
+
+
+async def test_lives_that_ended_long_ago_are_forgotten(valkey_url: str, tmp_path: Path) -> None:
+    """Only the newest row stays."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await ended_lives_are_forgotten(board)
+
+
+@pytest.mark.mutant
+async def test_ended_lives_that_stay_are_detected(valkey_url: str, tmp_path: Path) -> None:
+    """Boards that are made and deleted every day would fill the database."""
+    async with journaled(valkey_url, tmp_path) as board:
+        with (
+            replaced(live.journal.upkeep.compactor, "forget_ended", lambda *_: None),
+            must_be_caught("ended lives stay"),
+        ):
+            await ended_lives_are_forgotten(board)
+
+
+async def test_a_life_stays_while_another_one_begins_with_it(valkey_url: str, tmp_path: Path) -> None:
+    """Without it, nobody could read what the board holds. A checkpoint of the later life is enough."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await filled(board, 2)
+        (life,) = await board.databases[0].run(lambda connection: open_lives(connection, board.settings.key_prefix))
+        prefix = board.settings.key_prefix
+
+        def continued(connection: Any) -> None:
+            end_lives(connection, [life])
+            later = begin_life(connection, prefix, board.board.id, "later")
+            connection.execute(update(LIFE).where(LIFE.c.id == later.id).values(parent=life.epoch))
+            connection.execute(update(SEGMENT).values(life=later.id).where(SEGMENT.c.last == life.offset))
+
+        def forget_all(connection: Any) -> None:
+            forget_ended(connection, prefix, lambda _: (0, 0), FAR)
+
+        await board.databases[0].run(continued)
+        await board.databases[0].run(forget_all)
+        assert await count(board, LIFE) == 2
+
+        def with_checkpoint(connection: Any) -> None:
+            later, newest = connection.execute(
+                select(SEGMENT.c.life, SEGMENT.c.id).order_by(SEGMENT.c.id.desc())
+            ).first()
+            row = {"life": later, "segment": newest, "time": 0, "crc": 0, "data": b""}
+            connection.execute(insert(CHECKPOINT).values(row))
+            connection.execute(SEGMENT.delete().where(SEGMENT.c.life == later))
+
+        await board.databases[0].run(with_checkpoint)
+        await board.databases[0].run(forget_all)
+        assert (await count(board, LIFE), await count(board, SEGMENT)) == (1, 0)
