@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from live.domain.board import Board
+from live.domain.board import Board, Shape
 from live.errors import SetupError
 from live.journal.corrections import correct, logged_of, reached_of
 from live.journal.log.entries import (
@@ -42,8 +42,22 @@ def apply(data: Snapshot, head: Head, body: bytes) -> None:
     step = _STEPS.get(head.kind)
     if step is None:
         raise SetupError(f"the journal has an entry {head.kind!r}: a newer version has written it")
+    if head.time < data.time and data.log:
+        _expire(data)
     step(data, head, body)
     data.offset, data.time, data.link = head.offset, head.time, head.link
+
+
+def _expire(data: Snapshot) -> None:
+    """Forget the events that have left a sliding window before the store's clock was set back.
+
+    The store has subtracted them, and they don't come back. With an event clock, only events
+    make others leave.
+    """
+    shape = msgspec.json.decode(data.shape, type=Shape)
+    if shape.window["kind"] == "sliding" and shape.clock != "event":
+        least = data.time // 1000 - int(shape.window["length"] or 0) * 1000
+        data.log = [event for event in data.log if event.time > least]
 
 
 def _add(data: Snapshot, head: Head, body: bytes) -> None:

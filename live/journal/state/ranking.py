@@ -123,7 +123,7 @@ def live_events(board: Board, data: Snapshot, now: int) -> list[Logged]:
     """The events that are in a sliding window at a time; none on other boards."""
     if not isinstance(board.window, Sliding):
         return []
-    moment = now if board.clock == "server" else data.latest or 0
+    moment = max(now, data.time // 1000) if board.clock == "server" else data.latest or 0
     return [event for event in data.log if event.time > moment - board.window.length * 1000]
 
 

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 import live.journal.log.drainer
+import live.journal.state.fold
 import live.journal.state.ranking
 import live.store.board.handover
 from live.domain.board import Board
-from live.domain.board_file import BoardChoice, make_board
+from live.domain.board_file import BoardChoice, make_board, parse_boards
 from live.domain.window_choice import WindowChoice
 from live.errors import SetupError, StoreUnavailableError
 from live.journal.log.entries import parse_head
@@ -183,7 +184,9 @@ async def set_back(board: Journaled) -> None:
     assert await board.gaps() == 0
 
 
+(SLIDING,) = parse_boards('[[board]]\nid = "posts"\nwindow = { sliding = "40s" }\nties = "first"')
 BOARDS = {
+    "sliding": SLIDING,
     "rolling": rolling_board("40s", "10s", ties="first"),
     "hours": make_board(BoardChoice(id="posts", window=WindowChoice(calendar="hour", keep=2))),
 }
@@ -197,7 +200,15 @@ async def test_a_clock_that_is_set_back_changes_nothing(valkey_url: str, tmp_pat
 
 
 @pytest.mark.mutant
-@pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS.keys())
+async def test_events_that_come_back_are_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The mutant counts events that had left the window before the clock was set back."""
+    async with journaled(valkey_url, tmp_path, SLIDING) as made:
+        with must_be_caught("events come back"), replaced(live.journal.state.fold, "_expire", lambda _: None):
+            await set_back(made)
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("board", [BOARDS["rolling"], BOARDS["hours"]], ids=["rolling", "hours"])
 async def test_a_fold_that_uses_the_clock_is_detected(valkey_url: str, tmp_path: Path, board: Board) -> None:
     """The journal has the board's newest slot, because the clock does not determine it."""
 
