@@ -294,15 +294,17 @@ class Drainer:
             return None
         log.error("the journal has a gap", board=life.board, epoch=life.epoch, expected=life.link, found=found)
         self._health.count_gaps(0 if life.size else 1)  # a gap before the first entry is not recorded in SQL
-        whole = [index for index, entry in enumerate(entries) if parse_head(entry.head).kind == "adopt"]
-        if whole:
-            return await self._piece(life, entries[whole[0] :])
-        begun = await begin_journal(self._client, keys, life.epoch, again=True)
-        if not begun:  # the board was deleted just now
-            return None
-        offset, _, number = begun.partition("-")
-        (entries,) = await read_entries(self._client, [(keys, life.epoch, f"{offset}-{int(number) - 1}")])
-        return await self._piece(life, entries)
+        while True:
+            while entries:  # an earlier attempt, whose commit failed, may have requested one
+                whole = [index for index, entry in enumerate(entries) if parse_head(entry.head).kind == "adopt"]
+                if whole:
+                    return await self._piece(life, entries[whole[0] :])
+                (entries,) = await read_entries(self._client, [(keys, life.epoch, entries[-1].id)])
+            begun = await begin_journal(self._client, keys, life.epoch, again=True)
+            if not begun:  # the board was deleted just now
+                return None
+            offset, _, number = begun.partition("-")
+            (entries,) = await read_entries(self._client, [(keys, life.epoch, f"{offset}-{int(number) - 1}")])
 
     def _stop(self, life: Timeline, found: str) -> None:
         """Stop at a board of which SQL has more than the store: it lost data, and nothing is acknowledged any more."""

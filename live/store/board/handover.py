@@ -18,6 +18,7 @@ from live.store.connection.scripts import Script
 TRIM: Final = Script("trim", TrimRequest)
 ADOPT: Final = Script("adopt", AdoptRequest)
 
+_NEW_BUCKETS: Final = 1000  # of identities, which can begin during a walk over the store
 MOST_ENTRIES: Final = 64  # of one board in one call: up to a few megabytes
 
 
@@ -64,8 +65,9 @@ async def begin_journal(
 ) -> str:
     """Begin the journal of a board that has data: its next entry is everything that the board holds.
 
-    A journal that has begun begins `again` if it is asked to, or if it lacks a batch. Returns the id of the entry;
-    empty if there is none or the board has another epoch.
+    A journal that has begun begins `again` if it is asked to, or if it lacks a batch. An entry of this kind that is
+    still the last one in the stream is not repeated. Returns the id of the entry; empty if there is none or the board
+    has another epoch.
 
     Raises:
         StoreUnavailableError: the store is unavailable.
@@ -76,12 +78,21 @@ async def begin_journal(
 
 async def _begin(client: Store, keys: Keys, epoch: str, *, again: bool, adopt: Script[AdoptRequest]) -> str:
     """Run the script until the slots and buckets that it is told are those of the board."""
+    buckets: list[int] = []
+    walked: tuple[int, int] | None = None  # the newest bucket and the span of buckets at the last look
     while True:
         async with store_errors():
             # The state comes before the walk: the script compares.
-            newest, shape = await client.call(keys.meta, "HMGET", keys.meta, "bucket", "shape")
+            newest, shape, span = await client.call(keys.meta, "HMGET", keys.meta, "bucket", "shape", "span")
             starts = await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)
-            buckets = [] if newest is None else await _buckets(client, keys)
+            if newest is not None:
+                now, step = int(newest), int(span or 0)
+                if walked is not None and step and walked[1] == step and now <= walked[0] + _NEW_BUCKETS * step:
+                    # Their names follow from the last look. Another walk could take longer than the next bucket does.
+                    buckets = sorted({*buckets, *range(walked[0] + step, now + 1, step)})
+                else:
+                    buckets = await _buckets(client, keys)
+                walked = now, step
         tables = shape is not None and msgspec.json.decode(shape, type=Shape).tables
         names, parts = [keys.meta, keys.slots, keys.writers, keys.log, keys.entrants, keys.hidden], []
         names.append(keys.journal(epoch))

@@ -2,7 +2,7 @@
 -- Begins the journal of a board that has data: the first entry is everything that the board holds, at one instant.
 --
 -- The script blocks the store for about a second per million members. A journal that has begun begins again only if the
--- request says so, or if a batch is not in it. An epoch that continues another one after a loss names it: `parent` in
+-- request says so, or if a batch is not in it. If the last entry is such a one, and still here, it is enough. An epoch that continues another one after a loss names it: `parent` in
 -- the board's state, until its journal has begun.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] slots — sorted set: the start of every slot, scored by itself
@@ -14,7 +14,7 @@
 -- KEYS[8...] parts — for each slot, where the request says: slot, reached, metadata, votes; or the last three of the
 --         only ranking, if there is no slot; then the buckets of identities
 -- Request: AdoptRequest
--- Returns {'ok', id} — the id of the entry; '' if the journal had begun
+-- Returns {'ok', id} — the id of the entry, also of an earlier one that is enough; '' if the journal had begun
 --         {'slots'} — the slots or the buckets have changed: ask again with their store keys
 --         {'epoch', epoch} — the board has another epoch; '' for none
 local request = cmsgpack.unpack(ARGV[1])
@@ -30,7 +30,11 @@ local parts, starts, buckets = request.slots or {}, {}, request.buckets or {}
 for i, part in ipairs(parts) do starts[i] = part.start end
 if not same_slots(starts) or board.bucket ~= request.bucket then return {'slots'} end
 local lacks = board.journal and lacks_batch(board.journal)
-if board.journal and not lacks and not request.again then return {'ok', ''} end
+if board.journal and not lacks then
+  if not request.again then return {'ok', ''} end
+  local last = call('XREVRANGE', journal, '+', '-', 'COUNT', 1)[1]
+  if last and string.find(last[2][2], 'adopt ', 1, true) == 1 then return {'ok', last[1]} end
+end
 
 local held = {slots = {}, tables = {}, seen = {}}
 local state = call('HMGET', meta, 'shape', 'secret', 'newest', 'latest', 'bucket', 'span')

@@ -12,14 +12,14 @@ from sqlalchemy.exc import OperationalError
 
 import live.journal.log.drainer
 from live.domain.event import make_entry
-from live.errors import JournalBehindError, SetupError, StoreUnavailableError
+from live.errors import JournalBehindError, JournalError, SetupError, StoreUnavailableError
 from live.journal.log.timelines import ConflictError, add_pieces, following
 from live.journal.schema import LIFE
 from live.journal.upkeep.compactor import Compactor
 from live.metrics import REGISTRY
 from live.settings import Duration, Size
 from live.store.board.beginnings import delete_keys
-from live.store.board.handover import journals, read_entries, trim
+from live.store.board.handover import MOST_ENTRIES, journals, read_entries, trim
 from live.store.board.ledger import Ledger
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
@@ -343,3 +343,53 @@ async def test_an_error_beside_the_drainer_is_visible(valkey_url: str, tmp_path:
                 await eventually(is_reported)
             finally:
                 running.cancel()
+
+
+async def after_failed_commits(board: Journaled) -> None:
+    """After a gap, SQL refuses some commits. More entries wait than one call reads."""
+    await board.like("a")
+    drainer = await board.drainer()
+    await drainer.sweep()
+    await _trimmed_by_a_stranger(board)
+    for _ in range(2 * MOST_ENTRIES):
+        await board.like("b")
+
+    def refuse(*_: object) -> None:
+        raise JournalError("the journal's database does not answer")
+
+    for _ in range(4):
+        await board.like("c")
+        with replaced(live.journal.log.drainer, "add_pieces", refuse), suppress(JournalError):
+            await drainer.drain([board.board.id])
+    entries: Any = await board.client.xrange(board.ledger.state.journal)
+    assert sum(fields[b"h"].startswith(b"adopt") for _, fields in entries) == 1, "the whole board was added again"
+    for _ in range(2):
+        await drainer.sweep()
+    await board.must_agree()
+
+
+async def test_failed_commits_add_the_whole_board_once(valkey_url: str, tmp_path: Path) -> None:
+    """The entry that holds it is behind others, and is found there."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await after_failed_commits(board)
+
+
+@pytest.mark.mutant
+async def test_whole_boards_that_are_added_again_are_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The mutant finds none behind the first entries. The store would fill while SQL is down."""
+    right = read_entries
+
+    async def first_only(client: Any, wanted: Any) -> Any:
+        found = await right(client, wanted)
+        return [
+            [] if kept and kept[0].head.startswith("add ") and await is_behind(kept[0].id) else kept for kept in found
+        ]
+
+    async with journaled(valkey_url, tmp_path) as board:
+
+        async def is_behind(entry: str) -> bool:
+            first: Any = await board.client.xrange(board.ledger.state.journal, count=1)
+            return bool(first[0][0].decode() != entry)
+
+        with must_be_caught("again and again"), replaced(live.journal.log.drainer, "read_entries", first_only):
+            await after_failed_commits(board)
