@@ -28,7 +28,7 @@ _PLAIN: Final = 10_000  # numbers from here on are written with commas
 _markdown: Final = MarkdownIt("js-default")  # HTML in the text is escaped
 
 
-class Field(msgspec.Struct, frozen=True):
+class FieldEntry(msgspec.Struct, frozen=True):
     """A parameter, a header or a property: its name, its type as HTML, and what it means as HTML."""
 
     name: str
@@ -45,12 +45,12 @@ class Content(msgspec.Struct, frozen=True):
     kind: Markup
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ResponseEntry(msgspec.Struct, frozen=True):
     """A response by its status."""
 
     status: str
     meaning: Markup
-    headers: tuple[Field, ...]
+    headers: tuple[FieldEntry, ...]
     contents: tuple[Content, ...]
 
 
@@ -63,14 +63,14 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     meaning: Markup
     needs_key: bool
-    parameters: tuple[Field, ...]
+    parameters: tuple[FieldEntry, ...]
     body: Markup
     contents: tuple[Content, ...]
-    answers: tuple[Answer, ...]
-    errors: tuple[Answer, ...]
+    answers: tuple[ResponseEntry, ...]
+    errors: tuple[ResponseEntry, ...]
 
 
-class Group(msgspec.Struct, frozen=True):
+class TaggedOperations(msgspec.Struct, frozen=True):
     """The operations with a tag."""
 
     name: str
@@ -83,7 +83,7 @@ class Schema(msgspec.Struct, frozen=True):
 
     name: str
     meaning: Markup
-    fields: tuple[Field, ...]
+    fields: tuple[FieldEntry, ...]
 
 
 async def show(request: Request) -> Response:
@@ -99,12 +99,12 @@ def _render(templates: Environment) -> str:
 
 
 @cache
-def groups() -> tuple[Group, ...]:
+def groups() -> tuple[TaggedOperations, ...]:
     """Every operation of the contract, by tag."""
     document = openapi_document()
     found = [(method, path, spec) for path, item in document["paths"].items() for method, spec in item.items()]
     return tuple(
-        Group(
+        TaggedOperations(
             tag["name"],
             _prose(tag["description"]),
             tuple(_operation(*one) for one in found if tag["name"] in one[2]["tags"]),
@@ -140,28 +140,28 @@ def _operation(method: str, path: str, spec: Json) -> Operation:
     )
 
 
-def _answer(status: str, spec: Json) -> Answer:
+def _answer(status: str, spec: Json) -> ResponseEntry:
     headers = tuple(
-        Field(
+        FieldEntry(
             name, "header", required=False, kind=_kind(header["schema"]), meaning=_prose(header.get("description", ""))
         )
         for name, header in spec.get("headers", {}).items()
     )
-    return Answer(status, _prose(spec["description"]), headers, _contents(spec))
+    return ResponseEntry(status, _prose(spec["description"]), headers, _contents(spec))
 
 
 def _contents(spec: Json) -> tuple[Content, ...]:
     return tuple(Content(name, _kind(content["schema"])) for name, content in spec.get("content", {}).items())
 
 
-def _parameter(spec: Json) -> Field:
-    return Field(spec["name"], spec["in"], spec["required"], _kind(spec["schema"]), _prose(spec["description"]))
+def _parameter(spec: Json) -> FieldEntry:
+    return FieldEntry(spec["name"], spec["in"], spec["required"], _kind(spec["schema"]), _prose(spec["description"]))
 
 
-def _properties(schema: Json) -> Iterator[Field]:
+def _properties(schema: Json) -> Iterator[FieldEntry]:
     required = schema.get("required", ())
     for name, spec in schema.get("properties", {}).items():
-        yield Field(name, "", name in required, _kind(spec), _prose(spec.get("description", "")))
+        yield FieldEntry(name, "", name in required, _kind(spec), _prose(spec.get("description", "")))
 
 
 def _kind(schema: Json) -> Markup:

@@ -24,8 +24,8 @@ from live.network.parameters import time_of, whole_number
 from live.store.board.ledger import Ledger
 from live.store.board.reader import Selection
 from live.store.board.shared_pages import Watched
-from live.web.http.clients import client_of
-from live.web.http.problems import as_problem, reply_of
+from live.web.http.middleware import client_of
+from live.web.http.responses import as_problem, reply_of
 from live.web.http.responses import negotiated
 from live.web.items import items_of
 from live.web.kept_pages import cache_key_of, keep, kept_reply

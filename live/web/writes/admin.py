@@ -7,7 +7,7 @@ from starlette.requests import Request
 
 from live.domain.producer import Producer
 from live.errors import ProblemError
-from live.web.http.clients import client_of
+from live.web.http.middleware import client_of
 from live.web.services import live_of
 
 _MOST_LEVELS: Final = 32  # no board or contestant needs more, and every JSON parser accepts as many

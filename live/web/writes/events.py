@@ -4,8 +4,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.ingest.intake import Intake
-from live.web.http.clients import client_of
-from live.web.http.problems import as_response
+from live.web.http.middleware import client_of
+from live.web.http.responses import as_response
 from live.web.services import live_of
 
 

@@ -1,0 +1,1 @@
+"""The middleware around all routes: the client, the origins that may read, and the security headers."""
