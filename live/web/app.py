@@ -48,12 +48,9 @@ from live.store.registry.presence import Presence
 from live.store.registry.process_lease import ProcessLease
 from live.system.processes import end_with_parent, relax_collector
 from live.web.fast_reads import FastReads
-from live.web.http.clients import Clients
-from live.web.http.cross_origin import CrossOrigin
 from live.web.http.drawings import Drawings
-from live.web.http.problems import answer_problem
-from live.web.http.responses import Derived
-from live.web.http.security import SecurityHeaders
+from live.web.http.middleware import Clients, CrossOrigin, SecurityHeaders
+from live.web.http.responses import Derived, answer_problem
 from live.web.pages import board as pages
 from live.web.pages.charts import RankCharts
 from live.web.pages.rendering import make_templates

@@ -14,7 +14,7 @@ from live.domain.ranking import Ranks
 from live.errors import ProblemError, StoreUnavailableError
 from live.ingest.replies import Reply
 from live.web.contract.board_document import board_page, reply_with_page
-from live.web.http.clients import client_of
+from live.web.http.middleware import client_of
 from live.web.http.responses import NOT_STORED, json_response, negotiated
 from live.web.paging import selection_of
 from live.web.past import archived_page, past_page

@@ -28,8 +28,8 @@ from live.store.board.shared_pages import Watched
 from live.web.boards import reply_of_board
 from live.web.contract.board_document import reply_with_page
 from live.web.contract.openapi import query_names
-from live.web.http.cross_origin import permissions
-from live.web.http.problems import reply_of
+from live.web.http.middleware import permissions
+from live.web.http.responses import reply_of
 from live.web.kept_pages import cache_key_of, kept_reply
 from live.web.pages.board import page_size, problem_page, reply_with_boards
 from live.web.pages.surfaces import page_of

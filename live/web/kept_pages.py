@@ -7,7 +7,7 @@ from starlette.requests import Request
 
 from live.domain.ranking import Page
 from live.ingest.replies import Reply
-from live.web.http.clients import client_of
+from live.web.http.middleware import client_of
 from live.web.pages.rendering import language_for
 from live.web.pages.sharing import site_of
 from live.web.pages.surfaces import Surface

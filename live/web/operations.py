@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from live.ingest.replies import Reply
 from live.metrics import REGISTRY, OfBoards
-from live.web.http.problems import as_response, problem_response, public_reason
+from live.web.http.responses import as_response, problem_response, public_reason
 from live.web.services import live_of
 
 

@@ -19,7 +19,7 @@ from live.network.parameters import time_of, whole_number
 from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import store_errors
-from live.web.http.clients import client_of
+from live.web.http.middleware import client_of
 from live.web.paging import DEFAULT_LIMIT
 from live.web.past_pages import PastPage, cursor_at, page_of, past_response, start_in
 from live.web.services import Live, live_of

@@ -10,17 +10,17 @@ from starlette.types import Scope
 
 from live.network.parameters import require_known
 from live.settings import Settings
-from live.web import baseline, boards, items, live, operations, past, records, slots, stream
+from live.web import baseline, boards, items, operations, past, records, slots, stream
 from live.web.contract import documents, reference
 from live.web.contract.openapi import query_names
 from live.web.http.static import ClientFiles, PageFiles
-from live.web.http.watching import unless_left
+from live.web.http.watching import refuse_plain, unless_left
 from live.web.pages import board as pages
 from live.web.pages import record as record_page
 from live.web.pages import sharing
 from live.web.pages.rendering import static_version
 from live.web.services import assets
-from live.web.writes import audit_log, events, likes, webhook
+from live.web.writes import admin, events, likes
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
@@ -34,7 +34,7 @@ def routes_of(settings: Settings) -> list[BaseRoute]:
     return [
         *_operations(),
         *(_events() if settings.role != "viewers" else ()),
-        *([_contract("/v1/trail", GET=audit_log.get_audit_log)] if changes else ()),
+        *([_contract("/v1/trail", GET=admin.get_audit_log)] if changes else ()),
         *((*_boards_and_records(served), *_items(served)) if served else ()),
         *(_reads() if reads else ()),
     ]
@@ -56,7 +56,7 @@ def _operations() -> list[BaseRoute]:
 
 def _events() -> list[BaseRoute]:
     return [
-        _contract("/v1/events", POST=events.take_events, OPTIONS=webhook.options_events),
+        _contract("/v1/events", POST=events.take_events, OPTIONS=events.options_events),
         Route("/boards/{board}/likes", likes.like, methods=["POST"]),
     ]
 
@@ -108,7 +108,7 @@ def _reads() -> list[BaseRoute]:
         _contract("/v1/boards/{board}/baseline", GET=baseline.get_baseline),
         _contract("/v1/records/{key:path}", GET=records.get_member_records),
         _contract("/v1/boards/{board}/stream", GET=stream.stream_board),
-        _contract("/v1/boards/{board}/live", GET=live.refuse_plain),
+        _contract("/v1/boards/{board}/live", GET=refuse_plain),
         _contract("/", GET=pages.index),
         _contract("/boards/{board}", GET=pages.board_page),
         _contract("/boards/{board}/qr.svg", GET=sharing.qr_code),

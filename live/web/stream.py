@@ -17,7 +17,7 @@ from live.fanout.viewer import ChannelEndedError, PullViewer, count_frames
 from live.metrics import SLOW_VIEWERS
 from live.network.encodings import takes_gzip
 from live.web.event_bodies import GzipEvents, PlainEvents
-from live.web.http.clients import client_of
+from live.web.http.middleware import client_of
 from live.web.http.watching import count_as_viewer, unless_left, until_left
 from live.web.services import Live, live_of
 

@@ -20,7 +20,7 @@ from live.settings import Settings
 from live.store.board.reader import Reading, Selection
 from live.store.board.shared_pages import Watched
 from live.web.contract.board_document import reply_with_page
-from live.web.http.clients import client_of
+from live.web.http.middleware import client_of
 from live.web.http.responses import unchanged
 from live.web.http.watching import count_as_viewer, unless_left
 from live.web.paging import DEFAULT_LIMIT

@@ -13,7 +13,7 @@ from live.auth.rate_limiter import RateLimiter
 from live.domain.producer import anonymous
 from live.errors import ProblemError, StoreUnavailableError
 from live.store.connection.client import connect
-from live.web.http.problems import problem_response
+from live.web.http.responses import problem_response
 from tests.harness.rate_model import Simulation, sender, settled
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess

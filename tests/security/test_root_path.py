@@ -13,7 +13,7 @@ from websockets.exceptions import InvalidStatus
 
 from live.network.hosts import below_root
 from live.protocols.http import connection
-from live.web.http import clients
+from live.web.http import middleware
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.nginx import NGINX, behind_nginx
 from tests.harness.server import server
@@ -121,7 +121,7 @@ def removed_again(path: Any, root: Any) -> Any:
 
 
 @pytest.mark.mutant
-@pytest.mark.parametrize("module", [connection, clients])
+@pytest.mark.parametrize("module", [connection, middleware])
 async def test_a_root_path_that_is_removed_again_is_caught(valkey_url: str, module: ModuleType) -> None:
     """On the fast path and in the application."""
     async with below_a_path(valkey_url, plain=False) as client:

@@ -45,7 +45,7 @@ from live.web.items import ItemChanges, ItemChoice, ItemList
 from live.web.past import Explanation, HistoryList
 from live.web.records import MemberRecords, RecordList, RecordView, Visibility
 from live.web.slots import DEFAULT_SLOTS, MAX_MEMBERS, MAX_SLOTS, SlotList
-from live.web.writes.audit_log import AuditLog
+from live.web.writes.admin import AuditLog
 from live.web.writes.likes import Liked
 
 INFO: Final = {

@@ -20,7 +20,7 @@ from live.web.contract.operations import (
 )
 from live.web.contract.schemas import Json, reference
 from live.web.records import Visibility
-from live.web.writes.audit_log import AuditLog
+from live.web.writes.admin import AuditLog
 
 
 def get_audit_log() -> Json:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from live.ingest.replies import Reply
 from live.system.fair_queue import FairQueue
-from live.web.http.clients import client_of
+from live.web.http.middleware import client_of
 
 _MOST_WAITING: Final = 1000
 _MOST_MEMORY: Final = 20_000_000  # bytes of kept replies
@@ -27,7 +27,7 @@ DrawingKey = tuple[str, bytes, object]
 """What a drawing depends on: its kind, the query of the request, and everything else."""
 
 
-class _Kept(NamedTuple):
+class _KeptReply(NamedTuple):
     """A reply that serves until a time, in seconds of the monotonic clock. `size` is its memory in bytes."""
 
     reply: Reply
@@ -40,7 +40,7 @@ class Drawings:
 
     def __init__(self) -> None:
         self._queue = FairQueue(1, _MOST_WAITING)
-        self._kept: OrderedDict[DrawingKey, _Kept] = OrderedDict()  # the oldest first
+        self._kept: OrderedDict[DrawingKey, _KeptReply] = OrderedDict()  # the oldest first
         self._size = 0
 
     async def of(self, request: Request, key: DrawingKey, draw: Callable[[], Awaitable[Reply]]) -> Reply:
@@ -82,7 +82,7 @@ class Drawings:
         now = time.monotonic()
         self._drop(key)
         if reply.status == HTTPStatus.OK:
-            self._kept[key] = _Kept(reply, now + _SERVES, reply.most_memory + len(key[1]) + _KEPT)
+            self._kept[key] = _KeptReply(reply, now + _SERVES, reply.most_memory + len(key[1]) + _KEPT)
             self._size += self._kept[key].size
         while self._kept and (self._size > _MOST_MEMORY or next(iter(self._kept.values())).until <= now):
             self._drop(next(iter(self._kept)))

@@ -1,1 +1,148 @@
-"""The middleware around all routes: the client, the origins that may read, and the security headers."""
+"""The middleware around all routes: the client of each request, the origins that may read, the security headers."""
+
+from collections.abc import Collection, Sequence
+from functools import cache
+from typing import Final, cast
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from live.auth.client import EXTENSION, Client, ClientResolver
+from live.errors import ProblemError
+from live.ingest.replies import CONTENT_SECURITY_POLICY, POLICY_HEADER, SECURITY_HEADERS
+from live.ingest.replies import Headers as Fields
+from live.network.hosts import below_root
+from live.web.http.responses import problem_response
+
+_READING: Final = ("GET", "HEAD")
+_EXPOSED: Final = b"ETag, Retry-After"
+_PREFLIGHT: Final = {
+    "Access-Control-Allow-Methods": "GET, HEAD",
+    "Access-Control-Allow-Headers": "If-None-Match, Last-Event-ID",
+    "Access-Control-Max-Age": "600",
+}
+
+
+class Clients:
+    """ASGI middleware that determines the client of each request, and refuses requests for unknown hosts.
+
+    It removes the root path, so that routes need not know it, and refuses requests for anything outside it.
+    """
+
+    def __init__(self, app: ASGIApp, resolver: ClientResolver, root_path: str) -> None:
+        self._app = app
+        self._resolver = resolver
+        self._root_path = root_path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        extensions = scope.setdefault("extensions", {})
+        client = extensions.get(EXTENSION) or self._resolve(scope)
+        path = below_root(scope["path"], self._root_path)
+        if not path and not isinstance(client, ProblemError):
+            client = ProblemError("not_found", f"everything is below {self._root_path}, which proxies must not remove")
+        if isinstance(client, ProblemError):
+            await problem_response(client)(scope, receive, send)
+            return
+        extensions[EXTENSION] = client
+        scope["path"] = path
+        scope["client"] = (client.address, 0)
+        scope["scheme"] = client.scheme
+        await self._app(scope, receive, send)
+
+    def _resolve(self, scope: Scope) -> Client | ProblemError:
+        peer = scope.get("client")
+        try:
+            return self._resolver.resolve(peer[0] if peer else "", scope["headers"], tls=scope["scheme"] == "https")
+        except ProblemError as problem:
+            return problem
+
+
+def client_of(request: Request) -> Client:
+    """The client that sent a request."""
+    return cast("Client", request.scope["extensions"][EXTENSION])
+
+
+def permissions(origin: str, allowed: Collection[str]) -> Fields:
+    """The header fields that let a page of an allowed origin read a response."""
+    if origin not in allowed:
+        return ()
+    return ((b"access-control-allow-origin", origin.encode()), (b"access-control-expose-headers", _EXPOSED))
+
+
+class CrossOrigin:
+    """ASGI middleware that answers preflight requests, and lets allowed origins read responses to `GET`.
+
+    It refuses no request. Without its headers, a browser hides the response from the page.
+    """
+
+    def __init__(self, app: ASGIApp, allowed: Sequence[str]) -> None:
+        self._app = app
+        self._allowed = frozenset(allowed)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection: answer preflight requests, and add headers when the response starts."""
+        if scope["type"] != "http" or not self._allowed or not scope["path"].startswith("/v1/"):
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        origin = headers.get("origin", "")
+        is_allowed = origin in self._allowed
+        method = headers.get("access-control-request-method", "") if scope["method"] == "OPTIONS" else scope["method"]
+        if method not in _READING:
+            await self._app(scope, receive, send)
+            return
+
+        async def send_permitted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                answered = MutableHeaders(scope=message)
+                answered.add_vary_header("Origin")
+                message["headers"].extend(permissions(origin, self._allowed))
+            await send(message)
+
+        if scope["method"] == "OPTIONS" and is_allowed:
+            await Response(status_code=204, headers=_PREFLIGHT)(scope, receive, send_permitted)
+        else:
+            await self._app(scope, receive, send_permitted)
+
+
+@cache
+def page_policy(images: tuple[str, ...], *, has_forms: bool, is_framed: bool) -> str:
+    """The content security policy of a page.
+
+    Args:
+        images: the hosts of pictures.
+        has_forms: whether the page has forms, such as like buttons, which it may send to this server.
+        is_framed: whether other pages may show the page in a frame.
+    """
+    policy = CONTENT_SECURITY_POLICY.decode()
+    if images:
+        policy = policy.replace("img-src 'self'", " ".join(("img-src 'self'", *(f"https://{host}" for host in images))))
+    if has_forms:
+        policy = policy.replace("form-action 'none'", "form-action 'self'")
+    return policy.replace("frame-ancestors 'none'", "frame-ancestors *") if is_framed else policy
+
+
+class SecurityHeaders:
+    """ASGI middleware that adds the security headers to every HTTP response."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection, and add the headers when the response starts."""
+
+        async def send_secured(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = message["headers"]
+                if not any(name == POLICY_HEADER[0] for name, _ in headers):
+                    headers.append(POLICY_HEADER)
+                headers.extend(SECURITY_HEADERS)
+            await send(message)
+
+        await self._app(scope, receive, send_secured)

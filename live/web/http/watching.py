@@ -7,10 +7,15 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Receive, Scope
 
+from live.errors import ProblemError
 from live.protocols.http.app_requests import VIEWER
 from live.protocols.http.connection import HttpProtocol
+from live.web.http.responses import problem_response
+from live.web.services import live_of
 
 _T = TypeVar("_T")
 
@@ -41,3 +46,11 @@ async def until_left(receive: Receive) -> None:
     """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def refuse_plain(request: Request) -> Response:
+    """Refuse a request for the live route that is not a WebSocket handshake."""
+    await live_of(request).board(request.path_params["board"])
+    response = problem_response(ProblemError("upgrade_required", "connect with a WebSocket client"))
+    response.headers.update({"Upgrade": "websocket", "Connection": "Upgrade"})
+    return response

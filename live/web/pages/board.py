@@ -1,6 +1,7 @@
 """The HTML pages. The server renders them with their records, so they are readable without JavaScript."""
 
 import asyncio
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -25,11 +26,9 @@ from live.store.board.ledger import Ledger
 from live.store.board.reader import Selection
 from live.store.board.shared_pages import Watched
 from live.web.http.middleware import client_of
-from live.web.http.responses import as_problem, reply_of
-from live.web.http.responses import negotiated
+from live.web.http.responses import as_problem, negotiated, reply_of
 from live.web.items import items_of
 from live.web.kept_pages import cache_key_of, keep, kept_reply
-from live.web.pages.first_event import curl_of
 from live.web.pages.language import Language
 from live.web.pages.rendering import MOST_SIDES, language_for, render, takes_likes
 from live.web.pages.sharing import site_of
@@ -340,3 +339,24 @@ async def _top(
 
 def _note(ledger: Ledger, error: Exception) -> None:
     log.warning("serving a page without records", board=ledger.state.board.id, reason=str(error))
+
+
+def curl_of(boards: Mapping[str, Board], board: Board, site: str, now: str, *, needs_key: bool) -> str | None:
+    """The command, or None if no single event can start the board: it is frozen, or registers its members first.
+
+    `site` is the address of the server, and `now` the time of the event on boards that use the time of events.
+    """
+    target = boards[next(iter(board.union))] if board.union else board
+    if target.union or board.frozen or target.frozen or (target.votes is not None and target.votes.registered):
+        return None
+    event: dict[str, object] = {"board": target.id, "key": "Ada"}
+    if target.score is not None:
+        event["fields"] = {field.name: field.high for field in target.score.fields}
+    if target.votes is not None:
+        event["actor"] = "you"
+    if target.clock == "event":
+        event["time"] = now
+    headers = ["Content-Type: application/json", *(["Authorization: Bearer <id>.<secret>"] if needs_key else [])]
+    body = msgspec.json.encode(event).decode()
+    options = [f"-H {shlex.quote(header)}" for header in headers]
+    return " ".join(["curl", f"{site}/v1/events", *options, "-d", shlex.quote(body)])

@@ -15,9 +15,8 @@ from live.domain.ranking import Page
 from live.domain.window import EVER, Periods
 from live.errors import ProblemError
 from live.store.board.slots import SlotValues, read_slots
-from live.web.http.clients import client_of
-from live.web.http.problems import reply_of
-from live.web.http.responses import negotiated
+from live.web.http.middleware import client_of
+from live.web.http.responses import negotiated, reply_of
 from live.web.items import items_of
 from live.web.pages.language import Language, grouped
 from live.web.pages.rendering import language_for, render, takes_likes

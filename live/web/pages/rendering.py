@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse
 
 from live.domain.board import Board
 from live.domain.item import Item, host_of
-from live.web.http.security import page_policy
+from live.web.http.middleware import page_policy
 from live.web.pages import words
 from live.web.pages.language import Language, grouped, language_of, languages
 from live.web.pages.sharing import frame_of

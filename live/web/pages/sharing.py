@@ -17,9 +17,8 @@ from live.domain.item import Item
 from live.domain.ranking import Page
 from live.ingest.replies import Reply
 from live.network.parameters import whole_number
-from live.web.http.clients import client_of
-from live.web.http.problems import as_response
-from live.web.http.responses import REVALIDATED
+from live.web.http.middleware import client_of
+from live.web.http.responses import REVALIDATED, as_response
 from live.web.items import items_of
 from live.web.periods import period_of
 from live.web.services import live_of

@@ -1,16 +1,23 @@
-"""Requests of administrators: their API key, and their JSON bodies."""
+"""Requests of administrators: their API key, their JSON bodies, and the audit log at `/v1/trail`."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
+from starlette.responses import Response
 
 from live.domain.producer import Producer
 from live.errors import ProblemError
+from live.network.parameters import whole_number
+from live.store.registry.definitions import AuditEntry
 from live.web.http.middleware import client_of
+from live.web.http.responses import NOT_STORED
 from live.web.services import live_of
 
 _MOST_LEVELS: Final = 32  # no board or contestant needs more, and every JSON parser accepts as many
+_DEFAULT_LIMIT: Final = 100
+_MAX_LIMIT: Final = 1000
 
 
 async def admin_of(request: Request) -> Producer:
@@ -93,3 +100,18 @@ def _inside(value: object) -> list[object]:
 
 def _too_deep() -> ProblemError:
     return ProblemError("malformed_body", f"the JSON is nested deeper than {_MOST_LEVELS} levels")
+
+
+class AuditLog(msgspec.Struct, frozen=True):
+    """The audit log: who changed which boards, newest first."""
+
+    trail: Sequence[AuditEntry]
+
+
+async def get_audit_log(request: Request) -> Response:
+    """Return the newest changes of the boards that the API key includes."""
+    live, producer = live_of(request), await admin_of(request)
+    limit = whole_number(request.query_params, "limit", _DEFAULT_LIMIT, 1, _MAX_LIMIT)
+    entries = await live.board_admin.definitions.audit_log(limit)
+    visible = [entry for entry in entries if producer.refusal(entry.board) is None]
+    return Response(msgspec.json.encode(AuditLog(visible)), headers=NOT_STORED, media_type="application/json")

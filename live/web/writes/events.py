@@ -1,5 +1,14 @@
-"""POST /v1/events under any ASGI server. Our own protocol handles it in `live.protocols.http.connection`."""
+"""POST and OPTIONS of /v1/events.
 
+`live.protocols.http.connection` answers most posts itself. OPTIONS is the handshake with which senders of CloudEvents
+webhooks ask for permission. It is not authentication: events still need an API key. The server never calls the URL in
+`WebHook-Request-Callback`, because a stranger could name any host that this machine can reach.
+"""
+
+import re
+from typing import Final
+
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -8,8 +17,45 @@ from live.web.http.middleware import client_of
 from live.web.http.responses import as_response
 from live.web.services import live_of
 
+ALLOWED_METHODS: Final = "POST, OPTIONS"
+MOST_ORIGIN: Final = 253  # characters of a DNS name
+
+_ORIGIN_HEADER: Final = "webhook-request-origin"
+_RATE_HEADER: Final = "webhook-request-rate"
+_LABEL: Final = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_ORIGIN: Final = re.compile(rf"(?:https?://)?{_LABEL}(?:\.{_LABEL})*\.?(?::[0-9]{{1,5}})?")
+_RATE: Final = re.compile("[1-9][0-9]{0,9}")
+
 
 async def take_events(request: Request) -> Response:
     """Count the events of a body, and respond when they are durable."""
     intake: Intake = live_of(request).intake
     return as_response(await intake.receive(request.scope["headers"], client_of(request), request.stream()))
+
+
+async def options_events(request: Request) -> Response:
+    """Grant the requested origin, within the rate of a producer that has no rate of its own."""
+    rate = live_of(request).settings.rate
+    return handshake(request.headers, rate * 60 if rate else None)
+
+
+def handshake(headers: Headers, rate: int | None) -> Response:
+    """The response to a handshake. `rate` is in requests per minute, None for no limit.
+
+    The headers decide, not the status. It is 200 because some senders accept no other status.
+    """
+    granted = {"Allow": ALLOWED_METHODS, "Cache-Control": "no-store"}
+    origins = headers.getlist(_ORIGIN_HEADER)
+    # Only a plain host name is sent back, so that nobody can choose the content of the response.
+    if len(origins) == 1 and len(origins[0]) <= MOST_ORIGIN and _ORIGIN.fullmatch(origins[0]):
+        granted["WebHook-Allowed-Origin"] = origins[0]
+        granted["WebHook-Allowed-Rate"] = _allowed_rate(headers.getlist(_RATE_HEADER), rate)
+    return Response(headers=granted)
+
+
+def _allowed_rate(requested: list[str], rate: int | None) -> str:
+    """The lower one of the requested rate and the limit. An invalid request for a rate is ignored."""
+    rates = [int(text) for text in requested if _RATE.fullmatch(text)]
+    if rate is not None:
+        rates.append(rate)
+    return str(min(rates)) if rates else "*"

@@ -20,9 +20,8 @@ from live.domain.event import MAX_KEY_BYTES, Event, key_fault
 from live.domain.producer import LIKES, Producer, liking
 from live.errors import REFUSALS, ProblemError
 from live.ingest.posting import Answer
-from live.web.http.clients import client_of
-from live.web.http.problems import problem_response
-from live.web.http.responses import NOT_STORED
+from live.web.http.middleware import client_of
+from live.web.http.responses import NOT_STORED, problem_response
 from live.web.pages.rendering import addresses, record_path
 from live.web.services import Live, live_of
 

@@ -15,7 +15,7 @@ from live.domain.calendar import EXAMPLES
 from live.errors import CLOSE_CODES, PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.channel import reason_of
 from live.web.contract.operations import PAST
-from live.web.http.problems import as_problem
+from live.web.http.responses import as_problem
 from live.web.pages.language import TAGS, Message, language_of, languages
 from live.web.pages.words import moment, moment_words, period_words, place_words
 from live.web.services import assets

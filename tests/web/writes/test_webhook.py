@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from starlette.datastructures import Headers
 
-from live.web.writes.webhook import handshake
+from live.web.writes.events import handshake
 from tests.harness.server import server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all of these
