@@ -19,7 +19,6 @@ from starlette.types import ASGIApp
 from uvicorn.supervisors import Multiprocess
 
 from live.auth.admin_key import FILE, provide_admin_key
-from live.boards.acceptance import accept_loss
 from live.domain.board import Boards
 from live.domain.board_file import load_boards
 from live.domain.urls import shown
@@ -27,6 +26,7 @@ from live.errors import JournalError, SetupError, StoreUnavailableError
 from live.journal.database import Database, open_journal, unsafe_in_sql
 from live.journal.log.timelines import Loss, end_lost, find_lost
 from live.logs import configure_logs
+from live.maintenance.accept_loss import accept_loss
 from live.network.hosts import is_loopback
 from live.protocols.http.connection import HttpProtocol
 from live.settings import Settings, as_environment

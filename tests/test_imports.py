@@ -22,6 +22,7 @@ ORDER = [
     ("fanout",),
     ("protocols",),
     ("boards",),
+    ("maintenance",),
     ("demo",),
     ("web",),
     ("load", "send"),

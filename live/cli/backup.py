@@ -9,8 +9,6 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from live.boards.restoring import require_empty, require_prefix
-from live.boards.restoring import restore as restore_boards
 from live.cli.terminal import (
     BoardsOption,
     DataDirOption,
@@ -26,11 +24,13 @@ from live.domain.board import Boards
 from live.domain.board_file import load_boards
 from live.domain.counts import counted
 from live.errors import SetupError
-from live.journal.backup import back_up
 from live.journal.database import Database, existing_journal, open_journal
-from live.journal.manifest import BOARDS, Manifest, check_files, read_manifest
-from live.journal.putting_back import held, set_aside
-from live.journal.rebuild import Rebuilt
+from live.maintenance.backup import back_up
+from live.maintenance.board_images import Rebuilt
+from live.maintenance.manifest import BOARDS, Manifest, check_files, read_manifest
+from live.maintenance.putting_back import held, set_aside
+from live.maintenance.restore import require_empty, require_prefix
+from live.maintenance.restore import restore as restore_boards
 from live.settings import Settings, load_settings
 from live.store.connection.client import connect
 from live.store.connection.embedded import EmbeddedStore, answers, running_or_started

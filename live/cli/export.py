@@ -8,7 +8,6 @@ from typing import Annotated, Any, cast, get_args
 
 import typer
 
-from live.boards.rebuilding import board_of
 from live.cli.table_files import Format, output_file, table
 from live.cli.terminal import (
     BoardsOption,
@@ -27,8 +26,10 @@ from live.domain.names import unknown
 from live.domain.window import Periods
 from live.errors import NotFoundError, SetupError
 from live.journal.database import Database, existing_journal
-from live.journal.erase import boards_in
-from live.journal.export import (
+from live.journal.log.definitions import latest
+from live.journal.past.queries import AsOf, NoPastError, PastRanking
+from live.maintenance.erase_journal import boards_in
+from live.maintenance.export import (
     EVENT_COLUMNS,
     Column,
     Part,
@@ -37,8 +38,7 @@ from live.journal.export import (
     ranking_columns,
     ranking_parts,
 )
-from live.journal.log.definitions import latest
-from live.journal.past.queries import AsOf, NoPastError, PastRanking
+from live.maintenance.rebuild import board_of
 from live.settings import load_settings
 
 _END = 2**52  # milliseconds; after every event time

@@ -8,8 +8,6 @@ import msgspec
 import typer
 
 from live.auth.visitors import Visitors, is_cookie
-from live.boards.erasing import Erased, Erasing
-from live.boards.voiding import Criteria, Outcome, Voiding
 from live.cli.terminal import (
     BoardsOption,
     DataDirOption,
@@ -29,6 +27,8 @@ from live.domain.names import unknown
 from live.domain.producer import LIKES
 from live.errors import EpochLostError, NotFoundError, SetupError
 from live.journal.database import existing_journal
+from live.maintenance.erase import Erased, Erasing
+from live.maintenance.void import Criteria, Outcome, Voiding
 from live.settings import Settings, load_settings
 from live.store.connection.client import Store, connect
 from live.store.connection.embedded import running_or_started

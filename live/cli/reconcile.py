@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from live.boards.definition import DefinitionError, read_board
-from live.boards.rebuilding import Rebuilding
 from live.cli.terminal import (
     BoardsOption,
     DataDirOption,
@@ -28,7 +27,8 @@ from live.domain.names import unknown
 from live.errors import EpochLostError, NotFoundError, SetupError
 from live.journal.database import existing_journal
 from live.journal.log.reader import Follower, StoreBehindError
-from live.journal.reconcile import Difference, Reconciler, Report
+from live.maintenance.rebuild import Rebuilding
+from live.maintenance.reconcile import Difference, Reconciler, Report
 from live.settings import Settings, load_settings
 from live.store.board.handover import begin_journal
 from live.store.board.keys import Keys

@@ -15,7 +15,7 @@ import msgspec
 from live.domain.csv_table import csv_writer
 from live.domain.text import visible_lines
 from live.errors import SetupError
-from live.journal.export import Column, Row
+from live.maintenance.export import Column, Row
 from live.system.files import replacing
 
 Format = Literal["csv", "ndjson", "parquet"]

@@ -22,8 +22,8 @@ from live.domain.board_file import parse_boards
 from live.domain.event import make_entry
 from live.domain.item import Item
 from live.errors import SetupError
-from live.journal.export import Column
 from live.journal.log.definitions import DefinitionLog
+from live.maintenance.export import Column
 from live.store.board.keys import SystemKeys
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced

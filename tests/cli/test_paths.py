@@ -13,8 +13,8 @@ import pytest
 
 import live.store.connection.embedded
 from live.errors import JournalError, SetupError, StoreUnavailableError
-from live.journal.backup import copy_database
 from live.journal.database import Database
+from live.maintenance.backup import copy_database
 from live.store.connection.client import connect, store_errors
 from live.store.connection.embedded import EmbeddedStore
 from tests.harness.journal_server import Machine, fill

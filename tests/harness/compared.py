@@ -13,8 +13,8 @@ from live.domain.event import Extra, make_entry
 from live.journal.database import Database
 from live.journal.log.entries import pack_entries, unpack_entries
 from live.journal.log.reader import Follower
-from live.journal.reconcile import Reconciler, Report
 from live.journal.schema import SEGMENT
+from live.maintenance.reconcile import Reconciler, Report
 from live.store.board.audit import Auditor
 from live.store.board.handover import Entry, begin_journal
 from live.store.board.state import BoardState

@@ -6,10 +6,10 @@ from typing import cast
 from live.domain.board import Board
 from live.journal.log.entries import FIRST, Head, parse_head
 from live.journal.log.reader import before
-from live.journal.rebuild import load
 from live.journal.state.fold import apply
 from live.journal.state.ranking import ranked_at
 from live.journal.state.snapshot import Reached, Snapshot, pack, unpack
+from live.maintenance.board_images import load
 from live.store.board.handover import read_entries
 from live.store.board.keys import Keys
 from live.store.board.pages import HIGH

@@ -10,15 +10,15 @@ from sqlalchemy import func, select
 
 from live.domain.board import Board
 from live.domain.event import make_entry
-from live.journal.backup import back_up
 from live.journal.database import Database
 from live.journal.log.drainer import Drainer
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import find_life
-from live.journal.manifest import Manifest
 from live.journal.schema import GAP
 from live.journal.state.ranking import ranked_at
 from live.journal.state.snapshot import Snapshot
+from live.maintenance.backup import back_up
+from live.maintenance.manifest import Manifest
 from live.store.board.handover import read_entries
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect

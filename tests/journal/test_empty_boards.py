@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import insert
 
 import live.store.board.beginnings
-from live.boards.rebuilding import Rebuilding, Wanted
 from live.domain.board import Boards
 from live.journal.log.timelines import Timeline, find_life
 from live.journal.schema import DEFINITION
+from live.maintenance.rebuild import Rebuilding, Wanted
 from live.store.board.beginnings import create, delete_keys
 from live.store.board.keys import Keys, SystemKeys
 from live.store.registry.definitions import Definition, DefinitionStore

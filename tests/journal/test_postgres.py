@@ -15,13 +15,13 @@ from sqlalchemy import select
 
 import live.journal.database
 import live.journal.log.drainer
-from live.boards.erasing import Erasing
 from live.domain.board import Boards
 from live.errors import JournalError, SetupError, StoreUnavailableError
 from live.fanout import subscription
 from live.journal.database import Database
 from live.journal.log.timelines import ConflictError, add_pieces
 from live.journal.schema import LIFE
+from live.maintenance.erase import Erasing
 from tests.harness.boards import rolling_board
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
@@ -30,7 +30,7 @@ from tests.harness.proxy import Proxy
 from tests.harness.replays import journaling, play, watching
 from tests.harness.timeline import past_is_exact
 from tests.harness.waiting import eventually
-from tests.journal.test_erase import CONTEST, EVE, contents_in_sql, digests_of, vote_of
+from tests.maintenance.test_erase import CONTEST, EVE, contents_in_sql, digests_of, vote_of
 
 pytestmark = [
     pytest.mark.slow,

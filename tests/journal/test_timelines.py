@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-import live.journal.backup
 import live.journal.log.drainer
+import live.maintenance.backup
 import live.store.board.beginnings
 import live.store.board.handover
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
@@ -267,7 +267,7 @@ async def test_a_damaged_journal_is_noticed_and_can_begin_again(valkey_url: str,
 async def test_a_backup_that_proves_nothing_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """It says that it is complete, and nobody can restore it."""
     async with journaled(valkey_url, tmp_path) as board:
-        wrong = replaced(live.journal.backup, "contents_of", lambda *_: Snapshot())
+        wrong = replaced(live.maintenance.backup, "contents_of", lambda *_: Snapshot())
         with must_be_caught("a backup that is not folded"), wrong:
             await heal(board, tmp_path)
 

@@ -17,11 +17,11 @@ import msgspec
 import pytest
 
 from live.boards.definition import read_board
-from live.boards.rebuilding import Rebuilding, Wanted
 from live.domain.board import DEFAULT_BOARD, Boards
 from live.domain.journaling import Journaling
 from live.journal import database, schema
 from live.journal.database import Database
+from live.maintenance.rebuild import Rebuilding, Wanted
 from live.store.connection.client import connect
 from live.store.registry import definitions
 from tests.harness.mutation import must_be_caught, replaced

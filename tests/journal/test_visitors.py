@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from live.auth.visitors import Visitors
-from live.boards.rebuilding import Rebuilding, Wanted
 from live.domain.board import Boards
 from live.journal.log.definitions import DefinitionLog
+from live.maintenance.rebuild import Rebuilding, Wanted
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import connect
 from live.store.registry import visitor_secret

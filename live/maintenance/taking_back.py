@@ -8,7 +8,7 @@ import msgspec
 from live.domain.board import Board
 from live.domain.window import EVER, Sliding
 from live.errors import SetupError, StoreUnavailableError
-from live.journal.contributions import VOIDER, Contribution, Vote
+from live.maintenance.contributions import VOIDER, Contribution, Vote
 from live.store.board.plan import Group, Plan, begin_plan
 from live.store.board.writer import BoardWriter
 

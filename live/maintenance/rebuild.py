@@ -14,13 +14,13 @@ from live.domain.board import Board, Boards
 from live.domain.names import unknown
 from live.errors import NotFoundError, SetupError
 from live.journal.database import Database
-from live.journal.erase import erase_again
 from live.journal.log.definitions import COOKIES, KINDS, DefinitionLog, latest, newest_version
 from live.journal.log.drainer import Drainer
 from live.journal.log.reader import before, contents_of
 from live.journal.log.timelines import Timeline, end_lives, find_life, made_once, open_lives, origins
-from live.journal.rebuild import Rebuilt, load
 from live.journal.state.snapshot import Snapshot
+from live.maintenance.board_images import Rebuilt, load
+from live.maintenance.erase_journal import erase_again
 from live.settings import Settings
 from live.store.board.beginnings import create, delete_keys
 from live.store.board.handover import read_places

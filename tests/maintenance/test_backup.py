@@ -9,18 +9,18 @@ from typing import Any
 import msgspec
 import pytest
 
-import live.journal.backup
 import live.journal.log.drainer
+import live.maintenance.backup
 from live.domain.event import make_entry
 from live.domain.journaling import Journaling
 from live.errors import SetupError
-from live.journal.backup import back_up
 from live.journal.database import Database
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import open_lives
-from live.journal.manifest import check_files, read_manifest
 from live.journal.state.ranking import ranked_at
 from live.journal.upkeep.status import verify
+from live.maintenance.backup import back_up
+from live.maintenance.manifest import check_files, read_manifest
 from live.store.board.beginnings import delete_keys
 from live.store.board.handover import begin_journal
 from live.store.board.keys import SystemKeys
@@ -30,7 +30,7 @@ from tests.harness.journaled import Journaled, Rows, backed_up, journaled
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.waiting import eventually
 
-copy_database = live.journal.backup.copy_database
+copy_database = live.maintenance.backup.copy_database
 
 
 def rows_in(board: Journaled, folder: Path) -> Rows:
@@ -53,7 +53,7 @@ def after_the_copy(board: Journaled, work: Callable[[], Awaitable[object]]) -> A
         asyncio.run_coroutine_threadsafe(_awaited(work), loop).result(10)
 
     assert board.databases, "there is something to copy"
-    return replaced(live.journal.backup, "copy_database", copy)
+    return replaced(live.maintenance.backup, "copy_database", copy)
 
 
 async def _awaited(work: Callable[[], Awaitable[object]]) -> None:
@@ -109,7 +109,7 @@ async def never(*_: Any) -> bool:
 async def test_a_missing_pause_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """Both sides must respect it."""
     for name, (module, what, mistake) in {
-        "no pause": (live.journal.backup, "paused", no_pause),
+        "no pause": (live.maintenance.backup, "paused", no_pause),
         "no look at the pause": (live.journal.log.drainer, "is_paused", never),
     }.items():
         (tmp_path / name).mkdir()
@@ -302,7 +302,7 @@ async def test_the_copy_is_of_one_instant_while_another_process_writes(
             assert len(steps) < 100, "the copy begins again and again"
             asyncio.run_coroutine_threadsafe(write(), loop).result(10)
 
-        monkeypatch.setattr(live.journal.backup, "_PAGES", 4)
+        monkeypatch.setattr(live.maintenance.backup, "_PAGES", 4)
         await asyncio.to_thread(copy_database, board.databases[0].path, target, show)
         assert len(steps) > 3
         assert [done for done, _ in steps] == sorted(done for done, _ in steps)

@@ -7,18 +7,18 @@ from typing import Final
 
 import msgspec
 
-from live.boards.taking_back import TakingBack
-from live.boards.voiding import Criteria, boards_of, find_contributions
 from live.domain.board import Board, Boards
 from live.domain.journaling import Journaling
 from live.domain.names import unknown
 from live.errors import NotFoundError, SetupError
-from live.journal.contributions import Contribution, Vote
 from live.journal.database import Database
-from live.journal.erase import boards_in, erase_again, erase_board, secrets_of
-from live.journal.erased import is_due, mark_done, remember, remembered
-from live.journal.erasure import ActorErasure
 from live.journal.log.drainer import Drainer
+from live.maintenance.contributions import Contribution, Vote
+from live.maintenance.erase_journal import boards_in, erase_again, erase_board, secrets_of
+from live.maintenance.erased import is_due, mark_done, remember, remembered
+from live.maintenance.erasure import ActorErasure
+from live.maintenance.taking_back import TakingBack
+from live.maintenance.void import Criteria, boards_of, find_contributions
 from live.settings import Settings
 from live.store.board.erasing import Held, delete_digests, members_of, read_held
 from live.store.board.handover import journals, read_places

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from live.boards.rebuilding import Rebuilding, Wanted
 from live.domain.board import Boards
 from live.errors import SetupError
 from live.journal.log.drainer import Drainer
 from live.journal.log.timelines import open_lives
 from live.journal.schema import DEFINITION
+from live.maintenance.rebuild import Rebuilding, Wanted
 from live.store.board.beginnings import create
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger

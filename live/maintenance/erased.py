@@ -10,8 +10,8 @@ import msgspec
 from sqlalchemy import Connection, func, insert, inspect, select, update
 
 from live.journal.database import Database
-from live.journal.erasure import RepeatedErasure, hidden
 from live.journal.schema import ABOUT, ERASED
+from live.maintenance.erasure import RepeatedErasure, hidden
 
 _KEY: Final = "erasing"  # the name of the secret that keys the list
 _DONE: Final = "erased"  # the name of the last row of the list that was applied

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import structlog
 
-from live.boards.rebuilding import Progress, Rebuilding, Wanted
 from live.domain.board import Boards
 from live.errors import JournalError, SetupError
 from live.journal.database import Database
-from live.journal.erased import import_list, list_in
-from live.journal.manifest import Manifest
-from live.journal.putting_back import put_back
-from live.journal.rebuild import Rebuilt
+from live.maintenance.board_images import Rebuilt
+from live.maintenance.erased import import_list, list_in
+from live.maintenance.manifest import Manifest
+from live.maintenance.putting_back import put_back
+from live.maintenance.rebuild import Progress, Rebuilding, Wanted
 from live.settings import Settings
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, store_errors

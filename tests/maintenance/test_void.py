@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-import live.boards.taking_back
-from live.boards.voiding import Criteria, Outcome, Voiding
+import live.maintenance.taking_back
 from live.domain.board import Board, Boards
 from live.domain.board_file import BoardChoice, VotesChoice, make_board
 from live.domain.event import Entry, Event, Extra, Identities, make_entry
 from live.domain.producer import LIKES
 from live.domain.window_choice import WindowChoice
-from live.journal.contributions import Voided
+from live.maintenance.contributions import Voided
+from live.maintenance.void import Criteria, Outcome, Voiding
 from live.store.board.ledger import Ledger
 from live.store.board.senders import Senders
 from tests.harness.folded import data_of
@@ -181,7 +181,7 @@ async def test_an_interrupted_void_continues(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Each batch is taken back once, wherever the command is killed."""
-    monkeypatch.setattr(live.boards.taking_back, "_MOST_CONTRIBUTIONS", 1)
+    monkeypatch.setattr(live.maintenance.taking_back, "_MOST_CONTRIBUTIONS", 1)
 
     async with counted(valkey_url, tmp_path, kind, 5) as (board, without):
         for batches in (1, 3):

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from live.journal.reconcile import Report
+from live.maintenance.reconcile import Report
 from tests.harness.compared import Compared, compared
 from tests.harness.drift import BOARDS, fill, slot_of, wrong_value
 

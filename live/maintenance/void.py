@@ -9,15 +9,15 @@ from typing import Final
 import msgspec
 
 from live.boards.definition import DefinitionError, read_board
-from live.boards.taking_back import TakingBack
 from live.domain.board import Board, Boards
 from live.domain.counts import counted
 from live.domain.names import unknown
 from live.domain.window import Rolling, Sliding
 from live.errors import NotFoundError, SetupError
-from live.journal.contributions import ActorTrace, Contribution, ProducerTrace, Voided
 from live.journal.database import Database
-from live.journal.tracing import Found, find_trail
+from live.maintenance.contributions import ActorTrace, Contribution, ProducerTrace, Voided
+from live.maintenance.taking_back import TakingBack
+from live.maintenance.tracing import Found, find_trail
 from live.settings import Settings
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store, store_errors

@@ -12,9 +12,7 @@ import msgspec
 import pytest
 from sqlalchemy import select
 
-import live.journal.erase
-from live.boards.erasing import Erased, Erasing
-from live.boards.restoring import _carry_over
+import live.maintenance.erase_journal
 from live.domain.board import Board, Boards
 from live.domain.board_file import BoardChoice, VotesChoice, make_board
 from live.domain.event import Entry, Extra, make_entry
@@ -23,23 +21,25 @@ from live.domain.producer import LIKES
 from live.domain.window_choice import WindowChoice
 from live.errors import SetupError
 from live.journal.database import Database
-from live.journal.erase import erase_again
-from live.journal.erased import remember
-from live.journal.erasure import ActorErasure
 from live.journal.log.entries import Head, decompress
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import find_life
-from live.journal.rewriting import rewrite
 from live.journal.schema import CHECKPOINT, METADATA, SEGMENT
 from live.journal.upkeep.checkpoints import Due, keep, make
 from live.journal.upkeep.status import verify
+from live.maintenance.erase import Erased, Erasing
+from live.maintenance.erase_journal import erase_again
+from live.maintenance.erased import remember
+from live.maintenance.erasure import ActorErasure
+from live.maintenance.restore import _carry_over
+from live.maintenance.rewriting import rewrite
 from live.store.board.plan import voter_digests
 from live.store.connection.embedded import EmbeddedStore
 from live.store.connection.loss import LossWatch
 from live.store.connection.scripts import text
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
-from tests.journal.test_void import like_of
+from tests.maintenance.test_void import like_of
 
 EVE = "e7e1c0ffee5ca1ab1e0ddba11facade5"  # as a visitor is named
 MEMBERS = ("a", "b")
@@ -235,7 +235,7 @@ async def test_a_segment_that_is_not_rewritten_is_detected(folder: Path) -> None
         await fill(board)
         with (
             must_be_caught("segments not rewritten"),
-            replaced(live.journal.erase, "_segment", lambda *_, **__: False),
+            replaced(live.maintenance.erase_journal, "_segment", lambda *_, **__: False),
         ):
             await check(board, take_back=False)
 
@@ -284,7 +284,7 @@ async def test_an_older_backup_is_erased_again(folder: Path, tmp_path: Path) -> 
 async def test_a_missing_list_of_erasures_is_detected(folder: Path, tmp_path: Path) -> None:
     """The mutant forgets the list, so a backup restores the actor."""
     async with machine(folder, CONTEST) as board:
-        with must_be_caught("rebuild after erase"), replaced(live.journal.erase, "is_due", lambda _: False):
+        with must_be_caught("rebuild after erase"), replaced(live.maintenance.erase_journal, "is_due", lambda _: False):
             await erased_again(board, folder, tmp_path / "restored")
 
 

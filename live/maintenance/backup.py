@@ -41,8 +41,8 @@ from live.journal.log.timelines import (
     open_lives,
     piece_of,
 )
-from live.journal.manifest import BOARDS, FORMAT, Manifest, Position, fingerprint, write_manifest
 from live.journal.schema import VERSION
+from live.maintenance.manifest import BOARDS, FORMAT, Manifest, Position, fingerprint, write_manifest
 from live.settings import Settings
 from live.store.board.handover import Entry, journals, read_entries, read_places, sink_of
 from live.store.board.keys import Keys

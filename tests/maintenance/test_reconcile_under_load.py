@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-import live.journal.reconcile
+import live.maintenance.reconcile
 from live.domain.board import Board
 from live.domain.event import make_entry
 from live.domain.window import Periods, Rolling, Sliding
@@ -111,5 +111,5 @@ async def test_a_comparison_with_two_cut_offs_is_detected(valkey_url: str, tmp_p
         return msgspec.structs.replace(piece, link=later.link, offset=later.offset)
 
     async with compared(valkey_url, tmp_path, BOARDS["first"]) as board:
-        with must_be_caught("two cut-offs"), replaced(live.journal.reconcile, "read_piece", careless):
+        with must_be_caught("two cut-offs"), replaced(live.maintenance.reconcile, "read_piece", careless):
             await under_load(board)

@@ -8,8 +8,6 @@ import msgspec
 from sqlalchemy import Connection, Table, select, update
 
 from live.journal.database import Database
-from live.journal.erased import is_due, mark_done, remembered
-from live.journal.erasure import Erasure
 from live.journal.log.entries import (
     Adopt,
     Begin,
@@ -22,9 +20,11 @@ from live.journal.log.entries import (
     unpack_entries,
 )
 from live.journal.log.timelines import lives_of
-from live.journal.rewriting import clean, rewrite
 from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
 from live.journal.state.snapshot import pack, unpack
+from live.maintenance.erased import is_due, mark_done, remembered
+from live.maintenance.erasure import Erasure
+from live.maintenance.rewriting import clean, rewrite
 from live.store.board.handover import Entry
 
 Progress = Callable[[int, int], None]

@@ -6,9 +6,9 @@ from typing import Final
 import msgspec
 
 from live.domain.window import EVER
-from live.journal.erasure import Erasure
 from live.journal.log.entries import Head, content, contents
 from live.journal.state.snapshot import IDENTITY, Snapshot
+from live.maintenance.erasure import Erasure
 from live.store.connection.scripts import texts
 
 Fields = dict[str, msgspec.Raw]
