@@ -9,30 +9,41 @@ from live.boards.definition import RunningChoice
 from live.domain.cloudevent import CloudEvent
 from live.domain.event import MAX_SCORE, Event
 from live.domain.item import Item
+from live.errors import REFUSALS
 from live.ingest.posting import Answer
 from live.ingest.replies import ProblemBody
 from live.web.baseline import BaselineView
-from live.web.boards import BoardList
+from live.web.boards import BoardList, BoardSummary
 from live.web.contract.board_document import BoardPage
-from live.web.contract.openapi_admin import board_changes, get_audit_log, record_changes
-from live.web.contract.openapi_events import greet_webhook, post_events
-from live.web.contract.openapi_items import item_operations
 from live.web.contract.openapi_pages import page_operations
-from live.web.contract.openapi_past import AS_OF, EXPLAIN, past_operations
 from live.web.contract.operations import (
+    ADMIN,
+    AS_OF,
     ASKING,
     BOARD,
+    CHANGING,
     COUNT,
+    ENTERING,
+    EXPLAIN,
+    ITEMS,
+    KEYED,
     OF_BOARD,
     OF_KEY,
     PAGE,
+    PAST,
     PERIOD,
+    POSTING,
     RECORD,
     RECORDS,
+    REMOVING,
     SOCKET,
+    TEXT,
+    TIME,
     UPGRADING,
     WATCHING,
+    body_of,
     document,
+    done,
     json_of,
     names_in,
     operation,
@@ -40,9 +51,10 @@ from live.web.contract.operations import (
     tagged,
     text,
 )
-from live.web.contract.schemas import Json, contract_components, reference
-from live.web.items import ItemChanges, ItemChoice, ItemList
-from live.web.past import Explanation, HistoryList
+from live.web.contract.schemas import Json, contract_components, listed, reference
+from live.web.items import MOST_READ, MOST_WRITTEN, ItemChanges, ItemChoice, ItemList
+from live.web.past import MAX_MEMBERS as MOST_HISTORIES
+from live.web.past import MAX_STEPS, Explanation, HistoryList
 from live.web.records import MemberRecords, RecordList, RecordView, Visibility
 from live.web.slots import DEFAULT_SLOTS, MAX_MEMBERS, MAX_SLOTS, SlotList
 from live.web.writes.admin import AuditLog
@@ -113,20 +125,20 @@ def openapi_document() -> Json:
         "servers": [{"url": "/"}],
         "tags": [{"name": name, "description": meaning} for name, meaning in _TAGS.items()],
         "paths": {
-            "/v1/events": {"post": post_events(components["CloudEvent"]), "options": greet_webhook()},
+            "/v1/events": {"post": _post_events(components["CloudEvent"]), "options": _greet_webhook()},
             "/v1/boards": {"get": _list_boards()},
-            "/v1/boards/{board}": {"get": _get_board(), **board_changes()},
+            "/v1/boards/{board}": {"get": _get_board(), **_board_changes()},
             "/v1/boards/{board}/records": {"get": _list_records()},
-            "/v1/boards/{board}/records/{key}": {"get": _get_record(), **record_changes()},
+            "/v1/boards/{board}/records/{key}": {"get": _get_record(), **_record_changes()},
             "/v1/records/{key}": {"get": _get_member_records()},
             "/v1/boards/{board}/records/{key}/slots": {"get": _get_slots()},
             "/v1/boards/{board}/slots": {"get": _list_slots()},
-            **past_operations(),
+            **_past_operations(),
             "/v1/boards/{board}/baseline": {"get": _get_baseline()},
-            **item_operations(),
+            **_item_operations(),
             "/v1/boards/{board}/live": {"get": _watch_board()},
             "/v1/boards/{board}/stream": {"get": _stream_board()},
-            "/v1/trail": {"get": get_audit_log()},
+            "/v1/trail": {"get": _get_audit_log()},
             **page_operations(),
             **_operations(),
         },
@@ -293,3 +305,204 @@ def _operations() -> Json:
     for status in ("500", "503"):
         paths["/readyz"]["get"]["responses"][status]["content"] = json_of(_READY)
     return paths
+
+
+_SPAN: Final = (
+    parameter("from", "query", TIME, "The first time. By default a day before `to`."),
+    parameter("to", "query", TIME, "The last time. By default now."),
+    parameter("step", "query", {"type": "string", "default": "1h"},
+              f"The time between two steps, such as `5m` or `1d`. At most {MAX_STEPS} steps."),
+)  # fmt: skip
+
+
+def _past_operations() -> Json:
+    """The histories of records."""
+    several = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MOST_HISTORIES}
+    keys = {**parameter("key", "query", several, "Repeat it for each member."), "required": True}
+    one = operation(
+        "getHistory", "records", "Read how a record moved.",
+        "Its score and rank at each time, null where it was not on the board. This needs a journal.",
+        document(HistoryList), RECORD - {"period_not_found", "record_not_found"} | PAST,
+        OF_BOARD, OF_KEY, *_SPAN,
+    )  # fmt: skip
+    some = operation(
+        "listHistory", "boards", "Read how some records moved.",
+        "The same for several members.", document(HistoryList), BOARD | PAST, OF_BOARD, keys, *_SPAN,
+    )  # fmt: skip
+    return {
+        "/v1/boards/{board}/records/{key}/history": {"get": one},
+        "/v1/boards/{board}/history": {"get": some},
+    }
+
+
+def _item_operations() -> Json:
+    """Reads, writes and deletes titles."""
+    return {
+        "/v1/items": {"get": _list_items(), "put": _put_items()},
+        "/v1/items/{key}": {"get": _get_item(), "put": _put_item(), "delete": _delete_item()},
+    }
+
+
+def _list_items() -> Json:
+    several = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MOST_READ}
+    keys = {**parameter("key", "query", several, "Repeat it for each member."), "required": True}
+    return operation(
+        "listItems", "records", "Read the titles of several members.",
+        "Members without a title are omitted. The response is at most a second old.", document(ItemList), ASKING, keys,
+    )  # fmt: skip
+
+
+def _get_item() -> Json:
+    return operation(
+        "getItem", "records", "Read the title of a member.", "With its link and its picture, if it has them.",
+        document(Item), ASKING | {"item_not_found"}, OF_KEY,
+    )  # fmt: skip
+
+
+def _put_items() -> Json:
+    put = operation(
+        "putItems", "administration", "Give several members titles.",
+        f"Up to {MOST_WRITTEN:,} of them: all, or none if one is invalid.", done(204, "The titles are stored."),
+        ADMIN | ITEMS, security=KEYED,
+    )  # fmt: skip
+    put["requestBody"] = body_of(reference(ItemChanges), "application/json")
+    return put
+
+
+def _put_item() -> Json:
+    put = operation(
+        "putItem", "administration", "Give a member a title.",
+        "Pages show it instead of the member, on all boards. The API key must not be limited to some boards.",
+        done(204, "The title is stored."), ADMIN | ITEMS, OF_KEY, security=KEYED,
+    )  # fmt: skip
+    put["requestBody"] = body_of(reference(ItemChoice), "application/json")
+    return put
+
+
+def _delete_item() -> Json:
+    return operation(
+        "deleteItem", "administration", "Delete the title of a member.", "It also succeeds if there is none.",
+        done(204, "The member has no title."), ADMIN, OF_KEY, security=KEYED,
+    )  # fmt: skip
+
+
+def _get_audit_log() -> Json:
+    """The audit log."""
+    limit = parameter("limit", "query", {**COUNT, "maximum": 1000}, "Maximum number of entries.")
+    return operation(
+        "getTrail", "administration", "Read the audit log.",
+        "Changes of the boards that the API key includes, newest first.", document(AuditLog), ADMIN, limit,
+        security=KEYED,
+    )  # fmt: skip
+
+
+def _board_changes() -> Json:
+    """Creates, changes and deletes a run-time board."""
+    shown = document(BoardSummary)
+    made = {"201": {**shown["200"], "description": "Created.", "headers": {"Location": TEXT}}, **shown}
+    put = operation(
+        "putBoard", "administration", "Create a board, or replace its choices.",
+        "Omitted choices get their defaults.", made,
+        CHANGING - {"board_not_found"} | {"too_many_boards"}, OF_BOARD, security=KEYED,
+    )  # fmt: skip
+    patch = operation(
+        "patchBoard", "administration", "Change some choices of a board.",
+        "Omitted choices stay unchanged.", shown, CHANGING, OF_BOARD, security=KEYED,
+    )  # fmt: skip
+    delete = operation(
+        "deleteBoard", "administration", "Delete a board.", "This deletes everything that the board owns.",
+        done(204, "The board is deleted."), REMOVING, OF_BOARD, security=KEYED,
+    )  # fmt: skip
+    put["requestBody"] = body_of(reference(RunningChoice), "application/json")
+    patch["requestBody"] = body_of(reference("BoardPatch"), "application/merge-patch+json", "application/json")
+    return {"put": put, "patch": patch, "delete": delete}
+
+
+def _record_changes() -> Json:
+    """Registers, withdraws, hides and shows a record."""
+    own = ENTERING - {"record_not_found", "record_voted", "board_open_to_all"} | {"malformed_body", "body_too_large"}
+    put = operation(
+        "putRecord", "administration", "Register a contestant.", "Or replace the metadata of a contestant.",
+        {**done(201, "The member is registered."), **done(204, "The metadata is replaced.")},
+        own | {"board_open_to_all", "too_many_members"}, OF_BOARD, OF_KEY, security=KEYED,
+    )  # fmt: skip
+    patch = operation(
+        "patchRecord", "administration", "Hide a record, or show it again.", "A hidden record keeps counting.",
+        done(204, "The record is hidden or shown."), own, OF_BOARD, OF_KEY, security=KEYED,
+    )  # fmt: skip
+    delete = operation(
+        "deleteRecord", "administration", "Withdraw a contestant.", "A contestant with votes can't be withdrawn.",
+        done(204, "The contestant is withdrawn."), ENTERING, OF_BOARD, OF_KEY, security=KEYED,
+    )  # fmt: skip
+    put["requestBody"] = body_of(reference("Metadata"), "application/json")
+    patch["requestBody"] = body_of(reference(Visibility), "application/json")
+    return {"put": put, "patch": patch, "delete": delete}
+
+
+_BINARY: Final = "An attribute of a CloudEvent in binary mode, percent-encoded. {} in this mode. {}"
+_BODIES: Final = """The `Content-Type` selects the form of the body:
+
+- `application/json`: one event, or an array of them.
+- `application/x-ndjson`: one event on each line.
+- `application/cloudevents+json`: one CloudEvent.
+- `application/cloudevents-batch+json`: an array of CloudEvents.
+
+With `ce-…` headers, the request is a CloudEvent in binary mode, and the body may have any type.
+Each form may use `Content-Encoding: gzip`."""
+
+
+def _post_events(cloudevent: Json) -> Json:
+    """Posts events. `cloudevent` is the schema of a CloudEvent."""
+    event, structured = reference(Event), reference(CloudEvent)
+    once = parameter(
+        "Idempotency-Key", "header", {"type": "string", "minLength": 1, "maxLength": 255},
+        "Requests with the same value and body return the same response and count once. Another body is refused.",
+    )  # fmt: skip
+    attributes = [
+        parameter(
+            f"ce-{name}", "header", {"type": "string"},
+            _BINARY.format("Required" if name in cloudevent["required"] else "Optional", schema["description"]),
+        )
+        for name, schema in cloudevent["properties"].items()
+    ]  # fmt: skip
+    post = operation(
+        "postEvents", "events", "Post events.",
+        "The server responds after the store has synced the events to disk. A wrong event is refused by its index; the "
+        "others count.\n\n"
+        f"These codes say why an event is refused:\n\n{listed(REFUSALS)}",
+        document(Answer), POSTING, once, *attributes, security=KEYED,
+    )  # fmt: skip
+    # Of several JSON types with arrays, generators make code that can't tell them apart: so CloudEvents are one range.
+    post["requestBody"] = {
+        "required": True,
+        "description": _BODIES,
+        "content": {
+            **json_of({"anyOf": [event, {"type": "array", "items": event}]}),
+            "application/x-ndjson": {"schema": {"type": "string", "description": "One event on each line."}},
+            "application/*": {"schema": {"anyOf": [structured, {"type": "array", "items": structured}]}},
+        },
+    }
+    return post
+
+
+def _greet_webhook() -> Json:
+    """The CloudEvents webhook handshake."""
+    headers = [
+        parameter("WebHook-Request-Origin", "header", {"type": "string"}, "A DNS name, or an origin."),
+        parameter("WebHook-Request-Rate", "header", {"type": "integer", "minimum": 1}, "Requests per minute."),
+        parameter("WebHook-Request-Callback", "header", {"type": "string"}, "Never called."),
+    ]
+    rate = {"type": "string", "pattern": r"^([1-9][0-9]*|\*)$"}
+    granted = {
+        "Allow": TEXT,
+        "WebHook-Allowed-Origin": {
+            "description": "The requested origin. Without this header, the request is not granted.",
+            **TEXT,
+        },
+        "WebHook-Allowed-Rate": {"description": "Requests per minute; `*` means no limit.", "schema": rate},
+    }
+    return operation(
+        "greetWebHook", "events", "Answer a webhook handshake.",
+        "The CloudEvents webhook handshake. It grants no access: events still need an API key.",
+        done(200, "The headers say what is granted.", granted), ASKING, *headers,
+    )  # fmt: skip

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from live.web.contract.openapi_past import AS_OF
 from live.web.contract.operations import (
+    AS_OF,
     ASKING,
     BOARD,
     COUNT,

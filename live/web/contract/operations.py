@@ -151,3 +151,13 @@ PERIOD: Final = parameter(
     "period", "query", {"type": "string", "default": "current", "examples": ["previous", *EXAMPLES.values()]},
     "The period, on calendar boards.",
 )  # fmt: skip
+TIME: Final = {"type": "string", "format": "date-time"}
+AS_OF: Final = parameter(
+    "as_of", "query", TIME,
+    "Read the board as it was at this time: with everything that was counted before. "
+    "This needs a journal. Beyond `LIVE_JOURNAL_EVENTS`, it is read as it was at the beginning of that hour.",
+)  # fmt: skip
+EXPLAIN: Final = parameter(
+    "explain", "query", {"type": "string", "enum": ["true"]},
+    "Return an `Explanation` instead: what the score consists of, and its newest changes. This needs a journal.",
+)  # fmt: skip

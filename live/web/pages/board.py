@@ -342,7 +342,9 @@ def _note(ledger: Ledger, error: Exception) -> None:
 
 
 def curl_of(boards: Mapping[str, Board], board: Board, site: str, now: str, *, needs_key: bool) -> str | None:
-    """The command, or None if no single event can start the board: it is frozen, or registers its members first.
+    """Return the command that posts a first event to a board.
+
+    None if no single event can start the board: it is frozen, or registers its members first.
 
     `site` is the address of the server, and `now` the time of the event on boards that use the time of events.
     """
