@@ -147,7 +147,7 @@ class Database:
         return [f"{self.place}: {line}" for row in found for line in str(row).splitlines() if line != "ok"]
 
     def _failure(self, error: Exception) -> JournalError:
-        """What to raise for an error of the driver."""
+        """Return what to raise for an error of the driver."""
         cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
         code = getattr(cause, "sqlite_errorcode", None)
         reason = self._reason(cause)
@@ -241,7 +241,7 @@ class Database:
         return bool(self._holder.scalar(taken, {"prefix": self.prefix}))
 
     def _reason(self, cause: BaseException) -> str:
-        """The text of a driver's error, without the user name and the password of the database."""
+        """Return the text of a driver's error, without the user name and the password of the database."""
         url = self._url.render_as_string(hide_password=False)
         return scrubbed(str(cause).strip().partition("\n")[0], url)
 
@@ -290,12 +290,12 @@ class Database:
 
 
 def file_name(prefix: str) -> str:
-    """The name of the journal of a key prefix in its directory, in SQLite."""
+    """Return the name of the journal of a key prefix in its directory, in SQLite."""
     return f"journal-{prefix}.db"
 
 
 def open_journal(settings: Settings, *, writes: bool) -> Database | None:
-    """The database of a server's journal, not opened yet; None without a journal.
+    """Return the database of a server's journal, not opened yet; None without a journal.
 
     Raises:
         SetupError: the setting is not valid.
@@ -306,7 +306,7 @@ def open_journal(settings: Settings, *, writes: bool) -> Database | None:
 
 
 def existing_journal(settings: Settings, *, writes: bool = True) -> Database:
-    """The database of a journal that exists, not opened yet.
+    """Return the database of a journal that exists, not opened yet.
 
     Raises:
         SetupError: there is none, or the setting is not valid.
@@ -360,7 +360,7 @@ def _read_only(connection: Any, _record: Any) -> None:  # noqa: ANN401 - of the 
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """The device and the inode of a file, which tell it from another one at the same path."""
+    """Return the device and the inode of a file, which tell it from another one at the same path."""
     status = path.stat()
     return status.st_dev, status.st_ino
 

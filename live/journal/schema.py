@@ -28,17 +28,17 @@ _ID: Final = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers only
 
 
 def _row_id() -> Column[int]:
-    """The number of a row, which the database gives."""
+    """Return the number of a row, which the database gives."""
     return Column("id", _ID, primary_key=True)
 
 
 def _needed(name: str, kind: TypeEngine[Any] | type[TypeEngine[Any]], comment: str | None = None) -> Column[Any]:
-    """A column that always has a value."""
+    """Return a column that always has a value."""
     return Column(name, kind, nullable=False, comment=comment)
 
 
 def _life(*, primary_key: bool = False) -> Column[int]:
-    """The life that a row belongs to."""
+    """Return the life that a row belongs to."""
     return Column("life", _ID, ForeignKey("life.id"), primary_key=primary_key, nullable=False, autoincrement=False)
 
 

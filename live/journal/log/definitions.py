@@ -38,9 +38,6 @@ class DefinitionLog:
         """Copy what has changed since the last call.
 
         Nothing is copied from a store that lost data, because SQL then knows more than it. Returns False in that case.
-
-        Raises:
-            StoreUnavailableError: the store or the database is unavailable.
         """
         names, witness = SystemKeys(self._prefix), self._client.witness
         places: dict[str, tuple[str, _Words]] = {
@@ -77,7 +74,7 @@ class DefinitionLog:
         return True
 
     async def _ask(self, *commands: _Words) -> list[Any] | None:
-        """The replies of the store; None if it lost data. Its identity comes last, so it held the replies."""
+        """Return the replies of the store; None if it lost data. Its identity comes last, so it held the replies."""
         witness, store = self._client.witness, SystemKeys(self._prefix).store
         async with store_errors():
             replies = await self._client.calls([(str(words[1]), words) for words in (*commands, ("GET", store))])
@@ -108,7 +105,7 @@ class DefinitionLog:
 
 
 def latest(connection: Connection, prefix: str, kind: str) -> dict[str, str]:
-    """The definitions or API keys, as JSON, by name; without those that were removed."""
+    """Return the definitions or API keys, as JSON, by name; without those that were removed."""
     newest = (
         select(func.max(DEFINITION.c.id))
         .where(DEFINITION.c.prefix == prefix, DEFINITION.c.kind == kind)
@@ -123,6 +120,6 @@ def latest(connection: Connection, prefix: str, kind: str) -> dict[str, str]:
 
 
 def newest_version(connection: Connection, prefix: str, kind: str) -> int:
-    """The newest version that was copied; 0 for none."""
+    """Return the newest version that was copied; 0 for none."""
     where = (DEFINITION.c.prefix == prefix, DEFINITION.c.kind == kind)
     return connection.scalar(select(func.max(DEFINITION.c.version)).where(*where)) or 0

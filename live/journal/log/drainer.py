@@ -133,7 +133,6 @@ class Drainer:
 
         Raises:
             SetupError: they go into another one.
-            StoreUnavailableError: the store or the database is unavailable.
         """
         holder = await claim_sink(self._client, self._prefix, self._database.id)
         if holder != self._database.id:
@@ -180,7 +179,6 @@ class Drainer:
         """Check every journal: drain it, and end it if its board is gone.
 
         Raises:
-            StoreUnavailableError: the store or the database is unavailable.
             ConflictError: another process drains.
         """
         known = await self._database.run(lambda connection: open_lives(connection, self._prefix))
@@ -258,7 +256,7 @@ class Drainer:
             await self._trim([self._lives[name] for name in moving if name in self._lives])
 
     async def _known_lives(self, names: list[Name]) -> list[Timeline]:
-        """The lives of journals, which begin here if they are new."""
+        """Return the lives of journals, which begin here if they are new."""
         new = [name for name in names if name not in self._lives]
         if new:
             begun = await self._database.run(lambda connection: begin_lives(connection, self._prefix, new))
@@ -266,7 +264,7 @@ class Drainer:
         return [self._lives[name] for name in names]
 
     async def _piece(self, life: Timeline, entries: list[Entry]) -> Piece | None:
-        """The entries that follow a life, packed; None for none. If one is missing, the journal begins again."""
+        """Return the entries that follow a life, packed; None for none. If one is missing, the journal begins again."""
         followers, found = following(life, entries)
         if found is not None and not followers:
             return await self._skip(life, entries, found)
@@ -320,7 +318,7 @@ class Drainer:
             self._client.witness.lose(reason)
 
     async def _places(self, listed: list[Name]) -> dict[Name, Place]:
-        """What the store holds of each journal."""
+        """Return what the store holds of each journal."""
         places: dict[Name, Place] = {}
         for first in range(0, len(listed), _BOARDS):
             names = listed[first : first + _BOARDS]

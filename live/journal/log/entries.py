@@ -2,10 +2,11 @@
 
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import zstandard
+from sqlalchemy import Row
 
 from live.errors import JournalBrokenError, SetupError
 from live.store.board.handover import Entry
@@ -55,7 +56,7 @@ def parse_head(text: str) -> Head:
 
 
 def position_of(link: str) -> tuple[int, int]:
-    """The position of an entry, which grows: from its id, or from a link."""
+    """Return the position of an entry, which grows: from its id, or from a link."""
     offset, _, number = link.partition(" ")[0].partition("-")
     return int(offset), int(number or 0)
 
@@ -203,13 +204,13 @@ _HEADS: Final = {0xD9: 2, 0xDA: 3, 0xDB: 5}  # the bytes before a long text, by 
 
 
 def content(raw: msgspec.Raw) -> bytes:
-    """The bytes of a MessagePack text, which need not be UTF-8."""
+    """Return the bytes of a MessagePack text, which need not be UTF-8."""
     data = bytes(raw)
     return data[_HEADS.get(data[0], 1) :]
 
 
 def contents(raw: msgspec.Raw, size: int) -> list[bytes]:
-    """The texts of a list as `texts` packs it, each of the same size."""
+    """Return the texts of a list as `texts` packs it, each of the same size."""
     data = memoryview(raw)
     return [bytes(data[first : first + size]) for first in range(6, len(data), size + 1)]
 
@@ -235,7 +236,7 @@ def compress(data: bytes) -> Packed:
 
 
 def decompress(crc: int, data: bytes) -> bytes:
-    """The bytes that were compressed.
+    """Return the bytes that were compressed.
 
     Raises:
         JournalBrokenError: they are damaged.
@@ -251,9 +252,20 @@ def pack_entries(entries: Sequence[Entry]) -> Packed:
 
 
 def unpack_entries(crc: int, data: bytes) -> Iterator[_Pair]:
-    """The heads and contents of the entries in a segment.
+    """Yield the heads and contents of the entries in a segment.
 
     Raises:
         JournalBrokenError: they are damaged.
     """
     yield from _DECODER.decode(decompress(crc, data))
+
+
+def read_entries_of(row: Row[*tuple[Any, ...]]) -> Iterator[tuple[Head, bytes]]:
+    """Yield the heads and contents of the entries in the row of a segment.
+
+    Raises:
+        JournalBrokenError: they are damaged.
+        SetupError: this version cannot read one.
+    """
+    for text, body in unpack_entries(row.crc, row.data):
+        yield parse_head(text), body

@@ -64,11 +64,7 @@ class HealthReport:
             await asyncio.sleep(_INTERVAL)
 
     async def publish(self) -> None:
-        """Publish the state of the journals for all processes.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Publish the state of the journals for all processes."""
         now = time.monotonic()
         lag = now - self._drained
         if self.fault:

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, select
 from live.domain.board import ClockKind
 from live.errors import SetupError
 from live.journal.database import Database
-from live.journal.log.entries import FIRST, Head, Latest, decompress, parse_head, position_of, unpack_entries
+from live.journal.log.entries import FIRST, Head, Latest, decompress, parse_head, position_of, read_entries_of
 from live.journal.log.timelines import START, Timeline, find_life, find_parent
 from live.journal.schema import CHECKPOINT, SEGMENT
 from live.journal.state.fold import apply
@@ -64,7 +64,7 @@ def contents_at(
     *,
     follow: Follow = lambda *_: None,
 ) -> Iterator[tuple[int, Snapshot]]:
-    """What a board held at some ascending times of its life (milliseconds since 1970, by its clock), in one pass.
+    """Yield what a board held at some ascending times of its life (milliseconds since 1970, by its clock), in one pass.
 
     The contents are the same object each time, which grows. `follow` is called after each entry that was applied.
 
@@ -143,12 +143,12 @@ def oldest_checkpoint(connection: Connection, life: Timeline) -> tuple[Snapshot,
 
 
 def newest_segment(connection: Connection, life: Timeline) -> int:
-    """The number of the last segment of a life; 0 for none."""
+    """Return the number of the last segment of a life; 0 for none."""
     return connection.scalar(select(func.max(SEGMENT.c.id)).where(SEGMENT.c.life == life.id)) or 0
 
 
 def entries_after(connection: Connection, life: Timeline, segment: int) -> tuple[int, list[tuple[Head, bytes]]]:
-    """The entries of a life after a segment, and the last segment that holds them.
+    """Return the entries of a life after a segment, and the last segment that holds them.
 
     Raises:
         SetupError: the journal is damaged.
@@ -165,7 +165,7 @@ def before(time: int, clock: ClockKind = "server") -> Stop:
 
 
 def checkpoint_before(connection: Connection, life: Timeline, stop: Stop) -> tuple[Snapshot, int]:
-    """The last checkpoint of a life before the stop, and the last segment in it."""
+    """Return the last checkpoint of a life before the stop, and the last segment in it."""
     known = connection.execute(
         select(CHECKPOINT.c.id, CHECKPOINT.c.segment, CHECKPOINT.c.time)
         .where(CHECKPOINT.c.life == life.id)
@@ -185,7 +185,7 @@ def checkpoint_before(connection: Connection, life: Timeline, stop: Stop) -> tup
 def _entries(
     connection: Connection, life: Timeline, after: int, progress: Progress, until: int | None = None
 ) -> Iterator[tuple[Head, bytes]]:
-    """All entries of a life after a segment, up to another one."""
+    """Yield all entries of a life after a segment, up to another one."""
     where = [SEGMENT.c.life == life.id, SEGMENT.c.id > after]
     if until is not None:
         where.append(SEGMENT.c.id <= until)
@@ -199,14 +199,13 @@ def _entries(
             .order_by(SEGMENT.c.id)
         )
         for row in rows.all():
-            for text, body in unpack_entries(row.crc, row.data):
-                yield parse_head(text), body
+            yield from read_entries_of(row)
             done += row.entries
             progress(done, total)
 
 
 def contents_of_parent(connection: Connection, prefix: str, life: Timeline, epoch: str, link: str) -> Snapshot:
-    """What the board held at the end of its previous life, whose last entry has this link."""
+    """Return what the board held at the end of its previous life, whose last entry has this link."""
     parent = find_parent(connection, life, prefix, epoch)
     data = Snapshot()
     if parent is not None:
@@ -226,14 +225,14 @@ def contents_of_parent(connection: Connection, prefix: str, life: Timeline, epoc
 
 
 def holds(connection: Connection, life: Timeline, link: str) -> bool:
-    """Whether a life has the entry with a link."""
+    """Return whether a life has the entry with a link."""
     offset = position_of(link)[0]
     rows = connection.execute(
         select(SEGMENT.c.crc, SEGMENT.c.data).where(
             SEGMENT.c.life == life.id, SEGMENT.c.first <= offset, SEGMENT.c.last >= offset
         )
     )
-    return any(parse_head(text).link == link for row in rows.all() for text, _ in unpack_entries(row.crc, row.data))
+    return any(head.link == link for row in rows.all() for head, _ in read_entries_of(row))
 
 
 def _after(link: str) -> Stop:
@@ -268,7 +267,6 @@ class Follower:
 
         Raises:
             SetupError: the journal is damaged.
-            StoreUnavailableError: the database is unavailable.
         """
         await self._find()
         life = self._life
@@ -280,12 +278,11 @@ class Follower:
         self._last = position_of(self.contents.link)
 
     async def advance(self, link: str) -> Snapshot:
-        """What the board held after the entry with a link. Links must be in the order of the journal.
+        """Return what the board held after the entry with a link. Links must be in the order of the journal.
 
         Raises:
             StoreBehindError: SQL has more, or other entries in their place.
             SetupError: the journal lacks the entry.
-            StoreUnavailableError: the store or the database is unavailable.
         """
         while self.contents.link != link:
             if position_of(self.contents.link) >= position_of(link):
@@ -347,7 +344,7 @@ class Follower:
                 self._last = position_of(head.id)
 
     async def _waiting(self) -> list[tuple[Head, bytes]]:
-        """The next entries in the store."""
+        """Return the next entries in the store."""
         board, epoch = self._name
         after = "-".join(map(str, self._last)) if self._last > (0, 0) else START
         (entries,) = await read_entries(self._client, [(Keys(self._prefix, board), epoch, after)])

@@ -97,7 +97,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 def piece_of(life: Timeline, entries: Sequence[Entry]) -> Piece:
-    """A piece of entries that follow a life. There is at least one."""
+    """Return a piece of entries that follow a life. There is at least one."""
     first, last = parse_head(entries[0].head), parse_head(entries[-1].head)
     gaps = []
     for number, entry in enumerate(entries):
@@ -130,7 +130,7 @@ _CONTINUING: Final = msgspec.msgpack.Decoder(_Continuing)
 
 
 def went_back(life: Timeline, link: str) -> bool:
-    """Whether a store whose last entry has a link, or whose next entry names it, lacks entries that SQL has."""
+    """Return whether a store whose last entry has a link, or whose next entry names it, lacks entries that SQL has."""
     return link != life.link and position_of(link) <= position_of(life.drained)
 
 
@@ -139,7 +139,7 @@ class ConflictError(Exception):
 
 
 def open_lives(connection: Connection, prefix: str, among: Collection[int] | None = None) -> list[Timeline]:
-    """The lives that have not ended; `among` limits them to some numbers of rows.
+    """Return the lives that have not ended; `among` limits them to some numbers of rows.
 
     A life without an entry never began: a process announced its epoch, and another one had created the board.
     """
@@ -150,27 +150,27 @@ def open_lives(connection: Connection, prefix: str, among: Collection[int] | Non
 
 
 def drained_of(connection: Connection, prefix: str) -> list[tuple[int, str, str]]:
-    """The number of the row, the board, and the id of the last entry of each life that `open_lives` finds."""
+    """Return the number of the row, the board, and the id of the last entry of each life that `open_lives` finds."""
     where = (LIFE.c.prefix == prefix, LIFE.c.ended.is_(None), LIFE.c.size > 0)
     rows = connection.execute(select(LIFE.c.id, LIFE.c.board, LIFE.c.drained).where(*where))
     return [(life, board, drained) for life, board, drained in rows]
 
 
 def lives_of(connection: Connection, prefix: str, board: str) -> list[Timeline]:
-    """All lives of a board, the first one first."""
+    """Return all lives of a board, the first one first."""
     where = (LIFE.c.prefix == prefix, LIFE.c.board == board)
     rows = connection.execute(select(LIFE).where(*where).order_by(LIFE.c.id))
     return [_life(row) for row in rows.mappings()]
 
 
 def find_life(connection: Connection, prefix: str, board: str, epoch: str) -> Timeline | None:
-    """A life; None if SQL does not know it."""
+    """Return a life; None if SQL does not know it."""
     row = connection.execute(select(LIFE).where(*_named(prefix, board, epoch))).mappings().first()
     return None if row is None else _life(row)
 
 
 def find_parent(connection: Connection, life: Timeline, prefix: str, epoch: str) -> Timeline | None:
-    """The life that a life continues: of the same board, or of another one that was rebuilt under this id."""
+    """Return the life that a life continues: of the same board, or of another one that was rebuilt under this id."""
     found = find_life(connection, prefix, life.board, epoch)
     if found is None:
         where = (LIFE.c.prefix == prefix, LIFE.c.epoch == epoch)
@@ -180,7 +180,7 @@ def find_parent(connection: Connection, life: Timeline, prefix: str, epoch: str)
 
 
 def origins(connection: Connection, prefix: str, life: Timeline) -> list[Timeline]:
-    """The lives that a life continues, the newest one first."""
+    """Return the lives that a life continues, the newest one first."""
     found: list[Timeline] = []
     while parent := connection.scalar(select(LIFE.c.parent).where(LIFE.c.id == life.id)):
         earlier = find_parent(connection, life, prefix, parent)
@@ -192,13 +192,13 @@ def origins(connection: Connection, prefix: str, life: Timeline) -> list[Timelin
 
 
 def made_once(connection: Connection, prefix: str) -> set[str]:
-    """The ids of all boards that were ever made at run time, also of those that were deleted."""
+    """Return the ids of all boards that were ever made at run time, also of those that were deleted."""
     where = (DEFINITION.c.prefix == prefix, DEFINITION.c.kind == "boards")
     return set(connection.scalars(select(DEFINITION.c.name).where(*where).distinct()))
 
 
 def begin_life(connection: Connection, prefix: str, board: str, epoch: str) -> Timeline:
-    """A life. If SQL does not know it, it begins now."""
+    """Return a life. If SQL does not know it, it begins now."""
     return begin_lives(connection, prefix, [(board, epoch)])[0]
 
 
@@ -222,7 +222,7 @@ def begin_lives(connection: Connection, prefix: str, names: Sequence[tuple[str, 
 def _find_lives(
     connection: Connection, prefix: str, names: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], Timeline]:
-    """The lives of some boards, by board and epoch."""
+    """Return the lives of some boards, by board and epoch."""
     where = (LIFE.c.prefix == prefix, LIFE.c.board.in_([board for board, _ in names]))
     rows = connection.execute(select(LIFE).where(*where)).mappings()
     return {(row["board"], row["epoch"]): _life(row) for row in rows}
@@ -261,7 +261,7 @@ def add_pieces(connection: Connection, pieces: Sequence[Piece]) -> None:
 
 
 def _moved(piece: Piece) -> dict[str, object]:
-    """The parameters of `_MOVE`."""
+    """Return the parameters of `_MOVE`."""
     life, last = piece.life, piece.last
     return {
         "life": life.id, "was": life.drained, "named": life.link, "now": last.id, "next": last.link, "bytes": last.size,
@@ -289,7 +289,7 @@ def following(life: Timeline, entries: Sequence[Entry]) -> tuple[list[Entry], st
 
 
 def gaps_of(connection: Connection, lives: Sequence[Timeline]) -> list[Gap]:
-    """The gaps of some lives, the first one first."""
+    """Return the gaps of some lives, the first one first."""
     where = GAP.c.life.in_([life.id for life in lives])
     rows = connection.execute(select(GAP.c.expected, GAP.c.found, GAP.c.time).where(where).order_by(GAP.c.id))
     return [Gap(*row) for row in rows]
@@ -343,17 +343,13 @@ class Loss(msgspec.Struct, frozen=True):
     gone: bool
 
     def __str__(self) -> str:
-        """One sentence."""
+        """Return one sentence."""
         life = self.life
         return f"the journal has board {life.board} (epoch {life.epoch}) up to offset {life.offset}, and it {self.what}"
 
 
 async def find_lost(client: Store, prefix: str, database: Database) -> list[Loss]:
-    """The lives that the store lacks or in which it went back.
-
-    Raises:
-        StoreUnavailableError: the store or the database is unavailable.
-    """
+    """Return the lives that the store lacks or in which it went back."""
     lives = database.work(lambda connection: open_lives(connection, prefix))
     commands: list[tuple[str, tuple[Word, ...]]] = []
     for life in lives:
@@ -383,7 +379,7 @@ async def find_lost(client: Store, prefix: str, database: Database) -> list[Loss
 
 
 def _what_is_missing(life: Timeline, offset: int, journal: bytes | None, waiting: bytes | None) -> str:
-    """What the store has instead of the last entry of a life; empty if it has that, or more.
+    """Return what the store has instead of the last entry of a life; empty if it has that, or more.
 
     `journal` is the link of its last entry, with a size, and `waiting` the head of the first one that SQL lacks.
     """

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection, func, select
 
 from live.domain.board import Board
-from live.journal.log.entries import Head, parse_head, unpack_entries
+from live.journal.log.entries import read_entries_of
 from live.journal.log.reader import oldest_checkpoint
 from live.journal.log.timelines import Timeline, find_parent, gaps_of, lives_of
 from live.journal.past.queries import NoPastError
@@ -35,13 +35,13 @@ class Coverage(NamedTuple):
 
 
 def reaches_of(connection: Connection, prefix: str, board: Board) -> list[Coverage]:
-    """What the journal covers of the lives of a board, the last one first."""
+    """Return what the journal covers of the lives of a board, the last one first."""
     found = [_coverage(connection, prefix, board, life) for life in reversed(lives_of(connection, prefix, board.id))]
     return [reach for reach in found if reach is not None]
 
 
 def life_at(reaches: Sequence[Coverage], at: int) -> Timeline | None:
-    """The life in which to read a board at a time (milliseconds since 1970); None before it began.
+    """Return the life in which to read a board at a time (milliseconds since 1970); None before it began.
 
     Raises:
         NoPastError: the journal has forgotten it.
@@ -58,12 +58,12 @@ def life_at(reaches: Sequence[Coverage], at: int) -> Timeline | None:
 
 
 def since_of(reaches: Sequence[Coverage]) -> int | None:
-    """The first time that the journal covers, in milliseconds since 1970; None for none."""
+    """Return the first time that the journal covers, in milliseconds since 1970; None for none."""
     return min((reach.entries for reach in reaches), default=None)
 
 
 def _coverage(connection: Connection, prefix: str, board: Board, life: Timeline) -> Coverage | None:
-    """What the journal covers of a life; None if it has no entry."""
+    """Return what the journal covers of a life; None if it has no entry."""
     checkpoint = connection.scalar(select(func.min(CHECKPOINT.c.time)).where(CHECKPOINT.c.life == life.id))
     segment = connection.execute(
         select(SEGMENT.c.id, SEGMENT.c.began, SEGMENT.c.crc, SEGMENT.c.data)
@@ -74,7 +74,8 @@ def _coverage(connection: Connection, prefix: str, board: Board, life: Timeline)
     if checkpoint is None and segment is None:
         return None
     row = connection.execute(select(LIFE.c.began, LIFE.c.parent).where(LIFE.c.id == life.id)).one()
-    is_whole = segment is not None and (checkpoint is None or _first(segment.crc, segment.data).kind in _BEGINNINGS)
+    # If its first entry is not the beginning of a life, later segments need a checkpoint.
+    is_whole = segment is not None and (checkpoint is None or next(read_entries_of(segment))[0].kind in _BEGINNINGS)
     if board.clock == "event":
         latest = _first_latest(connection, life, segment.id if is_whole and segment is not None else None)
         entries = _ALWAYS if latest is None else latest + 1
@@ -89,19 +90,14 @@ def _coverage(connection: Connection, prefix: str, board: Board, life: Timeline)
     return Coverage(life, _ALWAYS if has_lost else min(row.began // 1000, entries), entries, stretches)
 
 
-def _first(crc: int, data: bytes) -> Head:
-    """The first entry of a segment. If that is not the beginning of a life, later segments need a checkpoint."""
-    return parse_head(next(unpack_entries(crc, data))[0])
-
-
 def _first_latest(connection: Connection, life: Timeline, segment: int | None) -> int | None:
     """The newest event time in what a life begins with, in milliseconds: in its first segment, or in a checkpoint."""
     if segment is None:
         held = oldest_checkpoint(connection, life)
         return None if held is None else held[0].latest
     row = connection.execute(select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.id == segment)).one()
-    text, body = next(unpack_entries(row.crc, row.data))
-    data, head = Snapshot(), parse_head(text)
+    head, body = next(read_entries_of(row))
+    data = Snapshot()
     if head.kind == "adopt":
         apply(data, head, body)
     return data.latest

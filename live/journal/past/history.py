@@ -27,7 +27,7 @@ _MOST_SCORES: Final = 10_000_000  # that a history reads: its steps, times the m
 def read_history(
     settings: Settings, board: Board, hidden: frozenset[str], members: Sequence[str], times: Sequence[int]
 ) -> list[list[Step]]:
-    """The records of members at some ascending times, in milliseconds since 1970.
+    """Return the records of members at some ascending times, in milliseconds since 1970.
 
     Raises:
         NoPastError: the journal does not reach back to them.
@@ -53,7 +53,7 @@ def read_history(
 def scores_at_all(
     connection: Connection, prefix: str, board: Board, times: Sequence[int]
 ) -> Iterator[tuple[int, Scores]]:
-    """The scores at some ascending times; none before the board began. Each result is valid until the next one.
+    """Yield the scores at some ascending times; none before the board began. Each result is valid until the next one.
 
     Raises:
         NoPastError: the journal does not cover it, or the board had not begun at any of the times.
@@ -124,7 +124,7 @@ class RunningScores:
                     self._sums.add(member, amount)
 
     def scores(self, data: Snapshot, now: int) -> Scores:
-        """The scores at a time, in milliseconds since 1970. The result is valid until the next entry or time."""
+        """Return the scores at a time, in milliseconds since 1970. The result is valid until the next entry or time."""
         newest = newest_slot(self._board, data, now)
         if not self._adds_up or newest is None:
             return scores_at(self._board, data, now)

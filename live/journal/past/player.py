@@ -9,7 +9,7 @@ from sqlalchemy import Connection, select
 
 from live.domain.board import Board
 from live.domain.ranking import Page
-from live.journal.log.entries import Head, parse_head, unpack_entries
+from live.journal.log.entries import Head, read_entries_of
 from live.journal.log.reader import Reading, before, checkpoint_before, oldest_checkpoint
 from live.journal.log.timelines import Timeline, lives_of
 from live.journal.past.coverage import life_at, reaches_of, since_of
@@ -44,7 +44,7 @@ class Player:
         self._has_begun = False
 
     def play(self, connection: Connection, until: int, stride: int) -> list[tuple[int, Page]]:
-        """The first records at each `stride` milliseconds up to a time, wherever they may have changed.
+        """Return the first records at each `stride` milliseconds up to a time, wherever they may have changed.
 
         A call takes a bounded time. It has come to `now`, and the next call continues there.
 
@@ -84,7 +84,7 @@ class Player:
         rows = connection.execute(select(*columns).where(*where).order_by(SEGMENT.c.id).limit(_SEGMENTS)).all()
         for row in rows:
             self._segment = row.id
-            self._entries.extend((parse_head(text), body) for text, body in unpack_entries(row.crc, row.data))
+            self._entries.extend(read_entries_of(row))
         if rows:
             return True
         later = [each for each in lives_of(connection, self._prefix, self._board.id) if each.id > life.id and each.size]
@@ -100,7 +100,7 @@ class Player:
 
 
 def _beginning(connection: Connection, prefix: str, board: Board, at: int) -> tuple[int, Timeline]:
-    """When to begin, and in which life: at a time, or at the first later time that the journal covers."""
+    """Return when to begin, and in which life: at a time, or at the first later time that the journal covers."""
     reaches = reaches_of(connection, prefix, msgspec.structs.replace(board, clock="server"))
     at = max(at, since_of(reaches) or at)
     while True:

@@ -7,7 +7,7 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from live.domain.ranking import ranks_of
-from live.journal.log.entries import Add, parse_head, unpack_entries
+from live.journal.log.entries import Add, read_entries_of
 from live.journal.log.reader import Stop, before, contents_of
 from live.journal.log.timelines import Timeline
 from live.journal.past.coverage import life_at, reaches_of, since_of
@@ -34,7 +34,7 @@ _ADD: Final = msgspec.msgpack.Decoder(Add)
 
 
 def read_ranking(settings: Settings, moment: AsOf, start: int, limit: int) -> RankingSlice:
-    """Some records of a board at a time.
+    """Return some records of a board at a time.
 
     Raises:
         NoPastError: the journal does not reach back so far.
@@ -48,19 +48,19 @@ def find_record(settings: Settings, moment: AsOf, member: str, around: int) -> R
 
 
 def read_period(settings: Settings, moment: AsOf, start: int, limit: int) -> RankingSlice | None:
-    """Some records of a period that the board does not keep any more; None if the journal has no such period."""
+    """Return some records of a period that the board does not keep any more; None if the journal has no such period."""
     found = database_of(settings).work(partial(period_at, prefix=settings.key_prefix, moment=moment))
     return None if found is None else _cut(found, start, start + limit)
 
 
 def find_in_period(settings: Settings, moment: AsOf, member: str, around: int) -> RankingSlice | None:
-    """A member's record with its neighbours in such a period; None if it was not on the board."""
+    """Return a member's record with its neighbours in such a period; None if it was not on the board."""
     found = database_of(settings).work(partial(period_at, prefix=settings.key_prefix, moment=moment))
     return None if found is None else _around(found, member, around)
 
 
 def explain_record(settings: Settings, moment: AsOf, member: str) -> ScoreBreakdown:
-    """What a member's score consisted of at a time. Raises as `read_ranking`."""
+    """Return what a member's score consisted of at a time. Raises as `read_ranking`."""
 
     def work(connection: Connection) -> ScoreBreakdown:
         board, at = moment.board, moment.at
@@ -86,7 +86,7 @@ def _ranking(settings: Settings, moment: AsOf) -> PastRanking:
 
 
 def ranking_at(connection: Connection, prefix: str, moment: AsOf) -> PastRanking:
-    """The whole ranking of a board at a time. Raises as `read_ranking`."""
+    """Return the whole ranking of a board at a time. Raises as `read_ranking`."""
     board = moment.board
     life = _life(connection, prefix, moment)
     data = contents_of(connection, prefix, life, before(moment.at, board.clock))
@@ -108,7 +108,7 @@ def ranking_at(connection: Connection, prefix: str, moment: AsOf) -> PastRanking
 
 
 def period_at(connection: Connection, prefix: str, moment: AsOf) -> PastRanking | None:
-    """The whole ranking of a period that the board does not keep any more; None if the journal has none."""
+    """Return the whole ranking of a period that the board does not keep any more; None if the journal has none."""
     board, period = moment.board, moment.period
     assert period is not None, "the query names a period"  # noqa: S101
     archived = find_archived(connection, prefix, board, period)
@@ -151,7 +151,7 @@ def _cut(found: PastRanking, start: int, end: int) -> RankingSlice:
 
 
 def _life(connection: Connection, prefix: str, moment: AsOf) -> Timeline:
-    """The life in which to read a board at a time."""
+    """Return the life in which to read a board at a time."""
     reaches = reaches_of(connection, prefix, moment.board)
     life = life_at(reaches, moment.at)
     if life is None:
@@ -160,7 +160,7 @@ def _life(connection: Connection, prefix: str, moment: AsOf) -> Timeline:
 
 
 def _changes(connection: Connection, life: Timeline, member: str, stop: Stop) -> list[Change]:
-    """The newest changes of a member before the stop, the last one first."""
+    """Return the newest changes of a member before the stop, the last one first."""
     rows = connection.execute(
         select(SEGMENT.c.crc, SEGMENT.c.data)
         .where(SEGMENT.c.life == life.id)
@@ -169,8 +169,7 @@ def _changes(connection: Connection, life: Timeline, member: str, stop: Stop) ->
     )
     found: list[Change] = []
     for row in rows:
-        for text, body in reversed(list(unpack_entries(row.crc, row.data))):
-            head = parse_head(text)
+        for head, body in reversed(list(read_entries_of(row))):
             if head.kind != "add" or stop(head, body):
                 continue
             found += [

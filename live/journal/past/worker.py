@@ -82,7 +82,7 @@ def run_limited(ticket: Ticket, work: Callable[..., _R], *given: object, longest
 
 
 def drained(settings: Settings, board: str, epoch: str) -> tuple[tuple[int, int], int]:
-    """The position of the last entry of a board in SQL, and its time in microseconds since 1970."""
+    """Return the position of the last entry of a board in SQL, and its time in microseconds since 1970."""
 
     def work(connection: Connection) -> tuple[tuple[int, int], int]:
         life = find_life(connection, settings.key_prefix, board, epoch)
@@ -95,7 +95,7 @@ def drained(settings: Settings, board: str, epoch: str) -> tuple[tuple[int, int]
 
 
 def identity(settings: Settings) -> str:
-    """The id of the database."""
+    """Return the id of the database."""
     return database_of(settings).work(
         lambda connection: connection.scalar(select(ABOUT.c.value).where(ABOUT.c.name == "id")) or ""
     )
@@ -105,7 +105,7 @@ _DATABASES: Final[dict[tuple[str, Path, str], Database]] = {}
 
 
 def database_of(settings: Settings) -> Database:
-    """The database, which this process only reads."""
+    """Return the database, which this process only reads."""
     name = (settings.journal, settings.data_dir, settings.key_prefix)
     found = _DATABASES.get(name)
     if found is None:

@@ -230,7 +230,7 @@ def _numbers(fields: list[str]) -> dict[str, int]:
 
 
 def tag_of(board: Board, reached: Reached) -> bytes:
-    """The tag of a name in a ranking."""
+    """Return the tag of a name in a ranking."""
     offset, number = reached
     if board.tags == "falling":
         offset, number = 2**40 - 1 - offset, 2**24 - 1 - number

@@ -37,12 +37,12 @@ class Scores(msgspec.Struct, frozen=True):
     spread: Mapping[int, int] | None = None
 
     def ranked(self, board: Board, hidden: Container[str]) -> Ranked:
-        """The ranking without hidden members."""
+        """Return the ranking without hidden members."""
         shown = [member for member in self.scores if member not in hidden]
         return Ranked(self.period, self.scores, sorted(shown, key=self._order(board)))
 
     def ranks(self, board: Board, hidden: Collection[str], members: Iterable[str]) -> dict[str, int]:
-        """The ranks of some members, without sorting all others."""
+        """Return the ranks of some members, without sorting all others."""
         spread, key = self._shown(hidden), self._order(board)
         found = {}
         for member in members:
@@ -58,7 +58,7 @@ class Scores(msgspec.Struct, frozen=True):
         return found
 
     def _shown(self, hidden: Collection[str]) -> Mapping[int, int]:
-        """How many members that are not hidden have each score."""
+        """Return how many members that are not hidden have each score."""
         spread = Counter(self.scores.values()) if self.spread is None else Counter(self.spread)
         spread.subtract(self.scores[member] for member in hidden if member in self.scores)
         return +spread
@@ -68,14 +68,14 @@ class Scores(msgspec.Struct, frozen=True):
 
 
 def rules_of(board: Board) -> Rules:
-    """The rules by which the records of a board are in order."""
+    """Return the rules by which the records of a board are in order."""
     return Rules(operation=board.operation, order=board.reading, ties=None if board.tags == "key" else board.tags)
 
 
 def ranked_at(
     board: Board, data: Snapshot, now: int, period: int | None = None, hidden: Container[str] | None = None
 ) -> Ranked:
-    """The ranking at a time (milliseconds since 1970), which must not be before the last entry.
+    """Return the ranking at a time (milliseconds since 1970), which must not be before the last entry.
 
     `period` is the start of a period, on a board with a ranking for each period; None for the current one. `hidden` are
     the members without a record, if they are not those of that time.
@@ -84,7 +84,7 @@ def ranked_at(
 
 
 def scores_at(board: Board, data: Snapshot, now: int, period: int | None = None) -> Scores:
-    """The scores at a time; the parameters are those of `ranked_at`."""
+    """Return the scores at a time; the parameters are those of `ranked_at`."""
     suffix = ""
     if board.window.tables:
         period = newest_slot(board, data, now) if period is None else period
@@ -95,7 +95,7 @@ def scores_at(board: Board, data: Snapshot, now: int, period: int | None = None)
 
 
 def newest_slot(board: Board, data: Snapshot, now: int) -> int | None:
-    """The start of the newest slot at a time; None before the first event of an event clock."""
+    """Return the start of the newest slot at a time; None before the first event of an event clock."""
     if board.clock == "event":
         return data.newest
     current = board.window.slot_at(now // 1000).start
@@ -103,7 +103,7 @@ def newest_slot(board: Board, data: Snapshot, now: int) -> int | None:
 
 
 def live_slots(board: Board, data: Snapshot, now: int, period: int | None = None) -> Mapping[int, Mapping[str, int]]:
-    """What each slot that counts at a time holds of each member. A slot that holds nothing may be omitted.
+    """Return what each slot that counts at a time holds of each member. A slot that holds nothing may be omitted.
 
     By I2 a slot counts while any part of it is inside the window, whatever rotation has subtracted by then.
     """
@@ -120,7 +120,7 @@ def live_slots(board: Board, data: Snapshot, now: int, period: int | None = None
 
 
 def live_events(board: Board, data: Snapshot, now: int) -> list[Logged]:
-    """The events that are in a sliding window at a time; none on other boards."""
+    """Return the events that are in a sliding window at a time; none on other boards."""
     if not isinstance(board.window, Sliding):
         return []
     moment = max(now, data.time // 1000) if board.clock == "server" else data.latest or 0
@@ -147,7 +147,7 @@ _NEVER: Reached = (0, 0)
 def order_of(
     rules: Rules, scores: Mapping[str, int], reached: Mapping[str, Reached]
 ) -> Callable[[str], tuple[int, int, int] | tuple[int, str]]:
-    """The key by which members sort, the first record first.
+    """Return the key by which members sort, the first record first.
 
     Names sort like their UTF-8 bytes. Tags sort by offset and number: they rise with time, or fall, and a ranking is
     read forward or backward.
@@ -172,7 +172,7 @@ def records_of(
     metadata: Mapping[str, bytes],
     start: int = 0,
 ) -> Iterator[Record]:
-    """The records of consecutive members; `start` records are ahead of the first one."""
+    """Yield the records of consecutive members; `start` records are ahead of the first one."""
     for place, (member, score, rank) in enumerate(zip(members, scores, ranks, strict=True), start + 1):
         text = metadata.get(member)
         yield Record(
@@ -186,7 +186,7 @@ def records_of(
 
 
 def period_name(board: Board, start: int | None) -> str | None:
-    """The name of the period that begins at a time; None without periods."""
+    """Return the name of the period that begins at a time; None without periods."""
     if start is None or not isinstance(board.window, Periods):
         return None
     return board.window.calendar.at(start).name

@@ -72,7 +72,7 @@ class Snapshot(msgspec.Struct, kw_only=True):
     span: int = 0
 
     def ranking(self, suffix: str) -> Ranking:
-        """The data of a ranking."""
+        """Return the data of a ranking."""
         found = self.rankings.get(suffix)
         if found is None:
             found = self.rankings[suffix] = Ranking()

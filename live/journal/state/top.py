@@ -65,13 +65,13 @@ class RunningTop:
         self._hidden = hidden
 
     def is_due(self, data: Snapshot, now: int) -> bool:
-        """Whether the page may differ from the last one, because of entries or of the time."""
+        """Return whether the page may differ from the last one, because of entries or of the time."""
         if self._scores is None or self._changed or newest_slot(self._board, data, now) != self._newest:
             return True
         return bool(self._leaving) and self._leaving[0][0] <= self._start(data, now)
 
     def page(self, data: Snapshot, epoch: str, now: int) -> Page:
-        """The first records at a time, in milliseconds since 1970."""
+        """Return the first records at a time, in milliseconds since 1970."""
         board, newest = self._board, newest_slot(self._board, data, now)
         if self._scores is None or (board.window.tables and newest != self._newest):
             self._begin(data, now)
@@ -101,7 +101,7 @@ class RunningTop:
         )
 
     def _start(self, data: Snapshot, now: int) -> int:
-        """The time up to which events have left a sliding window."""
+        """Return the time up to which events have left a sliding window."""
         moment = now if self._board.clock == "server" else data.latest or 0
         return moment - (self._board.window.length if isinstance(self._board.window, Sliding) else 0) * 1000
 
@@ -175,7 +175,7 @@ class RunningTop:
         self._oldest = oldest
 
     def _first(self, scores: Mapping[str, int], key: Callable[[str], Any], hidden: Collection[str]) -> list[str]:
-        """The first members in order."""
+        """Return the first members in order."""
         kept, last = self._kept, self._last
         if kept is not None:
             for member in self._changed:
@@ -195,7 +195,7 @@ class RunningTop:
         return found[: self._size]
 
     def _find(self, scores: Mapping[str, int], key: Callable[[str], Any], hidden: Collection[str]) -> list[str]:
-        """The first members of all, some of which are kept."""
+        """Return the first members of all, some of which are kept."""
         most = _SPARE * self._size
         shown = [member for member in scores if member not in hidden] if hidden else scores
         found = nsmallest(most, shown, key=key) if len(shown) > most else sorted(shown, key=key)

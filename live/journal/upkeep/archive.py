@@ -47,7 +47,7 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def closed_periods(connection: Connection, prefix: str, life: Timeline, board: Board) -> list[Closed]:
-    """The final periods of a board that are not in the archive yet.
+    """Return the final periods of a board that are not in the archive yet.
 
     Raises:
         SetupError: the journal is damaged.
@@ -103,7 +103,7 @@ def forget_periods(connection: Connection, life: Timeline, board: Board, now: in
 
 
 def find_archived(connection: Connection, prefix: str, board: Board, start: int) -> Archived | None:
-    """A period that the board does not keep any more, from the archive or from its journal; None if it has none.
+    """Return a period that the board does not keep any more, from the archive or from its journal; None if it has none.
 
     Raises:
         SetupError: the journal is damaged.

@@ -26,7 +26,7 @@ class Due(msgspec.Struct, frozen=True):
 
 
 def due(connection: Connection, life: Timeline, now: int) -> Due | None:
-    """Whether a life needs a checkpoint, at a time in microseconds.
+    """Return whether a life needs a checkpoint, at a time in microseconds.
 
     A checkpoint is due when the segments after the last one are larger than that checkpoint and than `LEAST`. It is
     also due a day after the last one, if the board has changed.
@@ -54,7 +54,7 @@ def due(connection: Connection, life: Timeline, now: int) -> Due | None:
 def make(
     connection: Connection, prefix: str, wanted: Due, dedupe_window: float, kept: tuple[Board, int] | None = None
 ) -> tuple[Packed, int]:
-    """What a board held after a segment, compressed, and the time of the last entry in it, in microseconds.
+    """Return what a board held after a segment, compressed, and the time of the last entry in it, in microseconds.
 
     `kept` is a calendar board, and for how many seconds its periods are kept.
 

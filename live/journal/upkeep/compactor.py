@@ -70,7 +70,6 @@ class Compactor:
         """Make what is due: checkpoints, and the archive. Forget what is too old. `now` is in microseconds.
 
         Raises:
-            StoreUnavailableError: the database is unavailable.
             SetupError: the journal is damaged.
         """
         now = time.time_ns() // 1000 if now is None else now
@@ -209,7 +208,7 @@ class Rounds:
         self._checks: dict[int, _Check] = {}
 
     def choose(self, lives: Iterable[KnownTimeline], now: int) -> Collection[int]:
-        """The lives to check now (microseconds). They count as checked."""
+        """Return the lives to check now (microseconds). They count as checked."""
         checks, chosen, quiet = self._checks, [], []
         self._checks = {}
         for life in lives:

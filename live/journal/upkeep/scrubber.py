@@ -124,7 +124,7 @@ def scan(database: Database, without: Collection[Table] = ()) -> Iterator[Batch]
 
 
 def _next_keys(connection: Connection, table: Table, after: tuple[Any, ...] | None) -> list[tuple[Any, ...]]:
-    """The primary keys of the next rows, each with the packed bytes of its row. There is always at least one."""
+    """Return the primary keys of the next rows, each with the packed bytes of its row. There is always at least one."""
     columns = list(table.primary_key.columns)
     size = func.coalesce(func.length(table.c.data), 0) if "data" in table.c else literal(0)
     wanted = select(*columns, size).order_by(*columns).limit(_ROWS)
@@ -160,5 +160,5 @@ def _faults(
 
 
 def _named(table: Table, key: tuple[Any, ...]) -> str:
-    """A row, for people."""
+    """Return a row, for people."""
     return f"{table.name} {'/'.join(map(str, key))}"

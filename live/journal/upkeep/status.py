@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, select
 
 from live.errors import JournalBrokenError, SetupError
 from live.journal.database import Database
-from live.journal.log.entries import Head, parse_head, unpack_entries
+from live.journal.log.entries import Head, read_entries_of
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import Timeline, gaps_of, lives_of, open_lives
 from live.journal.schema import CHECKPOINT, SEGMENT
@@ -57,7 +57,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def status(connection: Connection, prefix: str) -> list[TimelineStatus]:
-    """What the journal holds of each board that has not ended."""
+    """Return what the journal holds of each board that has not ended."""
     return [_status(connection, prefix, life) for life in open_lives(connection, prefix)]
 
 
@@ -81,7 +81,7 @@ def _status(connection: Connection, prefix: str, life: Timeline) -> TimelineStat
 
 
 def _gaps(connection: Connection, prefix: str, life: Timeline) -> list[str]:
-    """What is missing in the lives of a board, one sentence each."""
+    """Return what is missing in the lives of a board, one sentence each."""
     return [
         f"{'the store lost data' if gap.is_loss else 'entries are missing'}: between {_time(gap.since)} "
         f"(entry {gap.expected.partition(' ')[0]}) and {_time(gap.time)}"
@@ -145,7 +145,7 @@ def verify(database: Database, prefix: str, show: Progress) -> Verification:
 
 
 def _unreadable(connection: Connection, prefix: str, life: Timeline) -> list[str]:
-    """Why the board can't be rebuilt from sound entries; empty if it can."""
+    """Return why the board can't be rebuilt from sound entries; empty if it can."""
     try:
         contents_of(connection, prefix, life)
     except SetupError as error:
@@ -159,16 +159,16 @@ def _segments(connection: Connection, life: Timeline) -> list[int]:
 
 
 def _heads(connection: Connection, segment: int) -> list[Head]:
-    """The heads of the entries in a segment; none if it was forgotten meanwhile.
+    """Return the heads of the entries in a segment; none if it was forgotten meanwhile.
 
     Raises:
         SetupError: it is damaged.
     """
-    row = connection.execute(select(SEGMENT).where(SEGMENT.c.id == segment)).mappings().first()
+    row = connection.execute(select(SEGMENT).where(SEGMENT.c.id == segment)).first()
     if row is None:
         return []
-    heads = [parse_head(text) for text, _ in unpack_entries(row["crc"], row["data"])]
-    told = (row["first"], row["last"], row["began"], row["ended"], row["entries"])
+    heads = [head for head, _ in read_entries_of(row)]
+    told = (row.first, row.last, row.began, row.ended, row.entries)
     if told != (heads[0].offset, heads[-1].offset, heads[0].time, heads[-1].time, len(heads)):
         raise SetupError("its row does not match the entries in it")
     return heads
