@@ -87,7 +87,7 @@ class Live(msgspec.Struct, frozen=True):
         return self.registry.ledgers
 
     async def board(self, board_id: str) -> Board:
-        """The board with an id. Another process may have created it a moment ago.
+        """Find a board by its id. Another process may have created it a moment ago.
 
         Raises:
             ProblemError: `board_not_found`.
@@ -102,7 +102,7 @@ class Live(msgspec.Struct, frozen=True):
         return board
 
     async def use(self, board_id: str) -> Ledger:
-        """The ledger of a board, after recording that the board is in use.
+        """Record that a board is in use, and return its ledger.
 
         Raises:
             ProblemError: `board_not_found`.
@@ -139,12 +139,12 @@ class Live(msgspec.Struct, frozen=True):
 
 
 def live_of(request: Request) -> Live:
-    """The running parts, from any request."""
+    """Return the running parts of the process."""
     return cast("Live", request.app.state.live)
 
 
 def assets(name: str) -> Path:
-    """The directory `static` or `templates`: in the installed package, or at the top of a checkout."""
+    """Find the directory `static` or `templates`: in the installed package, or at the top of a checkout."""
     package = Path(__file__).parent.parent
     inside = package / name
     return inside if inside.is_dir() else package.parent / name

@@ -64,12 +64,12 @@ class Clients:
 
 
 def client_of(request: Request) -> Client:
-    """The client that sent a request."""
+    """Return the client that sent a request."""
     return cast("Client", request.scope["extensions"][EXTENSION])
 
 
 def permissions(origin: str, allowed: Collection[str]) -> Fields:
-    """The header fields that let a page of an allowed origin read a response."""
+    """Make the header fields that let a page of an allowed origin read a response. Empty for other origins."""
     if origin not in allowed:
         return ()
     return ((b"access-control-allow-origin", origin.encode()), (b"access-control-expose-headers", _EXPOSED))
@@ -113,7 +113,7 @@ class CrossOrigin:
 
 @cache
 def page_policy(images: tuple[str, ...], *, has_forms: bool, is_framed: bool) -> str:
-    """The content security policy of a page.
+    """Make the content security policy of a page.
 
     Args:
         images: the hosts of pictures.

@@ -27,20 +27,20 @@ _VARY: Final = (b"vary", b"Accept-Encoding")
 
 
 def negotiated(request: Request, reply: Reply) -> Response:
-    """A reply as a response, compressed if the client takes that.
+    """Make a response of a reply, compressed if the client takes that.
 
-    The reply should be kept, because it is compressed only once.
+    Keep the reply: it is compressed only once.
     """
     return as_response(reply.gzipped if takes_gzip(request.headers.getlist("accept-encoding")) else reply)
 
 
 def json_response(body: object) -> Response:
-    """A JSON response without a tag, made for one request."""
+    """Make a JSON response without a tag, for one request."""
     return as_response(Reply(HTTPStatus.OK, _JSON, msgspec.json.encode(body), cache=REVALIDATED))
 
 
 def kept_json(body: object) -> Reply:
-    """A JSON reply without a tag that many requests share."""
+    """Make a JSON reply without a tag that many requests share."""
     return Reply(HTTPStatus.OK, _JSON, msgspec.json.encode(body), (_VARY,), REVALIDATED)
 
 
@@ -78,7 +78,7 @@ def page_reply(known: str, page: Page, kind: Hashable, body: Callable[[], object
 
 
 def unchanged(tag: str) -> Reply:
-    """The 304 reply to a client that has the state of `tag`, a tag as the client sent it."""
+    """Make the 304 reply to a client that has the state of `tag`, as the client sent it."""
     return Reply(HTTPStatus.NOT_MODIFIED, b"", b"", _tagged(tag), REVALIDATED)
 
 
@@ -102,7 +102,7 @@ def _named(known: str, tag: str) -> str | None:
 
 
 def as_problem(error: Exception) -> ProblemError:
-    """The problem that a client receives for an error, including Starlette's own errors."""
+    """Translate an error, Starlette's own included, to the problem that a client receives."""
     if isinstance(error, HTTPException):
         code = _BY_STATUS.get(error.status_code, "internal_error")
         return ProblemError(code, HTTPStatus(error.status_code).phrase, headers=error.headers)
@@ -115,7 +115,7 @@ def problem_response(error: Exception) -> Response:
 
 
 def public_reason(error: Exception) -> str:
-    """Why something is not possible, for everyone. The log has what is not for everyone, such as addresses."""
+    """Say why something is not possible, without what only the log may have, such as addresses."""
     match error:
         case StoreUnavailableError():
             return error.public

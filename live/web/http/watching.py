@@ -30,7 +30,7 @@ def count_as_viewer(scope: Scope) -> HttpProtocol | None:
 
 
 async def unless_left(receive: Receive, work: Awaitable[_T]) -> _T | None:
-    """The result of `work`, or None if the client disconnected first, which cancels it."""
+    """Await `work` and return its result. If the client disconnects first, cancel it and return None."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.create_task(until_left(receive))
     try:

@@ -68,7 +68,7 @@ class RankCharts:
 
 
 def chart_of_ranks(ranks: Sequence[int | None]) -> RankChart | None:
-    """The chart of ranks; None if there are fewer than two."""
+    """Draw a chart of ranks. None if there are fewer than two."""
     known = [rank for rank in ranks if rank is not None]
     if len(known) < 2:  # noqa: PLR2004 - a line has two ends
         return None

@@ -27,13 +27,13 @@ _MARK: Final = "\ufeff"  # tells spreadsheets that the text is UTF-8
 
 
 def site_of(request: Request) -> str:
-    """The address of this server as the client sees it, with the root path and without a slash at the end."""
+    """Return the address of this server as the client sees it, with the root path, without a slash at the end."""
     client = client_of(request)
     return f"{client.scheme}://{client.host}{live_of(request).settings.root_path}"
 
 
 def frame_of(site: str, board: Board) -> str:
-    """The HTML that shows a board in a frame of another page."""
+    """Write the HTML that shows a board in a frame of another page."""
     return (
         f'<iframe src="{site}/embed/{board.id}" title="{escape(board.title)}" width="100%" height="640" loading="lazy">'
         "</iframe>"

@@ -21,7 +21,7 @@ _MAX_LIMIT: Final = 1000
 
 
 async def admin_of(request: Request) -> Producer:
-    """The producer whose API key may change the board of this request, or any board if the path names none.
+    """Return the producer whose API key may change the board of this request, or any board if the path names none.
 
     Raises:
         ProblemError: `credentials_required`, `credentials_invalid`, `scope_forbidden`, `origin_forbidden` or
@@ -40,7 +40,7 @@ async def admin_of(request: Request) -> Producer:
 
 
 async def unlimited_admin_of(request: Request) -> Producer:
-    """The producer whose API key may change what all boards show.
+    """Return the producer whose API key may change what all boards show.
 
     Raises:
         ProblemError: as `admin_of`; `scope_forbidden` also if the API key is limited to some boards.
@@ -53,7 +53,7 @@ async def unlimited_admin_of(request: Request) -> Producer:
 
 
 async def read_body(request: Request) -> bytes:
-    """The whole body of a request.
+    """Read the whole body of a request.
 
     Raises:
         ProblemError: `body_too_large`.
@@ -62,7 +62,7 @@ async def read_body(request: Request) -> bytes:
 
 
 def read_object(body: bytes, code: str, expected: str) -> dict[str, Any]:
-    """The JSON object of a body.
+    """Decode the JSON object of a body.
 
     Args:
         body: the body of a request.

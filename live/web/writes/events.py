@@ -40,7 +40,7 @@ async def options_events(request: Request) -> Response:
 
 
 def handshake(headers: Headers, rate: int | None) -> Response:
-    """The response to a handshake. `rate` is in requests per minute, None for no limit.
+    """Make the response to a handshake. `rate` is in requests per minute, None for no limit.
 
     The headers decide, not the status. It is 200 because some senders accept no other status.
     """
@@ -54,7 +54,7 @@ def handshake(headers: Headers, rate: int | None) -> Response:
 
 
 def _allowed_rate(requested: list[str], rate: int | None) -> str:
-    """The lower one of the requested rate and the limit. An invalid request for a rate is ignored."""
+    """Return the lower one of the requested rate and the limit. Ignore an invalid request for a rate."""
     rates = [int(text) for text in requested if _RATE.fullmatch(text)]
     if rate is not None:
         rates.append(rate)
