@@ -20,9 +20,8 @@ from bench.swarm import Programs, built, need_files, not_built, swarming
 from bench.table import Report, Row, Scale, median_ratio, medians, of_round
 from bench.watched import fill_top, liked, settle, watched_board
 from live.domain.board_file import parse_boards
-from live.fanout.history import History
-from live.fanout.position import Position
-from live.fanout.variant import Variant
+from live.fanout.engine.subscribers import ViewerPosition
+from live.fanout.engine.variant import PageHistory, Variant
 from live.journal.log.entries import Head
 from live.journal.state.fold import apply
 from live.journal.state.snapshot import Snapshot
@@ -87,7 +86,7 @@ def replayed(scale: Scale, report: Report) -> list[Row]:
     """
     (board,) = parse_boards('[[board]]\nid = "posts"\nties = "first"\n')
     chance, data, top = random.Random(1), Snapshot(), RunningTop(board, (), _TOP)
-    variant, position = Variant(board.id, _TOP, _TICK, History(0)), Position()
+    variant, position = Variant(board.id, _TOP, _TICK, PageHistory(0)), ViewerPosition()
     weights, members = list(accumulate(1 / rank for rank in range(1, scale.keys + 1))), list(range(scale.keys))
     chance.shuffle(members)
     offset = 0

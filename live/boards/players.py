@@ -15,11 +15,10 @@ from typing import Final, TypeVar
 from live.domain.board import Board
 from live.domain.ranking import Page
 from live.errors import JournalError
+from live.fanout.engine.played import Played, PlayedFrame, TooLittleMemoryError
+from live.fanout.engine.subscribers import ViewerPosition
+from live.fanout.engine.variant import PageHistory, Variant
 from live.fanout.frames import Frame
-from live.fanout.history import History
-from live.fanout.played import Played, PlayedFrame, TooLittleMemoryError
-from live.fanout.position import Position
-from live.fanout.variant import Variant
 from live.journal.database import Database, open_journal
 from live.journal.past.player import Player
 from live.journal.past.queries import NoPastError
@@ -35,7 +34,7 @@ _KEPT: Final = 60.0  # seconds without a replay after which the other process en
 
 
 class PlayerProcess:
-    """The replays of this process, as `live.fanout.played.Players`. The other process starts with the first one."""
+    """The replays of this process, as `Players` of the fan-out. The other process starts with the first one."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -122,14 +121,14 @@ class _Replay:
         self.player = player
         self.top = top
         self._board = board
-        self._variant = Variant(board.id, size, 1, History(0), board.ranks, totals_interval)
-        self._position = Position()
+        self._variant = Variant(board.id, size, 1, PageHistory(0), board.ranks, totals_interval)
+        self._position = ViewerPosition()
         self._shown: Page | None = None  # the page of the last message
         self._held: Page | None = None  # a page of which nothing was sent yet: only totals changed
 
     def whole(self) -> PlayedFrame | None:
         """The whole top."""
-        frame = self._variant.next_frame(Position())
+        frame = self._variant.next_frame(ViewerPosition())
         return None if frame is None else _played(self.player.now, frame)
 
     def take(self, pages: list[tuple[int, Page]], speed: float) -> list[PlayedFrame]:
@@ -158,7 +157,7 @@ class _Replay:
         if shown.records == page.records and now < totals.sent_at + totals.interval:
             return True
         self._variant.forget(self._board.ranks)
-        self._position = Position()
+        self._position = ViewerPosition()
         totals.sent_at = now
         return False
 

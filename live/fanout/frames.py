@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from live.domain.event import rfc3339
 from live.domain.ranking import Page, Ranks, Record, diff
-from live.fanout.deflate import FLUSHED, History, Shared, deflate
+from live.fanout.engine.deflate import FLUSHED, SharedText, TextHistory, deflate
 
 _LEAST_RECORD: Final = len(b'{"key":"a","score":0,"rank":1},')  # bytes of the shortest possible record
 _LEAST_DEFLATED: Final = 128  # bytes of a message that is worth compressing
@@ -115,7 +115,7 @@ class Frame:
         """The message as a WebSocket frame."""
         return _framed(_TEXT, self.payload)
 
-    def deflated(self, history: History) -> bytes:
+    def deflated(self, history: TextHistory) -> bytes:
         """The message as a compressed WebSocket frame (RFC 7692), or as a plain one if that is not larger.
 
         Args:
@@ -124,9 +124,9 @@ class Frame:
         return self.message.after(history)
 
     @cached_property
-    def message(self) -> Shared:
+    def message(self) -> SharedText:
         """The message as compressed WebSocket frames."""
-        return Shared(self.payload, partial(_compressed, self.wire))
+        return SharedText(self.payload, partial(_compressed, self.wire))
 
     @cached_property
     def event(self) -> bytes:
@@ -135,9 +135,9 @@ class Frame:
         return f"{position}event: {self.type}\ndata: ".encode() + self.payload + b"\n\n"
 
     @cached_property
-    def shared_event(self) -> Shared:
+    def shared_event(self) -> SharedText:
         """The server-sent event as compressed blocks."""
-        return Shared(self.event)
+        return SharedText(self.event)
 
 
 def _compressed(wire: bytes, payload: bytes, dictionary: bytes) -> bytes:

@@ -12,14 +12,12 @@ import structlog
 
 from live.domain.ranking import Page
 from live.errors import BOARD_DELETED, SHUTTING_DOWN, EpochLostError, ProblemError, StoreUnavailableError
-from live.fanout.channel import Channel, reason_of
-from live.fanout.delivery import Outbox
-from live.fanout.playback import Playback
-from live.fanout.played import Players
-from live.fanout.replays import Replays
-from live.fanout.schedule import Schedule
+from live.fanout.engine.channel import Channel, Tick, reason_of
+from live.fanout.engine.delivery import Outbox
+from live.fanout.engine.playback import Playback, Replays
+from live.fanout.engine.played import Players
+from live.fanout.engine.schedule import TickSchedule
 from live.fanout.subscription import Subscription, default_size
-from live.fanout.tick import Tick
 from live.fanout.viewer import PageViewer, PullViewer, PushViewer, Sink, Source, Viewer
 from live.metrics import STORE_STALE, TICK_SECONDS
 from live.settings import Settings
@@ -70,10 +68,10 @@ class Hub:
         self._notices = Channels({})
         # For each board whose notices this process receives: since when it has no viewer (infinite: it has some).
         self._subscribed: dict[str, float] = {}
-        self._schedule: Schedule[Channel] = Schedule(self._tick)
+        self._schedule: TickSchedule[Channel] = TickSchedule(self._tick)
         self._addresses: Counter[str] = Counter()
         self._draining = False
-        self._group: asyncio.TaskGroup | None = None
+        self._tasks: asyncio.TaskGroup | None = None
         for reader in readers:
             self.add(reader)
 
@@ -233,7 +231,7 @@ class Hub:
         """Receive notices and refresh channels, until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                self._group = tasks
+                self._tasks = tasks
                 self._schedule.start()
                 tasks.create_task(self._receive_notices())
                 tasks.create_task(self._check_positions())
@@ -244,10 +242,10 @@ class Hub:
 
     def _tick(self, channels: list[Channel], now: int) -> None:
         """Refresh the channels that are due. One call to the store reads many boards."""
-        assert self._group is not None, "nothing ticks before the hub runs"  # noqa: S101
+        assert self._tasks is not None, "nothing ticks before the hub runs"  # noqa: S101
         begun = [(channel, tick) for channel in channels if (tick := channel.begin(now)) is not None]
         for first in range(0, len(begun), _BOARDS_A_CALL):
-            self._group.create_task(self._refresh(begun[first : first + _BOARDS_A_CALL]))
+            self._tasks.create_task(self._refresh(begun[first : first + _BOARDS_A_CALL]))
 
     async def _refresh(self, ticks: list[tuple[Channel, Tick]]) -> None:
         started = time.perf_counter()
@@ -256,8 +254,8 @@ class Hub:
         found: list[_Found] = []
         for channel, tick in ticks:
             page = next(pages) if tick.size else None
-            if isinstance(page, EpochLostError) and self._group is not None:  # the other boards do not wait
-                self._group.create_task(self._take_loss(channel, tick, page))
+            if isinstance(page, EpochLostError) and self._tasks is not None:  # the other boards do not wait
+                self._tasks.create_task(self._take_loss(channel, tick, page))
             else:
                 found.append((channel, tick, page))
         await self._update(found)
@@ -278,8 +276,8 @@ class Hub:
             await channel.send(tick, outbox)
         outbox.flush()
         for channel, tick, _ in found:
-            if await channel.finish(tick) and self._group is not None:
-                self._group.create_task(channel.look_up())
+            if await channel.finish(tick) and self._tasks is not None:
+                self._tasks.create_task(channel.look_up())
 
     async def _receive_notices(self) -> None:
         async for notice in listen(self._client, self._notices):

@@ -23,7 +23,7 @@ _LEAST_DELAY, _MOST_DELAY = 5, 3600  # seconds
 _LEAST_SPEED, _MOST_SPEED = 0.1, 100.0
 
 
-class Replay(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a viewer wants to see again: from a time on (milliseconds since 1970), or always some seconds later."""
 
     at: int | None = None
@@ -31,7 +31,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     delay: int = 0
 
     @classmethod
-    def parse(cls, query: Mapping[str, str]) -> "Replay | None":
+    def parse(cls, query: Mapping[str, str]) -> "ReplayRequest | None":
         """Read a query; None if it asks for the present.
 
         Raises:
@@ -65,7 +65,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     offset: int = -1
     key: str | None = None
     around: int = 0
-    replay: Replay | None = None
+    replay: ReplayRequest | None = None
 
     @classmethod
     def parse(cls, query: Mapping[str, str], settings: Settings) -> "Subscription":
@@ -85,7 +85,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
             offset=int(offset or -1) if known else -1,
             key=_key(query.get("key")),
             around=whole_number(query, "around", 0, 0, _MOST_AROUND),
-            replay=Replay.parse(query),
+            replay=ReplayRequest.parse(query),
         )
 
     def since(self, word: str) -> "Subscription":

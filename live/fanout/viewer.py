@@ -9,12 +9,10 @@ from typing import Final, Protocol
 
 from live.domain.ranking import Page
 from live.errors import CLOSE_CODES
-from live.fanout.audience import Audience
-from live.fanout.cohort import Cohort
+from live.fanout.engine.subscribers import Cohort, Subscribers, ViewerPosition
+from live.fanout.engine.variant import Variant
 from live.fanout.frames import Frame
-from live.fanout.position import Position
 from live.fanout.subscription import Subscription
-from live.fanout.variant import Variant
 from live.metrics import BYTES_SENT, FRAMES_SENT, RECOVERIES
 
 _SENT: Final = {
@@ -35,7 +33,7 @@ class Source(Protocol):
 
     ended: int | None
 
-    def due_frame(self, audience: Audience, position: Position) -> Frame | None:
+    def due_frame(self, group: Subscribers, position: ViewerPosition) -> Frame | None:
         """The frame that a viewer at a position needs next, or None. The position moves with it."""
 
     def enter(self, viewer: "Viewer") -> None:
@@ -44,23 +42,23 @@ class Source(Protocol):
     def leave(self, viewer: "Viewer") -> None:
         """Remove a viewer."""
 
-    def place_of(self, subscription: Subscription) -> tuple[Audience, Position]:
-        """The audience and the position of a viewer that connects or reconnects."""
+    def place_of(self, subscription: Subscription) -> tuple[Subscribers, ViewerPosition]:
+        """Find the position of a viewer that connects or reconnects, and the viewers with the same frames."""
 
 
 class Viewer:
     """One open connection that watches the top of a board."""
 
-    __slots__ = ("_alone", "audience", "channel", "cohort")
+    __slots__ = ("_alone", "channel", "cohort", "group")
 
-    def __init__(self, channel: Source, audience: Audience, position: Position) -> None:
+    def __init__(self, channel: Source, group: Subscribers, position: ViewerPosition) -> None:
         self.channel = channel
-        self.audience = audience
+        self.group = group
         self.cohort: Cohort | None = None
-        self._alone: Position | None = position
+        self._alone: ViewerPosition | None = position
 
     @property
-    def position(self) -> Position:
+    def position(self) -> ViewerPosition:
         """Its own position, or that of its cohort."""
         if self.cohort is not None:
             return self.cohort.position
@@ -71,7 +69,7 @@ class Viewer:
         """The next frame for this viewer, or None if it is up to date."""
         position = self.position
         returns = position.returns
-        frame = self.channel.due_frame(self.audience, position)
+        frame = self.channel.due_frame(self.group, position)
         if returns and not position.returns and frame is not None:
             RECOVERIES.labels("true" if b'"recovered":true' in frame.payload else "false").inc()
         return frame
@@ -87,10 +85,10 @@ class Viewer:
     def leave_cohort(self) -> None:
         """Have a position of its own."""
 
-    def move(self, channel: Source, audience: Audience, position: Position) -> None:
+    def move(self, channel: Source, group: Subscribers, position: ViewerPosition) -> None:
         """Watch another source, after it has left its own."""
         position.deflates = self.position.deflates
-        self.channel, self.audience, self._alone = channel, audience, position
+        self.channel, self.group, self._alone = channel, group, position
 
 
 class PullViewer(Viewer):
@@ -98,8 +96,8 @@ class PullViewer(Viewer):
 
     __slots__ = ("_woken",)
 
-    def __init__(self, channel: Source, audience: Audience, position: Position) -> None:
-        super().__init__(channel, audience, position)
+    def __init__(self, channel: Source, group: Subscribers, position: ViewerPosition) -> None:
+        super().__init__(channel, group, position)
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
@@ -141,8 +139,8 @@ class PageViewer(Viewer):
 
     __slots__ = ("_receiver",)
 
-    def __init__(self, channel: Source, audience: Audience, position: Position) -> None:
-        super().__init__(channel, audience, position)
+    def __init__(self, channel: Source, group: Subscribers, position: ViewerPosition) -> None:
+        super().__init__(channel, group, position)
         position.sent_at = math.inf  # it takes a page, and no sign of life before
         self._receiver: PageReceiver | None = None
 
@@ -153,7 +151,7 @@ class PageViewer(Viewer):
 
     def wake(self) -> None:
         """Notify the receiver if the page differs."""
-        top = self.audience
+        top = self.group
         assert isinstance(top, Variant), "pages come from a channel"  # noqa: S101
         if top.is_at(self.position):
             self.position.returns = False  # it is as up to date as every other viewer
@@ -205,8 +203,8 @@ class PushViewer(Viewer):
 
     __slots__ = ("_sink",)
 
-    def __init__(self, channel: Source, audience: Audience, position: Position, sink: Sink) -> None:
-        super().__init__(channel, audience, position)
+    def __init__(self, channel: Source, group: Subscribers, position: ViewerPosition, sink: Sink) -> None:
+        super().__init__(channel, group, position)
         position.deflates = sink.deflates
         self._sink = sink
 
@@ -237,18 +235,18 @@ class PushViewer(Viewer):
             if not self._sink.write(data):
                 return
         if self.position.epoch is not None and self.position.lookup is None:
-            self.join(self.audience.cohort_at(self.position))
+            self.join(self.group.cohort_at(self.position))
 
     def join(self, cohort: Cohort) -> None:
         """Join a cohort."""
         self.cohort, self._alone = cohort, None
         cohort.add(self)
-        self.audience.loose.discard(self)
+        self.group.loose.discard(self)
 
-    def fall_out(self, position: Position) -> None:
+    def fall_out(self, position: ViewerPosition) -> None:
         """Leave the cohort, with a copy of its position."""
         self.cohort, self._alone = None, position.copy()
-        self.audience.loose.add(self)
+        self.group.loose.add(self)
 
     def leave_cohort(self) -> None:
         """Leave the cohort before the connection closes, so that it no longer writes to the file descriptor."""

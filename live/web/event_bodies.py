@@ -1,6 +1,6 @@
 """The bodies of event streams: plain, or as one gzip stream whose blocks all streams share."""
 
-from live.fanout.deflate import GzipStream
+from live.fanout.engine.deflate import GzipStream
 from live.fanout.frames import Frame
 
 

@@ -112,9 +112,9 @@ class Waiting:
         one.
         """
         self._timer.cancel()
-        announcements = self._live.hub.channels[self._board].announcements
-        viewers = announcements.viewer_count
-        if announcements.stale is not None:
+        status = self._live.hub.channels[self._board].status
+        viewers = status.viewer_count
+        if status.stale is not None:
             self._refuse(StoreUnavailableError("the board can't be read at present"))
         elif viewers is None:
             self._live.reads.count_soon(self._board, partial(self._show, page))
@@ -143,7 +143,7 @@ class Waiting:
 
     def _time_out(self) -> None:
         channel = self._live.hub.channels.get(self._board)
-        if channel is None or channel.announcements.stale is not None:
+        if channel is None or channel.status.stale is not None:
             self._refuse(StoreUnavailableError("the board could not be read while a client waited"))
         elif self._viewer is not None and self._viewer.position.returns:  # nothing was read in so short a time
             self._live.reads.watch_soon(channel.reader, self._wait.selection, self._show_read, counted=True)

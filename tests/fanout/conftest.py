@@ -2,7 +2,8 @@
 
 import pytest
 
-from live.fanout import playback, subscription
+from live.fanout import subscription
+from live.fanout.engine import playback
 
 
 @pytest.fixture

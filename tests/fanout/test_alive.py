@@ -10,7 +10,8 @@ import msgspec
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
-from live.fanout import channel, hub
+from live.fanout import hub
+from live.fanout.engine import channel
 from live.settings import Duration
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post

@@ -6,9 +6,8 @@ from socket import SO_SNDBUF, SOL_SOCKET, socketpair
 
 import pytest
 
-from live.fanout.cohort import Cohort, Member
+from live.fanout.engine.subscribers import Cohort, Member, ViewerPosition
 from live.fanout.frames import Frame
-from live.fanout.position import Position
 
 SMALL, LARGE = Frame("update", b'{"n":1}'), Frame("sync", bytes(range(256)) * 2000)
 
@@ -84,7 +83,7 @@ def ends() -> Iterator[list[End]]:
 
 def cohort_of(ends: list[End], kind: type[Cohort] = Cohort) -> Cohort:
     """A cohort of these viewers."""
-    cohort = kind(Position("e", 1))
+    cohort = kind(ViewerPosition("e", 1))
     for end in ends:
         cohort.add(end)
     return cohort
@@ -152,7 +151,7 @@ def test_broken_connections_are_aborted(ends: list[End]) -> None:
 @pytest.mark.parametrize("direct", [True, False])
 def test_a_discarded_member_receives_nothing(*, direct: bool) -> None:
     """A connection that reuses its file descriptor does not either. Discarding twice is allowed."""
-    gone, cohort = End(direct=direct), Cohort(Position("e", 1))
+    gone, cohort = End(direct=direct), Cohort(ViewerPosition("e", 1))
     cohort.add(gone)
     cohort.discard(gone)
     cohort.discard(gone)
@@ -215,7 +214,7 @@ def test_errors_with_short_writes_are_detected() -> None:
 def test_errors_with_file_descriptors_are_detected() -> None:
     """A cohort that keeps a closed descriptor writes to the next connection that uses it."""
     for kind, foreign in [(Cohort, b""), (KeepsTheGone, SMALL.wire)]:
-        gone, cohort = End(), kind(Position("e", 1))
+        gone, cohort = End(), kind(ViewerPosition("e", 1))
         cohort.add(gone)
         cohort.discard(gone)
         gone.close()

@@ -13,13 +13,13 @@ import pytest
 
 from live.domain.board import Board
 from live.domain.ranking import Page, Record
-from live.fanout import audience
-from live.fanout.channel import Channel
-from live.fanout.deflate import GzipStream, History, Shared, following
-from live.fanout.delivery import Outbox
+from live.fanout.engine import subscribers
+from live.fanout.engine.channel import Channel
+from live.fanout.engine.deflate import GzipStream, SharedText, TextHistory, following
+from live.fanout.engine.delivery import Outbox
+from live.fanout.engine.schedule import TickSchedule
+from live.fanout.engine.subscribers import ViewerPosition
 from live.fanout.frames import Around, Frame, around_frame
-from live.fanout.position import Position
-from live.fanout.schedule import Schedule
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import PullViewer, PushViewer
 from live.store.board.ledger import Ledger
@@ -237,7 +237,9 @@ def compare(seed: int, store: str, pair: type[Pair | StreamPair] = Pair) -> int:
 
     async def run() -> int:
         settings = fresh_settings(store)
-        channel = Channel(Ledger(connect(store, settings), BOARD, settings).reader, settings, Schedule(lambda *_: None))
+        channel = Channel(
+            Ledger(connect(store, settings), BOARD, settings).reader, settings, TickSchedule(lambda *_: None)
+        )
         course = Run(channel, random.Random(seed), pair)
         try:
             for _ in range(STEPS):
@@ -258,7 +260,7 @@ def compare(seed: int, store: str, pair: type[Pair | StreamPair] = Pair) -> int:
 @pytest.fixture(autouse=True)
 def small_cohorts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small cohorts, so that there are several in one state."""
-    monkeypatch.setattr(audience, "MOST", 6)
+    monkeypatch.setattr(subscribers, "MOST", 6)
 
 
 @pytest.mark.slow
@@ -268,11 +270,11 @@ def test_compressed_viewers_read_what_plain_viewers_read(valkey_url: str, pair: 
     assert sum(compare(seed, valkey_url, pair) for seed in range(RUNS)) > 20 * RUNS
 
 
-def _any_history(self: Position) -> tuple[object, ...]:
+def _any_history(self: ViewerPosition) -> tuple[object, ...]:
     return self.offset, self.epoch, self.stale, self.viewers, self.deflates
 
 
-def _plain_is_history(self: Position, frame: Frame) -> bytes:
+def _plain_is_history(self: ViewerPosition, frame: Frame) -> bytes:
     data = frame.deflated(self.history) if self.deflates and frame.type != "around" else frame.wire
     self.history = (*self.history, frame.message)[-4:]
     return data
@@ -283,7 +285,7 @@ def test_history_that_a_member_did_not_receive_is_noticed(
     valkey_url: str, name: str, mutant: Callable[..., object]
 ) -> None:
     """Viewers with different histories in one cohort, or a plain frame taken for history."""
-    with replaced(Position, name, mutant), must_be_caught(name):
+    with replaced(ViewerPosition, name, mutant), must_be_caught(name):
         for seed in range(RUNS):
             compare(seed, valkey_url)
 
@@ -295,14 +297,14 @@ def _own_is_history(self: GzipStream, text: bytes) -> bytes:
     return data
 
 
-def _never_new(self: GzipStream, text: Shared) -> bytes:
+def _never_new(self: GzipStream, text: SharedText) -> bytes:
     data = RIGHT_SHARED(self, text)
     self._history = (NEVER_SENT,)
     return data
 
 
 RIGHT_OWN, RIGHT_SHARED = GzipStream.own, GzipStream.shared
-NEVER_SENT: Final = Shared(b'"rank":'.join(b"%d,https://example.org/posts/" % number for number in range(99)))
+NEVER_SENT: Final = SharedText(b'"rank":'.join(b"%d,https://example.org/posts/" % number for number in range(99)))
 
 
 @pytest.mark.parametrize(("name", "mutant"), [("own", _own_is_history), ("shared", _never_new)])
@@ -317,8 +319,8 @@ def test_history_that_a_stream_did_not_send_last_is_noticed(
 
 def test_a_text_is_compressed_for_a_bounded_number_of_histories() -> None:
     """Slow viewers have one each; more of them cost no more work."""
-    text, made = Shared(b"0123456789" * 50), []
-    histories = [Shared(b"%d" % number * 50) for number in range(100)]
+    text, made = SharedText(b"0123456789" * 50), []
+    histories = [SharedText(b"%d" % number * 50) for number in range(100)]
     for history in histories:
         data = text.after((history,))
         reader = zlib.decompressobj(-15, zdict=history.text)
@@ -334,7 +336,7 @@ def test_cohorts_that_come_to_the_same_state_become_one(valkey_url: str) -> None
     async def run() -> int:
         settings = fresh_settings(valkey_url)
         channel = Channel(
-            Ledger(connect(valkey_url, settings), BOARD, settings).reader, settings, Schedule(lambda *_: None)
+            Ledger(connect(valkey_url, settings), BOARD, settings).reader, settings, TickSchedule(lambda *_: None)
         )
         course = Run(channel, random.Random(1))
         pairs = []
@@ -358,13 +360,13 @@ def test_a_message_that_does_not_shrink_is_sent_plain() -> None:
     for payload in (b'{"type":"alive"}', noise):
         frame = Frame("update", payload)
         assert frame.deflated(()) is frame.wire
-        assert frame.deflated((Shared(b"x" * 500),)) is frame.wire
+        assert frame.deflated((SharedText(b"x" * 500),)) is frame.wire
 
 
 @pytest.mark.slow
 def test_a_frame_does_not_keep_the_frames_before_it() -> None:
     """Each is compressed with those before it; that must not hold all of them in memory."""
-    history: History = ()
+    history: TextHistory = ()
     first = None
     for number in range(50):
         frame = Frame("update", b"%d" % number * 500)

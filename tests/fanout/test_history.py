@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from live.domain.ranking import Page, Record
-from live.fanout.history import History
+from live.fanout.engine.variant import PageHistory
 
 
 def page(offset: int, epoch: str = "e", size: int = 3, count: int = 5) -> Page:
@@ -14,14 +14,14 @@ def page(offset: int, epoch: str = "e", size: int = 3, count: int = 5) -> Page:
     return Page(epoch=epoch, offset=offset, rank_count=count, total_score=0, start=0, records=records)
 
 
-def known(history: History, epoch: str = "e", size: int = 3) -> list[int]:
+def known(history: PageHistory, epoch: str = "e", size: int = 3) -> list[int]:
     """The known offsets."""
     return [offset for offset in range(20) if history.find(epoch, offset, size)]
 
 
 def test_the_last_pages_are_kept() -> None:
     """There are as many as the history's size. The oldest are dropped first."""
-    history = History(3)
+    history = PageHistory(3)
     for offset in (1, 2, 5, 7):
         history.add(page(offset))
     assert known(history) == [2, 5, 7]
@@ -30,14 +30,14 @@ def test_the_last_pages_are_kept() -> None:
 
 def test_a_history_of_size_zero_is_empty() -> None:
     """Every reconnecting viewer then receives the whole top."""
-    history = History(0)
+    history = PageHistory(0)
     history.add(page(1))
     assert known(history) == []
 
 
 def test_a_new_epoch_clears_the_history() -> None:
     """So does an offset that goes back."""
-    history = History(9)
+    history = PageHistory(9)
     history.add(page(4))
     history.add(page(5))
     history.add(page(3))
@@ -48,7 +48,7 @@ def test_a_new_epoch_clears_the_history() -> None:
 
 def test_a_cleared_history_starts_again() -> None:
     """New pages of the same epoch are kept."""
-    history = History(9)
+    history = PageHistory(9)
     history.add(page(4))
     history.clear()
     assert known(history) == []
@@ -58,7 +58,7 @@ def test_a_cleared_history_starts_again() -> None:
 
 def test_a_page_serves_only_viewers_of_its_size() -> None:
     """A short page does not serve a larger top, unless it is the whole board. A longer page of the same offset does."""
-    history = History(9)
+    history = PageHistory(9)
     history.add(page(1))
     assert (known(history, size=3), known(history, size=4)) == ([1], [])
     history.add(page(1, size=4))
@@ -72,7 +72,7 @@ def test_a_page_serves_only_viewers_of_its_size() -> None:
 @given(st.integers(0, 4), st.lists(st.tuples(st.sampled_from("ef"), st.integers(0, 8)), max_size=30))
 def test_a_history_never_exceeds_its_size_or_returns_a_wrong_page(size: int, steps: list[tuple[str, int]]) -> None:
     """This holds for any sequence of pages."""
-    history = History(size)
+    history = PageHistory(size)
     for epoch, offset in steps:
         history.add(page(offset, epoch))
         assert len(history._pages) <= size

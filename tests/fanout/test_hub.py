@@ -11,9 +11,9 @@ import pytest
 
 from live.domain.event import make_entry
 from live.errors import ProblemError
+from live.fanout.engine.variant import Variant
 from live.fanout.hub import Hub
 from live.fanout.subscription import Subscription
-from live.fanout.variant import Variant
 from live.fanout.viewer import ChannelEndedError, PullViewer
 from live.metrics import REGISTRY
 from live.settings import Duration
@@ -224,10 +224,8 @@ async def test_a_board_with_a_new_interval_keeps_its_viewers(valkey_url: str) ->
             hub.add(ledger.reader)
             added = await ledger.writer.add([make_entry("a")])
             with hub.watch("posts", top(5)) as later:
-                assert later.audience is early.audience
-                intervals = [
-                    viewer.audience.interval for viewer in (early, slower) if isinstance(viewer.audience, Variant)
-                ]
+                assert later.group is early.group
+                intervals = [viewer.group.interval for viewer in (early, slower) if isinstance(viewer.group, Variant)]
                 assert intervals == [20, 80]
                 for viewer in (early, slower, later):
                     await follow(viewer, ModelViewer(), added.offset or 0)

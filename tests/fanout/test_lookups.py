@@ -11,13 +11,12 @@ from live.domain.board import DEFAULT_BOARD
 from live.domain.event import make_entry
 from live.domain.ranking import Page, Record
 from live.errors import ProblemError, StoreUnavailableError
-from live.fanout import lookups
-from live.fanout.cohort import Cohort, Member
+from live.fanout.engine import lookups
+from live.fanout.engine.lookup import RankLookup
+from live.fanout.engine.schedule import TickSchedule
+from live.fanout.engine.subscribers import Cohort, Member, ViewerPosition
 from live.fanout.frames import Around, Frame
 from live.fanout.hub import Hub
-from live.fanout.lookup import RankLookup
-from live.fanout.position import Position
-from live.fanout.schedule import Schedule
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import PullViewer, PushViewer
 from live.settings import Duration
@@ -143,7 +142,7 @@ def test_records_come_before_lookups() -> None:
     """A viewer without records receives no around message."""
     lookup = RankLookup("a", 0)
     Board().take(lookup, 1, ("a", 1))
-    position = Position(lookup=lookup)
+    position = ViewerPosition(lookup=lookup)
     assert position.next_around() is None
     position.epoch = "one"
     assert position.next_around() is lookup.frame
@@ -187,7 +186,7 @@ async def test_a_hidden_member_has_no_rank(valkey_url: str) -> None:
 
 async def test_a_slow_interval_applies_to_lookups(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new viewer receives its rank immediately, and later changes at its interval, like the records."""
-    monkeypatch.setattr(Schedule, "after", lambda _, now, interval: now + interval)  # no tick comes by chance
+    monkeypatch.setattr(TickSchedule, "after", lambda _, now, interval: now + interval)  # no tick comes by chance
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 1)])
         with (

@@ -1,9 +1,8 @@
 """Reconnecting viewers receive what they missed if it is known, otherwise the whole top."""
 
 from live.domain.ranking import Page
-from live.fanout.history import History
-from live.fanout.position import Position
-from live.fanout.variant import Variant
+from live.fanout.engine.subscribers import ViewerPosition
+from live.fanout.engine.variant import PageHistory, Variant
 from tests.fanout.test_variant import page, types
 from tests.harness.viewer import ModelViewer
 
@@ -12,7 +11,7 @@ KEPT = 3
 
 def running(*pages: Page, size: int = 5) -> Variant:
     """A variant that has advanced through some pages."""
-    history = History(KEPT)
+    history = PageHistory(KEPT)
     variant = Variant("posts", size, 100, history)
     for number, one in enumerate(pages, 1):
         history.add(one)
@@ -28,8 +27,8 @@ def many(offset: int, first: int, epoch: str = "one") -> Page:
 def test_missed_changes_are_recovered() -> None:
     """One update leads from any known page to the latest; later updates are those of everybody."""
     variant, model = running(*(many(number, number) for number in range(1, 4)), size=30), ModelViewer()
-    model.receive(running(many(1, 1), size=30).next_frame(Position()).payload)  # type: ignore[union-attr]
-    position = Position("one", 1)
+    model.receive(running(many(1, 1), size=30).next_frame(ViewerPosition()).payload)  # type: ignore[union-attr]
+    position = ViewerPosition("one", 1)
     frame = variant.next_frame(position)
     assert frame is not None
     model.receive(frame.payload)
@@ -41,7 +40,7 @@ def test_missed_changes_are_recovered() -> None:
 def test_a_viewer_that_missed_nothing_is_recovered() -> None:
     """It receives an update without changes."""
     variant = running(many(1, 1), size=30)
-    frame = variant.next_frame(Position("one", 1))
+    frame = variant.next_frame(ViewerPosition("one", 1))
     assert frame is not None
     assert b'"recovered":true' in frame.payload
     assert b'"changed":[],"removed":[]' in frame.payload
@@ -50,13 +49,13 @@ def test_a_viewer_that_missed_nothing_is_recovered() -> None:
 def test_viewers_from_the_same_position_share_a_frame() -> None:
     """There are many of them after a cut."""
     variant = running(many(1, 1), many(2, 2), size=30)
-    assert variant.next_frame(Position("one", 1)) is variant.next_frame(Position("one", 1))
+    assert variant.next_frame(ViewerPosition("one", 1)) is variant.next_frame(ViewerPosition("one", 1))
 
 
 def test_a_sync_that_is_smaller_than_the_changes_is_sent_instead() -> None:
     """It counts as recovered."""
     variant = running(page(1, a=1, b=2), page(2, c=1))
-    frame = variant.next_frame(Position("one", 1))
+    frame = variant.next_frame(ViewerPosition("one", 1))
     assert frame is not None
     assert frame.type == "sync"
     assert b'"recovered":true' in frame.payload
@@ -65,7 +64,12 @@ def test_a_sync_that_is_smaller_than_the_changes_is_sent_instead() -> None:
 def test_an_unknown_position_receives_a_sync() -> None:
     """Too old, of another epoch, or never read by this process."""
     pages = [many(number, number) for number in (1, 3, 5, 7, 9)]
-    for position in (Position("one", 1), Position("one", 8), Position("two", 9), Position("one", 0)):
+    for position in (
+        ViewerPosition("one", 1),
+        ViewerPosition("one", 8),
+        ViewerPosition("two", 9),
+        ViewerPosition("one", 0),
+    ):
         variant = running(*pages, size=30)
         frame = variant.next_frame(position)
         assert types(frame) == ["sync"]
@@ -77,22 +81,25 @@ def test_an_unknown_position_receives_a_sync() -> None:
 def test_a_new_epoch_always_receives_a_sync() -> None:
     """So does a viewer at an offset that the old epoch had."""
     variant = running(many(1, 1), many(2, 2), many(2, 7, "two"), size=30)
-    assert types(variant.next_frame(Position("one", 2))) == ["sync"]
+    assert types(variant.next_frame(ViewerPosition("one", 2))) == ["sync"]
 
 
 def test_a_page_of_fewer_records_does_not_recover_a_larger_top() -> None:
     """Pages read for small viewers have too few records."""
-    history = History(KEPT)
+    history = PageHistory(KEPT)
     small, large = Variant("posts", 2, 100, history), Variant("posts", 5, 100, history)
     history.add(Page(epoch="one", offset=1, rank_count=9, total_score=9, start=0, records=many(1, 1).records[:2]))
     for variant in (small, large):
         variant.advance(many(2, 2), 2)
-    assert types(small.next_frame(Position("one", 1)), large.next_frame(Position("one", 1))) == ["update", "sync"]
+    assert types(small.next_frame(ViewerPosition("one", 1)), large.next_frame(ViewerPosition("one", 1))) == [
+        "update",
+        "sync",
+    ]
 
 
 def test_a_viewer_that_is_ahead_waits_for_a_newer_read() -> None:
     """It comes from a process that has seen more; older reads are not news for it."""
-    variant, position = running(many(5, 1), size=30), Position("one", 7, last_read=2)
+    variant, position = running(many(5, 1), size=30), ViewerPosition("one", 7, last_read=2)
     assert variant.next_frame(position) is None
     variant.advance(many(6, 2), 2)  # this read began before the viewer came
     assert variant.next_frame(position) is None
@@ -104,7 +111,7 @@ def test_a_viewer_that_is_ahead_waits_for_a_newer_read() -> None:
 
 def test_a_viewer_ahead_of_the_store_receives_a_sync() -> None:
     """The store lost data and its offset went back, so the viewer receives the whole top."""
-    variant, position = running(many(5, 1), size=30), Position("one", 9, last_read=1)
+    variant, position = running(many(5, 1), size=30), ViewerPosition("one", 9, last_read=1)
     variant.advance(many(5, 1), 2)
     assert types(variant.next_frame(position)) == ["sync"]
     assert position.offset == 5
@@ -112,6 +119,6 @@ def test_a_viewer_ahead_of_the_store_receives_a_sync() -> None:
 
 def test_a_history_can_be_turned_off() -> None:
     """Its size is then zero."""
-    history = History(0)
+    history = PageHistory(0)
     history.add(many(1, 1))
     assert history.find("one", 1, 1) is None

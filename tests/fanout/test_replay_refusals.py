@@ -8,7 +8,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from live.domain.journaling import Journaling
-from live.fanout import playback
+from live.fanout.engine import playback
 from tests.harness.boards import rolling_board
 from tests.harness.replays import gone, journaling, text_of, watching
 from tests.harness.server import server as server_of

@@ -14,9 +14,9 @@ from live.boards import players
 from live.boards.players import PlayerProcess
 from live.domain.board import Board
 from live.errors import StoreUnavailableError
-from live.fanout import playback, played
+from live.fanout.engine import playback, played
+from live.fanout.engine.played import Played, TooLittleMemoryError
 from live.fanout.frames import Frame
-from live.fanout.played import Played, TooLittleMemoryError
 from live.settings import Duration
 from tests.harness.boards import rolling_board
 from tests.harness.mutation import must_be_caught, replaced

@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.fanout.schedule import Schedule
+from live.fanout.engine.schedule import TickSchedule
 from tests.harness.waiting import eventually
 
 
@@ -15,7 +15,7 @@ class Called:
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
         self.times: list[int] = []
-        self.schedule: Schedule[str] = Schedule(self._call)
+        self.schedule: TickSchedule[str] = TickSchedule(self._call)
         self.again = 0  # how often "eager" adds itself again
 
     def _call(self, due: list[str], now: int) -> None:

@@ -9,9 +9,8 @@ import pytest
 
 from live.domain.event import make_entry
 from live.domain.ranking import Page, Record
-from live.fanout.history import History
-from live.fanout.position import Position
-from live.fanout.variant import Variant
+from live.fanout.engine.subscribers import ViewerPosition
+from live.fanout.engine.variant import PageHistory, Variant
 from live.settings import Duration
 from tests.fanout.test_hub import follow, running_hub, top
 from tests.harness.mutation import must_be_caught, replaced
@@ -30,24 +29,28 @@ class Simulation:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.variant = Variant("posts", SIZE, TICK, History(50), totals_interval=TOTALS)
+        self.variant = Variant("posts", SIZE, TICK, PageHistory(50), totals_interval=TOTALS)
         self.page = Page(epoch="e", offset=0, rank_count=9, total_score=0, start=0, records=self._records())
         self.now = 10 * TOTALS
         self.reads = 0
-        self.viewers: list[tuple[Position, ModelViewer]] = []
+        self.viewers: list[tuple[ViewerPosition, ModelViewer]] = []
         self.sent_alone: list[int] = []  # when the first viewer received totals alone
 
     def run(self, ticks: int) -> None:
         """Random ticks, and then quiet ones until totals are due."""
         self._read()
-        self._join(Position())
+        self._join(ViewerPosition())
         for _ in range(ticks):
             self.now += TICK
             is_changed = self.chance.random() < 0.7
             if is_changed:
                 self._change()
             if self.chance.random() < 0.1:
-                self._join(Position("e", self.page.offset, self.reads) if self.chance.random() < 0.5 else Position())
+                self._join(
+                    ViewerPosition("e", self.page.offset, self.reads)
+                    if self.chance.random() < 0.5
+                    else ViewerPosition()
+                )
                 is_changed = True  # a viewer that joins causes a read
             self._tick(is_changed=is_changed)
         for _ in range(TOTALS // TICK + 1):
@@ -70,7 +73,7 @@ class Simulation:
         if not self.variant.hold(self.page, self.now):
             self.variant.advance(self.page, self.reads)
 
-    def _join(self, position: Position) -> None:
+    def _join(self, position: ViewerPosition) -> None:
         model = ModelViewer()
         if position.epoch is not None:  # the other process has sent this state
             model.epoch, model.offset, model.records = "e", position.offset, list(self.page.records[:SIZE])

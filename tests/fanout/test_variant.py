@@ -5,10 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from live.domain.ranking import Page, Record
+from live.fanout.engine.subscribers import ViewerPosition
+from live.fanout.engine.variant import PageHistory, Variant
 from live.fanout.frames import Frame
-from live.fanout.history import History
-from live.fanout.position import Position
-from live.fanout.variant import Variant
 from tests.harness.viewer import ModelViewer
 
 
@@ -23,7 +22,7 @@ def page(offset: int, epoch: str = "one", **scores: int) -> Page:
 
 def variant_of(size: int) -> Variant:
     """A variant of a board without a history."""
-    return Variant("posts", size, 100, History(0))
+    return Variant("posts", size, 100, PageHistory(0))
 
 
 def types(*frames: Frame | None) -> list[str | None]:
@@ -33,14 +32,14 @@ def types(*frames: Frame | None) -> list[str | None]:
 
 def test_there_is_no_frame_before_the_first_page() -> None:
     """The first viewer waits."""
-    position = Position()
+    position = ViewerPosition()
     assert variant_of(5).next_frame(position) is None
     assert position.offset == -1
 
 
 def test_a_viewer_receives_a_sync_and_then_updates() -> None:
     """It receives nothing while the board does not change."""
-    variant, position = variant_of(5), Position()
+    variant, position = variant_of(5), ViewerPosition()
     variant.advance(page(1, a=1))
     assert types(variant.next_frame(position), variant.next_frame(position)) == ["sync", None]
     variant.advance(page(2, a=2))
@@ -51,7 +50,7 @@ def test_a_viewer_receives_a_sync_and_then_updates() -> None:
 def test_all_viewers_share_a_frame() -> None:
     """Each message is encoded once for all viewers."""
     variant = variant_of(5)
-    positions = [Position() for _ in range(3)]
+    positions = [ViewerPosition() for _ in range(3)]
     variant.advance(page(1, a=1))
     syncs = [variant.next_frame(position) for position in positions]
     variant.advance(page(2, a=2))
@@ -63,7 +62,7 @@ def test_all_viewers_share_a_frame() -> None:
 
 def test_a_slow_viewer_skips_to_the_latest() -> None:
     """One page behind, it receives the update; two pages behind, the whole top. There is no backlog."""
-    variant, quick, slow = variant_of(5), Position(), Position()
+    variant, quick, slow = variant_of(5), ViewerPosition(), ViewerPosition()
     variant.advance(page(1, a=1))
     variant.next_frame(quick), variant.next_frame(slow)
     variant.advance(page(2, a=2))
@@ -75,16 +74,16 @@ def test_a_slow_viewer_skips_to_the_latest() -> None:
 
 def test_a_new_viewer_receives_a_sync_while_others_receive_updates() -> None:
     """It starts with the whole top, however long the variant exists."""
-    variant, old = variant_of(5), Position()
+    variant, old = variant_of(5), ViewerPosition()
     variant.advance(page(1, a=1))
     variant.next_frame(old)
     variant.advance(page(2, a=2))
-    assert types(variant.next_frame(Position()), variant.next_frame(old)) == ["sync", "update"]
+    assert types(variant.next_frame(ViewerPosition()), variant.next_frame(old)) == ["sync", "update"]
 
 
 def test_a_page_that_is_not_newer_is_ignored() -> None:
     """One read may overtake another."""
-    variant, position = variant_of(5), Position()
+    variant, position = variant_of(5), ViewerPosition()
     variant.advance(page(3, a=3))
     variant.next_frame(position)
     for late in (page(3, a=3), page(2, a=2)):
@@ -97,7 +96,7 @@ def test_a_page_that_is_not_newer_is_ignored() -> None:
 def test_a_new_epoch_begins_with_a_sync() -> None:
     """Offsets of different epochs can't be compared, even if they are equal or lower."""
     for offset in (1, 2, 3):
-        variant, position = variant_of(5), Position()
+        variant, position = variant_of(5), ViewerPosition()
         variant.advance(page(2, "one", a=2))
         variant.next_frame(position)
         variant.advance(page(offset, "two", b=1))
@@ -108,14 +107,19 @@ def test_a_new_epoch_begins_with_a_sync() -> None:
 def test_a_page_is_for_viewers_at_other_positions() -> None:
     """Cut to the size. None for a viewer that has it, or may have seen more than was read."""
     variant = variant_of(2)
-    assert variant.page_elsewhere(Position()) is None
+    assert variant.page_elsewhere(ViewerPosition()) is None
     variant.advance(page(3, a=3, b=2, c=1), read=5)
-    for elsewhere in (Position(), Position("one", 2, 5), Position("two", 3, 5), Position("one", 4, 4)):
+    for elsewhere in (
+        ViewerPosition(),
+        ViewerPosition("one", 2, 5),
+        ViewerPosition("two", 3, 5),
+        ViewerPosition("one", 4, 4),
+    ):
         found = variant.page_elsewhere(elsewhere)
         assert found is not None
         assert [record.key for record in found.records] == ["a", "b"]
-    assert variant.page_elsewhere(Position("one", 3, 4)) is None
-    ahead = Position("one", 4, 5)
+    assert variant.page_elsewhere(ViewerPosition("one", 3, 4)) is None
+    ahead = ViewerPosition("one", 4, 5)
     assert variant.page_elsewhere(ahead) is None
     variant.advance(page(3, a=3), read=6)  # a newer read is still behind: the position was lost
     assert variant.page_elsewhere(ahead) is not None
@@ -136,7 +140,7 @@ steps = st.lists(
 def test_a_viewer_that_asks_at_any_time_holds_the_top(schedule: list[dict[str, int] | int | str], size: int) -> None:
     """Viewers come and ask at any time, on a board that changes at any time."""
     variant = variant_of(size)
-    positions, models = [Position() for _ in range(4)], [ModelViewer() for _ in range(4)]
+    positions, models = [ViewerPosition() for _ in range(4)], [ModelViewer() for _ in range(4)]
     offset, epoch, latest = 0, 0, None
     for step in schedule:
         if isinstance(step, dict):

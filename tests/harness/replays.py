@@ -11,7 +11,7 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 
 from live.errors import JournalError
-from live.fanout import playback
+from live.fanout.engine import playback
 from live.journal.log.timelines import find_life
 from live.settings import Duration
 from tests.harness.server import until_ready

@@ -13,7 +13,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_socket
 
 from live.domain.board import Board
-from live.fanout.channel import Channel
+from live.fanout.engine.channel import Channel
 from live.settings import Settings
 from live.store.connection.witness import Witness
 from tests.harness.boards import rolling_board

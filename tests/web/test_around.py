@@ -17,10 +17,9 @@ from websockets.exceptions import InvalidStatus
 from live.domain.board import Board
 from live.domain.ranking import Record
 from live.domain.window import Forever
-from live.fanout.channel import Channel
+from live.fanout.engine.channel import Channel, Tick
+from live.fanout.engine.lookup import RankLookup
 from live.fanout.frames import Around
-from live.fanout.lookup import RankLookup
-from live.fanout.tick import Tick
 from live.settings import Duration
 from live.store.connection.scripts import Script
 from tests.harness.producer import post

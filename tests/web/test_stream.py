@@ -15,7 +15,8 @@ import pytest
 
 from live.boards import admin
 from live.boards.registry import BoardRegistry
-from live.fanout import channel, hub
+from live.fanout import hub
+from live.fanout.engine import channel
 from live.metrics import SLOW_VIEWERS, VIEWERS
 from live.serve import bound_socket
 from live.settings import Duration

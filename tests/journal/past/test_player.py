@@ -14,7 +14,7 @@ from live.domain.board import Board
 from live.domain.board_file import parse_boards
 from live.domain.event import make_entry
 from live.domain.ranking import Page
-from live.fanout.variant import Variant
+from live.fanout.engine.variant import Variant
 from live.journal.log.reader import before, contents_of
 from live.journal.log.timelines import Timeline
 from live.journal.past.player import Player

@@ -11,7 +11,7 @@ from websockets.exceptions import InvalidStatus
 
 from live.domain.cloudevent import CloudEvent
 from live.errors import PROBLEMS, REFUSALS, ProblemError
-from live.fanout.subscription import Replay, Subscription
+from live.fanout.subscription import ReplayRequest, Subscription
 from live.ingest.bodies import _DECODERS
 from live.network.parameters import require_known
 from live.settings import Settings
@@ -77,7 +77,9 @@ def test_openapi_lists_every_route() -> None:
         "wait",
         "as_of",
     }
-    watching = {"board", *Subscription.__struct_fields__, *Replay.__struct_fields__} - {"size", "replay"} | {"limit"}
+    watching = {"board", *Subscription.__struct_fields__, *ReplayRequest.__struct_fields__} - {"size", "replay"} | {
+        "limit"
+    }
     assert parameters_of["watchBoard"] == watching
     assert parameters_of["streamBoard"] == watching | {"Last-Event-ID"}
     assert parameters_of["listRecords"] == {"board", "key", "period"}

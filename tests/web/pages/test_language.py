@@ -13,7 +13,7 @@ from jinja2 import Environment, nodes
 from live.domain.board_file import parse_boards
 from live.domain.calendar import EXAMPLES
 from live.errors import CLOSE_CODES, PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
-from live.fanout.channel import reason_of
+from live.fanout.engine.channel import reason_of
 from live.web.contract.operations import PAST
 from live.web.http.responses import as_problem
 from live.web.pages.language import TAGS, Message, language_of, languages

@@ -2,22 +2,73 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple, TypeVar, cast
 
 import structlog
 
-from live.errors import FAILED, StoreUnavailableError
-from live.fanout.audience import Audience
-from live.fanout.channel import SILENCE, Channel
-from live.fanout.delivery import deliver
+from live.errors import FAILED, ProblemError, StoreUnavailableError
+from live.fanout.engine.channel import SILENCE, Channel
+from live.fanout.engine.delivery import deliver
+from live.fanout.engine.played import Played, Players, TooLittleMemoryError
+from live.fanout.engine.subscribers import Subscribers, ViewerPosition
 from live.fanout.frames import ALIVE, Frame, replay_frame, status_frame
-from live.fanout.playback_buffer import PlaybackBuffer
-from live.fanout.played import Played, Players, TooLittleMemoryError
-from live.fanout.position import Position
-from live.fanout.subscription import Subscription
+from live.fanout.subscription import ReplayRequest, Subscription, default_size
 from live.fanout.viewer import Viewer
+from live.settings import Settings
+
+_STARTED = ""  # the epoch of a position in a buffer; None before the first frame
+
+
+class PlaybackBuffer(Subscribers):
+    """Frames by number, and where each viewer is. The offset of a position is the number of its next frame.
+
+    The first frames are a snapshot. Viewers that are new, or so slow that their next frame is not here any more, begin
+    with it; viewers that have received everything before it leave it out. `size` is how many bytes the frames have.
+    """
+
+    __slots__ = ("_first", "_frames", "_keys", "size")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size = 0
+        self._first = 0
+        self._keys = 0  # how many frames viewers leave out that have everything before
+        self._frames: list[Frame] = []
+
+    @property
+    def is_played(self) -> bool:
+        """Whether every viewer has received every frame."""
+        end = self._first + len(self._frames)
+        return all(position.epoch is not None and position.offset >= end for position in self.positions)
+
+    def begin(self, snapshot: Iterable[Frame], *, is_cut: bool) -> None:
+        """Go on with a snapshot. After a cut, everybody receives it."""
+        self._first += len(self._frames)
+        self._frames = list(snapshot)
+        self.size = sum(len(frame.payload) for frame in self._frames)
+        self._keys = 0 if is_cut else len(self._frames)
+
+    def add(self, frame: Frame) -> None:
+        """Add the next frame."""
+        self._frames.append(frame)
+        self.size += len(frame.payload)
+
+    def next_frame(self, position: ViewerPosition) -> Frame | None:
+        """The frame that a viewer at a position needs next, or None. The position moves with it."""
+        if position.epoch is None or position.offset < self._first:
+            position.offset = self._first
+        elif position.offset == self._first:
+            position.offset += self._keys
+        number = position.offset - self._first
+        if number >= len(self._frames):
+            return None
+        position.epoch, position.returns = _STARTED, False
+        position.offset += 1
+        return self._frames[number]
+
 
 log = structlog.get_logger()
 
@@ -90,13 +141,13 @@ class Playback:
 
     # A source of viewers
 
-    def place_of(self, _subscription: Subscription) -> tuple[Audience, Position]:
-        """The audience and the position of a new viewer."""
-        return self._buffer, Position()
+    def place_of(self, _subscription: Subscription) -> tuple[Subscribers, ViewerPosition]:
+        """Begin before the first frame."""
+        return self._buffer, ViewerPosition()
 
-    def due_frame(self, audience: Audience, position: Position) -> Frame | None:
+    def due_frame(self, group: Subscribers, position: ViewerPosition) -> Frame | None:
         """The frame that a viewer at a position needs next, or None. The position moves with it."""
-        frame = cast("PlaybackBuffer", audience).next_frame(position)
+        frame = cast("PlaybackBuffer", group).next_frame(position)
         now = time.monotonic()
         if frame is None and now - position.sent_at >= SILENCE:
             frame = ALIVE
@@ -107,7 +158,7 @@ class Playback:
     def enter(self, viewer: Viewer) -> None:
         """Add a viewer. The first one starts the playback."""
         self._viewers.add(viewer)
-        self.present.elsewhere += 1
+        self.present.replay_viewers += 1
         self._buffer.viewers += 1
         self._buffer.loose.add(viewer)
         viewer.wake()
@@ -120,7 +171,7 @@ class Playback:
         if viewer not in self._viewers:
             return
         self._viewers.discard(viewer)
-        self.present.elsewhere -= 1
+        self.present.replay_viewers -= 1
         self._buffer.viewers -= 1
         viewer.leave_cohort()
         self._buffer.loose.discard(viewer)
@@ -257,3 +308,80 @@ class Playback:
 def wall_clock() -> float:
     """The time in milliseconds since 1970."""
     return time.time() * 1000
+
+
+_RETRY: Final = 5  # seconds
+
+
+class Replays:
+    """Finds the replay that a viewer asks for. Viewers of one board with the same delay share one."""
+
+    def __init__(self, players: Players | None, settings: Settings, go_live: Callable[[Playback], None]) -> None:
+        """Play with `players`, None without a journal. `go_live` moves the viewers of a board's replay to live."""
+        self._players = players
+        self._settings = settings
+        self._go_live = go_live
+        self._delayed: dict[tuple[str, int], Playback] = {}
+        self._all: set[Playback] = set()
+        self._addresses: Counter[str] = Counter()
+
+    def end(self, code: int, board: str | None = None) -> None:
+        """End the replays of a board, or all of them."""
+        for playback in list(self._all):
+            if board in (None, playback.present.reader.state.board.id):
+                playback.end(code)
+
+    def require_room(self, channel: Channel, subscription: Subscription, address: str) -> None:
+        """Check that a viewer can have the replay that it asks for.
+
+        Raises:
+            ProblemError: `past_unavailable`, `parameter_invalid` or `too_many_viewers`.
+        """
+        board, replay = channel.reader.state.board, subscription.replay
+        if replay is None:
+            return
+        if board.journal.level == "off" or self._players is None:
+            raise ProblemError("past_unavailable", f"board {board.id} has no journal")
+        age = replay.delay if replay.at is None else time.time() - replay.at / 1000
+        if age < 0:
+            raise ProblemError("parameter_invalid", "`at` is in the future")
+        kept = board.journal.events or self._settings.journal_events
+        if age > kept:
+            raise ProblemError("past_unavailable", f"the journal has the events of board {board.id} for {kept} seconds")
+        if (board.id, replay.delay) in self._delayed:
+            return
+        for replays, setting, what in (
+            (len(self._all), "max_replays", "run"),
+            (self._addresses[address] if address else 0, "max_address_replays", "run for your address"),
+        ):
+            most = getattr(self._settings, setting)
+            if replays >= most:
+                detail = f"{replays} replays {what}; the setting {setting} allows {most}"
+                raise ProblemError("too_many_viewers", detail, retry_after=_RETRY)
+
+    def find(self, channel: Channel, replay: ReplayRequest, address: str) -> Playback:
+        """The replay of a viewer for which there is room. It is started if necessary."""
+        now = round(wall_clock())
+        if replay.at is not None:
+            return self._add(channel, Pace(replay.at, now, replay.speed), address)
+        name = channel.reader.state.board.id, replay.delay
+        if name not in self._delayed:
+            self._delayed[name] = self._add(channel, Pace(now - replay.delay * 1000, now), address, replay.delay)
+        return self._delayed[name]
+
+    def _add(self, channel: Channel, pace: Pace, address: str, delay: int = 0) -> Playback:
+        assert self._players is not None, "there is no room without"  # noqa: S101
+        go_live = None if delay else self._go_live
+        playback = Playback(channel, pace, self._players, address, default_size(self._settings), go_live)
+
+        def forget() -> None:
+            self._all.discard(playback)
+            self._delayed.pop((channel.reader.state.board.id, delay), None)
+            self._addresses[address] -= 1
+            if not self._addresses[address]:
+                del self._addresses[address]
+
+        playback.on_empty = forget
+        self._all.add(playback)
+        self._addresses[address] += 1
+        return playback

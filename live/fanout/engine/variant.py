@@ -1,13 +1,47 @@
 """A variant: the top of one board in one size and interval. It decides which frame brings a viewer up to date."""
 
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from live.domain.board import Board
 from live.domain.ranking import Page, Ranks
-from live.fanout.audience import Audience
+from live.fanout.engine.subscribers import Subscribers, ViewerPosition
 from live.fanout.frames import Frame, is_surely_smaller, sync_frame, update_frame
-from live.fanout.history import History
-from live.fanout.position import Position
+from live.fanout.subscription import Subscription
 
 
-class Totals:
+class PageHistory:
+    """The newest pages of one epoch, by offset; at most `size` of them."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._epoch = ""
+        self._pages: OrderedDict[int, Page] = OrderedDict()
+
+    def add(self, page: Page) -> None:
+        """Add a page. A new epoch, or an offset that went back, clears the history first."""
+        if page.epoch != self._epoch or (self._pages and page.offset < next(reversed(self._pages))):
+            self.clear()
+            self._epoch = page.epoch
+        held = self._pages.get(page.offset)
+        if held is None or len(held.records) < len(page.records):
+            self._pages[page.offset] = page
+            if len(self._pages) > self._size:
+                self._pages.popitem(last=False)
+
+    def find(self, epoch: str | None, offset: int, size: int) -> Page | None:
+        """The page at a position, if the history has it with at least the top `size`."""
+        page = self._pages.get(offset) if epoch == self._epoch else None
+        if page is None or len(page.records) < min(size, page.rank_count):
+            return None
+        return page
+
+    def clear(self) -> None:
+        """Forget all pages."""
+        self._pages.clear()
+
+
+class TotalsPace:
     """When totals alone were sent, and may be sent again.
 
     `interval` is the minimum time in between. `sent_at` is when the page was taken that viewers have. Both are in
@@ -33,7 +67,7 @@ class _Frames:
         self.recoveries: dict[int, Frame] = {}
 
 
-class Variant(Audience):
+class Variant(Subscribers):
     """The top `size` of a board. `advance` sets a newer page, and `next_frame` brings a viewer up to date.
 
     A viewer at the position of the previous page receives the update, which is encoded once for all. A viewer that
@@ -42,7 +76,13 @@ class Variant(Audience):
     """
 
     def __init__(
-        self, board: str, size: int, interval: int, history: History, ranks: Ranks = "ordinal", totals_interval: int = 0
+        self,
+        board: str,
+        size: int,
+        interval: int,
+        history: PageHistory,
+        ranks: Ranks = "ordinal",
+        totals_interval: int = 0,
     ) -> None:
         """With `totals_interval`, the minimum time in milliseconds between two updates of totals alone."""
         super().__init__()
@@ -50,7 +90,7 @@ class Variant(Audience):
         self.interval = interval  # milliseconds
         # Time of the next read, in milliseconds of the loop's clock; None if it is up to date.
         self.due: int | None = None
-        self.totals = Totals(totals_interval)
+        self.totals = TotalsPace(totals_interval)
         self._board = board
         self._ranks = ranks
         self._history = history
@@ -103,7 +143,7 @@ class Variant(Audience):
         self._old, self._page = held, page
         self._drop_frames()
 
-    def next_frame(self, position: Position) -> Frame | None:
+    def next_frame(self, position: ViewerPosition) -> Frame | None:
         """The frame that brings a viewer at a position up to date, or None. The position moves with it."""
         page = self._page
         if page is None:
@@ -120,23 +160,23 @@ class Variant(Audience):
         position.epoch, position.offset = page.epoch, page.offset
         return frame
 
-    def is_at(self, position: Position) -> bool:
+    def is_at(self, position: ViewerPosition) -> bool:
         """Whether the current page is the one at a position."""
         page = self._page
         return page is not None and position.epoch == page.epoch and position.offset == page.offset
 
-    def page_elsewhere(self, position: Position) -> Page | None:
+    def page_elsewhere(self, position: ViewerPosition) -> Page | None:
         """The top if it differs from the state at a position, or None. The position does not move."""
         page = self._page
         if page is None or self.is_at(position):
             return None
         return None if self._is_overtaken(position, page) else page.top(self.size)
 
-    def _is_overtaken(self, position: Position, page: Page) -> bool:
+    def _is_overtaken(self, position: ViewerPosition, page: Page) -> bool:
         """Whether another process may have sent the viewer a newer state than this process has read."""
         return position.epoch == page.epoch and position.offset > page.offset and self._read <= position.last_read
 
-    def _next_update(self, position: Position, page: Page) -> Frame | None:
+    def _next_update(self, position: ViewerPosition, page: Page) -> Frame | None:
         old = self._old
         if old is None or not old.epoch == page.epoch == position.epoch or old.offset != position.offset:
             return None
@@ -144,7 +184,7 @@ class Variant(Audience):
             self._frames.update = self._smaller(update_frame(old, page, self.size), page)
         return self._frames.update
 
-    def _recovery(self, position: Position, page: Page) -> Frame | None:
+    def _recovery(self, position: ViewerPosition, page: Page) -> Frame | None:
         """The changes that a reconnecting viewer missed, if the history still has them."""
         known = self._history.find(position.epoch, position.offset, self.size)
         if known is None or position.epoch != page.epoch or position.offset > page.offset:
@@ -172,3 +212,83 @@ class Variant(Audience):
 
     def _drop_frames(self) -> None:
         self._frames = _Frames()
+
+
+class Variants:
+    """The variants that have viewers, and the history of pages that they share.
+
+    `interval` is the minimum time between two frames of the board, in milliseconds.
+    """
+
+    def __init__(self, board: Board, default_interval: float, history_size: int, totals_interval: float) -> None:
+        """Serve a board. Intervals are in seconds; the default applies to boards without an interval of their own."""
+        self._board = board
+        self._default = default_interval
+        self._totals_interval = round(totals_interval * 1000)
+        self.interval = _interval_of(board, default_interval)
+        self._history = PageHistory(history_size)
+        self._variants: dict[tuple[int, int], Variant] = {}
+
+    def __iter__(self) -> Iterator[Variant]:
+        """All variants."""
+        return iter(self._variants.values())
+
+    @property
+    def are_settled(self) -> bool:
+        """Whether no variant waits for a tick."""
+        return all(variant.due is None for variant in self)
+
+    @property
+    def next_due(self) -> int | None:
+        """When the next variant is due, in milliseconds of the loop's clock; None if none is."""
+        return min((variant.due for variant in self if variant.due is not None), default=None)
+
+    def find(self, subscription: Subscription) -> Variant | None:
+        """The variant of a subscription, or None if it has no viewers."""
+        return self._variants.get((subscription.size, subscription.pace(self.interval)))
+
+    def find_or_add(self, subscription: Subscription) -> Variant:
+        """The variant of a subscription, created if necessary."""
+        variant = self.find(subscription)
+        if variant is None:
+            interval = subscription.pace(self.interval)
+            variant = Variant(
+                self._board.id, subscription.size, interval, self._history, self._board.ranks, self._totals_interval
+            )
+            self._variants[subscription.size, interval] = variant
+        return variant
+
+    def remove(self, variant: Variant) -> None:
+        """Remove a variant without viewers."""
+        del self._variants[variant.size, variant.interval]
+
+    def take_due(self, now: int) -> list[Variant]:
+        """Take the variants that are due. They are then no longer due, until something marks them again."""
+        taken = [variant for variant in self if variant.due is not None and variant.due <= now]
+        for variant in taken:
+            variant.due, variant.totals.are_held = None, False
+        return taken
+
+    def keep(self, page: Page) -> None:
+        """Add a page to the history for viewers that reconnect."""
+        self._history.add(page)
+
+    def renew(self, board: Board) -> None:
+        """Replace the definition of the board: every viewer receives a sync."""
+        before, self.interval = self.interval, _interval_of(board, self._default)
+        self._board = board
+        for variant in self:
+            variant.interval = variant.interval // before * self.interval
+        self._variants = {(variant.size, variant.interval): variant for variant in self}
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget everything that was read: every viewer receives a sync, and none resumes from an earlier position."""
+        self._history.clear()
+        for variant in self:
+            variant.forget(self._board.ranks)
+
+
+def _interval_of(board: Board, default: float) -> int:
+    """The minimum time between two frames of a board, in milliseconds."""
+    return max(1, round(default * 1000)) if board.conflation is None else board.conflation

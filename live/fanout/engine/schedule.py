@@ -11,7 +11,7 @@ _MILLI: Final = 1000
 _T = TypeVar("_T")
 
 
-class Schedule(Generic[_T]):
+class TickSchedule(Generic[_T]):
     """What is due, and when, in milliseconds of the loop's clock.
 
     Between `start` and `stop`, it calls `call` with what is due and the time.

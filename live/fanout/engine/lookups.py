@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
-from live.fanout.audience import Audience
-from live.fanout.lookup import RankLookup
+from live.fanout.engine.lookup import RankLookup
+from live.fanout.engine.subscribers import Subscribers
+from live.fanout.engine.variant import Variant
 from live.fanout.subscription import Subscription
-from live.fanout.variant import Variant
 from live.fanout.viewer import Viewer
 from live.store.board.reader import BoardReader
 
@@ -19,7 +19,7 @@ class RankLookups:
     """The rank lookups that viewers of a channel currently ask for."""
 
     def __init__(self) -> None:
-        self._lookups: dict[tuple[Audience, str, int], RankLookup] = {}
+        self._lookups: dict[tuple[Subscribers, str, int], RankLookup] = {}
         # The position to read at least, or None for any; in order of arrival.
         self._due: dict[RankLookup, tuple[str, int] | None] = {}
         self._reading = False
@@ -66,7 +66,7 @@ class RankLookups:
         lookup.viewers.discard(viewer)
         if not lookup.viewers:
             self._due.pop(lookup, None)
-            del self._lookups[viewer.audience, lookup.key, lookup.around]
+            del self._lookups[viewer.group, lookup.key, lookup.around]
 
     def forget(self) -> None:
         """Read all lookups again, because the board was redefined or has a new epoch."""

@@ -1,4 +1,4 @@
-"""Brings the viewers of audiences up to date: each frame is written to the sockets of a whole cohort at once.
+"""Brings the viewers of groups up to date: each frame is written to the sockets of a whole cohort at once.
 
 The frames of many boards are made first and then written together, because work in between slows down each write.
 """
@@ -8,8 +8,7 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from live.fanout.audience import Audience
-from live.fanout.cohort import Cohort
+from live.fanout.engine.subscribers import Cohort, Subscribers
 from live.fanout.viewer import PushViewer, Source, count_frames
 
 _MOST_AT_ONCE: Final = 256  # frames; then other tasks of the event loop run
@@ -41,27 +40,27 @@ class Outbox:
                 member.fall_out(cohort.position)
 
 
-async def deliver(source: Source, audiences: Iterable[Audience], silent_since: float = math.inf) -> None:
+async def deliver(source: Source, groups: Iterable[Subscribers], silent_since: float = math.inf) -> None:
     """Send what is due to the viewers of a source that received nothing since a time (default: to all of them).
 
     Other tasks of the event loop run in between.
     """
-    wanted, outbox = list(audiences), Outbox()
+    wanted, outbox = list(groups), Outbox()
     await collect(source, wanted, outbox, silent_since)
     outbox.flush()
     await wake(wanted, silent_since)
 
 
 async def collect(
-    source: Source, audiences: Iterable[Audience], outbox: Outbox, silent_since: float = math.inf
+    source: Source, groups: Iterable[Subscribers], outbox: Outbox, silent_since: float = math.inf
 ) -> None:
     """Put the frames that are due to cohorts into an outbox. When that is full, it is flushed, and other tasks run."""
-    for audience in audiences:
-        for cohort in list(audience.cohorts):
+    for group in groups:
+        for cohort in list(group.cohorts):
             if cohort.position.sent_at > silent_since:
                 continue
             data = []
-            while (frame := source.due_frame(audience, cohort.position)) is not None:
+            while (frame := source.due_frame(group, cohort.position)) is not None:
                 data.append(cohort.position.encode(frame))
                 count_frames(frame, len(cohort), len(data[-1]))
             if data:
@@ -71,13 +70,13 @@ async def collect(
                 await asyncio.sleep(0)
 
 
-async def wake(audiences: Iterable[Audience], silent_since: float = math.inf) -> None:
+async def wake(groups: Iterable[Subscribers], silent_since: float = math.inf) -> None:
     """Bring the viewers up to date that are in no cohort. Call this after the outbox was flushed."""
     sent = 0
-    for audience in audiences:
-        audience.merge_cohorts()
-        for viewer in list(audience.loose):
-            if viewer in audience.loose and viewer.position.sent_at <= silent_since:
+    for group in groups:
+        group.merge_cohorts()
+        for viewer in list(group.loose):
+            if viewer in group.loose and viewer.position.sent_at <= silent_since:
                 viewer.wake()
                 sent += 1
             if sent >= _MOST_AT_ONCE:

@@ -30,7 +30,7 @@ def deflate(text: bytes, dictionary: bytes) -> bytes:
     return compressor.compress(text) + compressor.flush(zlib.Z_SYNC_FLUSH)
 
 
-class Shared:
+class SharedText:
     """A text that many receivers share, compressed once for all with the same history.
 
     `make` compresses the text, given as its first argument, with the dictionary that is its second.
@@ -45,7 +45,7 @@ class Shared:
         # By the numbers of the texts in the history. References to the texts themselves would never end.
         self._made: dict[tuple[int, ...], bytes] = {}
 
-    def after(self, history: "History") -> bytes:
+    def after(self, history: "TextHistory") -> bytes:
         """The text compressed for receivers with a history."""
         key = tuple([text._number for text in history])  # noqa: SLF001 - of the same class
         found = self._made.get(key)
@@ -56,11 +56,11 @@ class Shared:
         return found
 
 
-History: TypeAlias = tuple[Shared, ...]
+TextHistory: TypeAlias = tuple[SharedText, ...]
 """The last compressed texts that a receiver has, the newest last: the dictionary of the next one."""
 
 
-def following(history: History, text: Shared) -> History:
+def following(history: TextHistory, text: SharedText) -> TextHistory:
     """The history of receivers that have now received a text."""
     return (*history, text)[-_DEPTH:]
 
@@ -71,13 +71,13 @@ class GzipStream:
     def __init__(self) -> None:
         self._checksum = 0
         self._size = 0
-        self._history: History = ()
+        self._history: TextHistory = ()
 
     def start(self) -> bytes:
         """The header."""
         return _GZIP_HEADER
 
-    def shared(self, text: Shared) -> bytes:
+    def shared(self, text: SharedText) -> bytes:
         """A text that others receive too."""
         data = text.after(self._history)
         self._count(text.text)

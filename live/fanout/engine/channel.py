@@ -1,21 +1,18 @@
 """The channel of one board in one process: it reads the top once per tick, and brings every viewer up to date."""
 
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from live.domain.ranking import Page
 from live.errors import EpochLostError
-from live.fanout.announcements import Announcements
-from live.fanout.audience import Audience
-from live.fanout.delivery import Outbox, collect, deliver, wake
-from live.fanout.frames import ALIVE, Frame
-from live.fanout.lookups import RankLookups
-from live.fanout.position import Position
-from live.fanout.schedule import Schedule
+from live.fanout.engine.delivery import Outbox, collect, deliver, wake
+from live.fanout.engine.lookups import RankLookups
+from live.fanout.engine.schedule import TickSchedule
+from live.fanout.engine.subscribers import Subscribers, ViewerPosition
+from live.fanout.engine.variant import Variant, Variants
+from live.fanout.frames import ALIVE, Frame, status_frame, viewers_frame
 from live.fanout.subscription import Subscription
-from live.fanout.tick import Tick
-from live.fanout.variant import Variant
-from live.fanout.variants import Variants
 from live.fanout.viewer import Viewer
 from live.metrics import CONFLATED, SEND_LAG_SECONDS, VIEWERS
 from live.settings import Settings
@@ -25,19 +22,84 @@ SILENCE: Final = 5.0  # seconds without a message after which a viewer receives 
 _RETRY: Final = 500  # milliseconds between a failed read and the next try
 
 
+class BoardStatus:
+    """The state of a board that its viewers receive besides records.
+
+    `stale` is the reason why the records may be out of date, or None. `viewer_count` is the number of viewers in all
+    processes, None before it is known. `is_due` is true while some viewers may not have received the latest state.
+    """
+
+    __slots__ = ("is_due", "stale", "viewer_count")
+
+    def __init__(self) -> None:
+        self.stale: str | None = None
+        self.viewer_count: int | None = None
+        self.is_due = False
+
+    def set_stale(self, reason: str | None) -> bool:
+        """Set the reason why the board is stale, or None if it is not. Returns whether that is a change."""
+        if reason == self.stale:
+            return False
+        self.stale = reason
+        self.is_due = True
+        return True
+
+    def set_viewer_count(self, count: int) -> bool:
+        """Set the number of viewers. Returns whether that is a change."""
+        if count == self.viewer_count:
+            return False
+        self.viewer_count = count
+        self.is_due = True
+        return True
+
+    def take_due(self) -> bool:
+        """Whether to send the state to all viewers now."""
+        due, self.is_due = self.is_due or self.stale is not None, False
+        return due
+
+    def next_frame(self, position: ViewerPosition) -> Frame | None:
+        """The frame that a viewer at a position needs next, or None. The position moves with it."""
+        if position.stale != self.stale:
+            position.stale = self.stale
+            return status_frame(self.stale)
+        if self.viewer_count is not None and position.viewers != self.viewer_count and position.epoch is not None:
+            position.viewers = self.viewer_count
+            return viewers_frame(self.viewer_count)
+        return None
+
+
+class Tick:
+    """A refresh in progress. Read `size` records, and pass them to `Channel.take`.
+
+    `size` is 0 if only the status is due: then read nothing, and pass None. `number` counts the reads of the channel.
+    `reported_at` is when the first change that it shows was reported, or None. `is_outdated` is set if the board is
+    redefined meanwhile, because what was read then has another meaning.
+    """
+
+    __slots__ = ("is_outdated", "number", "reported_at", "size", "variants")
+
+    def __init__(self, variants: Sequence[Variant], number: int, reported_at: float | None) -> None:
+        self.variants = variants
+        self.size = max((variant.size for variant in variants), default=0)
+        self.number = number
+        self.reported_at = reported_at
+        self.is_outdated = False
+
+
 class Channel:
     """One board in this process.
 
-    `announcements` is the state that viewers receive besides records. `ended` is the close code of a channel that has
-    ended. `position` is the epoch and offset of the last page that was read; None before the first read. `elsewhere` is
-    how many viewers watch the board's past.
+    `status` is the state that viewers receive besides records. `ended` is the close code of a channel that has ended.
+    `position` is the epoch and offset of the last page that was read, None before the first read. `replay_viewers`
+    counts the viewers of the board's past. Each replay adds a viewer when it enters and takes it away once, when it
+    leaves, so the count never goes below zero.
     """
 
-    def __init__(self, reader: BoardReader, settings: Settings, schedule: "Schedule[Channel]") -> None:
+    def __init__(self, reader: BoardReader, settings: Settings, schedule: "TickSchedule[Channel]") -> None:
         self.reader = reader
-        self.announcements = Announcements()
+        self.status = BoardStatus()
         self.ended: int | None = None
-        self.elsewhere = 0
+        self.replay_viewers = 0
         self.position: tuple[str, int] | None = None
         self._schedule = schedule
         self._variants = Variants(
@@ -56,7 +118,7 @@ class Channel:
     @property
     def viewers(self) -> int:
         """Number of viewers in this process, with those of replays."""
-        return len(self._viewers) + self.elsewhere
+        return len(self._viewers) + self.replay_viewers
 
     @property
     def is_watched(self) -> bool:
@@ -83,17 +145,17 @@ class Channel:
         """
         self._lookups.require_room(self._variants.find(subscription), subscription)
 
-    def place_of(self, subscription: Subscription) -> tuple[Variant, Position]:
+    def place_of(self, subscription: Subscription) -> tuple[Variant, ViewerPosition]:
         """The variant and the position of a viewer that connects or reconnects."""
         variant = self._variants.find_or_add(subscription)
         lookup = self._lookups.find(variant, subscription)
-        return variant, Position(subscription.epoch, subscription.offset, self._reads, lookup)
+        return variant, ViewerPosition(subscription.epoch, subscription.offset, self._reads, lookup)
 
     def enter(self, viewer: Viewer) -> None:
         """Add a viewer, and wake it when there is something to send."""
-        variant = _variant(viewer.audience)
+        variant = _variant(viewer.group)
         if not self._viewers:
-            self.announcements.stale = self._reported_at = None  # unknown without viewers: the next read finds out
+            self.status.stale = self._reported_at = None  # unknown without viewers: the next read finds out
             self._changed = False
         self._viewers.add(viewer)
         self._gauge.inc()
@@ -112,7 +174,7 @@ class Channel:
             return
         self._viewers.discard(viewer)
         self._gauge.dec()
-        variant = _variant(viewer.audience)
+        variant = _variant(viewer.group)
         viewer.leave_cohort()
         variant.loose.discard(viewer)
         variant.viewers -= 1
@@ -155,19 +217,17 @@ class Channel:
 
     def set_stale(self, reason: str | None) -> None:
         """Set the reason why the records are stale, or None if they are not, and send it to the viewers."""
-        if self.announcements.set_stale(reason) and self._viewers:
+        if self.status.set_stale(reason) and self._viewers:
             self._tick_soon()
 
     def set_viewer_count(self, count: int) -> None:
         """Set the number of viewers in all processes, and send it to the viewers."""
-        if self.announcements.set_viewer_count(count) and self._viewers:
+        if self.status.set_viewer_count(count) and self._viewers:
             self._tick_soon()
 
-    def due_frame(self, audience: Audience, position: Position) -> Frame | None:
+    def due_frame(self, group: Subscribers, position: ViewerPosition) -> Frame | None:
         """The frame that a viewer at a position needs next, or None. The position moves with it."""
-        frame = (
-            _variant(audience).next_frame(position) or position.next_around() or self.announcements.next_frame(position)
-        )
+        frame = _variant(group).next_frame(position) or position.next_around() or self.status.next_frame(position)
         now = time.monotonic()
         if frame is None and now - position.sent_at >= SILENCE:
             frame = ALIVE
@@ -203,12 +263,12 @@ class Channel:
         if isinstance(page, Exception):
             for variant in tick.variants:
                 variant.due = self._schedule.now() + _RETRY
-            self.announcements.set_stale(reason_of(page))
+            self.status.set_stale(reason_of(page))
             tick.reported_at = None
         # `renew` has already scheduled another read after an outdated tick.
         elif page is not None and not tick.is_outdated:
             self._take_page(tick, page)
-        if self.announcements.take_due():
+        if self.status.take_due():
             tick.variants = list(self._variants)
 
     async def send(self, tick: Tick, outbox: Outbox) -> None:
@@ -225,10 +285,10 @@ class Channel:
         if tick.reported_at is not None:
             SEND_LAG_SECONDS.observe(time.monotonic() - tick.reported_at)
         self._tick = None
-        if self.announcements.stale is None and self.position is not None:
+        if self.status.stale is None and self.position is not None:
             self._lookups.mark(tick.variants, *self.position)
         due = self._variants.next_due
-        if self.announcements.is_due and self._viewers:
+        if self.status.is_due and self._viewers:
             due = min(self._schedule.now(), due or self._schedule.now())
         if due is not None:
             self._schedule.add(due, self)
@@ -245,7 +305,7 @@ class Channel:
             self._forget()  # the store went back, so what viewers have seen no longer exists
         self.position = (page.epoch, page.offset)
         self._variants.keep(page)
-        self.announcements.set_stale(None)
+        self.status.set_stale(None)
         now = self._schedule.now()
         for variant in tick.variants:
             if not variant.hold(page, now):
@@ -272,10 +332,10 @@ class Channel:
             self._schedule.add(self._schedule.now(), self)
 
 
-def _variant(audience: Audience) -> Variant:
-    """The audience of a viewer of a channel."""
-    assert isinstance(audience, Variant), "a channel has no other audiences"  # noqa: S101
-    return audience
+def _variant(group: Subscribers) -> Variant:
+    """The variant of a viewer of a channel."""
+    assert isinstance(group, Variant), "a channel has no other groups"  # noqa: S101
+    return group
 
 
 def reason_of(error: Exception) -> str:
