@@ -5,15 +5,21 @@ Frames are written to the socket of a push viewer. A pull viewer asks for each f
 
 import asyncio
 import math
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Protocol
 
+import structlog
+
 from live.domain.ranking import Page
-from live.errors import CLOSE_CODES
+from live.errors import CLOSE_CODES, FAILED
 from live.fanout.engine.subscribers import Cohort, Subscribers, ViewerPosition
 from live.fanout.engine.variant import Variant
 from live.fanout.frames import Frame
 from live.fanout.subscription import Subscription
 from live.metrics import BYTES_SENT, FRAMES_SENT, RECOVERIES
+
+log = structlog.get_logger()
 
 _SENT: Final = {
     kind: FRAMES_SENT.labels(kind) for kind in ("sync", "update", "status", "viewers", "around", "alive", "replay")
@@ -157,15 +163,23 @@ class PageViewer(Viewer):
             self.position.returns = False  # it is as up to date as every other viewer
         elif (page := top.page_elsewhere(self.position)) is not None:
             self.position.returns = False  # a page is there for it, so the board need not be read
-            receiver, self._receiver = self._receiver, None
-            if receiver is not None:
-                receiver.take(page)
+            self._notify(lambda receiver: receiver.take(page))
 
     def end(self, code: int) -> None:
         """Notify the receiver that the channel has ended."""
+        self._notify(lambda receiver: receiver.end(code))
+
+    def _notify(self, tell: Callable[[PageReceiver], None]) -> None:
+        """Notify the receiver once. If it raises, it alone fails: the hub goes on with the other viewers."""
         receiver, self._receiver = self._receiver, None
-        if receiver is not None:
-            receiver.end(code)
+        if receiver is None:
+            return
+        try:
+            tell(receiver)
+        except Exception:  # of one client: the log has it
+            log.exception("a client that waits for a page could not be answered")
+            with suppress(Exception):
+                receiver.end(FAILED)
 
 
 class Sink(Protocol):

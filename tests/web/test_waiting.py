@@ -10,10 +10,14 @@ import httpx
 import pytest
 
 from live.domain.ranking import Page
+from live.fanout.viewer import PageReceiver, PageViewer
 from live.metrics import VIEWERS
 from live.settings import Duration
 from live.store.board.reader import BoardReader
+from live.web import app
+from live.web.waiting import Waiting
 from tests.harness.boards import rolling_board
+from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -248,6 +252,45 @@ async def test_a_deleted_board_ends_waits(valkey_url: str, *, plain: bool) -> No
         await client.delete("/v1/boards/june")
         gone = await waiting
         assert (gone.status_code, gone.json()["code"]) == (404, "board_not_found")
+
+
+@WAYS
+async def test_a_client_that_cannot_be_answered_harms_no_other(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch, *, plain: bool
+) -> None:
+    """It gets 500. The other one gets the page, and the hub goes on."""
+    take, failures = Waiting.take, [RuntimeError("broken")]
+
+    def take_or_fail(waiting: Waiting, page: Page) -> None:
+        if failures:
+            raise failures.pop()
+        take(waiting, page)
+
+    monkeypatch.setattr(Waiting, "take", take_or_fail)
+    async with server(valkey_url, plain=plain, **QUICK) as client:
+        tag = (await client.get(BOARD)).headers["etag"]
+        for number, statuses_of_both in enumerate(([200, 500], [200, 200])):
+            waiting = [asyncio.create_task(ask(client, tag)) for _ in range(2)]
+            await eventually(watched(2))
+            await post(client, {"key": f"k{number}"})
+            done, _ = await asyncio.wait(waiting, timeout=3)
+            assert sorted(answer.result().status_code for answer in done) == statuses_of_both
+            await eventually(watched(0))
+            tag = (await client.get(BOARD)).headers["etag"]
+
+
+@pytest.mark.mutant
+async def test_a_failed_answer_that_ends_the_hub_is_detected(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant lets the error of one client through."""
+
+    def notify(viewer: PageViewer, tell: Callable[[PageReceiver], None]) -> None:
+        receiver, viewer._receiver = viewer._receiver, None
+        if receiver is not None:
+            tell(receiver)
+
+    monkeypatch.setattr(app, "_report", lambda _work: None)  # the process of the test goes on
+    with must_be_caught("an error of one client that ends the hub"), replaced(PageViewer, "_notify", notify):
+        await test_a_client_that_cannot_be_answered_harms_no_other(valkey_url, monkeypatch, plain=False)
 
 
 async def test_a_stopping_server_ends_waits(valkey_url: str) -> None:
