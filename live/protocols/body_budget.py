@@ -22,7 +22,7 @@ _QUIET: Final = 5.0  # seconds until the memory of a lot of bodies is returned
 _ONE_READ: Final = 256 * 1024  # bytes that a connection may have received before it is paused
 
 
-class Sender(Limited, Protocol):
+class BodySender(Limited, Protocol):
     """A connection that sends bodies."""
 
     @property
@@ -52,14 +52,14 @@ class BodyBudget:
         self._timeout = settings.request_timeout
         self._limits = limits
         self._is_proxy = is_proxy
-        self._counted: dict[Sender, int] = {}
+        self._counted: dict[BodySender, int] = {}
         self._held_by: dict[str, int] = {}
         self._held = 0
-        self._waiting: dict[Sender, _Wait] = {}  # longest first
+        self._waiting: dict[BodySender, _Wait] = {}  # longest first
         self._is_full = False  # whether a body waits for room that other clients hold
         self._used: float | None = None  # when bodies last held a lot; None once that memory was returned
 
-    def admit(self, connection: Sender, size: int) -> bool:
+    def admit(self, connection: BodySender, size: int) -> bool:
         """Count a body that is about to be read; False if it must wait for `admit_body`.
 
         Raises:
@@ -78,7 +78,7 @@ class BodyBudget:
         self._admit_waiting()
         return False
 
-    def update(self, connection: Sender) -> bool:
+    def update(self, connection: BodySender) -> bool:
         """Count a connection again after a body was answered or withdrawn; False if nothing of it counts or waits."""
         if not connection.wanted:
             self._waiting.pop(connection, None)
@@ -103,7 +103,7 @@ class BodyBudget:
             self._used = None
             return_memory()
 
-    def _count(self, connection: Sender, client: str, held: int) -> None:
+    def _count(self, connection: BodySender, client: str, held: int) -> None:
         """Count the bytes that a connection holds, instead of those before."""
         counted = held if held > SMALL_BODIES else 0
         more = counted - self._counted.pop(connection, 0)
@@ -136,7 +136,7 @@ class BodyBudget:
             self._count(connection, client, connection.held + connection.wanted)
             connection.admit_body()
 
-    def _admissible(self) -> Iterator[tuple[tuple[int, float], int, Sender, str]]:
+    def _admissible(self) -> Iterator[tuple[tuple[int, float], int, BodySender, str]]:
         """The bodies that wait within the shares of their clients, with what orders them and what they add."""
         for connection, (client, since, is_proxy) in self._waiting.items():
             more = connection.held + connection.wanted - self._counted.get(connection, 0)

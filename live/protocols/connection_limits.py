@@ -25,7 +25,7 @@ GRACE: Final = 0.5  # seconds before a connection counts as slow
 _LINGER: Final = 10.0  # seconds that a client has to read its last answer and stop sending
 
 
-class Place(Enum):
+class Admission(Enum):
     """What a new connection gets."""
 
     FULL = "full"  # any request
@@ -82,7 +82,7 @@ class ConnectionLimits:
 
     # Places
 
-    def opened(self, connection: Limited) -> Place:
+    def opened(self, connection: Limited) -> Admission:
         """Give a new connection a place, closing another connection if necessary."""
         settings, client = self._settings, network_of(connection.address)
         held = len(self._open.get(client, ()))
@@ -95,9 +95,9 @@ class ConnectionLimits:
         elif len(self._health) < HEALTH_PLACES:
             self._health.add(connection)
         else:
-            return Place.NONE
+            return Admission.NONE
         self._receiving[connection] = time.monotonic()
-        return Place.FULL if has_room else Place.HEALTH
+        return Admission.FULL if has_room else Admission.HEALTH
 
     def closed(self, connection: Limited) -> None:
         """Forget a connection that is closed or no longer speaks HTTP."""

@@ -1,4 +1,4 @@
-"""The short path of the read routes: plain requests for a board, as JSON or HTML, or for a record, without ASGI.
+"""The fast path of the read routes: plain requests for a board, as JSON or HTML, or for a record, without ASGI.
 
 Everything else goes to the routes. Both give the same replies.
 """
@@ -20,9 +20,9 @@ from live.errors import EpochLostError, ProblemError
 from live.ingest.replies import Reply, problem_reply
 from live.network.encodings import takes_gzip
 from live.network.parameters import require_known
-from live.protocols.http.hot_get import Get, Read
-from live.protocols.http.peer import Peer
+from live.protocols.http.fast_get import Get, Read
 from live.protocols.http.requests import RequestHead
+from live.protocols.http.transport import Peer
 from live.store.board.reader import Selection
 from live.store.board.shared_pages import Watched
 from live.web.boards import reply_of_board
@@ -50,7 +50,7 @@ _LARGEST_KNOWN: Final = 2048  # bytes of a head
 
 
 class _Plain(NamedTuple):
-    """A request that the short path takes.
+    """A request that the fast path takes.
 
     `selection` is what it reads, with the number of viewers if it is `counted`. `show` makes the reply of that, or
     returns None if that takes more. Then, and without a selection or after an error, `work` makes the reply. The first

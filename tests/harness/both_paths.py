@@ -1,4 +1,4 @@
-"""Two servers on the same boards: one that answers plain reads on the short path, and one that does not."""
+"""Two servers on the same boards: one that answers plain reads on the fast path, and one that does not."""
 
 import asyncio
 import gzip
@@ -66,7 +66,7 @@ VIEWERS = 2.0  # seconds; each process counts the viewers anew after a moment
 
 
 class Both(NamedTuple):
-    """A server with the short path and one without, on the same boards."""
+    """A server with the fast path and one without, on the same boards."""
 
     ours: str
     plain: str

@@ -7,7 +7,7 @@ import pytest
 from live.errors import ProblemError
 from live.ingest.replies import Reply, json_reply
 from live.protocols.http.pipeline import Pipeline, Refusal
-from live.protocols.http.requests import Piece
+from live.protocols.http.requests import BodyPiece
 
 
 class Exchange:
@@ -82,9 +82,9 @@ def test_a_body_goes_to_its_request() -> None:
     exchange = Exchange()
     assert not pipeline.add(exchange, has_body=True)
     assert pipeline.arriving is exchange
-    pipeline.receive(Piece(b"a", last=False))
+    pipeline.receive(BodyPiece(b"a", last=False))
     assert not exchange.is_complete
-    pipeline.receive(Piece(b"b", last=True))
+    pipeline.receive(BodyPiece(b"b", last=True))
     assert (exchange.body, exchange.is_complete, first.body) == (b"ab", True, b"")
     assert pipeline.arriving is None
 
@@ -117,7 +117,7 @@ def test_a_client_is_late_only_while_no_complete_request_waits() -> None:
     seen = [pipeline.awaits_answer]
     pipeline.add(exchange, has_body=True)
     seen.append(pipeline.awaits_answer)
-    pipeline.receive(Piece(b"", last=True))
+    pipeline.receive(BodyPiece(b"", last=True))
     seen.append(pipeline.awaits_answer)
     pipeline.add(Exchange(), has_body=True)
     seen.append(pipeline.awaits_answer)
@@ -170,7 +170,7 @@ def test_an_incomplete_body_is_read_to_its_end_after_a_stop() -> None:
     pipeline.add(exchange, has_body=True)
     assert pipeline.stop()
     assert (pipeline.has_room, pipeline.is_closed) == (True, False)
-    pipeline.receive(Piece(b"a", last=True))
+    pipeline.receive(BodyPiece(b"a", last=True))
     assert (exchange.is_complete, pipeline.is_closed) == (True, True)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from live.protocols.http.app_requests import _Cycle
 from live.protocols.http.connection import HttpProtocol
-from live.protocols.http.hot_post import Post
+from live.protocols.http.fast_post import Post
 from live.settings import Duration
 from live.store.board.reader import BoardReader
 from tests.harness.mutation import must_be_caught, replaced

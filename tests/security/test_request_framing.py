@@ -9,7 +9,7 @@ import h11
 import pytest
 
 from live.errors import ProblemError
-from live.protocols.http.requests import MAX_HEAD, Piece, RequestHead, RequestReader
+from live.protocols.http.requests import MAX_HEAD, BodyPiece, RequestHead, RequestReader
 from tests.harness.wire import chunks
 
 pytestmark = [pytest.mark.slow, pytest.mark.security]
@@ -135,7 +135,7 @@ def ours(pieces: Sequence[bytes]) -> tuple[list[Request], bool]:
         for piece in pieces:
             reader.feed(piece)
             while (event := reader.next()) is not None:
-                if isinstance(event, Piece):
+                if isinstance(event, BodyPiece):
                     assert head is not None
                     body += event.data
                     is_whole = event.last

@@ -1,4 +1,4 @@
-"""Plain reads take a short path: it gives the same answers as the routes, byte for byte."""
+"""Plain reads take a fast path: it gives the same answers as the routes, byte for byte."""
 
 import asyncio
 import gzip
@@ -178,7 +178,7 @@ async def test_both_paths_answer_without_a_store_alike(own_store: StoreProcess) 
             assert b" 200 " in await both.same(read(target))
 
 
-async def test_the_short_path_is_taken(both: Both) -> None:
+async def test_the_fast_path_is_taken(both: Both) -> None:
     """A mutant of it answers plain reads wrongly, and these tests notice."""
     right = FastReads._completed
 

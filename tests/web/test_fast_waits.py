@@ -1,4 +1,4 @@
-"""Long polls take the short path of reads: it gives the same answers as the routes."""
+"""Long polls take the fast path of reads: it gives the same answers as the routes."""
 
 import asyncio
 import re

@@ -14,8 +14,8 @@ from uvicorn.server import ServerState
 
 from live.auth.client import EXTENSION, Client
 from live.errors import ProblemError
-from live.protocols.http.flow import WithBody
 from live.protocols.http.requests import RequestHead
+from live.protocols.http.transport import WithBody
 
 VIEWER: Final = "live.viewer"  # the ASGI extension that turns a request into a viewer's; `connection` is a weakref
 

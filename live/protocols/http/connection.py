@@ -1,8 +1,8 @@
 """One HTTP connection: connects the parts that read requests, queue them, answer them and end the connection.
 
-`RequestReader` reads the requests and `Pipeline` holds them in order. `POST /v1/events` takes a short path
-(`hot_post`), and so do plain reads (`hot_get`); every other request goes to the ASGI application (`app_requests`). All
-give the same answers, byte for byte. A request for a WebSocket takes the connection over (`upgrade`).
+`RequestReader` reads the requests and `Pipeline` holds them in order. `POST /v1/events` takes a fast path
+(`fast_post`), and so do plain reads (`fast_get`). Every other request goes to the ASGI application (`app_requests`).
+All give the same answers, byte for byte. A request for a WebSocket takes the connection over (`websocket/upgrade`).
 """
 
 import asyncio
@@ -18,16 +18,14 @@ from live.auth.client import Client
 from live.errors import ProblemError
 from live.network.hosts import below_root
 from live.protocols.body_budget import SMALL_BODIES
-from live.protocols.connection_limits import SMALL, Place, too_many_connections
+from live.protocols.connection_limits import SMALL, Admission, too_many_connections
 from live.protocols.http.app_requests import AppRequest
-from live.protocols.http.closing import close_gently
-from live.protocols.http.flow import Flow, WithBody
-from live.protocols.http.hot_get import Get
-from live.protocols.http.hot_post import Post, is_short
-from live.protocols.http.peer import Peer, held_by_kernel
+from live.protocols.http.fast_get import Get
+from live.protocols.http.fast_post import Post, is_fast_post
 from live.protocols.http.pipeline import Pipeline, Refusal
-from live.protocols.http.requests import MAX_HEAD, Piece, RequestHead, RequestReader
-from live.protocols.http.shared import Shared
+from live.protocols.http.requests import MAX_HEAD, BodyPiece, RequestHead, RequestReader
+from live.protocols.http.shared import SharedParts
+from live.protocols.http.transport import Flow, Peer, WithBody, close_gently, held_by_kernel
 
 HEALTH_PATHS: Final = (b"/healthz", b"/readyz", b"/metrics")
 _HALF_CLOSED: Final = 2.0  # seconds that a client that has closed its side may wait for its answers
@@ -53,10 +51,12 @@ class HttpProtocol(asyncio.Protocol):
         self.received = 0  # bytes of the current request
         self._app: ASGI3Application = cast("ASGI3Application", config.loaded_app)
         self._app_state = app_state
-        self._shared: Shared = app_state.get("shared") or Shared.of(app_state, server_state)
+        if "shared" not in app_state:
+            app_state["shared"] = SharedParts(app_state["parts"], server_state)
+        self._shared: SharedParts = app_state["shared"]
         self._reader = RequestReader()
         self._pipeline = Pipeline()
-        self._place = Place.NONE
+        self._place = Admission.NONE
         self._reading = False  # inside `_read`
         self._is_viewer = False  # whether the request in progress is a viewer's
         self._half_closed = False  # whether the client sends nothing more
@@ -71,7 +71,7 @@ class HttpProtocol(asyncio.Protocol):
         self.peer = Peer.of(self.transport)
         self.server_state.connections.add(cast("Any", self))  # uvicorn only calls `shutdown` on them
         self._place = self._shared.limits.opened(self)
-        if self._place is Place.NONE:
+        if self._place is Admission.NONE:
             self.refuse(too_many_connections())
 
     def connection_lost(self, _error: Exception | None) -> None:
@@ -141,7 +141,7 @@ class HttpProtocol(asyncio.Protocol):
                 event = reader.next()
                 if event is None:
                     break
-                if isinstance(event, Piece):
+                if isinstance(event, BodyPiece):
                     if event.last:
                         self._request_complete()
                     pipeline.receive(event)
@@ -189,12 +189,12 @@ class HttpProtocol(asyncio.Protocol):
         shared, pipeline, asked = self._shared, self._pipeline, head
         if shared.root_path:
             head = msgspec.structs.replace(head, target=below_root(head.target, shared.root_path))
-        if self._place is Place.HEALTH and head.target not in HEALTH_PATHS:
+        if self._place is Admission.HEALTH and head.target not in HEALTH_PATHS:
             raise too_many_connections()
         if head.asks_for_websocket and not pipeline and self._upgrade(head):
             return
-        pipeline.accepting = keep_alive = head.keep_alive and self._place is Place.FULL
-        if is_short(head, shared.settings):
+        pipeline.accepting = keep_alive = head.keep_alive and self._place is Admission.FULL
+        if is_fast_post(head, shared.settings):
             post = Post(self, shared, keep_alive=keep_alive)
             pipeline.add(post, has_body=head.has_body)
             post.admit(head, self.peer)

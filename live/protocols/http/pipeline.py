@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from live.ingest.replies import Reply, problem_reply
-from live.protocols.http.requests import Piece
+from live.protocols.http.requests import BodyPiece
 
 _MOST_AHEAD: Final = 64  # requests in progress on one connection; the server reads no more beyond that
 
@@ -106,7 +106,7 @@ class Pipeline:
             self.arriving = exchange
         return len(self._exchanges) == 1
 
-    def receive(self, piece: Piece) -> None:
+    def receive(self, piece: BodyPiece) -> None:
         """Pass a piece of a body to its request."""
         arriving = self.arriving
         if piece.last:

@@ -1,55 +1,158 @@
 """The parts that all HTTP connections of a process share."""
 
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
+from live.auth.authenticator import Authenticator
 from live.auth.client import ClientResolver
 from live.auth.rate_limiter import RateLimiter
-from live.ingest.intake import AskSoon, Intake
+from live.domain.producer import Producer
+from live.ingest.intake import AskSoon, Head, Intake
+from live.ingest.replies import POLICY_HEADER, SECURITY_HEADERS, Reply
 from live.protocols.body_budget import BodyBudget
 from live.protocols.connection_limits import ConnectionLimits
-from live.protocols.http.head_cache import HeadCache
-from live.protocols.http.hot_get import Reads
-from live.protocols.http.parts import Parts
-from live.protocols.http.response_heads import ResponseHeads
-from live.protocols.http.upgrade import Upgrades
+from live.protocols.http.fast_get import Reads
+from live.protocols.http.requests import RequestHead
+from live.protocols.http.transport import Peer
+from live.protocols.viewer_reaper import ViewerReaper
+from live.protocols.websocket.upgrade import Upgrades
 from live.settings import Settings
 
+_MOST_KNOWN: Final = 1024
+_LARGEST_KNOWN: Final = 2048  # bytes of a head
 
-class Shared(NamedTuple):
-    """The shared parts, made with the first connection: only a connection knows its server."""
+
+class HeadCache:
+    """The results of checking request heads.
+
+    A result is valid for the same bytes from the same peer, until API keys or boards change. Do not await while you
+    check a request, so that its producer and its head are of one generation.
+    """
+
+    def __init__(self, intake: Intake, authenticator: Authenticator, clients: ClientResolver) -> None:
+        self._intake = intake
+        self._authenticator = authenticator
+        self._clients = clients
+        self._known: dict[tuple[bytes, Peer], Head] = {}
+        self._generation = -1
+
+    def known(self, head: RequestHead, peer: Peer) -> Head | None:
+        """The cached result for the same head from the same peer, if there is one."""
+        if self._generation != self._authenticator.generation:
+            self._known.clear()
+            self._generation = self._authenticator.generation
+        return self._known.get((head.raw, peer))
+
+    def producer_of(self, head: RequestHead, peer: Peer) -> Producer:
+        """The producer of a request.
+
+        Raises:
+            ProblemError: the host is not allowed, or the producer is unknown or may not post.
+            StoreUnavailableError: the API keys can't be checked now.
+        """
+        client = self._clients.resolve(peer.address, head.fields, tls=peer.tls)
+        return self._authenticator.authorize(_first_values(head).get(b"authorization"), client)
+
+    def check(self, head: RequestHead, peer: Peer, producer: Producer) -> Head:
+        """Check the head of a request that is within the rate of its producer."""
+        checked = self._intake.read_head(producer, head.fields, _first_values(head))
+        if checked.idempotency_key is None and len(head.raw) <= _LARGEST_KNOWN:
+            if len(self._known) >= _MOST_KNOWN:
+                del self._known[next(iter(self._known))]
+            self._known[head.raw, peer] = checked
+        return checked
+
+
+def _first_values(head: RequestHead) -> dict[bytes, bytes]:
+    """The first value of each header field."""
+    return dict(reversed(head.fields))
+
+
+class ResponseHeads:
+    """Encodes replies, with the header fields that uvicorn adds to every response (`date`)."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+        self._default: list[tuple[bytes, bytes]] = []
+        self._known: dict[tuple[int, bytes, bytes], bytes] = {}
+        self._last_reply: Reply | None = None
+        self._last_bytes = b""
+
+    def bytes_of(self, reply: Reply, *, keep_alive: bool) -> bytes:
+        """The complete response; a reply that many requests share is encoded once."""
+        if self._state.default_headers is not self._default:
+            self._default = self._state.default_headers
+            self._known.clear()
+            self._last_reply = None
+        if not keep_alive:
+            return self._make(reply, _LAST_END)
+        if reply is not self._last_reply:
+            self._last_reply, self._last_bytes = reply, self._make(reply, _END)
+        return self._last_bytes
+
+    def _make(self, reply: Reply, end: bytes) -> bytes:
+        kind = (reply.status, reply.media_type, reply.cache)
+        fixed = self._known.get(kind)
+        if fixed is None:
+            fields = _lines((*self._default, *reply.fixed_headers))
+            fixed = self._known[kind] = STATUS_LINE[reply.status] + fields
+        extra, policy = (_lines(reply.extra), _policy_of(reply)) if reply.extra else (b"", _POLICY)
+        if not reply.media_type:
+            return fixed + extra + policy + end
+        return b"%b%bcontent-length: %d\r\n%b%b%b" % (fixed, extra, len(reply.body), policy, end, reply.body)
+
+
+def _lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    return b"".join(b"%b: %b\r\n" % header for header in headers)
+
+
+def _policy_of(reply: Reply) -> bytes:
+    """The content security policy, unless the reply has one of its own, as some pages do."""
+    return b"" if any(name == POLICY_HEADER[0] for name, _ in reply.extra) else _POLICY
+
+
+_POLICY: Final = _lines((POLICY_HEADER,))
+_END: Final = _lines(SECURITY_HEADERS) + b"\r\n"
+_LAST_END: Final = _END[:-2] + b"connection: close\r\n\r\n"
+
+
+class ConnectionParts(NamedTuple):
+    """The parts that connections use; the lifespan state holds them as `parts`."""
 
     settings: Settings
+    authenticator: Authenticator
     rate_limiter: RateLimiter
     clients: ClientResolver
     intake: Intake
     limits: ConnectionLimits
     bodies: BodyBudget
-    heads: ResponseHeads
-    head_cache: HeadCache
-    upgrades: Upgrades
+    reaper: ViewerReaper
     reads: Reads
     ask_soon: AskSoon
-    root_path: bytes
 
-    @classmethod
-    def of(cls, app_state: dict[str, Any], server_state: ServerState) -> "Shared":
-        """Make the shared parts of a process from the lifespan state."""
-        parts: Parts = app_state["parts"]
-        parts.reaper.serve(server_state)
-        shared = app_state["shared"] = cls(
-            settings=parts.settings,
-            rate_limiter=parts.rate_limiter,
-            clients=parts.clients,
-            intake=parts.intake,
-            limits=parts.limits,
-            bodies=parts.bodies,
-            heads=ResponseHeads(server_state),
-            head_cache=HeadCache(parts.intake, parts.authenticator, parts.clients),
-            upgrades=Upgrades(parts),
-            reads=parts.reads,
-            ask_soon=parts.ask_soon,
-            root_path=parts.settings.root_path.encode(),
-        )
-        return shared
+
+class SharedParts:
+    """What the connections of a server share, made with the first one: only a connection knows its server."""
+
+    __slots__ = (
+        "ask_soon", "bodies", "clients", "head_cache", "heads", "intake", "limits", "rate_limiter", "reads",
+        "root_path", "settings", "upgrades",
+    )  # fmt: skip
+
+    def __init__(self, parts: ConnectionParts, server: ServerState) -> None:
+        parts.reaper.serve(server)
+        self.settings = parts.settings
+        self.rate_limiter = parts.rate_limiter
+        self.clients = parts.clients
+        self.intake = parts.intake
+        self.limits = parts.limits
+        self.bodies = parts.bodies
+        self.reads = parts.reads
+        self.ask_soon = parts.ask_soon
+        self.heads = ResponseHeads(server)
+        self.head_cache = HeadCache(parts.intake, parts.authenticator, parts.clients)
+        self.upgrades = Upgrades(parts.settings, parts.clients, parts.limits, parts.reaper)
+        self.root_path = parts.settings.root_path.encode()

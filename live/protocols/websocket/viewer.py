@@ -20,8 +20,7 @@ from live.errors import BAD_REQUEST, CLOSE_CODES, SHUTTING_DOWN
 from live.fanout.frames import status_frame
 from live.fanout.viewer import PushViewer
 from live.protocols.viewer_reaper import ViewerReaper
-from live.protocols.websocket.deflate import inflating
-from live.protocols.websocket.handshake import BAD_TEXT, QUIET
+from live.protocols.websocket.handshake import BAD_TEXT, QUIET, inflating
 
 LARGEST_MESSAGE: Final = 1024  # bytes; viewers have no messages to send
 MOST_FRAMES: Final = 256  # frames that a viewer may send between two of our pings

@@ -1,11 +1,11 @@
-"""The short path of plain reads: the request goes to the reads and the reply to the connection, without ASGI."""
+"""The fast path of plain reads: the request goes to the reads and the reply to the connection, without ASGI."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from live.ingest.replies import Reply
-from live.protocols.http.peer import Peer
 from live.protocols.http.requests import RequestHead
+from live.protocols.http.transport import Peer
 
 Read: TypeAlias = Callable[["Get"], None]
 """Begins to read, and answers a request once the reply is known."""

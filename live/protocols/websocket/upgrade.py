@@ -1,4 +1,4 @@
-"""WebSocket handshakes, and the sockets that take over the connection."""
+"""Takes a connection over for the WebSocket of a viewer."""
 
 import asyncio
 import re
@@ -8,13 +8,15 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.datastructures import QueryParams
 
+from live.auth.client import ClientResolver
 from live.fanout.subscription import Subscription
-from live.protocols.connection_limits import Limited
-from live.protocols.http.parts import Parts
-from live.protocols.http.peer import Peer
+from live.protocols.connection_limits import ConnectionLimits, Limited
 from live.protocols.http.requests import RequestHead
+from live.protocols.http.transport import Peer
+from live.protocols.viewer_reaper import ViewerReaper
 from live.protocols.websocket.handshake import fields_of, shake_hands
 from live.protocols.websocket.viewer import ViewerSocket
+from live.settings import Settings
 
 _PATH: Final = re.compile(rb"/v1/boards/([^/]+)/live")
 
@@ -31,8 +33,13 @@ class Upgrade(NamedTuple):
 class Upgrades:
     """The route of the viewers' WebSocket. A process that only takes events does not have it."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(
+        self, settings: Settings, clients: ClientResolver, limits: ConnectionLimits, reaper: ViewerReaper
+    ) -> None:
+        self._settings = settings
+        self._clients = clients
+        self._limits = limits
+        self._reaper = reaper
 
     def respond(self, head: RequestHead, peer: Peer) -> Upgrade | None:
         """The response to a request; None if the target has no WebSocket.
@@ -40,21 +47,21 @@ class Upgrades:
         Raises:
             ProblemError: the host, the origin, the board or the query is refused, or the limits leave no room.
         """
-        parts, (path, _, query) = self._parts, head.target.partition(b"?")
+        path, _, query = head.target.partition(b"?")
         match = _PATH.fullmatch(unquote_to_bytes(path))
-        if match is None or parts.settings.role == "ingest":
+        if match is None or self._settings.role == "ingest":
             return None
-        client = parts.clients.resolve(peer.address, head.fields, tls=peer.tls)
-        client.require_origin(parts.settings.allowed_origins)
-        subscription = Subscription.parse(QueryParams(query.decode()), parts.settings)
-        reaper, network = parts.reaper, client.network
+        client = self._clients.resolve(peer.address, head.fields, tls=peer.tls)
+        client.require_origin(self._settings.allowed_origins)
+        subscription = Subscription.parse(QueryParams(query.decode()), self._settings)
+        reaper, network = self._reaper, client.network
         channel = reaper.hub.admit(match[1].decode("utf-8", "replace"), subscription, network)
         response, is_open, deflates = shake_hands(head.target, fields_of(head.fields))
         if not is_open:
             return Upgrade(response, None)
 
         def take_over(transport: asyncio.Transport, place: Limited) -> None:
-            parts.limits.closed(place)
+            self._limits.closed(place)
             socket = ViewerSocket(reaper, network, deflates=deflates)
             transport.set_protocol(socket)
             socket.connection_made(transport)
@@ -64,4 +71,4 @@ class Upgrades:
 
     def drain(self) -> None:
         """Disconnect the viewers: the server stops."""
-        self._parts.reaper.hub.drain()
+        self._reaper.hub.drain()

@@ -1,4 +1,4 @@
-"""The short path of `POST /v1/events`: the body goes to the intake and the reply to the connection, without ASGI."""
+"""The fast path of `POST /v1/events`: the body goes to the intake and the reply to the connection, without ASGI."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,18 +10,17 @@ from live.ingest.bodies import too_large
 from live.ingest.committer import Committed
 from live.ingest.intake import Head
 from live.ingest.replies import Reply, problem_reply
-from live.protocols.http.flow import Flow
-from live.protocols.http.hot_get import AnsweringConnection
-from live.protocols.http.peer import Peer
+from live.protocols.http.fast_get import AnsweringConnection
 from live.protocols.http.requests import RequestHead
-from live.protocols.http.shared import Shared
+from live.protocols.http.shared import SharedParts
+from live.protocols.http.transport import Flow, Peer
 from live.settings import Settings
 
 _PATH: Final = b"/v1/events"
 _UNCHECKED: Final = cast("Head", None)
 
 
-class HoldingConnection(AnsweringConnection, Protocol):
+class PostConnection(AnsweringConnection, Protocol):
     """A connection that counts the bytes of bodies without a reply, and accounts for them when it sends replies."""
 
     flow: Flow
@@ -38,7 +37,7 @@ class Post:
         "reply", "size", "wanted",
     )  # fmt: skip
 
-    def __init__(self, connection: HoldingConnection, shared: Shared, *, keep_alive: bool) -> None:
+    def __init__(self, connection: PostConnection, shared: SharedParts, *, keep_alive: bool) -> None:
         self._connection = connection
         self._shared = shared
         self.keep_alive = keep_alive
@@ -154,7 +153,7 @@ class Post:
             self.answer(problem_reply(error))
 
 
-def is_short(head: RequestHead, settings: Settings) -> bool:
-    """Whether a request takes the short path."""
+def is_fast_post(head: RequestHead, settings: Settings) -> bool:
+    """Whether a request takes the fast path of posts."""
     is_post = head.target == _PATH and head.method == b"POST"
     return is_post and not head.expects_continue and settings.role != "viewers"
