@@ -320,7 +320,7 @@ def test_workers_share_a_board(folder: Path) -> None:
 
         def post(number: int) -> int:
             events = [{"key": f"k{(number + i) % 5}"} for i in range(25)]
-            with httpx.Client(base_url=server.url) as client:
+            with httpx.Client(base_url=server.url, timeout=60) as client:
                 return sum(client.post("/v1/events", json=event).json()["accepted"] for event in events)
 
         with ThreadPoolExecutor(8) as threads:
