@@ -150,6 +150,18 @@ def test_counts_are_logged_at_the_end() -> None:
     ]
 
 
+def test_commands_log_to_standard_error() -> None:
+    """Standard output has the result only, so that `--json` can be parsed."""
+    program = (
+        "import structlog; from live.cli import main\n"
+        "def app(): structlog.get_logger().warning('look'); print('{}')\n"
+        "main.app = app; main.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "{}\n"
+    assert json.loads(done.stderr)["event"] == "look"
+
+
 @pytest.mark.slow
 async def test_a_stall_of_the_store_is_a_few_lines(own_store: StoreProcess, tmp_path: Path) -> None:
     """Thousands of refused requests log one line per cause, and one at the end."""

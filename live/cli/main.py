@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from live import __version__
+from live.logs import configure_logs
 from live.store.connection.private import UMASK
 
 if TYPE_CHECKING:
@@ -81,6 +82,10 @@ def root(*, version: Annotated[bool, typer.Option("--version", help="Print the v
 
 
 def main() -> None:
-    """Run the command. The files that it writes are readable by their owner only."""
+    """Run the command. The files that it writes are readable by their owner only.
+
+    Logs go to standard error, so that standard output has nothing but the result, such as JSON.
+    """
     os.umask(UMASK)
+    configure_logs("info")  # `live serve` sets its own level later
     app()
