@@ -13,7 +13,7 @@ from live.cli.journal import _table as status_table
 from live.cli.keys import table_of
 from live.cli.terminal import _width
 from live.domain.producer import Record, Secret
-from live.journal.upkeep.status import TimelineStatus
+from live.maintenance.status import TimelineStatus
 from live.settings import Settings
 
 LONG = "b" * 64

@@ -9,7 +9,7 @@ import httpx
 
 from live.journal.database import Database
 from live.journal.log.definitions import latest
-from live.journal.upkeep.status import status
+from live.maintenance.status import status
 from live.settings import Settings
 from tests.harness.server import ServerProcess
 from tests.harness.waiting import eventually

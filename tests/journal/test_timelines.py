@@ -16,7 +16,7 @@ from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.journal.log.drainer import Drainer
 from live.journal.past.coverage import reaches_of
 from live.journal.state.snapshot import Snapshot
-from live.journal.upkeep.status import status, verify
+from live.maintenance.status import status, verify
 from live.settings import Duration
 from live.store.board.beginnings import RENEW, renew
 from live.store.board.handover import ADOPT, TRIM, begin_journal, trim

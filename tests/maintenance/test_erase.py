@@ -26,13 +26,13 @@ from live.journal.log.reader import contents_of
 from live.journal.log.timelines import find_life
 from live.journal.schema import CHECKPOINT, METADATA, SEGMENT
 from live.journal.upkeep.checkpoints import Due, keep, make
-from live.journal.upkeep.status import verify
 from live.maintenance.erase import Erased, Erasing
 from live.maintenance.erase_journal import erase_again
 from live.maintenance.erased import remember
 from live.maintenance.erasure import ActorErasure
 from live.maintenance.restore import _carry_over
 from live.maintenance.rewriting import rewrite
+from live.maintenance.status import verify
 from live.store.board.plan import voter_digests
 from live.store.connection.embedded import EmbeddedStore
 from live.store.connection.loss import LossWatch

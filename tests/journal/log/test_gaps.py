@@ -16,7 +16,7 @@ from live.domain.event import make_entry
 from live.errors import JournalBehindError, SetupError
 from live.journal.log.timelines import find_life
 from live.journal.schema import SEGMENT
-from live.journal.upkeep.status import verify
+from live.maintenance.status import verify
 from live.settings import Size
 from live.store.board.beginnings import delete_keys
 from live.store.board.handover import TRIM, read_places, trim

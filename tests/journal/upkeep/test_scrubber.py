@@ -24,7 +24,7 @@ from live.journal.database import Database
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import open_lives
 from live.journal.upkeep import scrubber
-from live.journal.upkeep.status import verify
+from live.maintenance.status import verify
 from live.settings import Duration, Settings, as_environment
 from tests.harness.boards import rolling_board
 from tests.harness.journaled import Journaled, journaled
