@@ -15,7 +15,7 @@ from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import make_entry
 from live.settings import load_settings
 from live.store.board.state import BoardState
-from live.store.board.writer import BoardWriter
+from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import connect
 
 _WARMUP: Final = 50

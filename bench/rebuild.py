@@ -24,7 +24,7 @@ from live.journal.database import Database
 from live.journal.log.drainer import Drainer
 from live.settings import Settings, load_settings
 from live.store.board.state import BoardState
-from live.store.board.writer import BoardWriter
+from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import connect
 
 _BATCH: Final = 1_000

@@ -10,7 +10,7 @@ from typing import Final
 from live.domain.event import Entry, make_entry
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.committer import Committer
-from live.store.board.reader import BoardReader
+from live.store.board.read.reader import BoardReader
 from live.store.registry.process_lease import ProcessLease
 
 POSTS: Final = (

@@ -30,7 +30,7 @@ from live.maintenance.accept_loss import accept_loss
 from live.network.hosts import is_loopback
 from live.protocols.http.connection import HttpProtocol
 from live.settings import Settings, as_environment
-from live.store.board.handover import journals, stop_journal
+from live.store.board.journal_stream import journals, stop_journal
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.state import open_boards
@@ -38,10 +38,10 @@ from live.store.connection.client import Store, connect
 from live.store.connection.durability import unsafe_settings
 from live.store.connection.embedded import EmbeddedStore
 from live.store.connection.format import StoreFormatError
+from live.store.connection.high_water import CHOICES
 from live.store.connection.loss import LossWatch
 from live.store.connection.private import make_private
 from live.store.connection.role import StoreRoleError
-from live.store.connection.witness import CHOICES
 from live.store.registry.producers import ProducerStore
 from live.system.descriptors import fit, raise_limit
 from live.system.processes import relax_collector

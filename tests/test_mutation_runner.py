@@ -5,7 +5,7 @@ import redis
 
 from live.errors import StoreUnavailableError
 from live.store.board.state import SCRIPTS
-from live.store.connection import witness
+from live.store.connection import high_water
 from tests.harness.mutation import compiled, must_be_caught, mutated, replaced
 
 
@@ -37,7 +37,7 @@ def test_another_error_is_not_a_catch(error: Exception) -> None:
 
 def test_an_assertion_of_the_program_is_not_a_catch() -> None:
     """Only a test may say that a result is wrong."""
-    failing = compile("def fail():\n    assert False", str(witness.__file__), "exec")
+    failing = compile("def fail():\n    assert False", str(high_water.__file__), "exec")
     names: dict[str, object] = {}
     exec(failing, names)  # noqa: S102 - an assertion whose file is part of the program
     fail = names["fail"]

@@ -22,8 +22,8 @@ from live.domain.producer import Producer
 from live.domain.unions import part_mistakes
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
-from live.store.board.beginnings import create, delete_keys, expire, update
 from live.store.board.keys import Keys
+from live.store.board.manage.lifecycle import create, delete_keys, expire, update
 from live.store.board.state import quiet
 from live.store.connection.client import Store
 from live.store.registry.definition_cache import DefinitionCache

@@ -21,9 +21,9 @@ from live.fanout.hub import Hub
 from live.ingest.committer import Committer
 from live.metrics import forget_board
 from live.settings import Settings
-from live.store.board.beginnings import update
 from live.store.board.ledger import Ledger
-from live.store.board.shared_pages import SharedCalls
+from live.store.board.manage.lifecycle import update
+from live.store.board.read.shared_pages import SharedCalls
 from live.store.connection.client import Store
 from live.store.registry.definitions import Definition
 

@@ -10,9 +10,9 @@ from live.errors import EpochLostError, StoreUnavailableError
 from live.fanout.hub import Hub
 from live.ingest.committer import Committer
 from live.settings import Settings
-from live.store.board.baseline import BaselineKeeper
 from live.store.board.ledger import Ledger
-from live.store.board.rotation import Rotation
+from live.store.board.read.baseline import BaselineKeeper
+from live.store.board.rotate.rotation import Rotation
 from live.store.connection.client import Store
 from live.store.registry.processes import INTERVAL, Processes
 

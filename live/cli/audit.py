@@ -20,7 +20,7 @@ from live.domain.counts import counted
 from live.domain.names import unknown
 from live.errors import NotFoundError
 from live.settings import Settings, load_settings
-from live.store.board.audit import Auditor, Progress, Report
+from live.store.board.check.audit import Auditor, Progress, Report
 from live.store.connection.client import connect
 from live.store.connection.embedded import EmbeddedStore
 from live.store.registry.definitions import DefinitionStore

@@ -21,7 +21,7 @@ from live.cli.terminal import (
 from live.domain.board import Board
 from live.domain.board_file import load_boards
 from live.settings import Settings, load_settings
-from live.store.board.usage import count, keys_of, measure, view
+from live.store.board.check.usage import count, keys_of, measure, view
 from live.store.connection.client import connect
 from live.store.connection.embedded import EmbeddedStore
 from live.store.registry.definitions import DefinitionStore

@@ -30,7 +30,7 @@ from live.maintenance.board_images import Rebuilt
 from live.maintenance.rebuild import Rebuilding, Wanted
 from live.maintenance.status import TimelineStatus, Verdict, status, verify
 from live.settings import Settings, load_settings
-from live.store.board.handover import claim_sink, release_sink
+from live.store.board.journal_stream import claim_sink, release_sink
 from live.store.connection.client import connect
 from live.store.connection.durability import unsafe_settings
 from live.store.connection.embedded import EmbeddedStore, running_or_started

@@ -21,7 +21,7 @@ from live.domain.producer import ALL, Record, Scope, Verb
 from live.domain.text import text_fault
 from live.errors import NotFoundError, SetupError
 from live.settings import Settings, load_settings
-from live.store.board.usage import opened_boards
+from live.store.board.check.usage import opened_boards
 from live.store.connection.client import Store, connect
 from live.store.connection.embedded import running_or_started
 from live.store.registry.producers import ProducerStore

@@ -30,7 +30,7 @@ from live.journal.log.reader import Follower, StoreBehindError
 from live.maintenance.rebuild import Rebuilding
 from live.maintenance.reconcile import Difference, Reconciler, Report
 from live.settings import Settings, load_settings
-from live.store.board.handover import begin_journal
+from live.store.board.journal_stream import begin_journal
 from live.store.board.keys import Keys
 from live.store.board.state import BoardState
 from live.store.connection.client import Store, connect, store_errors

@@ -21,7 +21,7 @@ from live.fanout.subscription import Subscription, default_size
 from live.fanout.viewer import PageViewer, PullViewer, PushViewer, Sink, Source, Viewer
 from live.metrics import STORE_STALE, TICK_SECONDS
 from live.settings import Settings
-from live.store.board.reader import BoardReader, read_positions, read_tops
+from live.store.board.read.reader import BoardReader, read_positions, read_tops
 from live.store.connection.client import Store
 from live.store.connection.notices import Away, Changed, Channels, Gap, listen
 from live.store.registry.presence import BEAT, Presence

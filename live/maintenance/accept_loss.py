@@ -12,8 +12,8 @@ import structlog
 from live.boards.definition import DefinitionError, read_board
 from live.domain.board import Boards
 from live.errors import StoreUnavailableError
-from live.store.board.beginnings import create, renew
 from live.store.board.keys import Keys
+from live.store.board.manage.lifecycle import create, renew
 from live.store.connection.client import Store
 from live.store.connection.loss import LossWatch
 from live.store.registry.definitions import Definition, DefinitionStore

@@ -44,7 +44,7 @@ from live.journal.log.timelines import (
 from live.journal.schema import VERSION
 from live.maintenance.manifest import BOARDS, FORMAT, Manifest, Position, fingerprint, write_manifest
 from live.settings import Settings
-from live.store.board.handover import Entry, journals, read_entries, read_places, sink_of
+from live.store.board.journal_stream import Entry, journals, read_entries, read_places, sink_of
 from live.store.board.keys import Keys
 from live.store.board.trim_pause import LEASE, paused
 from live.store.connection.client import Store

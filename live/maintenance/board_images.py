@@ -10,10 +10,10 @@ from live.journal.corrections import name_of
 from live.journal.state.fold import tag_of
 from live.journal.state.ranking import live_events, live_slots, newest_slot, ranked_at
 from live.journal.state.snapshot import Ranking, Snapshot
-from live.store.board.journal_requests import RestoreRequest
 from live.store.board.keys import Keys
-from live.store.board.pages import HIGH
-from live.store.board.restore import BoardImage, RankingImage, restore
+from live.store.board.manage.restore import BoardImage, RankingImage, restore
+from live.store.board.read.pages import HIGH
+from live.store.board.requests.journal import RestoreRequest
 from live.store.connection.client import Store
 from live.store.connection.scripts import text
 

@@ -11,8 +11,8 @@ from live.journal.corrections import logged_of
 from live.journal.state.fold import tag_of
 from live.journal.state.sliding_log import LiveLog, add
 from live.journal.state.snapshot import Ranking, Snapshot
+from live.store.board.check.pieces import Piece
 from live.store.board.keys import Keys
-from live.store.board.pieces import Piece
 
 Kind = Literal["log", "taken", "slot", "hidden", "votes", "metadata", "entrants", "reached"]
 

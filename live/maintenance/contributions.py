@@ -16,7 +16,7 @@ from live.domain.producer import LIKES
 from live.domain.window import Sliding
 from live.journal.log.entries import Add, Group, Head, content, contents
 from live.journal.state.snapshot import IDENTITY
-from live.store.board.plan import voter_digests
+from live.store.board.write.plan import voter_digests
 
 VOIDER: Final = ":void"
 """The producer of the batches that take contributions back. No API key has an id with a colon."""

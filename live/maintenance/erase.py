@@ -20,11 +20,11 @@ from live.maintenance.erasure import ActorErasure
 from live.maintenance.taking_back import TakingBack
 from live.maintenance.void import Criteria, boards_of, find_contributions
 from live.settings import Settings
-from live.store.board.erasing import Held, delete_digests, members_of, read_held
-from live.store.board.handover import journals, read_places
+from live.store.board.journal_stream import journals, read_places
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
-from live.store.board.plan import voter_digests
+from live.store.board.manage.digests import Held, delete_digests, members_of, read_held
+from live.store.board.write.plan import voter_digests
 from live.store.connection.client import Store, store_errors
 from live.store.connection.log_rewriting import rewrite_log
 from live.store.connection.loss import LossWatch

@@ -25,7 +25,7 @@ from live.journal.state.snapshot import pack, unpack
 from live.maintenance.erased import is_due, mark_done, remembered
 from live.maintenance.erasure import Erasure
 from live.maintenance.rewriting import clean, rewrite
-from live.store.board.handover import Entry
+from live.store.board.journal_stream import Entry
 
 Progress = Callable[[int, int], None]
 

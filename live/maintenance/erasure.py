@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from live.domain.event import Event, Identities
 from live.domain.producer import LIKES
-from live.store.board.plan import voter_digests
+from live.store.board.write.plan import voter_digests
 
 _DIGEST: Final = 16  # bytes
 _VISITOR: Final = re.compile("[0-9a-f]{32}")  # how events name the visitors of pages

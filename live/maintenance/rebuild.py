@@ -22,9 +22,9 @@ from live.journal.state.snapshot import Snapshot
 from live.maintenance.board_images import Rebuilt, load
 from live.maintenance.erase_journal import erase_again
 from live.settings import Settings
-from live.store.board.beginnings import create, delete_keys
-from live.store.board.handover import read_places
+from live.store.board.journal_stream import read_places
 from live.store.board.keys import Keys, SystemKeys
+from live.store.board.manage.lifecycle import create, delete_keys
 from live.store.connection.client import Store, store_errors
 from live.store.connection.loss import LossWatch
 from live.store.registry.definitions import Definition, DefinitionStore

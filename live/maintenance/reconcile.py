@@ -13,7 +13,7 @@ import msgspec
 from live.journal.corrections import logged_of
 from live.journal.log.reader import Follower
 from live.maintenance.compared import Expected, Kind, Place, places_of, same
-from live.store.board.pieces import MOST_NAMES, Piece, read_piece
+from live.store.board.check.pieces import MOST_NAMES, Piece, read_piece
 from live.store.board.state import BoardState
 
 Progress = Callable[[int, int], None]

@@ -9,8 +9,8 @@ from live.domain.board import Board
 from live.domain.window import EVER, Sliding
 from live.errors import SetupError, StoreUnavailableError
 from live.maintenance.contributions import VOIDER, Contribution, Vote
-from live.store.board.plan import Group, Plan, begin_plan
-from live.store.board.writer import BoardWriter
+from live.store.board.write.plan import Group, Plan, begin_plan
+from live.store.board.write.writer import BoardWriter
 
 _MOST_CONTRIBUTIONS: Final = 256  # in one batch
 _MOST_AMOUNTS: Final = 2000

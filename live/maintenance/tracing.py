@@ -14,7 +14,7 @@ from live.journal.log.entries import Head, parse_head, unpack_entries
 from live.journal.log.reader import holds
 from live.journal.log.timelines import Timeline, continued, find_life, find_parent, following
 from live.journal.schema import SEGMENT
-from live.store.board.handover import Entry, read_entries
+from live.store.board.journal_stream import Entry, read_entries
 from live.store.board.keys import Keys
 from live.store.connection.client import Store
 

@@ -36,10 +36,10 @@ from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.http.shared import ConnectionParts
 from live.protocols.viewer_reaper import ViewerReaper
 from live.settings import Settings, load_settings
-from live.store.board.baseline import Baselines
 from live.store.board.keys import SystemKeys
-from live.store.board.shared_pages import SharedPages
-from live.store.board.slots import TopSlots
+from live.store.board.read.baseline import Baselines
+from live.store.board.read.shared_pages import SharedPages
+from live.store.board.read.slots import TopSlots
 from live.store.connection.client import connect
 from live.store.connection.loss import LossWatch
 from live.store.registry.idempotency import Answers

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from live.domain.board import Board
 from live.domain.window import Periods
-from live.store.board.baseline import Baseline
+from live.store.board.read.baseline import Baseline
 from live.web.http.responses import json_response, kept_json, negotiated
 from live.web.pages.words import moment
 from live.web.services import live_of

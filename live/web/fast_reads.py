@@ -23,8 +23,8 @@ from live.network.parameters import require_known
 from live.protocols.http.fast_get import Get, Read
 from live.protocols.http.requests import RequestHead
 from live.protocols.http.transport import Peer
-from live.store.board.reader import Selection
-from live.store.board.shared_pages import Watched
+from live.store.board.read.reader import Selection
+from live.store.board.read.shared_pages import Watched
 from live.web.boards import reply_of_board
 from live.web.contract.board_document import reply_with_page
 from live.web.contract.openapi import query_names

@@ -13,8 +13,8 @@ from live.domain.ranking import Page
 from live.errors import ProblemError
 from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
-from live.store.board.reader import Selection
-from live.store.board.shared_pages import SharedPages
+from live.store.board.read.reader import Selection
+from live.store.board.read.shared_pages import SharedPages
 from live.web.periods import period_of, period_of_cursor
 
 DEFAULT_LIMIT: Final = 100

@@ -16,7 +16,7 @@ from live.errors import ProblemError
 from live.ingest.replies import Reply
 from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
-from live.store.board.reader import Reading, Selection
+from live.store.board.read.reader import Reading, Selection
 from live.web.http.middleware import client_of
 from live.web.http.responses import NOT_STORED, json_response, negotiated, page_reply
 from live.web.past import archived_record, explain, past_record

@@ -27,10 +27,10 @@ from live.protocols.body_budget import BodyBudget
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.viewer_reaper import ViewerReaper
 from live.settings import Settings
-from live.store.board.baseline import Baselines
 from live.store.board.ledger import Ledger
-from live.store.board.shared_pages import SharedPages
-from live.store.board.slots import TopSlots
+from live.store.board.read.baseline import Baselines
+from live.store.board.read.shared_pages import SharedPages
+from live.store.board.read.slots import TopSlots
 from live.store.connection.client import Store
 from live.store.connection.loss import LossWatch
 from live.store.registry.items import Items

@@ -12,7 +12,7 @@ from live.domain.board import Board
 from live.domain.window import EVER, Slot
 from live.errors import ProblemError
 from live.network.parameters import whole_number
-from live.store.board.slots import TOP_SLOTS, SlotValues, read_slots
+from live.store.board.read.slots import TOP_SLOTS, SlotValues, read_slots
 from live.web.http.responses import json_response, kept_json, negotiated
 from live.web.services import live_of
 

@@ -9,9 +9,9 @@ import msgspec
 from live.domain.ranking import Page
 from live.domain.window import Periods, Rolling, Window
 from live.errors import EpochLostError, StoreUnavailableError
-from live.store.board.baseline import Baseline
 from live.store.board.ledger import Ledger
-from live.store.board.slots import SlotValues
+from live.store.board.read.baseline import Baseline
+from live.store.board.read.slots import SlotValues
 from live.web.pages.words import trend_points
 from live.web.services import Live
 

@@ -14,10 +14,10 @@ from live.domain.board import Board, Boards
 from live.domain.event import make_entry
 from live.errors import EpochLostError, ProblemError
 from live.settings import Settings
-from live.store.board.beginnings import create
-from live.store.board.handover import read_entries
+from live.store.board.journal_stream import read_entries
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
+from live.store.board.manage.lifecycle import create
 from live.store.connection.client import Store, connect
 from live.store.registry.definitions import Definition
 from tests.harness.boards import rolling_board

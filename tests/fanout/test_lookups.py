@@ -20,7 +20,7 @@ from live.fanout.hub import Hub
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import PullViewer, PushViewer
 from live.settings import Duration
-from live.store.board.reader import BoardReader, EncodedPage
+from live.store.board.read.reader import BoardReader, EncodedPage
 from tests.fanout.test_hub import follow, running_hub
 from tests.harness.viewer import ModelViewer
 from tests.harness.waiting import eventually

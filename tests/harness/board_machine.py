@@ -10,17 +10,17 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-import live.store.board.restore
+import live.store.board.manage.restore
 from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import Entry, Extra, make_entry
 from live.domain.window import Periods
 from live.journal.corrections import reached_of
-from live.store.board.audit import Auditor
-from live.store.board.beginnings import update
+from live.store.board.check.audit import Auditor
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
-from live.store.board.pages import TAG
+from live.store.board.manage.lifecycle import update
+from live.store.board.read.pages import TAG
 from live.store.connection.client import connect
 from tests.harness.board_model import Reference
 from tests.harness.folded import Folded, data_of
@@ -111,7 +111,7 @@ class BoardMachine(StoreMachine):
         )
         self.time_key = f"{self.settings.key_prefix}:time"
         self.scripts = simulated_scripts(store.url, self.time_key, mutant)
-        self.restore = simulated(live.store.board.restore.RESTORE, self.time_key, mutant)
+        self.restore = simulated(live.store.board.manage.restore.RESTORE, self.time_key, mutant)
         self.now = 0
 
     @initialize(data=st.data())
@@ -288,7 +288,7 @@ class BoardMachine(StoreMachine):
         self.lives += 1
         epoch = f"life{self.lives}"
         self.settings = msgspec.structs.replace(self.settings, key_prefix=f"{self.prefix}{self.lives}")
-        with patch.object(live.store.board.restore, "RESTORE", self.restore):
+        with patch.object(live.store.board.manage.restore, "RESTORE", self.restore):
             self.run(self.folded.rebuild(self.board, Keys(self.settings.key_prefix, "posts"), epoch))
         self.ledgers = [Ledger(self.client, self.board, self.settings, self.scripts) for _ in range(2)]
         if self.reference.frozen:

@@ -10,9 +10,9 @@ from live.journal.state.fold import apply
 from live.journal.state.ranking import ranked_at
 from live.journal.state.snapshot import Reached, Snapshot, pack, unpack
 from live.maintenance.board_images import load
-from live.store.board.handover import read_entries
+from live.store.board.journal_stream import read_entries
 from live.store.board.keys import Keys
-from live.store.board.pages import HIGH
+from live.store.board.read.pages import HIGH
 from live.store.connection.client import Store
 
 

@@ -19,7 +19,7 @@ from live.journal.state.ranking import ranked_at
 from live.journal.state.snapshot import Snapshot
 from live.maintenance.backup import back_up
 from live.maintenance.manifest import Manifest
-from live.store.board.handover import read_entries
+from live.store.board.journal_stream import read_entries
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board

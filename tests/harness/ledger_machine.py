@@ -13,7 +13,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from live.domain.event import MAX_SCORE, Entry, make_entry
 from live.store.board.ledger import Ledger
 from live.store.board.state import SCRIPTS, Scripts
-from live.store.board.writer import Added
+from live.store.board.write.writer import Added
 from live.store.connection.client import connect
 from live.store.connection.scripts import Script
 from tests.harness.boards import rolling_board

@@ -8,11 +8,11 @@ import msgspec
 
 import live.store
 from live.settings import Settings
-from live.store.board.audit import AUDIT, FIX_TOTALS
-from live.store.board.beginnings import DELETE_KEYS, EXPIRE, RENEW, UPDATE
-from live.store.board.handover import TRIM
-from live.store.board.pieces import PIECE
-from live.store.board.restore import RESTORE
+from live.store.board.check.audit import AUDIT, FIX_TOTALS
+from live.store.board.check.pieces import PIECE
+from live.store.board.journal_stream import TRIM
+from live.store.board.manage.lifecycle import DELETE_KEYS, EXPIRE, RENEW, UPDATE
+from live.store.board.manage.restore import RESTORE
 from live.store.board.state import SCRIPTS
 from live.store.connection.client import Store, connect
 from live.store.registry.definitions import CHANGES, DEFINE

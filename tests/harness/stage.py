@@ -13,7 +13,7 @@ from websockets.asyncio.client import connect as connect_socket
 
 from live.domain.board_file import parse_boards
 from live.settings import Duration, Settings
-from live.store.board.audit import Auditor
+from live.store.board.check.audit import Auditor
 from live.store.connection.client import connect
 from live.web.contract.board_document import BoardPage
 from live.web.records import MemberRecords, RecordList, RecordView

@@ -17,7 +17,7 @@ from live.journal.log.timelines import Timeline, open_lives
 from live.journal.past.coverage import reaches_of, since_of
 from live.journal.past.history import scores_at_all
 from live.journal.state.ranking import ranked_at
-from live.store.board.handover import begin_journal
+from live.store.board.journal_stream import begin_journal
 from live.store.board.ledger import Ledger
 from live.store.board.state import SCRIPTS
 from tests.harness.board_model import Reference

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from sqlalchemy import insert
 
-import live.store.board.beginnings
+import live.store.board.manage.lifecycle
 from live.domain.board import Boards
 from live.journal.log.timelines import Timeline, find_life
 from live.journal.schema import DEFINITION
 from live.maintenance.rebuild import Rebuilding, Wanted
-from live.store.board.beginnings import create, delete_keys
 from live.store.board.keys import Keys, SystemKeys
+from live.store.board.manage.lifecycle import create, delete_keys
 from live.store.registry.definitions import Definition, DefinitionStore
 from tests.harness.boards import rolling_board
 from tests.harness.journaled import Journaled, journaled
@@ -70,7 +70,7 @@ async def unannounced(*_: Any) -> AsyncIterator[None]:
 async def test_a_journal_that_is_not_announced_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """Nobody looks at it until the next sweep."""
     async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("no announcement"), replaced(live.store.board.beginnings, "announced", unannounced):
+        with must_be_caught("no announcement"), replaced(live.store.board.manage.lifecycle, "announced", unannounced):
             await make_and_make_again(board)
 
 

@@ -10,17 +10,17 @@ import pytest
 
 import live.journal.log.drainer
 import live.maintenance.backup
-import live.store.board.beginnings
-import live.store.board.handover
+import live.store.board.journal_stream
+import live.store.board.manage.lifecycle
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.journal.log.drainer import Drainer
 from live.journal.past.coverage import reaches_of
 from live.journal.state.snapshot import Snapshot
 from live.maintenance.status import status, verify
 from live.settings import Duration
-from live.store.board.beginnings import RENEW, renew
-from live.store.board.handover import ADOPT, TRIM, begin_journal, trim
+from live.store.board.journal_stream import ADOPT, TRIM, begin_journal, trim
 from live.store.board.ledger import Ledger
+from live.store.board.manage.lifecycle import RENEW, renew
 from live.store.board.state import SCRIPTS, Scripts
 from tests.harness.journaled import Journaled, backed_up, journaled
 from tests.harness.mutation import compiled, must_be_caught, mutated, replaced
@@ -139,7 +139,7 @@ async def test_a_journal_that_goes_on_after_a_loss_is_detected(
             source = mutated(ADOPT.source, {"held.parent, held.lost = parent or ''": "held.parent, held.lost = ''"})
             script = compiled(own_store.url, ADOPT.changed(source))
             begin = partial(begin_journal, adopt=script)
-            wrong = replaced(live.store.board.beginnings, "begin_journal", begin)
+            wrong = replaced(live.store.board.manage.lifecycle, "begin_journal", begin)
         with must_be_caught(mistake), wrong:
             await lose_and_accept(board, own_store, tmp_path)
 
@@ -178,7 +178,7 @@ async def test_an_unrecorded_loss_is_detected(own_store: StoreProcess, tmp_path:
     change = {"if request.was == parent and request.known > board.offset then": "if false then"}
     wrong = compiled(own_store.url, RENEW.changed(mutated(RENEW.source, change)))
     async with journaled(own_store.url, tmp_path) as board:
-        with must_be_caught("no record"), replaced(live.store.board.beginnings, "RENEW", wrong):
+        with must_be_caught("no record"), replaced(live.store.board.manage.lifecycle, "RENEW", wrong):
             await lose_what_sql_never_had(board, own_store, tmp_path)
 
 
@@ -214,11 +214,11 @@ async def test_a_watermark_that_outlives_a_loss_is_detected(
         if mistake == "trim":
             change = {"if here and tonumber(offset) < request.offset then": "if false then"}
             script = compiled(own_store.url, TRIM.changed(mutated(TRIM.source, change)))
-            wrong = replaced(live.store.board.handover, "TRIM", script)
+            wrong = replaced(live.store.board.journal_stream, "TRIM", script)
         else:
             change = {"call('HDEL', meta, 'journal', 'drained', 'safe')": "call('HDEL', meta, 'journal')"}
             other = compiled(own_store.url, RENEW.changed(mutated(RENEW.source, change)))
-            wrong = replaced(live.store.board.beginnings, "RENEW", other)
+            wrong = replaced(live.store.board.manage.lifecycle, "RENEW", other)
         with must_be_caught(mistake), wrong:
             await acknowledge_nothing(board, own_store, tmp_path)
 

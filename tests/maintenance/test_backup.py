@@ -21,10 +21,10 @@ from live.journal.state.ranking import ranked_at
 from live.maintenance.backup import back_up
 from live.maintenance.manifest import check_files, read_manifest
 from live.maintenance.status import verify
-from live.store.board.beginnings import delete_keys
-from live.store.board.handover import begin_journal
+from live.store.board.journal_stream import begin_journal
 from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
+from live.store.board.manage.lifecycle import delete_keys
 from live.store.board.trim_pause import is_paused, paused
 from tests.harness.journaled import Journaled, Rows, backed_up, journaled
 from tests.harness.mutation import must_be_caught, replaced

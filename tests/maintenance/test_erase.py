@@ -33,7 +33,7 @@ from live.maintenance.erasure import ActorErasure
 from live.maintenance.restore import _carry_over
 from live.maintenance.rewriting import rewrite
 from live.maintenance.status import verify
-from live.store.board.plan import voter_digests
+from live.store.board.write.plan import voter_digests
 from live.store.connection.embedded import EmbeddedStore
 from live.store.connection.loss import LossWatch
 from live.store.connection.scripts import text

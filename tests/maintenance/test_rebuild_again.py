@@ -13,9 +13,9 @@ from live.journal.log.drainer import Drainer
 from live.journal.log.timelines import open_lives
 from live.journal.schema import DEFINITION
 from live.maintenance.rebuild import Rebuilding, Wanted
-from live.store.board.beginnings import create
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
+from live.store.board.manage.lifecycle import create
 from tests.harness.journaled import Journaled, Rows, journaled
 from tests.harness.mutation import must_be_caught, replaced
 from tests.journal.test_empty_boards import MADE, defined

@@ -12,7 +12,7 @@ from live.protocols.http.app_requests import _Cycle
 from live.protocols.http.connection import HttpProtocol
 from live.protocols.http.fast_post import Post
 from live.settings import Duration
-from live.store.board.reader import BoardReader
+from live.store.board.read.reader import BoardReader
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.waiting import eventually
 from tests.harness.wire import CHUNKED, connected, post, request, statuses

@@ -15,7 +15,7 @@ from websockets.asyncio.client import connect as connect_socket
 from live.domain.board import Board
 from live.fanout.engine.channel import Channel
 from live.settings import Settings
-from live.store.connection.witness import Witness
+from live.store.connection.high_water import Witness
 from tests.harness.boards import rolling_board
 from tests.harness.lost_store import codes, hammer, http
 from tests.harness.producer import post

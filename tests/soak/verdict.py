@@ -13,7 +13,7 @@ from live.journal.log.timelines import find_life
 from live.journal.schema import GAP
 from live.journal.state.ranking import ranked_at
 from live.journal.state.snapshot import Snapshot
-from live.store.board.handover import journals, read_places
+from live.store.board.journal_stream import journals, read_places
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from tests.harness.waiting import eventually

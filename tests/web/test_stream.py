@@ -20,7 +20,7 @@ from live.fanout.engine import channel
 from live.metrics import SLOW_VIEWERS, VIEWERS
 from live.serve import bound_socket
 from live.settings import Duration
-from live.store.board.beginnings import delete_keys
+from live.store.board.manage.lifecycle import delete_keys
 from tests.harness.boards import rolling_board
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post

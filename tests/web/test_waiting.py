@@ -13,7 +13,7 @@ from live.domain.ranking import Page
 from live.fanout.viewer import PageReceiver, PageViewer
 from live.metrics import VIEWERS
 from live.settings import Duration
-from live.store.board.reader import BoardReader
+from live.store.board.read.reader import BoardReader
 from live.web import app
 from live.web.waiting import Waiting
 from tests.harness.boards import rolling_board

@@ -16,7 +16,7 @@ from live.fanout.subscription import Subscription
 from live.fanout.viewer import Viewer
 from live.metrics import CONFLATED, SEND_LAG_SECONDS, VIEWERS
 from live.settings import Settings
-from live.store.board.reader import BoardReader
+from live.store.board.read.reader import BoardReader
 
 SILENCE: Final = 5.0  # seconds without a message after which a viewer receives `alive`
 _RETRY: Final = 500  # milliseconds between a failed read and the next try

@@ -8,7 +8,7 @@ import msgspec
 
 from live.domain.ranking import Page, neighbourhood
 from live.fanout.frames import Around, Frame, around_frame
-from live.store.board.reader import EncodedPage
+from live.store.board.read.reader import EncodedPage
 
 _MOST_AT_ONCE: Final = 256  # viewers; then other tasks of the event loop run
 

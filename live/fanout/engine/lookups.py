@@ -9,7 +9,7 @@ from live.fanout.engine.subscribers import Subscribers
 from live.fanout.engine.variant import Variant
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import Viewer
-from live.store.board.reader import BoardReader
+from live.store.board.read.reader import BoardReader
 
 _MOST: Final = 10_000  # lookups that every tick can read
 _BATCH: Final = 200  # lookups per read; then their viewers receive the result, and other tasks of the event loop run

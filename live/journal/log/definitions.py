@@ -13,8 +13,8 @@ from live.journal.database import Database
 from live.journal.schema import DEFINITION
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, store_errors
+from live.store.connection.high_water import Versioned
 from live.store.connection.pipelined import Word
-from live.store.connection.witness import Versioned
 
 KINDS: Final = ("boards", "producers", "items", "visitors")
 COOKIES: Final = "cookies"

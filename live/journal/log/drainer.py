@@ -39,7 +39,7 @@ from live.journal.upkeep.compactor import Compactor
 from live.journal.upkeep.scrubber import Scrubber
 from live.metrics import JOURNAL_BACKLOG, JOURNAL_COMMIT_SECONDS, JOURNAL_ENTRIES
 from live.settings import Settings
-from live.store.board.handover import (
+from live.store.board.journal_stream import (
     MOST_ENTRIES,
     Entry,
     Place,

@@ -9,7 +9,7 @@ import zstandard
 from sqlalchemy import Row
 
 from live.errors import JournalBrokenError, SetupError
-from live.store.board.handover import Entry
+from live.store.board.journal_stream import Entry
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ def position_of(link: str) -> tuple[int, int]:
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """See `live.store.board.requests.Rules`."""
+    """See `live.store.board.requests.write.Rules`."""
 
     operation: str
     order: str
@@ -71,7 +71,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Identities(msgspec.Struct, frozen=True, kw_only=True):
-    """See `live.store.board.requests.Identities`."""
+    """See `live.store.board.requests.write.Identities`."""
 
     all: msgspec.Raw
     counted: int = 0
@@ -79,7 +79,7 @@ class Identities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Votes(msgspec.Struct, frozen=True):
-    """See `live.store.board.requests.Votes`."""
+    """See `live.store.board.requests.write.Votes`."""
 
     actors: list[msgspec.Raw]
     pairs: list[msgspec.Raw]
@@ -89,7 +89,7 @@ class Votes(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """See `live.store.board.requests.Group`."""
+    """See `live.store.board.requests.write.Group`."""
 
     start: int
     suffix: str
@@ -102,7 +102,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogEvents(msgspec.Struct, frozen=True):
-    """See `live.store.board.requests.LogEvents`."""
+    """See `live.store.board.requests.write.LogEvents`."""
 
     times: list[int | bool]
     amounts: list[int]
@@ -111,7 +111,7 @@ class LogEvents(msgspec.Struct, frozen=True):
 
 
 class Add(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch that was applied; see `live.store.board.requests.AddRequest`."""
+    """A batch that was applied; see `live.store.board.requests.write.AddRequest`."""
 
     rules: Rules
     span: int

@@ -8,7 +8,7 @@ import structlog
 
 from live.errors import StoreUnavailableError
 from live.metrics import JOURNAL_BACKLOG, JOURNAL_GAPS, JOURNAL_LAG
-from live.store.board.handover import journals, read_places
+from live.store.board.journal_stream import journals, read_places
 from live.store.connection.client import Store
 from live.store.registry.journal_health import JournalHealth, publish_health
 

@@ -17,7 +17,7 @@ from live.journal.log.timelines import START, Timeline, find_life, find_parent
 from live.journal.schema import CHECKPOINT, SEGMENT
 from live.journal.state.fold import apply
 from live.journal.state.snapshot import Snapshot, unpack
-from live.store.board.handover import read_entries
+from live.store.board.journal_stream import read_entries
 from live.store.board.keys import Keys
 from live.store.connection.client import Store
 

@@ -11,7 +11,7 @@ from live.errors import StoreUnavailableError
 from live.journal.database import Database
 from live.journal.log.entries import FIRST, Head, Packed, pack_entries, parse_head, position_of
 from live.journal.schema import DEFINITION, GAP, LIFE, SEGMENT
-from live.store.board.handover import Entry
+from live.store.board.journal_stream import Entry
 from live.store.board.keys import Keys
 from live.store.connection.client import Store, store_errors
 from live.store.connection.pipelined import Word

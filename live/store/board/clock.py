@@ -4,7 +4,7 @@ import msgspec
 
 from live.domain.board import Board
 from live.domain.window import Periods, Rolling
-from live.store.board.requests import PlannedClock
+from live.store.board.requests.write import PlannedClock
 
 
 class Clock(msgspec.Struct):

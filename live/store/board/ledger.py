@@ -5,12 +5,12 @@ The scripts keep the invariants I1 to I7; these classes call the scripts.
 
 from live.domain.board import Board
 from live.settings import Settings
-from live.store.board.baseline import BoardBaseline
-from live.store.board.moderation import BoardModeration
-from live.store.board.reader import BoardReader
-from live.store.board.rotator import BoardRotator
+from live.store.board.manage.moderation import BoardModeration
+from live.store.board.read.baseline import BoardBaseline
+from live.store.board.read.reader import BoardReader
+from live.store.board.rotate.rotator import BoardRotator
 from live.store.board.state import SCRIPTS, BoardState, Scripts
-from live.store.board.writer import BoardWriter
+from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import Store
 
 

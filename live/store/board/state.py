@@ -14,11 +14,11 @@ from live.domain.board import Board
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.settings import Settings
 from live.store.board.clock import Clock, planned_clock
-from live.store.board.handover import announced, begin_journal, stop_journal
-from live.store.board.journal_requests import AdoptRequest
+from live.store.board.journal_stream import announced, begin_journal, stop_journal
 from live.store.board.keys import Keys, Table
-from live.store.board.read_requests import BaselineRequest, LookupRequest, ReadRequest, SlotsRequest
-from live.store.board.requests import (
+from live.store.board.requests.journal import AdoptRequest
+from live.store.board.requests.read import BaselineRequest, LookupRequest, ReadRequest, SlotsRequest
+from live.store.board.requests.write import (
     AddRequest,
     CreateRequest,
     EnterRequest,

@@ -17,10 +17,10 @@ from live.domain.urls import check_url, scrubbed, shown
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Settings
 from live.store.connection.format import check_format
+from live.store.connection.high_water import Witness
 from live.store.connection.pipelined import SharedConnection, Transferable, Word, reason_of
 from live.store.connection.role import require_primary
 from live.store.connection.sources import send_sources
-from live.store.connection.witness import Witness
 
 
 class _Packed(Transferable):

@@ -8,9 +8,9 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
+from live.store.connection.high_water import Witness
 from live.store.connection.moving import move_names
 from live.store.connection.pipelined import PipelinedConnection, reason_of
-from live.store.connection.witness import Witness
 
 log = structlog.get_logger()
 

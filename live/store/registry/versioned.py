@@ -7,7 +7,7 @@ import msgspec
 
 from live.errors import StoreUnavailableError
 from live.store.connection.client import Store, store_errors
-from live.store.connection.witness import Versioned
+from live.store.connection.high_water import Versioned
 
 _VERSION: Final = ":version"  # no id has a colon
 _T = TypeVar("_T")

@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 from live.domain.board import Board
 from live.domain.ranking import Page, Record
 from live.ingest.replies import Reply
-from live.store.board.reader import Reading
+from live.store.board.read.reader import Reading
 from live.web.http.responses import page_reply
 from live.web.paging import cursors_around
 

@@ -14,7 +14,7 @@ from live.domain.event import key_fault
 from live.domain.ranking import Page
 from live.domain.window import EVER, Periods
 from live.errors import ProblemError
-from live.store.board.slots import SlotValues, read_slots
+from live.store.board.read.slots import SlotValues, read_slots
 from live.web.http.middleware import client_of
 from live.web.http.responses import negotiated, reply_of
 from live.web.items import items_of

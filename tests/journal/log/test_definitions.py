@@ -13,8 +13,8 @@ from live.errors import EpochLostError, SetupError
 from live.journal.log.definitions import KINDS, DefinitionLog, latest
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import connect
+from live.store.connection.high_water import Witness
 from live.store.connection.loss import LossWatch
-from live.store.connection.witness import Witness
 from live.store.registry.items import Items
 from live.store.registry.producers import ProducerStore
 from tests.harness.journaled import Journaled, backed_up, journaled

@@ -18,9 +18,9 @@ from live.journal.schema import LIFE
 from live.journal.upkeep.compactor import Compactor
 from live.metrics import REGISTRY
 from live.settings import Duration, Size
-from live.store.board.beginnings import delete_keys
-from live.store.board.handover import MOST_ENTRIES, journals, read_entries, trim
+from live.store.board.journal_stream import MOST_ENTRIES, journals, read_entries, trim
 from live.store.board.ledger import Ledger
+from live.store.board.manage.lifecycle import delete_keys
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.waiting import eventually
@@ -230,7 +230,7 @@ async def test_a_board_with_data_joins_the_journal(valkey_url: str, tmp_path: Pa
 def test_each_entry_names_the_previous_one() -> None:
     """Otherwise entries are missing, or were stored before."""
     from live.journal.log.timelines import Timeline  # noqa: PLC0415
-    from live.store.board.handover import Entry  # noqa: PLC0415
+    from live.store.board.journal_stream import Entry  # noqa: PLC0415
 
     life = Timeline(1, "posts", "e", "4-0", "4-0 9 w 1", 10)
     good = Entry("5-0", "add 20 5-0 10 w 2 4-0 9 w 1", b"")

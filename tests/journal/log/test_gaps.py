@@ -11,16 +11,16 @@ import pytest
 from sqlalchemy import insert
 
 import live.journal.log.drainer
-import live.store.board.handover
+import live.store.board.journal_stream
 from live.domain.event import make_entry
 from live.errors import JournalBehindError, SetupError
 from live.journal.log.timelines import find_life
 from live.journal.schema import SEGMENT
 from live.maintenance.status import verify
 from live.settings import Size
-from live.store.board.beginnings import delete_keys
-from live.store.board.handover import TRIM, read_places, trim
+from live.store.board.journal_stream import TRIM, read_places, trim
 from live.store.board.ledger import Ledger
+from live.store.board.manage.lifecycle import delete_keys
 from live.store.board.state import SCRIPTS, Scripts
 from live.store.connection.scripts import Script
 from tests.harness.journaled import Journaled, journaled
@@ -132,7 +132,7 @@ async def test_a_trim_without_an_epoch_is_detected(valkey_url: str, tmp_path: Pa
     check = {"local here = epoch == request.epoch": "local here = true"}
     wrong = compiled(valkey_url, TRIM.changed(mutated(TRIM.source, check)))
     async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("trim without epoch"), replaced(live.store.board.handover, "TRIM", wrong):
+        with must_be_caught("trim without epoch"), replaced(live.store.board.journal_stream, "TRIM", wrong):
             await create_again(board)
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from live.settings import Settings
-from live.store.board.handover import claim_sink
+from live.store.board.journal_stream import claim_sink
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import connect
 from live.store.registry.journal_health import JournalHealth, faults_of

@@ -12,7 +12,7 @@ import pytest
 import live.journal.log.drainer
 import live.journal.state.fold
 import live.journal.state.ranking
-import live.store.board.handover
+import live.store.board.journal_stream
 from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board, parse_boards
 from live.domain.window_choice import WindowChoice
@@ -20,9 +20,9 @@ from live.errors import SetupError, StoreUnavailableError
 from live.journal.log.entries import parse_head
 from live.journal.log.timelines import Timeline, find_lost
 from live.journal.state.ranking import ranked_at
-from live.store.board.beginnings import renew
-from live.store.board.handover import TRIM, Entry
+from live.store.board.journal_stream import TRIM, Entry
 from live.store.board.ledger import Ledger
+from live.store.board.manage.lifecycle import renew
 from live.store.board.state import SCRIPTS, Scripts
 from tests.harness.boards import rolling_board
 from tests.harness.clock import set_clock, with_clock
@@ -159,7 +159,7 @@ async def test_scripts_without_their_flag_are_detected(own_store: StoreProcess, 
             wrong_trim = compiled(own_store.url, TRIM.changed(mutated(TRIM.source, SAFE_WHEN_FULL)))
             with (
                 must_be_caught("the drainer is refused when memory is full"),
-                replaced(live.store.board.handover, "TRIM", wrong_trim),
+                replaced(live.store.board.journal_stream, "TRIM", wrong_trim),
             ):
                 await fill_the_store(board)
 

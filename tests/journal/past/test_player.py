@@ -24,7 +24,7 @@ from live.journal.state import top
 from live.journal.state.ranking import scores_at
 from live.journal.state.top import RunningTop
 from live.journal.upkeep.checkpoints import due, forget, keep, make
-from live.store.board.beginnings import delete_keys
+from live.store.board.manage.lifecycle import delete_keys
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.timeline import BEGIN, HOUR, HOURS, KINDS, RecordedBoard, board_of, live_through, timeline
 from tests.harness.viewer import ModelViewer

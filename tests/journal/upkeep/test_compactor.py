@@ -17,9 +17,9 @@ from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
 from live.journal.state.snapshot import pack
 from live.journal.upkeep.checkpoints import due, forget, forget_ended, keep, make
 from live.journal.upkeep.compactor import Compactor
-from live.store.board.beginnings import delete_keys
-from live.store.board.handover import announced
+from live.store.board.journal_stream import announced
 from live.store.board.ledger import Ledger
+from live.store.board.manage.lifecycle import delete_keys
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
 

@@ -18,10 +18,10 @@ from live.domain.event import Extra, make_entry
 from live.domain.producer import Scope
 from live.errors import StoreUnavailableError
 from live.settings import LONGEST, Duration
-from live.store.board import beginnings
-from live.store.board.beginnings import create, delete_keys, expire
 from live.store.board.keys import Keys, SystemKeys
 from live.store.board.ledger import Ledger
+from live.store.board.manage import lifecycle
+from live.store.board.manage.lifecycle import create, delete_keys, expire
 from live.store.connection.client import Store, connect
 from live.store.registry.presence import Presence
 from live.store.registry.producers import ProducerStore
@@ -134,9 +134,9 @@ async def test_a_board_called_boards_can_be_created_and_deleted(any_store: str) 
 @pytest.mark.parametrize("kind", range(len(KINDS)))
 async def test_another_process_finishes_a_deletion(any_store: str, kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one may crash after any step."""
-    monkeypatch.setattr(beginnings, "_SLOTS_A_STEP", 2)
-    monkeypatch.setattr(beginnings, "_KEYS_A_STEP", 40)
-    step = beginnings._delete_step
+    monkeypatch.setattr(lifecycle, "_SLOTS_A_STEP", 2)
+    monkeypatch.setattr(lifecycle, "_KEYS_A_STEP", 40)
+    step = lifecycle._delete_step
     for most in range(1, 50):
         async with prefix(any_store) as made:
             keys = await made.fill(read_board("b", KINDS[kind]))
@@ -150,7 +150,7 @@ async def test_another_process_finishes_a_deletion(any_store: str, kind: int, mo
                 return await step(*arguments)
 
             with monkeypatch.context() as patch:
-                patch.setattr(beginnings, "_delete_step", die)
+                patch.setattr(lifecycle, "_delete_step", die)
                 try:
                     await delete_keys(made.client, keys, EPOCH)
                 except StoreUnavailableError:
@@ -178,11 +178,11 @@ def test_a_deletion_finds_every_bucket_of_identities() -> None:
     """The newest bucket may be ahead of the clock. The oldest is the last one that the longest dedupe window needs."""
     now, span = 1_700_000_000, 3600
     newest = now // span * span
-    named = list(beginnings._buckets(span, newest, now))
+    named = list(lifecycle._buckets(span, newest, now))
     assert named[-1] == newest
     assert named[0] <= now - LONGEST - 4 * span
     ahead = newest + 30 * LONGEST // span * span
-    named = list(beginnings._buckets(span, ahead, now))
+    named = list(lifecycle._buckets(span, ahead, now))
     assert {newest, ahead, ahead - LONGEST // span * span} <= set(named)
     assert len(named) == len(set(named))
 

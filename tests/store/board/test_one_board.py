@@ -9,7 +9,7 @@ from live.domain.event import make_entry
 from live.domain.ranking import Page
 from live.domain.window_choice import WindowChoice
 from live.store.board.ledger import Ledger
-from live.store.board.reader import read_tops
+from live.store.board.read.reader import read_tops
 from live.store.board.state import SCRIPTS
 from live.store.connection.scripts import Script
 from tests.harness.boards import open_ledger, rolling_board

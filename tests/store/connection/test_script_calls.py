@@ -14,14 +14,14 @@ from live.domain.item import Item
 from live.domain.producer import Scope
 from live.domain.window import Forever, Periods, Rolling, Sliding
 from live.settings import Settings
-from live.store.board.audit import Auditor
-from live.store.board.beginnings import renew
-from live.store.board.handover import trim
+from live.store.board.check.audit import Auditor
+from live.store.board.check.pieces import read_piece
+from live.store.board.journal_stream import trim
 from live.store.board.keys import Keys, SystemKeys, Table
 from live.store.board.ledger import Ledger
-from live.store.board.pieces import read_piece
-from live.store.board.requests import rules_of
-from live.store.board.slots import read_slots
+from live.store.board.manage.lifecycle import renew
+from live.store.board.read.slots import read_slots
+from live.store.board.requests.write import rules_of
 from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script

@@ -9,7 +9,7 @@ import pytest
 from live.boards.definition import read_board
 from live.domain.board import Board
 from live.domain.window import Periods, Rolling
-from live.store.board.slots import SlotValues
+from live.store.board.read.slots import SlotValues
 from live.web.pages.language import TAGS, languages
 from live.web.pages.record import MOST_SLOTS, chart_of
 from tests.harness.boards import rolling_board

@@ -1,0 +1,1 @@
+"""Compares a board with its journal, audits it, and measures its memory."""

@@ -1,0 +1,86 @@
+"""Reads a board piece by piece: each piece at one instant, with the last entry of the journal at that instant."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from live.domain.window import Sliding
+from live.errors import StoreUnavailableError
+from live.store.board.requests.check import PieceRequest
+from live.store.board.rotate.rotation import catch_up
+from live.store.board.rotate.rotator import BoardRotator
+from live.store.board.state import BoardState
+from live.store.connection.scripts import Script, text
+
+PIECE: Final = Script("piece", PieceRequest)
+
+MOST_NAMES: Final = 1000  # in one piece, which takes the store about a millisecond
+_MOST_DUE: Final = 5000  # events that wait to be subtracted
+_ATTEMPTS: Final = 20
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A piece of what a board holds under one store key.
+
+    Attributes:
+        link: the link of the last entry of the journal; see `live.journal.log.entries.Head`.
+        offset: the board's offset.
+        newest: the newest slot; None for none.
+        now: the time by the board's clock, in milliseconds since 1970.
+        cursor: where the next piece begins; `0` at the end.
+        pairs: names and values; None for a name that is not there.
+        due: the events that have left a sliding window, and wait to be subtracted.
+        starts: the starts of all slots, in their order.
+    """
+
+    link: str
+    offset: int
+    newest: int | None
+    now: int
+    cursor: str
+    pairs: list[tuple[bytes, bytes | None]]
+    due: list[bytes]
+    starts: list[int]
+
+
+async def read_piece(
+    state: BoardState, key: str, *, is_sorted: bool = False, cursor: str = "0", names: Sequence[bytes] | None = None
+) -> Piece:
+    """Read a piece: from a cursor on, or the values of some names.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable, or rotation is far behind.
+        EpochLostError: the board has another epoch.
+    """
+    window, keys = state.board.window, state.keys
+    request = PieceRequest(
+        epoch=state.epoch or state.born,
+        cursor=cursor,
+        count=MOST_NAMES,
+        names=None if names is None else [text(name) for name in names],
+        sorted=is_sorted,
+        by_event=state.board.clock == "event",
+        window=window.length * 1000 if isinstance(window, Sliding) else None,
+        most_due=_MOST_DUE,
+    )
+    for _ in range(_ATTEMPTS):
+        reply = await state.run(PIECE, [keys.meta, keys.slots, keys.log, key], request)
+        if reply[0] != b"due":
+            return _piece(reply[1:])
+        await catch_up(BoardRotator(state))
+    raise StoreUnavailableError(f"board {state.board.id}: {int(reply[1]):,} events wait to be subtracted")
+
+
+def _piece(reply: list[Any]) -> Piece:
+    offset, journal, newest, now, cursor, found, due, starts = reply
+    return Piece(
+        link=journal.decode().rpartition(" ")[0],
+        offset=int(offset),
+        newest=int(newest) if newest else None,
+        now=int(now),
+        cursor=cursor.decode(),
+        pairs=list(zip(found[::2], found[1::2], strict=True)),
+        due=due,
+        starts=[int(start) for start in starts],
+    )

@@ -1,0 +1,269 @@
+"""What the store holds of the journals: streams of entries that wait to be moved to SQL."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from live.domain.board import Shape
+from live.errors import StoreUnavailableError
+from live.store.board.keys import Keys, SystemKeys
+from live.store.board.requests.journal import AdoptRequest, TrimRequest
+from live.store.board.requests.write import Part
+from live.store.connection.client import Store, store_errors
+from live.store.connection.pipelined import Word
+from live.store.connection.scripts import Script
+
+TRIM: Final = Script("trim", TrimRequest)
+ADOPT: Final = Script("adopt", AdoptRequest)
+
+_NEW_BUCKETS: Final = 1000  # of identities, which can begin during a walk over the store
+MOST_ENTRIES: Final = 64  # of one board in one call: up to a few megabytes
+
+
+class Entry(NamedTuple):
+    """An entry of a journal: its id, its head (what it is, and which entry comes before it) and its content."""
+
+    id: str
+    head: str
+    content: bytes
+
+
+class Place(NamedTuple):
+    """What the store holds of a journal.
+
+    Attributes:
+        ended: whether the board has another epoch by now, or is deleted.
+        entries: the number of entries.
+        waiting: the bytes of the entries.
+        link: the link of the last entry; empty if the board has another epoch or no journal.
+    """
+
+    ended: bool
+    entries: int
+    waiting: int
+    link: str
+
+
+@asynccontextmanager
+async def announced(client: Store, keys: Keys, epoch: str) -> AsyncIterator[None]:
+    """Begin a journal in the context: list it before it has an entry, and tell the drainer afterwards.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    async with store_errors():
+        await client.call(keys.journals, "SADD", keys.journals, f"{keys.board} {epoch}")
+    yield
+    async with store_errors():
+        await client.call(keys.journals, "PUBLISH", keys.journals, f"{keys.board} {epoch}")
+
+
+async def begin_journal(
+    client: Store, keys: Keys, epoch: str, *, again: bool = False, adopt: Script[AdoptRequest] = ADOPT
+) -> str:
+    """Begin the journal of a board that has data: its next entry is everything that the board holds.
+
+    A journal that has begun begins `again` if it is asked to, or if it lacks a batch. An entry of this kind that is
+    still the last one in the stream is not repeated. Returns the id of the entry; empty if there is none or the board
+    has another epoch.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    async with announced(client, keys, epoch):
+        return await _begin(client, keys, epoch, again=again, adopt=adopt)
+
+
+async def _begin(client: Store, keys: Keys, epoch: str, *, again: bool, adopt: Script[AdoptRequest]) -> str:
+    """Run the script until the slots and buckets that it is told are those of the board."""
+    buckets: list[int] = []
+    walked: tuple[int, int] | None = None  # the newest bucket and the span of buckets at the last look
+    while True:
+        async with store_errors():
+            # The state comes before the walk: the script compares.
+            newest, shape, span = await client.call(keys.meta, "HMGET", keys.meta, "bucket", "shape", "span")
+            starts = await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)
+            if newest is not None:
+                now, step = int(newest), int(span or 0)
+                if walked is not None and step and walked[1] == step and now <= walked[0] + _NEW_BUCKETS * step:
+                    # Their names follow from the last look. Another walk could take longer than the next bucket does.
+                    buckets = sorted({*buckets, *range(walked[0] + step, now + 1, step)})
+                else:
+                    buckets = await _buckets(client, keys)
+                walked = now, step
+        tables = shape is not None and msgspec.json.decode(shape, type=Shape).tables
+        names, parts = [keys.meta, keys.slots, keys.writers, keys.log, keys.entrants, keys.hidden], []
+        names.append(keys.journal(epoch))
+        for start in starts:
+            table = keys.table(int(start) if tables else None)
+            parts.append(Part(start.decode(), table.suffix, len(names) + 1))
+            names += [keys.slot(int(start)), table.reached, table.metadata, table.votes]
+        if not starts and not tables:  # the only ranking, without anything that counts
+            names += [keys.table().reached, keys.table().metadata, keys.table().votes]
+        names += [keys.seen(bucket) for bucket in buckets]
+        bucket = None if newest is None else int(newest)
+        request = AdoptRequest(epoch=epoch, slots=parts, buckets=buckets, bucket=bucket, tables=tables, again=again)
+        async with store_errors():
+            reply = await adopt(client, names, request)
+        if reply[0] != b"slots":
+            return reply[1].decode() if reply[0] == b"ok" else ""
+
+
+async def _buckets(client: Store, keys: Keys) -> list[int]:
+    """The starts of a board's buckets of identities, found in a walk over the whole store."""
+    return sorted([int(name.rpartition(":")[2]) async for name in client.names(keys.seen_pattern)])
+
+
+async def journals(client: Store, prefix: str) -> list[tuple[str, str]]:
+    """The board and the epoch of every journal with entries in the store.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    key = SystemKeys(prefix).journals
+    async with store_errors():
+        found = await client.call(key, "SMEMBERS", key)
+    return [(board, epoch) for board, _, epoch in (member.decode().partition(" ") for member in found)]
+
+
+async def forget_journal(client: Store, keys: Keys, epoch: str) -> None:
+    """Remove a journal from the list, and delete its stream.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    stream = keys.journal(epoch)
+    async with store_errors():
+        await client.call(stream, "UNLINK", stream)
+        await client.call(keys.journals, "SREM", keys.journals, f"{keys.board} {epoch}")
+
+
+async def stop_journal(client: Store, keys: Keys, epoch: str) -> None:
+    """End the journal of a board: later events are in no journal.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    async with store_errors():
+        if await client.call(keys.meta, "HGET", keys.meta, "epoch") == epoch.encode():
+            await client.call(keys.meta, "HDEL", keys.meta, "journal", "drained", "safe", "parent")
+    await forget_journal(client, keys, epoch)
+
+
+async def read_entries(client: Store, wanted: Sequence[tuple[Keys, str, str]]) -> list[list[Entry]]:
+    """The oldest entries of journals after an id each, with one round trip. `wanted` holds keys, epoch and id of each.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    commands = []
+    for keys, epoch, after in wanted:
+        stream = keys.journal(epoch)
+        commands.append((stream, ("XRANGE", stream, f"({after}", "+", "COUNT", MOST_ENTRIES)))
+    async with store_errors():
+        replies = await client.calls(commands)
+    return [_entries(reply) for reply in replies]
+
+
+def _entries(reply: Any) -> list[Entry]:  # noqa: ANN401 - any reply
+    if isinstance(reply, Exception):
+        raise StoreUnavailableError(str(reply)) from reply
+    return [Entry(name.decode(), fields[1].decode(), fields[3]) for name, fields in reply]
+
+
+async def trim(client: Store, keys: Keys, epoch: str, last: str, drained: int) -> None:
+    """Drop the entries up to `last`, which are in SQL, as `drained` bytes are in all. A board that went back keeps all.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    offset, _, sequence = last.partition("-")
+    least = f"{offset}-{int(sequence) + 1}"
+    await _trim(client, keys, TrimRequest(epoch=epoch, offset=int(offset), least=least, drained=drained))
+
+
+async def keep_entries(client: Store, keys: Keys, epoch: str, offset: int) -> None:
+    """Record that everything up to an offset is in SQL, and drop nothing.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    await _trim(client, keys, TrimRequest(epoch=epoch, offset=offset))
+
+
+async def _trim(client: Store, keys: Keys, request: TrimRequest) -> None:
+    async with store_errors():
+        await TRIM(client, [keys.meta, keys.journal(request.epoch)], request)
+
+
+async def read_places(client: Store, prefix: str, names: Sequence[tuple[str, str]]) -> list[Place]:
+    """What the store holds of journals, each named by board and epoch, with one round trip.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    commands: list[tuple[str, tuple[Word, ...]]] = []
+    for board, epoch in names:
+        keys = Keys(prefix, board)
+        stream = keys.journal(epoch)
+        commands += [
+            (keys.meta, ("HMGET", keys.meta, "epoch", "journal", "drained")),
+            (keys.gone, ("HGET", keys.gone, "epoch")),
+            (stream, ("XLEN", stream)),
+        ]
+    async with store_errors():
+        replies = await client.calls(commands)
+    places = []
+    for (_, epoch), state, deleted, entries in zip(names, replies[::3], replies[1::3], replies[2::3], strict=True):
+        for reply in (state, deleted, entries):
+            if isinstance(reply, Exception):
+                raise StoreUnavailableError(str(reply)) from reply
+        held, journal, drained = state
+        link, _, size = (journal or b"0").decode().rpartition(" ")
+        here = held == epoch.encode()
+        waiting = int(size) - int(drained or 0)
+        places.append(
+            Place(not here and deleted != epoch.encode(), entries, waiting if here else 0, link if here else "")
+        )
+    return places
+
+
+async def claim_sink(client: Store, prefix: str, database: str) -> str:
+    """Name the database into which the journals of a store go, unless another one is named. Returns its id.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    key = SystemKeys(prefix).sink
+    async with store_errors():
+        _, holder = await client.calls([(key, ("SETNX", key, database)), (key, ("GET", key))])
+    if isinstance(holder, Exception):
+        raise StoreUnavailableError(str(holder)) from holder
+    return (holder or b"").decode()
+
+
+async def sink_of(client: Store, prefix: str) -> str:
+    """The id of the database into which the journals of a store go; empty for none.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    key = SystemKeys(prefix).sink
+    async with store_errors():
+        held = await client.call(key, "GET", key)
+    return (held or b"").decode()
+
+
+async def release_sink(client: Store, prefix: str) -> None:
+    """Let another database take the journals of a store, and make each of them begin again.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    names = SystemKeys(prefix)
+    async with store_errors():
+        await client.call(names.sink, "DEL", names.sink)
+    for board, epoch in await journals(client, prefix):
+        await begin_journal(client, Keys(prefix, board), epoch, again=True)

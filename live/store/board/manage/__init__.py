@@ -1,0 +1,1 @@
+"""Creates, deletes, restores and moderates boards."""

@@ -1,0 +1,137 @@
+"""Creates, changes, expires and deletes boards in the store."""
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from typing import Final
+
+from live.domain.board import MOST_REMEMBERED, Board
+from live.settings import LONGEST
+from live.store.board.journal_stream import announced, begin_journal
+from live.store.board.keys import Keys
+from live.store.board.requests.write import CreateRequest, DeleteKeysRequest, ExpireRequest, RenewRequest, UpdateRequest
+from live.store.board.state import SCRIPTS
+from live.store.connection.client import Store, store_errors
+from live.store.connection.scripts import Script, text
+
+UPDATE: Final = Script("update", UpdateRequest)
+DELETE_KEYS: Final = Script("delete_keys", DeleteKeysRequest)
+EXPIRE: Final = Script("expire", ExpireRequest)
+RENEW: Final = Script("renew", RenewRequest)
+
+_SLOTS_A_STEP: Final = 100
+_KEYS_A_STEP: Final = 500
+
+
+async def create(
+    client: Store, keys: Keys, board: Board, epoch: str, *, journal: bool = False
+) -> tuple[str, bool] | None:
+    """Create a board, with or without a journal.
+
+    If there is a board already, returns its epoch, and whether it was created at run time.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    secret = text(secrets.token_bytes(16))
+    request = CreateRequest(epoch, board.shape.encode(), secret, made=True, journal=journal)
+    async with announced(client, keys, epoch) if journal else nullcontext(), store_errors():
+        reply = await SCRIPTS.create(client, [keys.meta, keys.journal(epoch)], request)
+    return None if reply[0] == b"ok" or reply[1].decode() == epoch else (reply[1].decode(), reply[2] == b"1")
+
+
+async def update(client: Store, keys: Keys, epoch: str, revision: int, *, frozen: bool) -> None:
+    """Apply a revision of a board's definition. Does nothing if the board has a newer revision or does not exist.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    async with store_errors():
+        await UPDATE(
+            client, [keys.meta], UpdateRequest(epoch=epoch, channel=keys.channel, revision=revision, frozen=frozen)
+        )
+
+
+async def renew(client: Store, keys: Keys, epoch: str, known: tuple[str, int] = ("", -1)) -> bool:
+    """Give a board a new epoch and keep its data; False when there is no such board.
+
+    If it has a journal, that of the new epoch begins with everything that the board holds. `known` is the epoch and the
+    offset that the board is known to have had: the journal records what it lost.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    async with store_errors():
+        reply = await RENEW(client, [keys.meta], RenewRequest(epoch, keys.channel, *known))
+    if reply[0] != b"ok":
+        return False
+    if reply[2]:
+        await begin_journal(client, keys, epoch)
+    return True
+
+
+async def expire(client: Store, keys: Keys, epoch: str, idle: float) -> float | None:
+    """Expire a board that nobody has used for `idle` seconds. Returns None when it has expired, else seconds to wait.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    async with store_errors():
+        reply = await EXPIRE(client, [keys.meta, keys.gone], ExpireRequest(epoch, round(idle * 1000)))
+    match reply:
+        case [b"left"]:
+            return None
+        case [b"used", wait]:
+            return int(wait) / 1000
+    return float("inf")  # another board has this id by now
+
+
+async def delete_keys(client: Store, keys: Keys, epoch: str) -> None:
+    """Delete everything that a board owned, in steps. A board with another epoch is left alone.
+
+    The names of the store keys follow from the board's state and its list of slots. The first step renames the state,
+    so that no script adds anything behind the steps. Any number of processes may do this at once, and any of them may
+    stop on the way: the list of slots and the renamed state are deleted last.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    starts: list[str] = []
+    while (left := await _delete_step(client, keys, epoch, starts)) is not None:
+        span, bucket, now, *found = left
+        starts = list(dict.fromkeys(found))[:_SLOTS_A_STEP]
+        if not starts:
+            buckets = [keys.seen(start) for start in _buckets(int(span), int(bucket or 0), int(now))] if span else []
+            for first in range(0, len(buckets), _KEYS_A_STEP):
+                if await _delete_step(client, keys, epoch, [], buckets[first : first + _KEYS_A_STEP]) is None:
+                    return
+            await _delete_step(client, keys, epoch, [], [*keys.fixed, keys.slots, keys.gone])
+            return
+
+
+async def _delete_step(
+    client: Store, keys: Keys, epoch: str, starts: Sequence[str], more: Sequence[str] = ()
+) -> list[str] | None:
+    """Delete some slots and more store keys. Returns the script's reply, or None when there is another board."""
+    old = [key for start in starts for key in keys.of_slot(start)]
+    async with store_errors():
+        reply = await DELETE_KEYS(
+            client,
+            [keys.meta, keys.gone, keys.slots, *old, *more],
+            DeleteKeysRequest(epoch, _SLOTS_A_STEP, list(starts)),
+        )
+    return [word.decode() for word in reply[1:]] if reply[0] == b"ok" else None
+
+
+def _buckets(span: int, newest: int, now: int) -> Iterator[int]:
+    """The starts of all buckets of identities, `span` seconds each, that the store may hold.
+
+    A bucket is kept for the longest time that a board remembers identities, and a few spans. The newest one may be
+    ahead of the store's clock, if that was set back.
+    """
+    kept = max(LONGEST, MOST_REMEMBERED) + 5 * span
+    first = (now - kept) // span * span
+    last = now // span * span
+    yield from range(first, last + span, span)
+    if newest > last:
+        yield from range(max(last + span, (newest - kept) // span * span), newest + span, span)

@@ -1,0 +1,90 @@
+"""What operators do to single members: register them for a contest, and hide them."""
+
+from live.errors import ProblemError
+from live.store.board.requests.write import EnterRequest, HideRequest, Part, WithdrawRequest
+from live.store.board.state import BoardState
+from live.store.connection.scripts import text
+
+
+class BoardModeration:
+    """Registers and hides the members of a board."""
+
+    def __init__(self, state: BoardState) -> None:
+        self.state = state
+
+    async def enter(self, member: str, metadata: bytes) -> bool:
+        """Register a member, or replace its metadata (JSON). Returns whether the member is new.
+
+        Raises:
+            ProblemError: `too_many_members`.
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost the board.
+        """
+        state = self.state
+        await state.open_to_write()
+        most, keys = state.board.max_members, state.keys
+        request = EnterRequest(state.epoch or "", keys.channel, member, text(metadata), most)
+        reply = await state.run(state.scripts.enter, [keys.meta, keys.entrants, state.journal], request)
+        if reply[0] == b"full":
+            detail = f"board {state.board.id} registers {most} members: raise its `max_members`"
+            raise ProblemError("too_many_members", detail)
+        return bool(reply[2])
+
+    async def withdraw(self, member: str) -> None:
+        """Withdraw a registered member that has no vote in the newest period.
+
+        Raises:
+            ProblemError: `record_not_found`, or `record_voted`.
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost the board.
+        """
+        state, keys = self.state, self.state.keys
+        await state.open_to_write()
+        ranking, reached, _ = state.table(state.planned().current).order
+        request = WithdrawRequest(state.epoch or "", keys.channel, member, state.board.tags != "key")
+        reply = await state.run(
+            state.scripts.withdraw, [keys.meta, keys.entrants, ranking, reached, state.journal], request
+        )
+        if reply[0] == b"voted":
+            raise ProblemError("record_voted", "hide the record instead")
+        if not reply[2]:
+            raise ProblemError("record_not_found", "the member is not registered")
+
+    async def hide(self, member: str, *, hidden: bool) -> None:
+        """Take a member out of the rankings, or put it back. The board counts a hidden member as before.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost the board.
+        """
+        state = self.state
+        await state.open_to_write()
+        while not await self._hide(member, hidden=hidden):
+            pass  # the slots have changed in between
+
+    async def _hide(self, member: str, *, hidden: bool) -> bool:
+        """Hide or show a member in all slots; False when the slots have changed in between."""
+        state, own = self.state, self.state.keys
+        keys, parts = [own.meta, own.slots, own.hidden, state.journal], []
+        for start in await state.call("ZRANGE", own.slots, 0, -1):
+            table = state.table(int(start))
+            parts.append(Part(start.decode(), table.suffix, len(keys) + 1))
+            keys += [own.slot(int(start)), *table.order, table.metadata]
+        request = HideRequest(
+            epoch=state.epoch or "",
+            channel=own.channel,
+            member=member,
+            hide=hidden,
+            rules=state.rules,
+            slots=parts,
+        )
+        reply = await state.run(state.scripts.hide, keys, request)
+        return bool(reply[0] == b"ok")
+
+    async def is_hidden(self, member: str) -> bool:
+        """Whether a member is hidden.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+        """
+        return bool(await self.state.call("HEXISTS", self.state.keys.hidden, member))

@@ -1,0 +1,148 @@
+"""Writes a whole board into the store. Nobody sees it before it is complete."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
+from typing import Final, TypeVar
+
+import msgspec
+
+from live.errors import StoreUnavailableError
+from live.store.board.journal_stream import announced
+from live.store.board.keys import Keys
+from live.store.board.requests.journal import RestoreRequest
+from live.store.connection.client import Store, store_errors
+from live.store.connection.pipelined import Word
+from live.store.connection.scripts import Script
+
+RESTORE: Final = Script("restore", RestoreRequest)
+
+_ELEMENTS: Final = 1000  # in one command
+_COMMANDS: Final = 8  # in one packet
+_T = TypeVar("_T")
+_Command = tuple[str, tuple[Word, ...]]
+_Pairs = Iterable[tuple[str | bytes, int | str | bytes]]
+
+
+class RankingImage(msgspec.Struct, frozen=True):
+    """One ranking: the suffix of its store keys, its records by name, the tags of members, and what belongs to them."""
+
+    suffix: str
+    records: list[tuple[bytes, int]]
+    reached: Mapping[str, bytes]
+    metadata: Mapping[str, bytes]
+    votes: Mapping[bytes, int]
+    dense: bool
+
+
+class BoardImage(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the store keys of a board hold; see the scripts for each."""
+
+    slots: Mapping[int, Mapping[str, int]]
+    rankings: list[RankingImage]
+    log: list[tuple[bytes, int]]
+    taken: Mapping[str, int]
+    entrants: Mapping[str, bytes]
+    hidden: Iterable[str]
+    seen: Mapping[int, Iterable[bytes]]
+    kept: int
+
+    @property
+    def size(self) -> int:
+        """About how many elements there are."""
+        slots = sum(map(len, self.slots.values()))
+        return slots + sum(len(ranking.records) for ranking in self.rankings) + len(self.log)
+
+
+async def restore(
+    client: Store, keys: Keys, image: BoardImage, request: RestoreRequest, progress: Callable[[int], None]
+) -> bool:
+    """Write a board. Calls `progress` with the number of elements so far. Returns False if the store has the board.
+
+    What an interrupted call left behind is deleted first.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    async with store_errors():
+        if await client.call(keys.meta, "EXISTS", keys.meta):
+            return False
+        found = [name async for name in client.names(keys.pattern)]
+    done = 0
+    commands = chain(((name, ("UNLINK", name)) for name in found), _commands(keys, image))
+    async for count in _sent(client, _pieces(commands, _COMMANDS)):
+        done += count
+        progress(min(done, image.size))
+    async with announced(client, keys, request.epoch), store_errors():
+        reply = await RESTORE(client, [keys.meta, keys.journal(request.epoch)], request)
+    return bool(reply[0] == b"ok")
+
+
+async def _sent(client: Store, packets: Iterable[list[_Command]]) -> AsyncIterator[int]:
+    """Send packets in order, and make the next one while the store works on the last one. Gives the elements of each.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    sending: deque[asyncio.Task[int]] = deque()
+    try:
+        for commands in packets:
+            sending.append(asyncio.create_task(_send(client, commands)))
+            if len(sending) > 1:
+                yield await sending.popleft()
+        while sending:
+            yield await sending.popleft()
+    finally:
+        for task in sending:
+            task.cancel()
+        await asyncio.gather(*sending, return_exceptions=True)
+
+
+async def _send(client: Store, commands: list[_Command]) -> int:
+    async with store_errors():
+        replies = await client.calls(commands)
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise StoreUnavailableError(str(reply)) from reply
+    return sum(len(words) // 2 for _, words in commands)
+
+
+def _commands(keys: Keys, image: BoardImage) -> Iterator[_Command]:
+    for start, slot in image.slots.items():
+        yield from _hash(keys.slot(start), slot.items())
+    yield from _sorted_set(keys.slots, ((str(start), start) for start in image.slots))
+    for ranking in image.rankings:
+        table = keys.table(ranking.suffix.removeprefix(":") or None)
+        yield from _sorted_set(table.ranking, ranking.records)
+        if ranking.dense:
+            scores = {score for _, score in ranking.records}
+            yield from _sorted_set(table.levels, ((str(score), score) for score in scores))
+        yield from _hash(table.reached, ranking.reached.items())
+        yield from _hash(table.metadata, ranking.metadata.items())
+        yield from _hash(table.votes, ranking.votes.items())
+    yield from _sorted_set(keys.log, image.log)
+    yield from _hash(keys.taken, image.taken.items())
+    yield from _hash(keys.entrants, image.entrants.items())
+    yield from _hash(keys.hidden, ((member, 1) for member in image.hidden))
+    for start, identities in image.seen.items():
+        name = keys.seen(start)
+        for piece in _pieces(identities, _ELEMENTS):
+            yield name, ("SADD", name, *piece)
+        yield name, ("EXPIREAT", name, start + image.kept)
+
+
+def _hash(name: str, fields: _Pairs) -> Iterator[_Command]:
+    for piece in _pieces(fields, _ELEMENTS):
+        yield name, ("HSET", name, *chain.from_iterable(piece))
+
+
+def _sorted_set(name: str, members: Iterable[tuple[str | bytes, int]]) -> Iterator[_Command]:
+    for piece in _pieces(members, _ELEMENTS):
+        yield name, ("ZADD", name, *(word for member, score in piece for word in (score, member)))
+
+
+def _pieces(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
+    left = iter(items)
+    while piece := list(islice(left, size)):
+        yield piece

@@ -1,0 +1,1 @@
+"""Reads pages, slots and baselines of a board."""

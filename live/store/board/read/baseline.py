@@ -1,0 +1,193 @@
+"""The baseline of a board: its ranking at the start of the hour, against which movement is measured.
+
+The store keeps one baseline for each board, so every viewer sees the same movement.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+import msgspec
+import structlog
+
+from live.domain.ranking import ranks_of
+from live.errors import EpochLostError, StoreUnavailableError
+from live.store.board.read.shared_reads import SharedReads
+from live.store.board.requests.read import BaselineRequest, view_of
+from live.store.board.rotate.timetable import Timetable
+from live.store.board.state import MOST_REPLANS, BoardState
+
+log = structlog.get_logger()
+
+RECORDS: Final = 1000  # of a baseline
+
+_RETRY: Final = 5.0
+_AT_ONCE: Final = 8  # baselines in one packet, which blocks the store for some milliseconds
+_MINUTE: Final = 60.0
+_LONGEST_WAIT: Final = 60.0  # seconds after which a process that shows a baseline asks for a newer one
+_EMPTY_WAIT: Final = 3600.0  # seconds between two checks of a board without records and events
+
+_decode: Final = msgspec.msgpack.Decoder(list[str]).decode
+
+
+class Baseline(msgspec.Struct, frozen=True, eq=False, weakref=True):
+    """The ranks of members at one instant.
+
+    Attributes:
+        epoch: the epoch of the board.
+        slot: the start of the period that was ranked, on a board with a ranking for each period.
+        time: when the ranking was kept, in milliseconds since 1970.
+        ranks: the ranks of its first members, by member.
+    """
+
+    epoch: str
+    slot: int | None
+    time: int
+    ranks: Mapping[str, int]
+
+
+class BoardBaseline:
+    """Keeps the baseline of one board in the store, and reads it."""
+
+    def __init__(self, state: BoardState) -> None:
+        self.state = state
+        self.time: int | None = None  # when the newest baseline was kept, as this process knows it; in milliseconds
+        self.is_empty = True  # whether it has no records
+        self.due = -math.inf  # when the next one is due, in seconds of the monotonic clock
+        self.checked_at = -math.inf  # when this process last checked, by the same clock
+
+    async def keep(self) -> float:
+        """Keep a new baseline if one is due. Returns the seconds until the next one is due.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable, or its memory is full.
+            EpochLostError: the store lost the board.
+        """
+        state = self.state
+        await state.open_to_write()
+        for _ in range(MOST_REPLANS):
+            clock = state.planned()
+            table = state.table(clock.current)
+            reply = await state.run(
+                state.scripts.baseline,
+                [table.ranking, table.levels, state.keys.meta, state.keys.baseline],
+                BaselineRequest(
+                    epoch=state.epoch or "", clock=clock, suffix=table.suffix, view=view_of(state.board), limit=RECORDS
+                ),
+            )
+            if reply[0] == b"ok":
+                self.time, self.is_empty = int(reply[1]), not reply[3]
+                self.checked_at = time.monotonic()
+                wait = int(reply[2]) / 1000
+                self.due = self.checked_at + wait
+                return wait
+            state.update_clock(*reply[1:])
+        raise state.moved_too_often()
+
+    async def read(self) -> Baseline | None:
+        """The baseline in the store, without hidden members; None if there is none for the board's epoch.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost the board.
+        """
+        state = self.state
+        await state.open()
+        fields = await state.call("HMGET", state.keys.baseline, "epoch", "suffix", "time", "records")
+        if fields[0] is None or fields[0].decode() != state.epoch:
+            return None
+        epoch, suffix, kept_at, records = fields
+        rows = _decode(records)
+        members, scores = rows[::2], [int(float(score)) for score in rows[1::2]]
+        ranks = dict(zip(members, ranks_of(scores, 1, 0, state.board.ranks), strict=True))
+        for member, hidden in zip(members, await self._hidden(members), strict=True):
+            if hidden is not None:
+                del ranks[member]
+        return Baseline(epoch.decode(), int(suffix[1:]) if suffix else None, int(kept_at), ranks)
+
+    async def _hidden(self, members: Sequence[str]) -> Sequence[bytes | None]:
+        """For each member something if it is hidden, else None."""
+        if not members:
+            return ()
+        found: Sequence[bytes | None] = await self.state.call("HMGET", self.state.keys.hidden, *members)
+        return found
+
+
+class Baselines:
+    """The baseline of each board, read once for each new baseline and shared by all requests."""
+
+    def __init__(self) -> None:
+        self._reads: SharedReads[Baseline | None] = SharedReads()
+
+    async def of(self, board: BoardBaseline) -> Baseline | None:
+        """The newest baseline of a board; None if there is none yet.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost the board.
+        """
+        if time.monotonic() >= board.checked_at + _LONGEST_WAIT:  # another process may have kept one
+            board.checked_at = time.monotonic()  # first, so that other requests need not
+            with suppress(StoreUnavailableError, EpochLostError):  # the read reports it
+                await board.keep()
+        return await self._reads.of(board, board.time, board.read)
+
+
+class BaselineKeeper:
+    """Keeps the baselines of all boards of a process, a few at a time.
+
+    A board without records is looked at again when an event arrives in this process.
+    """
+
+    def __init__(self) -> None:
+        self._boards: set[BoardBaseline] = set()
+        self._timetable: Timetable[BoardBaseline] = Timetable()
+
+    def add(self, board: BoardBaseline) -> None:
+        """Keep the baselines of a board from now on."""
+        self._boards.add(board)
+        board.state.on_added = partial(self._expect, board)
+        self._timetable.set(board, time.monotonic())
+
+    def remove(self, board: BoardBaseline) -> None:
+        """Stop keeping the baselines of a board, if it is there."""
+        self._boards.discard(board)
+        self._timetable.remove(board)
+
+    def recheck(self) -> None:
+        """Check all boards now, because a clock was set."""
+        for board in self._boards:
+            self._timetable.bring_forward(board, time.monotonic())
+
+    async def run(self) -> None:
+        """Keep baselines until cancelled. If the store is unavailable, a board is tried again a few seconds later."""
+        while True:
+            due: list[BoardBaseline] = []
+            while len(due) < _AT_ONCE and (board := self._timetable.take()) is not None:
+                due.append(board)
+            if due:
+                await asyncio.gather(*(self._keep(board) for board in due))
+            else:
+                await self._timetable.wait()
+
+    async def _keep(self, board: BoardBaseline) -> None:
+        """Keep the baseline of a board, and note when the next one is due."""
+        try:
+            wait = await board.keep()
+            if board.is_empty:
+                wait = _EMPTY_WAIT
+        except (StoreUnavailableError, EpochLostError) as error:
+            log.debug("no baseline is kept", board=board.state.board.id, reason=str(error))
+            wait = _RETRY
+        if board in self._boards:
+            self._timetable.set(board, time.monotonic() + wait)
+
+    def _expect(self, board: BoardBaseline, moved: bool) -> None:  # noqa: FBT001 - a callback
+        """Look at a board at the next full minute, if it had no records, or if a period may have begun."""
+        if math.isfinite(board.due) and (board.is_empty or moved):
+            late = max(0, time.monotonic() - board.due)
+            self._timetable.bring_forward(board, board.due + math.ceil(late / _MINUTE) * _MINUTE)

@@ -1,0 +1,356 @@
+"""Reading a board: consecutive records, or the records of some members, each read at one instant."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from live.domain.board import Board
+from live.domain.ranking import Page
+from live.errors import EpochLostError, StoreUnavailableError
+from live.store.board.read.pages import page_of
+from live.store.board.requests.read import LookupRequest, ReadRequest, View, view_of
+from live.store.board.requests.write import PlannedClock
+from live.store.board.state import MOST_REPLANS, BoardState
+from live.store.connection.client import Store, store_errors
+from live.store.connection.scripts import Script, text
+
+_MOST_WORK: Final = 1500  # records in one call, which blocks the store for a millisecond or two
+_WORK: Final = 20  # to find a member costs as much as to read so many records
+_UNCHANGED: Final = 2  # words of the reply if the board is at the known position
+_AT_ONCE: Final = 2  # calls in flight, so that the store need not wait for us; more would delay other clients
+
+Mode = Literal["rank", "after", "before", "around", "score"]
+Wanted = tuple[str, int]  # a member, and how many neighbours on each side
+_R = TypeVar("_R", bound=msgspec.Struct)
+
+
+class Selection(NamedTuple):
+    """Consecutive records of a ranking; `mode`, `number`, `name` and `limit` are those of `ReadRequest`.
+
+    `period` is the start of a period, on a board with a ranking for each period; None for the current one.
+    """
+
+    mode: Mode
+    number: int
+    name: str | bytes
+    limit: int
+    period: int | None = None
+
+
+class Reading(NamedTuple):
+    """A page, and the definition of the board by which it was read."""
+
+    board: Board
+    page: Page
+
+
+class ReadPlan(msgspec.Struct, frozen=True):
+    """What to read.
+
+    Attributes:
+        board: the board, with the settings at the time of the request.
+        slot: the start of the period.
+        known: the highest offset that was known before the request.
+        keys: the store keys that the script needs.
+        clock: see `ReadRequest`.
+        suffix: see `ReadRequest`.
+        view: how the ranking is read.
+    """
+
+    board: Board
+    slot: int | None
+    known: int
+    keys: list[str]
+    clock: PlannedClock | None
+    suffix: str
+    view: View
+
+    def read(self, selection: Selection, known: Page | None = None) -> ReadRequest:
+        """A request for consecutive records, unless the board is still at the position of a page."""
+        mode, number, name, limit, _ = selection
+        return ReadRequest(
+            clock=self.clock,
+            suffix=self.suffix,
+            view=self.view,
+            mode=mode,
+            number=number,
+            name=name if isinstance(name, str) else text(name),
+            limit=limit,
+            epoch=None if known is None else known.epoch,
+            offset=None if known is None else known.offset,
+        )
+
+    def fits(self, held: Reading) -> bool:
+        """Whether an earlier reading has the definition and the period of this plan."""
+        return held.board is self.board and held.page.slot == (self.slot if self.board.window.tables else None)
+
+    def look_up(self, wanted: Sequence[Wanted]) -> LookupRequest:
+        """A request for the records of members."""
+        return LookupRequest(
+            clock=self.clock,
+            suffix=self.suffix,
+            view=self.view,
+            members=[member for member, _ in wanted],
+            neighbours=[neighbours for _, neighbours in wanted],
+        )
+
+
+class EncodedPage(msgspec.Struct, frozen=True):
+    """A member's record and neighbours as the store sent them. They are decoded only if they have changed."""
+
+    head: list[Any]
+    place: list[Any]
+    board: Board
+    period: int | None
+
+    @property
+    def position(self) -> tuple[str, int]:
+        """The epoch and offset of the board when this was read."""
+        return self.head[0].decode(), int(self.head[1])
+
+    def is_same(self, other: "EncodedPage") -> bool:
+        """Whether nothing but the offset differs."""
+        ours, theirs = self.head, other.head
+        return ours[0] == theirs[0] and ours[2] == theirs[2] and self.place == other.place
+
+
+class BoardReader:
+    """Reads a board."""
+
+    def __init__(self, state: BoardState) -> None:
+        self.state = state
+
+    async def read(
+        self,
+        limit: int,
+        *,
+        start: int = 0,
+        after: tuple[int, bytes] | None = None,
+        before: tuple[int, bytes] | None = None,
+        period: int | None = None,
+    ) -> Page:
+        """Read `limit` records from `start`, or those after or before a position (`Page.last`, `Page.first`).
+
+        `period` is the start of a period, on a board with a ranking for each period; None for the current one.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost the board.
+        """
+        if after is not None:
+            return await self._page(Selection("after", *after, limit, period))
+        if before is not None:
+            return await self._page(Selection("before", *before, limit, period))
+        return await self._page(Selection("rank", start, "", limit, period))
+
+    async def find(self, member: str, around: int, *, period: int | None = None) -> Page | None:
+        """Read a member's record with `around` neighbours on each side; None when the member is not on the board.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost the board.
+        """
+        page = await self._page(Selection("around", around, member, 0, period))
+        return page if page.records else None
+
+    async def read_score(self, score: int, limit: int, *, period: int | None = None) -> Page:
+        """Read `limit` records around the rank that a score would have.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost the board.
+        """
+        return await self._page(Selection("score", score, "", limit, period))
+
+    async def current(self) -> int | None:
+        """The start of the newest period; None before the first event of an event clock.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost the board.
+        """
+        return (await self.read(1)).slot
+
+    async def entrant(self, member: str) -> bytes | None:
+        """The metadata (JSON) with which a member is registered for a contest; None when it is not registered.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+        """
+        if self.state.board.votes is None:
+            return None
+        found: bytes | None = await self.state.call("HGET", self.state.keys.entrants, member)
+        return found
+
+    async def places(self, wanted: Sequence[Wanted]) -> list[EncodedPage]:
+        """The records of members, in that order, each with its number of neighbours on each side.
+
+        They are read with a few calls, each at one instant; each page has its own position.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost the board.
+        """
+        chunks = list(_chunks(wanted))
+        found: list[EncodedPage] = []
+        for first in range(0, len(chunks), _AT_ONCE):
+            for pages in await asyncio.gather(*(self._places(chunk) for chunk in chunks[first : first + _AT_ONCE])):
+                found += pages
+        return found
+
+    def page(self, encoded: EncodedPage) -> Page:
+        """A member's record with its neighbours; there are no records when the member is not on the board."""
+        return page_of([*encoded.head, *encoded.place, None], encoded.board, encoded.period)
+
+    async def find_all(self, members: Sequence[str], around: int, *, period: int | None = None) -> list[Page | None]:
+        """The records of members, in that order, all at one instant, each with `around` neighbours on each side.
+
+        There is None for a member that is not on the board.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost the board.
+        """
+        pages = [self.page(encoded) for encoded in await self._places([(member, around) for member in members], period)]
+        return [page if page.records else None for page in pages]
+
+    def plan(self, period: int | None = None) -> ReadPlan:
+        """What to read: the current period, or the one that starts at `period`."""
+        state = self.state
+        board, clock = state.board, state.planned()
+        slot = clock.current if period is None else period
+        table = state.table(slot)
+        return ReadPlan(
+            board=board,
+            slot=slot,
+            known=state.known,
+            keys=[*table.order, state.keys.meta, state.keys.entrants if board.votes else table.metadata],
+            clock=clock if board.window.tables and period is None else None,
+            suffix=table.suffix,
+            view=view_of(board),
+        )
+
+    def is_answered(self, reply: list[Any], known: int) -> bool:
+        """Whether a reply holds records. If not, the board's clock had moved, and is updated: ask again.
+
+        `known` is the highest offset that was known before the request.
+
+        Raises:
+            EpochLostError: the store lost the board.
+        """
+        state = self.state
+        if reply[0] == b"replan":
+            state.update_clock(*reply[1:])
+            return False
+        if reply[0].decode() != state.epoch:
+            raise state.lost(reply[0])
+        state.check_offset(reply[1], known)
+        return True
+
+    async def select(self, selection: Selection, held: Reading | None = None) -> Reading:
+        """Read a selection. Returns `held`, an earlier reading of it, if the board is still at that position.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost the board.
+        """
+
+        def request(plan: ReadPlan) -> ReadRequest:
+            return plan.read(selection, held.page if held is not None and plan.fits(held) else None)
+
+        reply, plan = await self._run(self.state.scripts.read, request, selection.period)
+        if held is not None and len(reply) == _UNCHANGED:
+            return held
+        return Reading(plan.board, page_of(reply, plan.board, plan.slot))
+
+    async def _page(self, selection: Selection) -> Page:
+        return (await self.select(selection)).page
+
+    async def _places(self, wanted: Sequence[Wanted], period: int | None = None) -> list[EncodedPage]:
+        """The records of members, read in one call."""
+
+        def request(plan: ReadPlan) -> LookupRequest:
+            return plan.look_up(wanted)
+
+        reply, plan = await self._run(self.state.scripts.places, request, period)
+        *head, places = reply
+        return [EncodedPage(head, place, plan.board, plan.slot) for place in places]
+
+    async def _run(
+        self, script: Script[_R], request: Callable[[ReadPlan], _R], period: int | None
+    ) -> tuple[list[Any], ReadPlan]:
+        """Run a script that reads, with a request made from a plan. Returns the reply and the plan."""
+        state = self.state
+        await state.open()
+        for _ in range(MOST_REPLANS):
+            plan = self.plan(period)
+            reply = await state.run(script, plan.keys, request(plan))
+            if self.is_answered(reply, plan.known):
+                return reply, plan
+        raise state.moved_too_often()
+
+
+async def read_positions(client: Store, boards: Sequence[BoardReader]) -> list[tuple[str, int]]:
+    """The positions of boards, epoch and offset of each, with one round trip.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    metas = [board.state.keys.meta for board in boards]
+    async with store_errors():
+        replies = await client.calls([(meta, ("HMGET", meta, "epoch", "offset")) for meta in metas])
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+    return [((epoch or b"").decode(), int(offset or 0)) for epoch, offset in replies]
+
+
+async def read_tops(client: Store, wanted: Sequence[tuple[BoardReader, int]]) -> list[Page | Exception]:
+    """Read the top of several boards, each with its size, with one round trip. Errors are returned as values."""
+    plans = [board.plan() for board, _ in wanted]
+    commands = [
+        (
+            board.state.keys.meta,
+            board.state.scripts.read.command(plan.keys, plan.read(Selection("rank", 0, "", size))),
+        )
+        for (board, size), plan in zip(wanted, plans, strict=True)
+    ]
+    try:
+        async with store_errors():
+            replies = await client.calls(commands)
+    except StoreUnavailableError as error:
+        return [error] * len(wanted)
+    return [
+        await _page_or_error(board, size, plan, reply)
+        for (board, size), plan, reply in zip(wanted, plans, replies, strict=True)
+    ]
+
+
+async def _page_or_error(
+    board: BoardReader,
+    size: int,
+    plan: ReadPlan,
+    reply: Any,  # noqa: ANN401
+) -> Page | Exception:
+    """The page of a reply. If there is no page in it, the board is read again, alone."""
+    try:
+        if isinstance(reply, list) and board.state.epoch is not None and board.is_answered(reply, plan.known):
+            return page_of(reply, plan.board, plan.slot)
+        return await board.read(size)
+    except (StoreUnavailableError, EpochLostError) as error:
+        return error
+
+
+def _chunks(wanted: Sequence[Wanted]) -> Iterator[Sequence[Wanted]]:
+    """Parts that are each small enough for one call."""
+    first, work = 0, 0
+    for place, (_, neighbours) in enumerate(wanted):
+        more = _WORK + 2 * neighbours
+        if work + more > _MOST_WORK:
+            yield wanted[first:place]
+            first, work = place, 0
+        work += more
+    if wanted:
+        yield wanted[first:]

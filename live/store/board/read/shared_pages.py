@@ -1,0 +1,208 @@
+"""Reads that concurrent requests share, and that are skipped while a board stays at the same position."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import structlog
+from msgspec import UNSET
+
+from live.domain.ranking import Page
+from live.store.board.read.reader import BoardReader, Reading, Selection
+from live.store.registry.presence import Presence
+
+_MOST_MEMORY: Final = 20_000_000  # bytes of all readings that are held, with what was made of them
+_RECORD: Final = 400  # bytes, approximately
+_CROWD: Final = 8  # callers of one call
+_PACE: Final = 0.004  # seconds between two calls for a crowd
+_FIRST: Final = Selection("rank", 0, "", 1)
+_READING: Final = 8000  # bytes of a reading without records
+_NAMES: Final = 4  # bytes of memory for a byte of a name, at most
+_COUNT_SERVES: Final = 0.25  # seconds; processes report their viewers every few seconds
+_MOST_COUNTS: Final = 1024
+
+log = structlog.get_logger()
+
+Call: TypeAlias = Callable[[], Awaitable[Any]]
+Callback: TypeAlias = Callable[[Any], None]
+
+
+class SharedCalls:
+    """Calls that concurrent callers share.
+
+    A call answers only the callers that came before it began, so each of them sees everything that it knew of then.
+    While a call is in progress, newcomers wait for the next one, which they share. Where at least `crowd` callers share
+    a call, the next one begins `pace` seconds after it at the earliest, so that it is shared by many too: a crowd that
+    reads a board that changes all the time costs a bounded number of calls. Fewer callers never wait for that.
+    """
+
+    def __init__(self, crowd: int = _CROWD, pace: float = _PACE) -> None:
+        self._crowd = crowd
+        self._pace = pace
+        self._waiting: dict[Hashable, list[Callback]] = {}  # for the next call
+        self._calling: dict[Hashable, asyncio.Task[None]] = {}
+
+    def join(self, key: Hashable, call: Call, callback: Callback) -> None:
+        """Pass the result, or the error, of the next call with a key to `callback`."""
+        self._waiting.setdefault(key, []).append(callback)
+        if key not in self._calling:
+            self._calling[key] = asyncio.create_task(self._run(key, call))
+
+    async def call(self, key: Hashable, call: Call) -> Any:  # noqa: ANN401 - whatever `call` returns
+        """The result of the next call with a key. Raises as `call`."""
+        future = asyncio.get_running_loop().create_future()
+        self.join(key, call, partial(_settle, future))
+        return await future
+
+    async def _run(self, key: Hashable, call: Call) -> None:
+        """Call until no caller waits."""
+        loop = asyncio.get_running_loop()
+        try:
+            while key in self._waiting:
+                await asyncio.sleep(0)  # requests that have already arrived share the call too
+                callers, began = self._waiting.pop(key), loop.time()
+                result: Any
+                try:
+                    result = await call()
+                except Exception as error:  # noqa: BLE001 - every caller learns of it
+                    result = error
+                for callback in callers:
+                    try:
+                        callback(result)
+                    except Exception:
+                        log.exception("a caller of a shared call failed")  # the others learn the result all the same
+                if len(callers) >= self._crowd:
+                    await asyncio.sleep(max(0, began + self._pace - loop.time()))
+        finally:
+            del self._calling[key]
+
+
+def _settle(future: asyncio.Future[Any], result: Any) -> None:  # noqa: ANN401 - any result
+    if future.done():
+        return  # the caller has left
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+
+
+class Watched(NamedTuple):
+    """A reading, and the number of viewers that the board had in all processes, if they were counted."""
+
+    reading: Reading
+    viewers: int | None
+
+
+class SharedPages:
+    """The reads of all boards of a process. It holds the last reading of each selection, within a limit of memory."""
+
+    def __init__(self, presence: Presence) -> None:
+        self._presence = presence
+        self._calls = SharedCalls()
+        self._held: OrderedDict[tuple[BoardReader, Selection], Reading] = OrderedDict()
+        self._size = 0
+        self._counts: dict[str, tuple[int, float]] = {}  # the viewers of boards, and until when a count serves
+
+    async def read(self, reader: BoardReader, selection: Selection) -> Reading:
+        """Read a selection, as `BoardReader.select`. The page is the same object while the board does not change.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost the board.
+        """
+        return (await self.watch(reader, selection, counted=False)).reading
+
+    async def watch(self, reader: BoardReader, selection: Selection, *, counted: bool = True) -> Watched:
+        """Read a selection, and count the viewers of the board.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost the board.
+        """
+        key, call = self._call(reader, selection, counted=counted)
+        watched: Watched = await self._calls.call(key, call)
+        return watched
+
+    def watch_soon(
+        self,
+        reader: BoardReader,
+        selection: Selection,
+        callback: Callable[[Watched | Exception], None],
+        *,
+        counted: bool,
+    ) -> None:
+        """As `watch`, without a task for each caller: pass the result, or the error, to `callback`."""
+        self._calls.join(*self._call(reader, selection, counted=counted), callback)
+
+    def count_soon(self, board: str, callback: Callable[[int | Exception], None]) -> None:
+        """Pass the number of viewers of a board in all processes, or the error, to `callback`."""
+        self._calls.join(("viewers", board), partial(self._count, board), callback)
+
+    async def newest(self, reader: BoardReader) -> int | None:
+        """The start of the newest period; None before the first event of an event clock.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost the board.
+        """
+        return (await self.read(reader, _FIRST)).page.slot
+
+    def _call(self, reader: BoardReader, selection: Selection, *, counted: bool) -> tuple[Hashable, Call]:
+        """The key of a shared call, and the call."""
+        return (reader, selection, counted), partial(self._read, reader, selection, counted=counted)
+
+    async def _read(self, reader: BoardReader, selection: Selection, *, counted: bool) -> Watched:
+        if not counted:
+            return Watched(await self._select(reader, selection), None)
+        board = reader.state.board.id
+        viewers, until = self._counts.get(board, (0, 0.0))
+        if asyncio.get_running_loop().time() < until:
+            return Watched(await self._select(reader, selection), viewers)
+        reading, viewers = await asyncio.gather(self._select(reader, selection), self._count(board))
+        return Watched(reading, viewers)
+
+    async def _count(self, board: str) -> int:
+        """Count the viewers of a board, and remember the number for a moment."""
+        viewers = await self._presence.count(board)
+        if len(self._counts) >= _MOST_COUNTS:
+            self._counts.clear()
+        self._counts[board] = viewers, asyncio.get_running_loop().time() + _COUNT_SERVES
+        return viewers
+
+    async def _select(self, reader: BoardReader, selection: Selection) -> Reading:
+        key = (reader, selection)
+        held = self._held.get(key)
+        await reader.state.use()
+        reading = await reader.select(selection, held)
+        if self._held.get(key) is not reading:
+            self._hold(key, reading)
+        self._held.move_to_end(key)
+        return reading
+
+    def _hold(self, key: tuple[BoardReader, Selection], reading: Reading) -> None:
+        """Hold a reading instead of the last one, and drop what was not used for longest."""
+        self._drop(self._held.pop(key, None))
+        self._held[key] = reading
+        made = reading.page.made
+        made.keep("reading", None, _size_of(key[1], reading.page))
+        made.on_growth = self._grow
+        self._grow(made.size)
+
+    def _grow(self, size: int) -> None:
+        self._size += size
+        while self._size > _MOST_MEMORY and self._held:
+            self._drop(self._held.popitem(last=False)[1])
+
+    def _drop(self, reading: Reading | None) -> None:
+        if reading is not None:
+            reading.page.made.on_growth = None
+            self._size -= reading.page.made.size
+
+
+def _size_of(selection: Selection, page: Page) -> int:
+    """The bytes that a page and the selection that found it take, approximately: both hold names of any length."""
+    texts = _NAMES * (len(selection.name) + sum(map(len, page.names)))
+    metadata = sum(len(bytes(record.metadata)) for record in page.records if record.metadata is not UNSET)
+    return _READING + _RECORD * len(page.records) + texts + metadata

@@ -1,0 +1,175 @@
+"""Rotation: subtracts slots that have left the window, one bounded step at a time, for all boards of a process.
+
+Each step returns when the next slot is due, and the board sleeps until then. An event that is old, or that moves the
+board's clock, may make something due sooner: it wakes the board in the process that added the event.
+
+Of several processes, one owns a board. The others look at it a little after it is due, in case that process does not.
+So ownership only saves work: any number of processes may rotate a board at once. When a process ends, or the clock of
+the store is set, `recheck` makes the others look at the boards that they own.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import structlog
+
+from live.domain.window import Sliding
+from live.errors import EpochLostError, StoreUnavailableError
+from live.metrics import ROTATION_FAILURES, ROTATION_LAG, ROTATION_SECONDS
+from live.store.board.rotate.rotator import BoardRotator
+from live.store.board.rotate.timetable import Timetable
+
+log = structlog.get_logger()
+
+_CATCH_UP_BUDGET: Final = 1.0
+_PAUSE: Final = 1.0  # seconds between two checks of a board that keeps changing, and after a failure
+_LONGEST_PAUSE: Final = 3600.0  # seconds between two checks of a board to which nothing happened
+FALLBACK: Final = 2.0  # seconds after which a process checks a board of another process that was due
+_AT_ONCE: Final = 64  # steps in flight, so that a thousand due boards do not block the store
+
+
+async def step(rotator: BoardRotator) -> float | None:
+    """Do one step and measure it. Returns as `BoardRotator.rotate`."""
+    started = time.perf_counter()
+    wait = await rotator.rotate()
+    ROTATION_SECONDS.observe(time.perf_counter() - started)
+    return wait
+
+
+async def catch_up(rotator: BoardRotator) -> None:
+    """Rotate until nothing is due, for a second at most.
+
+    An event clock jumps with the events. A client that has moved it wants to read a board that covers its window.
+    """
+    deadline = time.monotonic() + _CATCH_UP_BUDGET
+    while time.monotonic() < deadline and await step(rotator) is None:
+        pass
+
+
+class _ScheduledBoard:
+    """What a process knows about the rotation of one board. Times are in seconds of the monotonic clock.
+
+    Attributes:
+        rotator: rotates the board.
+        due: when there was, or will be, something to do; the start, until a step says otherwise.
+        checked_at: when the last step ended.
+        is_busy: whether something happened to the board here since a step found nothing to do.
+        lag: the metric.
+    """
+
+    __slots__ = ("checked_at", "due", "is_busy", "lag", "rotator")
+
+    def __init__(self, rotator: BoardRotator) -> None:
+        self.rotator = rotator
+        self.due = time.monotonic()
+        self.checked_at = -math.inf
+        self.is_busy = False
+        self.lag = ROTATION_LAG.labels(rotator.state.board.id)
+
+
+class Rotation:
+    """The rotation of all boards of a process."""
+
+    def __init__(self, interval: float, owns: Callable[[str], bool] = lambda _: True) -> None:
+        """Rotate the boards that this process `owns` first.
+
+        A board to which something happened is looked at again after `interval` seconds at the latest.
+        """
+        self._interval = interval
+        self._owns = owns
+        self._scheduled: dict[BoardRotator, _ScheduledBoard] = {}
+        self._timetable: Timetable[_ScheduledBoard] = Timetable()
+        self._steps = asyncio.Semaphore(_AT_ONCE)
+
+    def add(self, rotator: BoardRotator) -> None:
+        """Rotate a board from now on."""
+        scheduled = self._scheduled[rotator] = _ScheduledBoard(rotator)
+        rotator.state.on_sooner = partial(self._expect, scheduled)
+        self._timetable.set(scheduled, scheduled.due)
+
+    def remove(self, rotator: BoardRotator) -> None:
+        """Stop rotating a board, if it is there. A step in flight ends by itself."""
+        scheduled = self._scheduled.pop(rotator, None)
+        if scheduled is not None:
+            self._timetable.remove(scheduled)
+
+    def recheck(self, *, every: bool = False) -> None:
+        """Check the boards that this process owns now, because what is known of them may be out of date.
+
+        Without `every`, it checks only those where an event that another process added can make something due sooner.
+        """
+        now = time.monotonic()
+        for scheduled in self._scheduled.values():
+            if not every and not _depends_on_events(scheduled.rotator):
+                continue
+            if scheduled in self._timetable:
+                self._timetable.bring_forward(scheduled, now)
+            else:
+                scheduled.is_busy = True  # a step is in flight
+
+    async def run(self) -> None:
+        """Rotate every board whenever one of its slots is due, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._steps.acquire()
+                tasks.create_task(self._rotate(await self._next()))
+
+    async def _next(self) -> _ScheduledBoard:
+        """The next board to look at, when it is due."""
+        while True:
+            scheduled = self._timetable.take()
+            if scheduled is None:
+                await self._timetable.wait()
+            elif (
+                scheduled.is_busy
+                or self._owns(scheduled.rotator.state.board.id)
+                or time.monotonic() >= scheduled.due + FALLBACK
+            ):
+                return scheduled
+            else:
+                self._timetable.set(scheduled, scheduled.due + FALLBACK)
+
+    def _expect(self, scheduled: _ScheduledBoard) -> None:
+        """Something may be due sooner than a step said. The pause limits a busy board to one look a second."""
+        scheduled.is_busy = True
+        self._timetable.bring_forward(scheduled, max(time.monotonic(), scheduled.checked_at + _PAUSE))
+
+    async def _rotate(self, scheduled: _ScheduledBoard) -> None:
+        """Do one step, and note when to do the next one."""
+        started = time.monotonic()
+        was_busy, scheduled.is_busy = scheduled.is_busy, False
+        try:
+            wait = await step(scheduled.rotator)
+        except (StoreUnavailableError, EpochLostError) as error:
+            ROTATION_FAILURES.inc()
+            log.debug("rotation waits", board=scheduled.rotator.state.board.id, reason=str(error))
+            scheduled.is_busy, pause = True, _PAUSE
+        else:
+            pause = self._pause(scheduled, started, wait, was_busy=was_busy)
+        finally:
+            self._steps.release()
+        scheduled.checked_at = time.monotonic()
+        if scheduled.rotator in self._scheduled:
+            scheduled.lag.set(max(0, scheduled.checked_at - scheduled.due))
+            self._timetable.set(scheduled, scheduled.checked_at + pause)
+
+    def _pause(self, scheduled: _ScheduledBoard, started: float, wait: float | None, *, was_busy: bool) -> float:
+        """Seconds until the next step; `wait` is as returned by the last one."""
+        now = time.monotonic()
+        if wait is None:
+            scheduled.due, scheduled.is_busy = min(scheduled.due, started), True
+            return now - started  # leaves the store half of its time, so that writers are not delayed
+        scheduled.due = now + wait
+        if scheduled.is_busy:  # something happened during the step
+            return min(wait, _PAUSE)
+        return min(wait, self._interval if was_busy else _LONGEST_PAUSE)
+
+
+def _depends_on_events(rotator: BoardRotator) -> bool:
+    """Whether an event can make something due before the store's clock reaches the end of a slot."""
+    board = rotator.state.board
+    return board.clock == "event" or isinstance(board.window, Sliding)

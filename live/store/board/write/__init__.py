@@ -1,0 +1,1 @@
+"""Plans batches of events and writes them."""

@@ -1,0 +1,342 @@
+"""Plans a batch: which slots its entries go to, and which entries are refused. A pure function of the board's clock.
+
+The script that applies a plan checks the board's clock, and refuses the whole plan if the clock has moved. So a plan
+made from an old state of the clock does no harm.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from live.domain.board import Board
+from live.domain.event import MAX_SCORE, Entry, Extra, keys_of_likes
+from live.domain.window import Periods, Sliding
+from live.store.board.clock import Clock, planned_clock
+from live.store.board.write.senders import Senders, number_senders
+
+_VOTER: Final = b"voter"
+_PAIR: Final = b"pair"
+
+
+class Group(msgspec.Struct):
+    """What a plan does to one slot.
+
+    Attributes:
+        amounts: the amount of each member.
+        orders: for each member the number of the event with which it reached its score: 0 for none, negative if the
+            member left the score in between.
+        metadata: the metadata (JSON) of each member; empty to delete it.
+        votes: the digests of each vote, and the change to their counts.
+        voted: for each vote its member, and the number of its producer in the batch.
+        parts: in a batch of several producers that adds amounts up, what each of them but the first added.
+    """
+
+    amounts: dict[str, int] = {}
+    orders: dict[str, int] = {}
+    metadata: dict[str, bytes] = {}
+    votes: list[tuple[bytes, bytes, int]] = []
+    voted: list[tuple[str, int]] = []
+    parts: dict[int, dict[str, int]] = {}
+
+
+class Plan(msgspec.Struct):
+    """A planned batch.
+
+    Attributes:
+        current: the newest slot before the batch; None for none yet.
+        reached: the newest slot after the batch.
+        now: the board's time, in ms.
+        till: the plan is valid before this time of the board, in ms; None for no limit.
+        latest: the newest event time in the batch, in ms.
+        slots: what the batch does to each slot.
+        refused: for the index of each refused entry a code of `REFUSALS`, or `duplicate`.
+        identities: the identities of the counted entries, each with its index, in order.
+        refused_identities: the identities of refused entries. If the store knows one, that event was counted before.
+        events: the events for the log of a sliding window.
+        voters: the indexes of the entries that are votes, in order.
+        producers: the producers of the batch; empty for unknown.
+        senders: for each entry the number of its producer; empty if there are not several.
+        event_senders: the same for each of `events`.
+    """
+
+    current: int | None
+    reached: int | None
+    now: int
+    till: int | None = None
+    latest: int | None = None
+    slots: dict[int, Group] = {}
+    refused: dict[int, str] = {}
+    identities: dict[bytes, int] = {}
+    refused_identities: dict[bytes, None] = {}
+    events: list[tuple[int | None, int, str]] = []
+    voters: list[int] = []
+    producers: list[str] = []
+    senders: list[int] = []
+    event_senders: list[int] = []
+
+    @property
+    def looked_up(self) -> list[bytes]:
+        """The identities that only refused entries have."""
+        return [identity for identity in self.refused_identities if identity not in self.identities]
+
+    def hold_till(self, time: int) -> None:
+        """Limit the plan to times of the board before this one, in ms."""
+        self.till = time if self.till is None else min(self.till, time)
+
+
+def make_plan(
+    board: Board,
+    entries: Sequence[Entry],
+    indexes: Sequence[int],
+    clock: Clock,
+    newest_time: int | None,
+    secret: bytes = b"",
+    senders: Senders = (),
+) -> Plan:
+    """Plan the entries at `indexes`, in that order. Of entries with the same identity the first is counted.
+
+    Args:
+        board: the board.
+        entries: the batch.
+        indexes: the indexes of the entries to plan.
+        clock: the board's clock.
+        newest_time: the latest time (ms) that an event may have; None leaves the check to the script.
+        secret: the board's secret, the key of the digests of voters.
+        senders: who sent them; empty for unknown.
+    """
+    plan = begin_plan(board, clock)
+    plan.producers, plan.senders = number_senders(senders)
+    is_whole = board.bare and board.clock == "server" and len(indexes) == len(entries)
+    if is_whole and (keys := keys_of_likes(entries)) is not None:
+        _plan_likes(plan, board, keys)
+        return plan
+    for index in indexes:
+        _plan_entry(plan, board, entries, index, newest_time, secret)
+    return plan
+
+
+def begin_plan(board: Board, clock: Clock) -> Plan:
+    """An empty plan by the board's clock."""
+    planned = planned_clock(board, clock)
+    now = clock.now if board.clock == "server" or clock.latest is None else clock.latest
+    return Plan(planned.current, planned.current, now, planned.till)
+
+
+def _plan_likes(plan: Plan, board: Board, keys: list[str]) -> None:
+    """Plan likes that consist of a member only, and add up those of the same member at once."""
+    assert plan.current is not None, "a server clock always has a newest slot"  # noqa: S101
+    group = plan.slots[plan.current] = Group(dict(Counter(keys)))
+    if board.ties != "key":
+        group.orders = {key: -number for number, key in enumerate(keys, 1)}
+    if plan.senders:
+        for sender, key in zip(plan.senders, keys, strict=True):
+            _share(group, sender, key, 1)
+    if isinstance(board.window, Sliding):
+        if plan.senders:
+            plan.events, plan.event_senders = [(None, 1, key) for key in keys], plan.senders
+        else:
+            plan.events = [(None, amount, key) for key, amount in group.amounts.items()]
+
+
+def _plan_entry(
+    plan: Plan, board: Board, entries: Sequence[Entry], index: int, newest_time: int | None, secret: bytes
+) -> None:
+    key, amount, time, identity, extra = entries[index]
+    if identity in plan.identities:
+        plan.refused[index] = "duplicate"
+        return
+    slot = _place_of(plan, board, entries[index], newest_time)
+    if isinstance(slot, str):
+        plan.refused[index] = slot
+        if identity is not None:
+            plan.refused_identities[identity] = None
+        return
+    if identity is not None:
+        plan.identities[identity] = index
+    group = plan.slots.get(slot)
+    if group is None:
+        group = plan.slots[slot] = Group({}, {}, {}, [], [], {})
+    sender = plan.senders[index] if plan.senders else 0
+    _count(group, board, key, amount, index, sender)
+    if board.operator == "set" or (board.operator == "best" and group.orders[key] == index + 1):
+        group.metadata[key] = b"" if extra is None or extra.metadata is None else extra.metadata
+    if board.votes is not None and extra is not None and extra.actor is not None:
+        group.votes.append((*voter_digests(secret, extra.actor, key), amount))
+        group.voted.append((key, sender))
+        plan.voters.append(index)
+    if isinstance(board.window, Sliding) and amount:
+        plan.events.append((time, amount, key))
+        if plan.senders:
+            plan.event_senders.append(sender)
+
+
+def _share(group: Group, sender: int, key: str, amount: int) -> None:
+    """Record what a producer that is not the first one of its batch added."""
+    if sender:
+        part = group.parts.setdefault(sender, {})
+        part[key] = part.get(key, 0) + amount
+
+
+def _place_of(plan: Plan, board: Board, entry: Entry, newest_time: int | None) -> int | str:
+    """The slot in which an entry counts, or the code of its refusal. Refused entries do not move the board's clock."""
+    key, amount, time, _, extra = entry
+    if extra is not None and extra.refused is not None:
+        return extra.refused
+    slot = _slot_of(plan, board, time)
+    if isinstance(slot, str):
+        return slot
+    fault = _vote_fault(plan, board, time, extra)
+    if fault is not None:
+        return fault
+    if newest_time is not None and time is not None and time > newest_time:
+        return "early"
+    group = plan.slots.get(slot)
+    if board.operator == "incr" and group is not None and abs(group.amounts.get(key, 0) + amount) > MAX_SCORE:
+        return "score_out_of_range"  # no script could read the sum exactly
+    if time is not None:
+        _move_clock(plan, board, time, slot)
+    return slot
+
+
+def _count(group: Group, board: Board, key: str, amount: int, index: int, sender: int) -> None:
+    """Combine an amount with the earlier ones of the same member, and record which event decides its order."""
+    amounts, orders = group.amounts, group.orders
+    number = index + 1
+    if sender and board.operator == "incr":
+        _share(group, sender, key, amount)
+    if key not in amounts:
+        amounts[key] = amount
+        orders[key] = number if board.operator != "incr" else -number if amount else 0
+    elif board.operator == "incr":
+        amounts[key] += amount
+        if amount:
+            orders[key] = -number
+    elif board.operator == "set":
+        if amount != amounts[key]:
+            amounts[key], orders[key] = amount, -number
+    elif (amount > amounts[key]) == (board.sort_order == "desc") and amount != amounts[key]:
+        amounts[key], orders[key] = amount, number
+
+
+def _vote_fault(plan: Plan, board: Board, time: int | None, extra: Extra | None) -> str | None:
+    """Why an event is not a valid vote; None if it is, or on other boards. A server clock ignores the event's time."""
+    votes = board.votes
+    if votes is None:
+        return None
+    if extra is None or extra.actor is None:
+        return "actor_required"
+    by_event = board.clock == "event" and time is not None
+    moment = time if by_event and time is not None else plan.now
+    if votes.opens is not None and moment < votes.opens:
+        if not by_event:
+            plan.hold_till(votes.opens)
+        return "not_open"
+    if votes.closes is not None:
+        if moment >= votes.closes:
+            return "closed"
+        if not by_event:
+            plan.hold_till(votes.closes)
+    return None
+
+
+def _slot_of(plan: Plan, board: Board, time: int | None) -> int | str:
+    """The slot of an event, or the code of its refusal."""
+    if time is None:
+        return "time_required" if board.clock == "event" or plan.current is None else plan.current
+    slot = board.window.slot_at(time // 1000)
+    return "late" if _is_late(plan, board, time, slot.start, slot.end * 1000) else slot.start
+
+
+def _move_clock(plan: Plan, board: Board, time: int, slot: int) -> None:
+    """Record the time of a counted event, which moves an event clock."""
+    if plan.latest is None or time > plan.latest:
+        plan.latest = time
+    if board.clock == "event":
+        plan.now = max(plan.now, time) if plan.reached is not None else time
+        if plan.reached is None or slot > plan.reached:
+            plan.reached = slot
+
+
+def _is_late(plan: Plan, board: Board, time: int, start: int, end: int) -> bool:
+    """Whether a slot is closed to an event. If time alone will close it, the plan is valid until then."""
+    window = board.window
+    if plan.reached is None:
+        return False
+    if start < window.oldest(plan.reached):
+        return True
+    closes = None
+    if isinstance(window, Sliding):
+        closes = time + window.length * 1000
+    elif isinstance(window, Periods) and window.tables and start < plan.reached:
+        closes = end + window.grace * 1000
+    if closes is None:
+        return False
+    if plan.now >= closes:
+        return True
+    plan.hold_till(closes)
+    return False
+
+
+def voter_digests(secret: bytes, actor: str, key: str) -> tuple[bytes, bytes]:
+    """Digests of a voter, and of a voter and a member, 16 bytes each. They are keyed, so that nobody can forge them.
+
+    The length of the actor precedes it, so that no two pairs have the same bytes.
+    """
+    name = actor.encode()
+    voter = blake2b(name, digest_size=16, key=secret, person=_VOTER)
+    pair = blake2b(b"%d:%s%s" % (len(name), name, key.encode()), digest_size=16, key=secret, person=_PAIR)
+    return voter.digest(), pair.digest()
+
+
+def known_again(entries: Sequence[Entry], indexes: Sequence[int], plan: Plan, numbers: Sequence[int]) -> dict[int, str]:
+    """The entries whose identity the store knows. `numbers` count the identities of the plan from 1."""
+    looked_up = [*plan.identities, *plan.looked_up]
+    known = {looked_up[number - 1] for number in numbers}
+    return {index: "duplicate" for index in indexes if entries[index][3] in known}
+
+
+def turned_away(
+    board: Board, entries: Sequence[Entry], indexes: Sequence[int], plan: Plan, places: AbstractSet[tuple[int, str]]
+) -> dict[int, str]:
+    """The entries for which there is no room: those of new members in full slots."""
+    return {
+        index: "board_full"
+        for index in planned(indexes, plan)
+        if (_start(board, plan, entries[index]), entries[index][0]) in places
+    }
+
+
+def out_of_range(
+    board: Board, entries: Sequence[Entry], indexes: Sequence[int], plan: Plan, held: dict[tuple[int, str], int]
+) -> dict[int, str]:
+    """The entries that would take a member's value out of its range, taken one by one in order.
+
+    `held` is what the slots hold of the members whose entries leave the range together.
+    """
+    refused = {}
+    for index in planned(indexes, plan):
+        key, amount, *_ = entries[index]
+        place = (_start(board, plan, entries[index]), key)
+        if place not in held:
+            continue
+        value = held[place] + (abs(amount) if isinstance(board.window, Sliding) else amount)
+        if abs(value) > board.most:
+            refused[index] = "score_out_of_range"
+        else:
+            held[place] = value
+    return refused
+
+
+def planned(indexes: Sequence[int], plan: Plan) -> Iterator[int]:
+    """The indexes of the entries that the plan counts."""
+    return (index for index in indexes if index not in plan.refused)
+
+
+def _start(board: Board, plan: Plan, entry: Entry) -> int | None:
+    """The slot in which an entry is counted."""
+    time = entry[2]
+    return plan.current if time is None else board.window.slot_at(time // 1000).start

@@ -1,0 +1,301 @@
+"""Adding batches to a board: each batch counts once, at one instant, and is synced to disk before the reply."""
+
+import asyncio
+import math
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from live.domain.board import Board
+from live.domain.event import Entry
+from live.domain.window import Sliding
+from live.errors import JournalBehindError, StoreUnavailableError
+from live.store.board.requests.write import AddRequest, Group, Identities, LogEvents, PlannedClock, Votes, rules_of
+from live.store.board.state import MOST_REPLANS, BoardState
+from live.store.board.write.plan import Group as Planned
+from live.store.board.write.plan import Plan, begin_plan, known_again, make_plan, out_of_range, planned, turned_away
+from live.store.board.write.senders import Senders
+from live.store.connection.client import may_have_run, store_errors
+from live.store.connection.scripts import text, texts
+
+_RETRY_PAUSE: Final = 0.05
+_SQL_POLL: Final = 0.01
+
+
+class Added(msgspec.Struct, frozen=True):
+    """The result of a batch.
+
+    Attributes:
+        offset: the board's offset after the batch; None when nothing was applied.
+        refused: for each entry that was not counted its index, and `duplicate` or a code of `REFUSALS`.
+        clock_moved: whether the batch moved the board's clock to another slot.
+        widest: the value in a slot that is farthest from zero after the batch, without its sign.
+    """
+
+    offset: int | None
+    refused: Mapping[int, str]
+    clock_moved: bool
+    widest: int = 0
+
+
+class BoardWriter:
+    """Adds batches to a board."""
+
+    def __init__(self, state: BoardState) -> None:
+        self.state = state
+        self._writer = secrets.token_hex(8)
+        self._sequence = 0
+        self._writing = asyncio.Lock()
+
+    async def add(self, entries: Sequence[Entry], senders: Senders = ()) -> Added:
+        """Count a batch and return when the store has synced it to disk. `senders` says for the journal who sent it.
+
+        The whole batch is applied at one instant. After a lost reply the batch is sent again under the same number, so
+        that it counts once.
+
+        Raises:
+            StoreUnavailableError: there was no reply before the write deadline, or rotation is far behind.
+            JournalBehindError: too much of the journal waits to be moved to SQL.
+            EpochLostError: the store lost the board.
+        """
+        async with self._writing:
+            state = self.state
+            await state.open_to_write()
+            before = (state.clock.newest, state.clock.latest)
+            offset, refused, widest = await self._apply(entries, senders)
+            moved = (state.clock.newest, state.clock.latest) != before
+            if moved or isinstance(state.board.window, Sliding):  # a new event may leave before all others
+                state.on_sooner()
+            state.on_added(moved)
+            if offset is not None and state.settings.journal_ack and state.journaled:
+                await self._await_sql(offset)
+            return Added(offset, refused, moved, widest)
+
+    async def put(self, fill: Callable[[Board, Plan], None]) -> list[Any]:
+        """Apply a plan that does not come from events, under a number of its own, and return the answer of the script.
+
+        `fill` adds to an empty plan. It is called again if the board's clock has moved. The answer is one of `add.lua`,
+        but not `replan`, `behind`, `backlog` and `epoch`.
+
+        Raises:
+            StoreUnavailableError, JournalBehindError, EpochLostError: as `add`.
+        """
+        async with self._writing:
+            state = self.state
+            await state.open_to_write()
+            self._sequence += 1
+            for _ in range(MOST_REPLANS):
+                board = state.board
+                plan = begin_plan(board, state.clock)
+                fill(board, plan)
+                match await self._send(board, plan, 0):
+                    case [b"behind" | b"backlog" as what, *waiting]:
+                        raise _behind(board, what, waiting)
+                    case [b"replan", newest, now, latest, bucket]:
+                        state.update_clock(newest, now, latest)
+                        state.bucket = int(bucket)
+                    case reply:
+                        return reply
+            raise state.moved_too_often()
+
+    async def _await_sql(self, offset: int) -> None:
+        """Wait until the journal's database has everything up to an offset.
+
+        Raises:
+            StoreUnavailableError: that takes longer than the write deadline. Nobody knows whether it will have it.
+        """
+        state, loop = self.state, asyncio.get_running_loop()
+        deadline = loop.time() + state.settings.write_deadline
+        while int(await state.call("HGET", state.keys.meta, "safe") or 0) < offset:
+            if loop.time() > deadline:
+                reason = f"board {state.board.id}: offset {offset} is not in the journal's database yet"
+                raise StoreUnavailableError(reason, unknown=True)
+            await asyncio.sleep(_SQL_POLL)
+
+    async def _apply(self, entries: Sequence[Entry], senders: Senders) -> tuple[int | None, dict[int, str], int]:
+        """Plan the entries and apply the plan. Returns `offset`, `refused` and `widest` of `Added`."""
+        state = self.state
+        self._sequence += 1
+        future = round(state.settings.max_future * 1000)
+        newest_time: int | None = None
+        replans = 0
+        refused: dict[int, str] = {}
+        indexes: Sequence[int] = range(len(entries))
+        while indexes and replans < MOST_REPLANS:
+            board = state.board  # one value for the plan and its script, because an operator may change the board
+            plan = make_plan(board, entries, indexes, state.clock, newest_time, state.secret, senders)
+            match await self._send(board, plan, future):
+                case [b"ok", offset, *more]:
+                    state.clock.newest = plan.reached
+                    if plan.latest is not None:
+                        state.clock.latest = max(plan.latest, state.clock.latest or plan.latest)
+                    return int(offset), refused | plan.refused, int(more[0]) if more else 0
+                case [b"nothing"]:
+                    return None, refused | plan.refused, 0
+                case [b"behind" | b"backlog" as what, *waiting]:
+                    raise _behind(board, what, waiting)
+                case [b"replan", newest, now, latest, bucket]:
+                    state.update_clock(newest, now, latest)
+                    state.bucket = int(bucket)
+                    newest_time = int(now) + future
+                    replans += 1
+                case reply:
+                    known = _refusals(board, reply, entries, indexes, plan)
+                    if not known:
+                        raise AssertionError(f"the store answered {reply!r}")
+                    refused.update(known)
+                    indexes = [index for index in indexes if index not in refused]
+        if not indexes:
+            return None, refused, 0
+        raise state.moved_too_often()
+
+    def _seen_keys(self, newest: int) -> list[str]:
+        """The buckets that may hold identities the board remembers, newest first, then the one to delete."""
+        state = self.state
+        count = math.ceil(max(state.settings.dedupe_window, state.board.remembers) / state.span) + 1
+        return [state.keys.seen(newest - state.span * number) for number in range(count + 1)]
+
+    def _request(self, board: Board, plan: Plan, future: int) -> tuple[list[str], AddRequest]:
+        """The store keys and the request of a batch."""
+        state, own = self.state, self.state.keys
+        keys = [own.meta, own.slots, own.writers, own.log, own.taken, own.entrants, own.hidden, state.journal]
+        identities = self._identities(plan, keys)
+        groups = [self._group(board, start, group, keys) for start, group in plan.slots.items()]
+        request = AddRequest(
+            epoch=state.epoch or "",
+            writer=self._writer,
+            sequence=self._sequence,
+            channel=own.channel,
+            clock=PlannedClock(by_event=board.clock == "event", current=plan.current, till=plan.till),
+            rules=state.rules if state.board is board else rules_of(board),
+            span=state.span,
+            reached=plan.reached,
+            latest=plan.latest,
+            future=future,
+            most=board.most,
+            most_slots=board.most_slots or None,
+            most_members=board.max_members,
+            identities=identities,
+            groups=groups,
+            backlog=int(state.settings.journal_backlog),
+            events=_log_events(plan) if plan.events else None,
+            producers=plan.producers,
+        )
+        return keys, request
+
+    def _identities(self, plan: Plan, keys: list[str]) -> Identities | None:
+        """The identities of a batch. Adds the store keys of the buckets that may hold them to `keys`."""
+        looked_up = plan.looked_up
+        if not plan.identities and not looked_up:
+            return None
+        newest, seen = len(keys) + 1, self._seen_keys(self.state.bucket)
+        keys += seen
+        return Identities(
+            all=texts([*plan.identities, *looked_up], 16),
+            counted=len(plan.identities),
+            bucket=self.state.bucket,
+            newest=newest,
+            oldest=len(keys) - 1,
+            kept=(len(seen) + 1) * self.state.span,
+        )
+
+    def _group(self, board: Board, start: int, planned: Planned, keys: list[str]) -> Group:
+        """What a batch does to a slot. Adds the store keys of the slot to `keys`."""
+        first, table, amounts = len(keys) + 1, self.state.table(start), planned.amounts
+        keys += (self.state.keys.slot(start), *table.all)
+        return Group(
+            start=start,
+            suffix=table.suffix,
+            keys=first,
+            members=list(amounts),
+            amounts=list(amounts.values()),
+            orders=[] if board.ties == "key" else [planned.orders[member] for member in amounts],
+            metadata=[text(planned.metadata[member]) for member in amounts] if planned.metadata else [],
+            votes=_votes(planned) if planned.votes else None,
+            parts=_parts(planned) if planned.parts else [],
+        )
+
+    async def _send(self, board: Board, plan: Plan, future: int) -> list[Any]:
+        """Run the script, under one number, until there is a reply or the deadline has passed."""
+        keys, request = self._request(board, plan, future)
+        state = self.state
+        deadline = asyncio.get_running_loop().time() + state.settings.write_deadline
+        unknown = False
+        while True:
+            state.require_no_loss()
+            known = -1 if unknown else state.known + 1  # a batch that was applied before returns its offset of then
+            try:
+                async with store_errors(), asyncio.timeout_at(deadline):
+                    reply = await state.run(state.scripts.add, keys, request)
+            except StoreUnavailableError as error:
+                unknown = unknown or may_have_run(error.__cause__)
+                if asyncio.get_running_loop().time() + _RETRY_PAUSE >= deadline:
+                    raise StoreUnavailableError(str(error), unknown=unknown) from error
+            else:
+                if reply[0] == b"ok":
+                    state.check_offset(reply[1], known)
+                    state.require_no_loss()  # nothing is acknowledged on top of what was lost
+                return reply
+            await asyncio.sleep(_RETRY_PAUSE)
+
+
+def _behind(board: Board, what: bytes, waiting: Sequence[bytes]) -> StoreUnavailableError:
+    """Why a board takes no events until other work is done."""
+    if what == b"backlog":
+        return JournalBehindError(f"board {board.id}: {int(waiting[0]):,} bytes of its journal wait to be moved to SQL")
+    return StoreUnavailableError(f"board {board.id} has {board.most_slots} slots, and most wait to be subtracted")
+
+
+def _votes(group: Planned) -> Votes:
+    actors, pairs, changes = zip(*group.votes, strict=True)
+    places = {member: place for place, member in enumerate(group.amounts)}
+    return Votes(
+        [text(actor) for actor in actors],
+        [text(pair) for pair in pairs],
+        list(changes),
+        [places[member] for member, _ in group.voted],
+        [sender for _, sender in group.voted] if group.parts else [],
+    )
+
+
+def _parts(group: Planned) -> list[tuple[int, list[int]]]:
+    places = {member: place for place, member in enumerate(group.amounts)}
+    return [
+        (sender, [number for member, amount in part.items() for number in (places[member], amount)])
+        for sender, part in group.parts.items()
+    ]
+
+
+def _log_events(plan: Plan) -> LogEvents:
+    times, amounts, members = zip(*plan.events, strict=True)
+    return LogEvents(
+        [False if time is None else time for time in times], list(amounts), list(members), plan.event_senders
+    )
+
+
+def _refusals(
+    board: Board, reply: list[Any], entries: Sequence[Entry], indexes: Sequence[int], plan: Plan
+) -> dict[int, str]:
+    """The entries that the script refuses. The others can be planned again without them."""
+    refused: dict[int, str] = {}
+    match reply:
+        case [b"seen", *numbers]:
+            refused = known_again(entries, indexes, plan, numbers)
+        case [b"frozen"]:
+            refused = dict.fromkeys(indexes, "frozen")
+        case [b"votes", *words]:
+            codes = zip(words[::2], words[1::2], strict=True)
+            refused = {plan.voters[int(number) - 1]: code.decode() for number, code in codes}
+        case [b"unregistered", *members]:
+            unknown = {member.decode() for member in members}
+            refused = {index: "entrant_unknown" for index in planned(indexes, plan) if entries[index][0] in unknown}
+        case [b"crowded", *words]:
+            places = {(int(start), member.decode()) for start, member in zip(words[::2], words[1::2], strict=True)}
+            refused = turned_away(board, entries, indexes, plan, places)
+        case [b"range", *words]:
+            triples = zip(words[::3], words[1::3], words[2::3], strict=True)
+            held = {(int(start), member.decode()): int(value) for start, member, value in triples}
+            refused = out_of_range(board, entries, indexes, plan, held)
+    return refused

@@ -1,0 +1,320 @@
+"""What a server knows of its store, kept in the data directory, so that it notices when the store loses data (I8).
+
+For each prefix of store keys, `witness-<prefix>.json` holds the identity of the store, whether API keys are required,
+the epochs of the boards of the boards file, whether data was lost, and which losses an operator has accepted. Every
+change is synced to disk. What grows often is in the files of `shared_offsets.py`: the highest offset of each board, and
+the versions of definitions and producers.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+import structlog
+
+from live.errors import EpochLostError, SetupError
+from live.store.connection.shared_offsets import Positions, SharedPositions
+from live.system.files import replacing, sync_folder
+
+log = structlog.get_logger()
+
+Versioned = Literal["definitions", "producers"]
+
+_Change = Callable[["Facts"], dict[str, Any]]
+
+_VERSION: Final = ":"  # the prefix of versions among the positions, because no board id has a colon
+_IDENTITY: Final = 24  # characters of a store's identity, enough to distinguish stores
+_LOCK_TIMEOUT: Final = 0.5  # seconds; writing takes milliseconds, so a process that takes longer is frozen
+_LOCK_POLL: Final = 0.002  # seconds
+_RESTART: Final = "another process accepted the loss of data: start this one again"
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+    """A loss that an operator has accepted; `at` is in seconds since 1970."""
+
+    at: int
+    lost: str
+    store: str
+    epochs: dict[str, str]
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the store: `store` is its identity, empty if it is not known yet; `lost` is what it lost."""
+
+    store: str = ""
+    keys_required: bool = False
+    epochs: dict[str, str] = {}
+    lost: str = ""
+    accepted: tuple[Accepted, ...] = ()
+
+
+class Witness:
+    """What is known of one prefix of store keys, shared by all processes with the same data directory.
+
+    It remembers and compares only while it is `active`, in the processes of a server: a command that inspects a store
+    never stops a server.
+    """
+
+    def __init__(self, folder: Path, prefix: str) -> None:
+        self.path = folder / f"witness-{prefix}.json"
+        self.active = False
+        self.facts = Facts()
+        self.positions = SharedPositions(folder, prefix)
+        self._lock_path = folder / f"witness-{prefix}.lock"
+        self._read_at: tuple[int, int] | None = None
+        self._accepting = False
+        self._restart = False
+        self._new_epochs: dict[str, str] | None = None  # of boards, which `remembering_epochs` collects
+        self._unwritten: list[_Change] = []  # changes that another process, which is frozen, keeps from the file
+        self.refresh()
+
+    # What is known
+
+    @property
+    def lost(self) -> str:
+        """Why nothing may be acknowledged; empty when no data is lost."""
+        return _RESTART if self._restart else self.facts.lost
+
+    def require_no_loss(self) -> None:
+        """Raise an error while data is lost and no operator has accepted the loss.
+
+        Raises:
+            EpochLostError: data was lost.
+        """
+        if self.lost:
+            raise EpochLostError(self.lost)
+
+    def offset_of(self, board: str, epoch: str | None) -> int:
+        """The highest known offset of a board in an epoch; -1 for none."""
+        return self.positions.offset_of(board, epoch)
+
+    def version_of(self, what: Versioned) -> int:
+        """The highest known version; 0 for none."""
+        return max(0, self.positions.offset_of(_VERSION + what, self._generation))
+
+    @property
+    def _generation(self) -> str:
+        """The epoch of versions: they start again with another store, and when an operator accepts a loss."""
+        return f"{len(self.facts.accepted)}:{self.facts.store[:_IDENTITY]}"
+
+    @property
+    def board_positions(self) -> Positions:
+        """The known position of each board."""
+        return {name: position for name, position in self.positions.known.items() if not name.startswith(_VERSION)}
+
+    def note(self, board: str, epoch: str, offset: int) -> None:
+        """Remember the position of a board."""
+        if self.active:
+            try:
+                self.positions.note(board, epoch, offset)
+            except OSError as error:  # such as a full disk; events that were counted are still acknowledged
+                log.error("positions can't be shared with other processes", reason=str(error))  # noqa: TRY400 - it says all
+
+    # What replies of the store show
+
+    def check_offset(self, board: str, epoch: str, offset: int, known: int) -> None:
+        """Compare the offset of a board with the one that was `known` before the request, and remember it."""
+        if offset < known:
+            self.lose(f"board {board} (epoch {epoch}) went back from offset {known} to {offset}")
+        else:
+            self.note(board, epoch, offset)
+
+    def check_version(self, what: Versioned, found: str, known: int) -> None:
+        """Compare a version with the one that was `known` before the request, and remember it."""
+        version = int(found or 0)
+        if version < known:
+            self.lose(f"the {what} went back from version {known} to {version or 'none'}")
+        else:
+            self.note(_VERSION + what, self._generation, version)
+
+    def remember_store(self, identity: str) -> None:
+        """Remember the identity of the store."""
+        if self.active:
+            self._change(lambda facts: {} if facts.store else {"store": identity})
+
+    def remember_epoch(self, board: str, epoch: str) -> None:
+        """Remember the epoch of a board of the boards file."""
+        if not self.active or board in self.facts.epochs:
+            return
+        if self._new_epochs is not None:
+            self._new_epochs[board] = epoch
+        else:
+            self._change(lambda facts: {"epochs": {board: epoch, **facts.epochs}})
+
+    @contextmanager
+    def remembering_epochs(self) -> Iterator[None]:
+        """Remember all epochs of the context with one write, at its end."""
+        epochs = self._new_epochs = {}
+        try:
+            yield
+        finally:
+            self._new_epochs = None
+            if epochs:
+                self._change(lambda facts: {"epochs": {**epochs, **facts.epochs}})
+
+    def require_keys(self) -> None:
+        """Remember that API keys are required."""
+        if self.active and not self.facts.keys_required:
+            self._change(lambda _: {"keys_required": True})
+
+    def lose(self, reason: str) -> None:
+        """Record that data was lost: no process acknowledges anything until an operator accepts the loss."""
+        if not self.active or self.lost or self._accepting:
+            return
+        message = "data was lost; nothing is counted until an operator accepts the loss"
+        log.error(message, reason=reason, **self.log_fields)
+        self._change(lambda facts: {"lost": facts.lost or reason})
+
+    @property
+    def log_fields(self) -> dict[str, str]:
+        """More fields for a log line: what is known, and what an operator can do."""
+        return {"known": self.describe(), "choices": CHOICES.format(path=self.path)}
+
+    def describe(self) -> str:
+        """The known boards, with their epochs and highest offsets."""
+        known = {board: (epoch, -1) for board, epoch in self.facts.epochs.items()} | self.board_positions
+        boards = [
+            f"{board} (epoch {epoch}, offset {offset if offset >= 0 else 'unknown'})"
+            for board, (epoch, offset) in sorted(known.items())
+        ]
+        return ", ".join(boards) or "no board"
+
+    # Files
+
+    def refresh(self) -> None:
+        """Read what other processes have written. This is cheap when nothing has changed.
+
+        Raises:
+            SetupError: the file cannot be read.
+        """
+        self._read_file()
+        if self._unwritten:
+            self._write_changes(timeout=0)
+
+    def _read_file(self) -> None:
+        try:
+            status = self.path.stat()
+            at = (status.st_mtime_ns, status.st_ino)
+            if at == self._read_at:
+                return
+            facts = msgspec.json.decode(self.path.read_bytes(), type=Facts)
+        except FileNotFoundError:
+            return
+        except (OSError, msgspec.DecodeError) as error:
+            raise SetupError(
+                f"can't read {self.path}, which tells whether the store lost data: {error}. "
+                "Restore the file from a backup, or choose another --data-dir"
+            ) from None
+        # This process has boards open whose epochs are no longer valid.
+        self._restart = self._restart or (self._read_at is not None and facts.accepted != self.facts.accepted)
+        self._read_at, self.facts = at, self._changed(facts)
+
+    # What an operator decides
+
+    @contextmanager
+    def accepting(self, reason: str) -> Iterator[None]:
+        """Accept the store as it is, and record that at the end of the context. After a crash the loss remains."""
+        before = self.facts
+        self._accepting = True
+        self.facts = msgspec.structs.replace(before, store="", epochs={}, lost="")
+        try:
+            yield
+            acceptance = Accepted(at=int(time.time()), lost=reason, store=before.store, epochs=before.epochs)
+            self.facts = msgspec.structs.replace(self.facts, accepted=(*before.accepted, acceptance))
+            with self._locked(_LOCK_TIMEOUT):
+                self._write(self.path, self.facts)
+                self._remember_file()
+            self.positions.forget()
+        except BaseException as error:
+            self.facts = before
+            if isinstance(error, TimeoutError):
+                raise SetupError(str(error)) from None
+            raise
+        finally:
+            self._accepting = False
+
+    def clear_loss(self) -> None:
+        """Record that the store holds everything again, so that no data is lost."""
+        if self.facts.lost:
+            log.warning("the store holds everything again that was known; no data is lost", reason=self.facts.lost)
+            self._change(lambda _: {"lost": ""})
+
+    def _change(self, change: _Change) -> None:
+        """Change facts, in memory and in the file, on top of what other processes have written."""
+        if self._accepting:
+            self.facts = msgspec.structs.replace(self.facts, **change(self.facts))
+            return
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        timeout = 0.0 if self._unwritten else _LOCK_TIMEOUT
+        self._unwritten.append(change)
+        self._write_changes(timeout)
+
+    def _write_changes(self, timeout: float) -> None:
+        """Write all changes, or keep them for the next time if another process holds the lock."""
+        try:
+            with self._locked(timeout):
+                self._read_file()
+                self.facts = self._changed(self.facts)
+                self._write(self.path, self.facts)
+                self._remember_file()
+                self._unwritten.clear()
+        except TimeoutError as error:
+            self.facts = self._changed(self.facts)
+            log.error("facts about the store can't be written yet", reason=str(error))  # noqa: TRY400 - it says all
+
+    def _changed(self, facts: Facts) -> Facts:
+        """Facts with all changes that are not in the file."""
+        for change in self._unwritten:
+            facts = msgspec.structs.replace(facts, **change(facts))
+        return facts
+
+    def _remember_file(self) -> None:
+        status = self.path.stat()
+        self._read_at = (status.st_mtime_ns, status.st_ino)
+
+    @contextmanager
+    def _locked(self, timeout: float) -> Iterator[None]:
+        """Be the only process that writes.
+
+        Raises:
+            TimeoutError: another process holds the lock for longer than `timeout` seconds.
+        """
+        lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            until = time.monotonic() + timeout
+            while not _try_lock(lock):
+                if time.monotonic() >= until:
+                    raise TimeoutError(f"another process holds {self._lock_path}: find it and end it")
+                time.sleep(_LOCK_POLL)
+            yield
+        finally:
+            os.close(lock)
+
+    def _write(self, path: Path, content: object) -> None:
+        """Replace a file and sync it to disk."""
+        with replacing(path) as file:
+            file.write(msgspec.json.encode(content))
+        sync_folder(path.parent)
+
+
+def _try_lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+CHOICES: Final = (
+    "Restore the lost data (start the right store, or restore it from a newer backup) and start the server again. "
+    "Or rebuild the boards from the journal with `live rebuild`, or those of which the store holds an older state with "
+    "`live reconcile --repair --to store`. "
+    "Or accept the loss with `live serve --accept-loss`: boards continue with what the store holds, and boards that "
+    "it does not hold start empty. If you use another store on purpose, choose another --data-dir. "
+    "What is known is in {path}"
+)

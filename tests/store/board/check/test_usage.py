@@ -1,0 +1,155 @@
+"""What boards hold and need: counted without opening them, and estimated for another load."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from live.boards.definition import read_board
+from live.domain.event import Entry, Extra, make_entry
+from live.store.board.check import usage
+from live.store.board.check.usage import Memory, count, keys_of, measure
+from live.store.board.keys import Keys
+from live.store.board.ledger import Ledger
+from live.store.connection.client import Store, connect
+from tests.harness.mutation import must_be_caught
+from tests.harness.settings import fresh_settings
+
+FEW = 3000
+SMALL = 500  # members, whose collections are packed
+HOUR = 3_600_000
+
+KINDS: dict[str, dict[str, Any]] = {
+    "rolling": {"ties": "key", "clock": "event"},
+    "tagged": {"ties": "first", "clock": "event"},
+    "dense": {"ranks": "dense", "window": "forever"},
+    "calendar": {"window": {"calendar": "hour"}, "clock": "event"},
+    "sliding": {"window": {"sliding": "24h"}},
+    "best": {"window": "forever", "operator": "best"},
+    "votes": {"window": "forever", "votes": {"per_actor": 5}},
+    "identified": {"window": "forever"},
+}
+
+
+def load(kind: str, members: range) -> Sequence[Entry]:
+    """Events for a number of members, with the same distribution for every number."""
+    entries = []
+    for member in members:
+        for turn in range(3 if kind in {"rolling", "tagged", "sliding"} else 1):
+            time = None if KINDS[kind].get("clock") != "event" else turn * HOUR if kind != "calendar" else HOUR
+            extra = Extra(f"actor{member:09}", b'{"colour":"blue"}' if kind == "best" else None)
+            identity = member.to_bytes(16, "big") if kind == "identified" else None
+            entries.append(make_entry(f"member{member:09}", 1 + member % 1000, time, identity, extra))
+    if kind == "votes":
+        return [(key, 1, time, identity, extra) for key, _, time, identity, extra in entries]
+    return entries
+
+
+async def settled(client: Store, prefix: str) -> Memory:
+    """The memory of the board once the store has moved its hash tables, which it does piece by piece."""
+    before: Memory | None = None
+    while True:
+        held = await measure(client, prefix, "b", (await keys_of(client, prefix, ["b"]))["b"])
+        if before is not None and held.bytes == before.bytes:
+            return held
+        before = held
+        await asyncio.sleep(0.15)  # longer than the store pauses between two pieces
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+async def test_memory_by_members_is_estimated(any_store: str, kind: str) -> None:
+    """A board of each kind, with up to four times as many members. Hash tables grow in steps, an estimate does not."""
+    settings = fresh_settings(any_store)
+    async with AsyncExitStack() as stack:
+        client = connect(any_store, settings)
+        stack.push_async_callback(client.aclose)
+        board = read_board("b", KINDS[kind])
+        ledger = Ledger(client, board, settings)
+
+        async def fill(members: range) -> Memory:
+            entries = load(kind, members)
+            for first in range(0, len(entries), 1000):
+                assert not (await ledger.writer.add(entries[first : first + 1000])).refused
+            return await settled(client, settings.key_prefix)
+
+        few = await fill(range(FEW))
+        assert few.members == FEW
+        assert (few.per_event is not None) == (kind in {"sliding", "votes", "identified"})
+        for before, times in ((1, 2), (2, 3), (3, 4)):
+            predicted = few.predict(times * FEW, None)
+            many = await fill(range(before * FEW, times * FEW))
+            assert many.members == times * FEW
+            assert predicted == pytest.approx(many.bytes, rel=0.2)
+        assert (await count(client, settings.key_prefix, board)).records == 4 * FEW
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_small_board_is_estimated_by_the_costs_of_large_ones(valkey_url: str, kind: str) -> None:
+    """The store packs small collections, so the bytes of their own elements say too little."""
+    settings = fresh_settings(valkey_url)
+    async with AsyncExitStack() as stack:
+        client = connect(valkey_url, settings)
+        stack.push_async_callback(client.aclose)
+        ledger = Ledger(client, read_board("b", KINDS[kind]), settings)
+        await ledger.writer.add(load(kind, range(SMALL)))
+        predicted = (await settled(client, settings.key_prefix)).predict(2 * SMALL, None)
+        await ledger.writer.add(load(kind, range(SMALL, 2 * SMALL)))
+        many = await settled(client, settings.key_prefix)
+        assert predicted == pytest.approx(many.bytes, rel=0.2)
+
+
+@pytest.mark.mutant
+async def test_an_estimate_from_packed_elements_is_detected(valkey_url: str) -> None:
+    """Their bytes are not those of a large collection."""
+    with must_be_caught("the bytes of packed elements"), patch.object(usage, "_PACKED", 0):
+        await test_a_small_board_is_estimated_by_the_costs_of_large_ones(valkey_url, "rolling")
+
+
+async def test_memory_by_events_is_estimated_separately(valkey_url: str) -> None:
+    """Identities of four times as many events, from the same number of members."""
+    settings = fresh_settings(valkey_url)
+    client = connect(valkey_url, settings)
+    ledger = Ledger(client, read_board("b", {"window": "forever"}), settings)
+
+    async def fill(events: range) -> Memory:
+        for first in range(events.start, events.stop, 1000):
+            numbers = range(first, first + 1000)
+            await ledger.writer.add(
+                [make_entry(f"member{i % 1000:09}", 1, None, i.to_bytes(16, "big")) for i in numbers]
+            )
+        return await settled(client, settings.key_prefix)
+
+    few = await fill(range(5000))
+    assert (few.members, few.events) == (1000, 5000)
+    assert few.predict(None, 20_000) == pytest.approx((await fill(range(5000, 20_000))).bytes, rel=0.2)
+    await client.aclose()
+
+
+async def test_counting_does_not_open_a_board(any_store: str) -> None:
+    """A board that no process has opened is reported as such, without an estimate."""
+    settings = fresh_settings(any_store)
+    client = connect(any_store, settings)
+    census = await count(client, settings.key_prefix, read_board("b", {"title": "B"}))
+    assert (census.epoch, census.records, census.offset, census.title) == (None, 0, 0, "B")
+    assert not await client.exists(Keys(settings.key_prefix, "b").meta)
+    memory = await measure(client, settings.key_prefix, "b", [])
+    assert (memory.bytes, memory.per_member, memory.per_event, memory.predict(5, None)) == (0, None, None, None)
+    await client.aclose()
+
+
+async def test_only_own_store_keys_are_counted(valkey_url: str) -> None:
+    """Store keys of a board whose id begins alike are not counted."""
+    settings = fresh_settings(valkey_url)
+    client = connect(valkey_url, settings)
+    for name in ("b", "bb"):
+        await Ledger(client, read_board(name, {}), settings).writer.add([make_entry("a", 1)])
+    found = await keys_of(client, settings.key_prefix, ["b", "none"])
+    assert found["none"] == []
+    assert Keys(settings.key_prefix, "b").meta in found["b"]
+    assert all("{b}" in name for name in found["b"])
+    await client.aclose()

@@ -1,0 +1,169 @@
+"""The opened of a run-time board: it is created once, changed in order, and usable until it expires."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from live.domain.board import Board
+from live.domain.event import make_entry
+from live.errors import EpochLostError
+from live.store.board.keys import Keys
+from live.store.board.ledger import Ledger
+from live.store.board.manage.lifecycle import create, delete_keys, expire, update
+from live.store.board.state import quiet
+from live.store.connection.client import Store, connect
+from tests.harness.boards import rolling_board
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
+
+EPOCH = "00c0ffee"
+
+
+class Opened:
+    """An existing board, and ledgers on it."""
+
+    def __init__(self, store: str) -> None:
+        self.settings = fresh_settings(store)
+        self.client: Store = connect(store, self.settings)
+        self.board: Board = msgspec.structs.replace(rolling_board(), idle_ttl=1)
+        self.keys = Keys(self.settings.key_prefix, self.board.id)
+
+    def ledger(self) -> Ledger:
+        return Ledger(self.client, self.board, self.settings, born=EPOCH)
+
+    async def owned(self) -> int:
+        """The number of the board's store keys."""
+        return len([key async for key in self.client.scan_iter(match=f"{self.keys.channel}*", count=1000)])
+
+
+@asynccontextmanager
+async def opened(store: str) -> AsyncIterator[Opened]:
+    """An existing board."""
+    made = Opened(store)
+    assert await create(made.client, made.keys, made.board, EPOCH) is None
+    try:
+        yield made
+    finally:
+        await made.client.aclose()
+
+
+async def test_a_board_is_created_once(any_store: str) -> None:
+    """A caller that wants to give it another epoch receives the existing one."""
+    async with opened(any_store) as made:
+        assert await create(made.client, made.keys, made.board, EPOCH) is None
+        assert await create(made.client, made.keys, made.board, "0badbad0") == (EPOCH, True)
+        await made.ledger().state.open()
+        with pytest.raises(EpochLostError):
+            await Ledger(made.client, made.board, made.settings, born="0badbad0").state.open()
+
+
+async def test_a_ledger_does_not_revive_a_deleted_board(any_store: str) -> None:
+    """Processes that have or have not opened it find it gone, and leave no store key."""
+    async with opened(any_store) as made:
+        met = made.ledger()
+        await met.writer.add([make_entry("a")])
+        await delete_keys(made.client, made.keys, EPOCH)
+        for ledger in (met, made.ledger()):
+            for work in (
+                ledger.writer.add([make_entry("a")]),
+                ledger.rotator.rotate(),
+                ledger.reader.read(1),
+                ledger.state.use(),
+            ):
+                with pytest.raises(EpochLostError):
+                    await work
+        assert await made.owned() == 0
+
+
+async def test_a_late_deletion_does_not_delete_a_recreated_board(any_store: str) -> None:
+    """A deletion names the epoch. A new board with the same id stays."""
+    async with opened(any_store) as made:
+        await made.ledger().writer.add([make_entry("a")])
+        await delete_keys(made.client, made.keys, "0badbad0")
+        assert (await made.ledger().reader.read(1)).rank_count == 1
+
+
+async def test_changes_are_applied_by_revision(any_store: str) -> None:
+    """Each revision increases the offset once. An old revision that arrives late changes nothing."""
+    async with opened(any_store) as made:
+        ledger = made.ledger()
+        await update(made.client, made.keys, EPOCH, 2, frozen=True)
+        await update(made.client, made.keys, EPOCH, 1, frozen=False)
+        await update(made.client, made.keys, EPOCH, 2, frozen=False)
+        await update(made.client, made.keys, "0badbad0", 9, frozen=False)
+        assert (await ledger.reader.read(1)).offset == 1
+        added = await ledger.writer.add([make_entry("a"), make_entry("b", 1, None, bytes(16))])
+        assert (added.offset, added.refused) == (None, {0: "frozen", 1: "frozen"})
+        assert (await ledger.reader.read(1)).offset == 1
+        await update(made.client, made.keys, EPOCH, 3, frozen=False)
+        assert (await ledger.writer.add([make_entry("b", 1, None, bytes(16))])).offset == 3
+
+
+@pytest.mark.slow
+async def test_an_unused_board_expires(any_store: str) -> None:
+    """The reply says how long to wait until then. An expired board does not come back."""
+    async with opened(any_store) as made:
+        wait = await expire(made.client, made.keys, EPOCH, 0.5)
+        assert wait is not None
+        assert 0 < wait <= 0.5
+        assert await expire(made.client, made.keys, "0badbad0", 0.5) == float("inf")
+
+        async def left() -> bool:
+            return await expire(made.client, made.keys, EPOCH, 0.5) is None
+
+        await eventually(left)
+        assert await left()
+        with pytest.raises(EpochLostError):
+            await made.ledger().writer.add([make_entry("a")])
+
+
+@pytest.mark.slow
+async def test_a_use_at_the_last_moment_keeps_a_board(any_store: str) -> None:
+    """Use and expiry never overlap: no event and no use is recorded on an expired board."""
+    for number in range(20):
+        async with opened(any_store) as made:
+            ledger = made.ledger()
+            await ledger.state.open()
+            await asyncio.sleep(0.03)
+            use = ledger.writer.add([make_entry("a")]) if number % 2 else ledger.state.use()
+            works = [use, expire(made.client, made.keys, EPOCH, 0.02)]
+            if number % 4 < 2:
+                works.reverse()
+            outcomes = await asyncio.gather(*works, return_exceptions=True)
+            ended = any(outcome is None for outcome in outcomes) and any(
+                isinstance(outcome, EpochLostError) for outcome in outcomes
+            )
+            assert ended == (await made.client.exists(made.keys.meta) == 0)
+
+
+async def test_use_is_recorded_rarely(any_store: str) -> None:
+    """Once in a quarter of the time until expiry, and at least once a minute."""
+    assert (quiet(1), quiet(86_400)) == (0.25, 60)
+    async with opened(any_store) as made:
+        ledger = made.ledger()
+        await ledger.state.use()
+        await made.client.hset(made.keys.meta, "used", 1)
+        for _ in range(10):
+            await ledger.state.use()
+        assert await made.client.hget(made.keys.meta, "used") == b"1"
+
+        async def noted() -> bool:
+            await ledger.state.use()
+            return bool(await made.client.hget(made.keys.meta, "used") != b"1")
+
+        await eventually(noted)
+
+
+async def test_a_refused_event_is_not_a_use(any_store: str) -> None:
+    """Only events that count keep a board."""
+    async with opened(any_store) as made:
+        ledger = made.ledger()
+        await ledger.writer.add([make_entry("a", 1, None, bytes(16))])
+        await made.client.hset(made.keys.meta, "used", 1)
+        await ledger.writer.add([make_entry("a", 1, None, bytes(16))])
+        assert await made.client.hget(made.keys.meta, "used") == b"1"
+        await ledger.writer.add([make_entry("a", 1, None, bytes([1] * 16))])
+        assert await made.client.hget(made.keys.meta, "used") != b"1"

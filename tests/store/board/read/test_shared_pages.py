@@ -1,0 +1,318 @@
+"""Shared reads: each caller sees everything that happened before it asked, and a held page is never out of date."""
+
+import asyncio
+import random
+from collections.abc import Callable, Hashable
+from itertools import pairwise
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+import pytest
+
+from live.domain.board import Board
+from live.domain.event import make_entry
+from live.domain.ranking import Page
+from live.store.board.ledger import Ledger
+from live.store.board.read import shared_pages
+from live.store.board.read.reader import Reading, ReadPlan, Selection
+from live.store.board.read.shared_pages import SharedCalls, SharedPages
+from live.store.board.state import SCRIPTS
+from live.store.connection.client import connect
+from live.store.registry.presence import Presence
+from tests.harness.boards import open_ledger, rolling_board
+from tests.harness.mutation import compiled, must_be_caught, mutated, replaced
+from tests.harness.settings import fresh_settings
+
+TOP = Selection("rank", 0, "", 100)
+SAME = "request.epoch == head.epoch and request.offset == tonumber(head.offset)"
+
+
+def shared(ledger: Ledger) -> SharedPages:
+    """Shared reads beside a ledger."""
+    return SharedPages(Presence(ledger.state.client, ledger.state.settings.key_prefix))
+
+
+async def test_a_read_after_an_acknowledgement_contains_the_event(any_store: str) -> None:
+    """All clients read the same page and share reads, so that a read is in progress all the time."""
+    async with open_ledger(any_store, rolling_board()) as ledger:
+        reads, chosen = shared(ledger), random.Random(1)
+
+        async def client(name: str) -> None:
+            for number in range(1, 9):
+                await ledger.writer.add([make_entry(name, 1, None)])
+                for _ in range(chosen.randint(0, 3)):
+                    await asyncio.sleep(0)
+                page = (await reads.read(ledger.reader, TOP)).page
+                scores = {record.key: record.score for record in page.records}
+                assert scores.get(name) == number, "an acknowledged event is missing"
+
+        await asyncio.gather(*(client(f"k{number}") for number in range(30)))
+
+
+async def everyone_sees_what_they_know(seed: int) -> None:
+    """Callers that change a value and then ask for it; a call takes the value of the moment when it begins."""
+    calls, chosen, value = SharedCalls(), random.Random(seed), 0
+
+    async def call() -> int:
+        seen = value
+        for _ in range(chosen.randint(0, 5)):
+            await asyncio.sleep(0)
+        return seen
+
+    async def caller() -> None:
+        nonlocal value
+        for _ in range(10):
+            for _ in range(chosen.randint(0, 5)):
+                await asyncio.sleep(0)
+            value += 1
+            known = value
+            assert await calls.call("a", call) >= known, "an older value"
+
+    await asyncio.gather(*(caller() for _ in range(10)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_a_call_answers_those_that_came_before_it_began(seed: int) -> None:
+    """The schedules are random."""
+    await everyone_sees_what_they_know(seed)
+
+
+def test_a_call_that_answers_later_callers_is_caught() -> None:
+    """The mutant also answers callers that came while the call was in progress."""
+
+    async def run_too_long(self: SharedCalls, key: Hashable, call: Callable[[], Any]) -> None:
+        try:
+            while key in self._waiting:
+                result = await call()
+                for resolve in self._waiting.pop(key):
+                    resolve(result)
+        finally:
+            del self._calling[key]
+
+    with must_be_caught("a call answers callers that came after it began"), replaced(SharedCalls, "_run", run_too_long):
+        asyncio.run(everyone_sees_what_they_know(1))
+
+
+async def test_concurrent_readers_share_calls() -> None:
+    """A call in progress, and one more for everyone who came meanwhile."""
+    calls, count, begun, gate = SharedCalls(), 0, asyncio.Event(), asyncio.Event()
+
+    async def call() -> int:
+        nonlocal count
+        count += 1
+        begun.set()
+        await gate.wait()
+        return count
+
+    first = asyncio.create_task(calls.call("a", call))
+    await begun.wait()
+    others = [asyncio.create_task(calls.call("a", call)) for _ in range(50)]
+    await asyncio.sleep(0)
+    assert count == 1
+    gate.set()
+    assert [await first, *await asyncio.gather(*others)] == [1, *[2] * 50]
+
+
+async def test_a_crowd_shares_a_bounded_number_of_calls() -> None:
+    """After a call for many callers, the next one begins later, and serves everyone who came.
+
+    A single caller does not wait.
+    """
+    calls, begun = SharedCalls(), list[float]()
+    loop = asyncio.get_running_loop()
+
+    async def call() -> None:
+        begun.append(loop.time())
+
+    async def client() -> None:
+        for _ in range(5):
+            await calls.call("a", call)
+            await asyncio.sleep(0.001 * random.random())
+
+    calls._pace = 60
+    for _ in range(50):
+        await calls.call("a", call)
+    calls._pace = 0.05
+    begun.clear()
+    await asyncio.gather(*(client() for _ in range(2 * shared_pages._CROWD)))
+    assert len(begun) <= 10
+    assert all(later - earlier > 0.04 for earlier, later in pairwise(begun[:5]))
+
+
+async def test_a_callback_that_raises_disturbs_nobody() -> None:
+    """The other callers of the call get the result, and so do those that come later."""
+    calls, results = SharedCalls(), list[int]()
+
+    async def call() -> int:
+        return 1
+
+    def fail(_result: int) -> None:
+        raise ValueError("a mistake")
+
+    for callback in (fail, results.append):
+        calls.join("a", call, callback)
+    assert await calls.call("a", call) == 1
+    assert results == [1], "a caller has no result"
+    assert await calls.call("a", call) == 1
+
+
+async def test_a_failed_call_fails_its_callers_only() -> None:
+    """Callers that came in the meantime have their own call. A caller that left disturbs nobody."""
+    calls, outcomes = SharedCalls(), iter([ValueError("first"), None])
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    async def call() -> str:
+        outcome = next(outcomes)
+        begun.set()
+        await gate.wait()
+        if outcome is not None:
+            raise outcome
+        return "fine"
+
+    failing = [asyncio.create_task(calls.call("a", call)) for _ in range(3)]
+    await begun.wait()
+    fine, left = asyncio.create_task(calls.call("a", call)), failing.pop()
+    left.cancel()
+    await asyncio.sleep(0)
+    gate.set()
+    for task in failing:
+        with pytest.raises(ValueError, match="first"):
+            await task
+    assert await fine == "fine"
+
+
+def bare(page: Page) -> dict[str, Any]:
+    """The content of a page."""
+    return msgspec.structs.asdict(page)
+
+
+async def no_held_page_is_outdated(store: str, script: str = "") -> None:
+    """After each change of any kind, shared reads give the same as a direct read."""
+    settings = fresh_settings(store)
+    client = connect(store, settings)
+    scripts = SCRIPTS
+    if script:
+        source = mutated(SCRIPTS.read.source, {SAME: script})
+        scripts = msgspec.structs.replace(SCRIPTS, read=compiled(store, SCRIPTS.read.changed(source)))
+    ledger = Ledger(client, Board(id="posts", title="posts"), settings, scripts)
+    plain = Ledger(client, Board(id="posts", title="posts"), settings)
+    reads, chosen = SharedPages(Presence(client, settings.key_prefix)), random.Random(7)
+    selections = [TOP, Selection("rank", 2, "", 3), Selection("score", 2, "", 5), Selection("around", 1, "k1", 0)]
+    try:
+        for step in range(60):
+            await _change(ledger, plain, chosen, step)
+            for _ in range(2):
+                for selection in selections:
+                    board, page = await reads.read(ledger.reader, selection)
+                    own = await plain.reader.select(selection)
+                    assert (board, bare(page)) == (own.board, bare(own.page)), f"step {step}"
+    finally:
+        await client.aclose()
+
+
+async def _change(ledger: Ledger, plain: Ledger, chosen: random.Random, step: int) -> None:
+    member = f"k{chosen.randrange(8)}"
+    match chosen.randrange(5):
+        case 0 | 1:
+            await plain.writer.add([make_entry(member, 1, None)])
+        case 2:
+            await plain.moderation.hide(member, hidden=chosen.random() < 0.5)
+        case 3:
+            board = msgspec.structs.replace(plain.state.board, title=f"title {step}")
+            plain.state.board = ledger.state.board = board
+        case _:
+            pass
+
+
+async def test_a_held_page_is_never_out_of_date(any_store: str) -> None:
+    """Events, hidden records and new definitions."""
+    await no_held_page_is_outdated(any_store)
+
+
+@pytest.mark.parametrize(
+    "script", ["request.epoch == head.epoch", "request.epoch and request.offset >= tonumber(head.offset) - 1"]
+)
+def test_a_wrong_comparison_of_positions_is_caught(valkey_url: str, script: str) -> None:
+    """The mutants miss a change."""
+    with must_be_caught(script):
+        asyncio.run(no_held_page_is_outdated(valkey_url, script))
+
+
+def test_a_page_of_an_old_definition_is_caught(valkey_url: str) -> None:
+    """The mutant keeps a page although the board has a new definition."""
+
+    def fits(_self: ReadPlan, _held: Reading) -> bool:
+        return True
+
+    with must_be_caught("a held page fits every definition"), replaced(ReadPlan, "fits", fits):
+        asyncio.run(no_held_page_is_outdated(valkey_url))
+
+
+@pytest.mark.slow
+async def test_a_page_of_an_unchanged_board_is_the_same_object(valkey_url: str) -> None:
+    """Everything that was made from it can be reused. The number of held pages is limited."""
+    async with open_ledger(valkey_url, rolling_board()) as ledger:
+        reads = shared(ledger)
+        await ledger.writer.add([make_entry("a", 1, None)])
+        first = (await reads.read(ledger.reader, TOP)).page
+        assert (await reads.watch(ledger.reader, TOP)).reading.page is first
+        await ledger.writer.add([make_entry("a", 1, None)])
+        assert (await reads.read(ledger.reader, TOP)).page is not first
+
+        for start in range(3000):
+            await reads.read(ledger.reader, Selection("rank", start, "", 1))
+        assert len(reads._held) < 2700
+        assert reads._size == sum(reading.page.made.size for reading in reads._held.values())
+
+
+async def test_the_memory_of_held_pages_is_limited(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It includes everything that was made from them. Dropped pages do not count."""
+    most = 400_000
+    monkeypatch.setattr(shared_pages, "_MOST_MEMORY", most)
+    async with open_ledger(valkey_url, rolling_board()) as ledger:
+        await ledger.writer.add([make_entry(f"k{number}", 1, None) for number in range(30)])
+        reads, chosen, dropped = shared(ledger), random.Random(3), 0
+        pages: list[Page] = []
+        for step in range(300):
+            selection = Selection("rank", chosen.randrange(20), "", chosen.randrange(1, 30))
+            pages.append((await reads.read(ledger.reader, selection)).page)
+            chosen.choice(pages[-20:]).made.keep(chosen.randrange(4), step, chosen.randrange(40_000))
+            held = [reading.page for reading in reads._held.values()]
+            assert sum(page.made.size for page in held) == reads._size <= most
+            dropped += pages[-1] is not pages[0] and pages[0] not in held
+        assert len(held) > 3
+        assert dropped
+
+
+async def names_are_part_of_the_memory(store: str) -> None:
+    """Members with long names, among them some that are not on the board, take no more than the limit."""
+    most = 300_000
+    async with open_ledger(store, rolling_board()) as ledger:
+        await ledger.writer.add([make_entry(f"k{number}".ljust(1000, "x"), 1, None) for number in range(20)])
+        reads = shared(ledger)
+        with patch.object(shared_pages, "_MOST_MEMORY", most):
+            for number in range(60):
+                await reads.read(ledger.reader, Selection("rank", number % 10, "", 10 + number % 3))
+                await reads.read(ledger.reader, Selection("around", 0, f"none{number}".ljust(1000, "x"), 0))
+        pages = [reading.page for reading in reads._held.values()]
+        texts = sum(
+            len(record.key) + len(name) for page in pages for record, name in zip(page.records, page.names, strict=True)
+        )
+        assert 0 < texts + sum(len(selection.name) for _, selection in reads._held) <= most
+
+
+async def test_the_names_of_held_pages_count(valkey_url: str) -> None:
+    """A page takes what its names take, and so does the name that found it."""
+    await names_are_part_of_the_memory(valkey_url)
+
+
+@pytest.mark.mutant
+async def test_a_size_without_names_is_caught(valkey_url: str) -> None:
+    """The mutant counts records, whatever they hold."""
+
+    def size_of(_selection: Selection, page: Page) -> int:
+        return 8000 + 400 * len(page.records)
+
+    with must_be_caught("names take no memory"), replaced(shared_pages, "_size_of", size_of):
+        await names_are_part_of_the_memory(valkey_url)

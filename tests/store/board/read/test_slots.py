@@ -1,0 +1,135 @@
+"""The amounts of members in each slot, compared with a sum over the events."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from live.domain.board import Board
+from live.domain.event import make_entry
+from live.domain.window import EVER, Forever, Periods, Rolling, Sliding, Window
+from live.errors import StoreUnavailableError
+from live.settings import Duration
+from live.store.board.read.slots import TOP_SLOTS, TopSlots, read_slots
+from live.store.board.rotate.rotation import catch_up
+from tests.harness.boards import open_ledger, rolling_board
+from tests.harness.store import valkey
+
+HOUR: Final = 3600
+T0: Final = 1000 * HOUR
+WINDOWS: Final[dict[str, Window]] = {
+    "forever": Forever(),
+    "rolling": Rolling(6 * HOUR, HOUR),
+    "sliding": Sliding(6 * HOUR),
+    "hours": Periods(unit="hour", keep=3, grace=HOUR),
+    "last": Periods(unit="hour", last=5),
+}
+MEMBERS: Final = ["a", "b", "é", "none"]
+Events = list[tuple[str, int, int]]
+
+events = st.lists(
+    st.tuples(st.sampled_from(MEMBERS[:3]), st.integers(-5, 9), st.integers(0, 9 * HOUR)), min_size=1, max_size=30
+)
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+@given(events=events)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_slots_hold_the_sums_of_their_events(valkey_url: str, name: str, events: Events) -> None:
+    """This holds for every window. On windows with slots and one ranking, the slots of a member add up to its score."""
+    board = Board(id="b", title="b", window=WINDOWS[name], clock="event", ties="key")
+
+    async def run() -> None:
+        async with open_ledger(valkey_url, board) as ledger:
+            sums: Counter[tuple[int, str]] = Counter()
+            for member, amount, time in sorted(events, key=lambda event: event[2]):
+                added = await ledger.writer.add([make_entry(member, amount, (T0 + time) * 1000)])
+                if not added.refused:
+                    sums[board.window.slot_at(T0 + time).start, member] += amount
+            await catch_up(ledger.rotator)
+            found = await read_slots(ledger.state, MEMBERS, 100)
+            page = await ledger.reader.read(10)
+            scores = {record.key: record.score for record in page.records}
+            for member, values in zip(found.members, found.values, strict=True):
+                assert values is not None
+                if name != "sliding":
+                    expected = [sums.get((slot.start, member)) for slot in found.slots]
+                    assert [value or 0 for value in values] == [value or 0 for value in expected]
+                if not board.window.tables:
+                    assert sum(value or 0 for value in values) == scores.get(member, 0)
+            assert (found.epoch, found.offset) == (page.epoch, page.offset)
+
+    asyncio.run(run())
+
+
+async def test_the_newest_slots_are_read_oldest_first(valkey_url: str) -> None:
+    """A board without events on an event clock has no slots yet. A window without slots has one for all time."""
+    async with open_ledger(valkey_url, rolling_board("6h", "1h", clock="event")) as ledger:
+        assert (await read_slots(ledger.state, ["a"], 3)).slots == []
+        await ledger.writer.add([make_entry("a", 2, T0 * 1000), make_entry("a", 5, (T0 + 2 * HOUR) * 1000)])
+        found = await read_slots(ledger.state, ["a"], 3)
+        assert [slot.start for slot in found.slots] == [T0, T0 + HOUR, T0 + 2 * HOUR]
+        assert found.values == [[2, None, 5]]
+        assert len((await read_slots(ledger.state, ["a"], 100)).slots) == 7
+    async with open_ledger(valkey_url, Board(id="b", title="b", window=Forever())) as ledger:
+        await ledger.writer.add([make_entry("a", 2)])
+        found = await read_slots(ledger.state, ["a"], 100)
+        assert (found.slots, found.values) == ([EVER], [[2]])
+
+
+async def test_a_process_that_did_not_see_the_newest_slot_reads_it(valkey_url: str) -> None:
+    """Another process may have moved the clock of the board."""
+    board = rolling_board("6h", "1h", clock="event")
+    async with open_ledger(valkey_url, board) as one:
+        await one.writer.add([make_entry("a", 1, T0 * 1000)])
+        async with open_ledger(valkey_url, board, key_prefix=one.state.settings.key_prefix) as other:
+            await other.writer.add([make_entry("a", 7, (T0 + HOUR) * 1000)])
+        found = await read_slots(one.state, ["a"], 2)
+        assert ([slot.start for slot in found.slots], found.values) == ([T0, T0 + HOUR], [[1, 7]])
+
+
+async def test_a_hidden_member_has_no_values(valkey_url: str) -> None:
+    """Nobody may read what an administrator has hidden."""
+    async with open_ledger(valkey_url, rolling_board()) as ledger:
+        await ledger.writer.add([make_entry("a", 1), make_entry("b", 2)])
+        await ledger.moderation.hide("a", hidden=True)
+        hidden, shown = (await read_slots(ledger.state, ["a", "b"], 1)).values
+        assert (hidden, shown) == (None, [2])
+
+
+async def test_the_slots_of_the_top_are_read_once_for_each_slot(valkey_url: str) -> None:
+    """The number of requests does not matter."""
+    now = [float(T0)]
+    async with open_ledger(valkey_url, rolling_board()) as ledger:
+        top = TopSlots(now=lambda: now[0])
+        now[0] = float((await ledger.reader.state.call("TIME"))[0])
+        assert (await top.of(ledger.reader)).members == ()
+        await ledger.writer.add([make_entry("a", 3)])
+        now[0] += HOUR
+        first, *others = await asyncio.gather(*(top.of(ledger.reader) for _ in range(5)))
+        assert (first.members, len(first.slots)) == (["a"], TOP_SLOTS)
+        assert all(other is first for other in others)
+        await ledger.writer.add([make_entry("b", 3)])
+        assert await top.of(ledger.reader) is first
+        now[0] += HOUR
+        assert (await top.of(ledger.reader)).members == ["a", "b"]
+
+
+@pytest.mark.fault
+async def test_a_failed_read_of_the_top_is_not_kept(tmp_path: Path) -> None:
+    """The next request reads again."""
+    store = valkey(tmp_path)
+    store.start()
+    try:
+        async with open_ledger(store.url, rolling_board(), store_timeout=Duration(0.3)) as ledger:
+            await ledger.writer.add([make_entry("a", 3)])
+            top = TopSlots()
+            with store.frozen(), pytest.raises(StoreUnavailableError):
+                await top.of(ledger.reader)
+            assert (await top.of(ledger.reader)).members == ["a"]
+    finally:
+        store.kill()

@@ -1,0 +1,352 @@
+"""The rotation task: every board's due slots expire, whatever happens to the store."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+
+from live.domain.board import Board
+from live.domain.event import make_entry
+from live.domain.window import Sliding
+from live.metrics import REGISTRY
+from live.settings import Duration, Settings
+from live.store.board.ledger import Ledger
+from live.store.board.rotate.rotation import FALLBACK, Rotation, catch_up, step
+from live.store.board.rotate.rotator import BoardRotator
+from live.store.board.state import SCRIPTS
+from live.store.connection.client import connect
+from tests.harness.boards import rolling_board
+from tests.harness.clock import set_clock, with_clock
+from tests.harness.invariants import drifted
+from tests.harness.mutation import must_be_caught
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.tasks import stop
+from tests.harness.waiting import eventually
+
+pytestmark = pytest.mark.slow
+
+HOUR = 3600
+EVENT = rolling_board(clock="event")
+
+
+@asynccontextmanager
+async def ledgers(store: str, *boards: Board, **changes: object) -> AsyncIterator[list[Ledger]]:
+    """Ledgers of the same process."""
+    settings: Settings = fresh_settings(store, **changes)
+    client = connect(store, settings)
+    try:
+        yield [Ledger(client, board, settings) for board in boards]
+    finally:
+        await client.aclose()
+
+
+@asynccontextmanager
+async def rotating(
+    *boards: Ledger, interval: float = 0.05, owns: Callable[[str], bool] = lambda _: True
+) -> AsyncIterator[None]:
+    """Rotate while in the context."""
+    rotation = Rotation(interval, owns)
+    for board in boards:
+        rotation.add(board.rotator)
+    task = asyncio.create_task(rotation.run())
+    try:
+        yield
+    finally:
+        await stop(task)
+
+
+def sample(name: str, **labels: str) -> float:
+    """The value of a metric."""
+    return REGISTRY.get_sample_value(name, labels) or 0
+
+
+async def is_empty(ledger: Ledger) -> bool:
+    """Whether the board is empty."""
+    return (await ledger.reader.read(1)).rank_count == 0
+
+
+async def test_a_slot_expires_without_requests(valkey_url: str) -> None:
+    """Two boards in one process have their own windows."""
+    short, long = rolling_board("1s", "1s"), rolling_board(board="other")
+    async with ledgers(valkey_url, short, long) as (quick, slow), rotating(quick, slow):
+        await quick.writer.add([make_entry("a", 1, None)])
+        await slow.writer.add([make_entry("a", 1, None)])
+        await eventually(lambda: is_empty(quick))
+        assert not await is_empty(slow)
+
+
+async def test_rotation_continues_after_an_outage_of_the_store(own_store: StoreProcess) -> None:
+    """Failed steps are counted and repeated. The lag is measured, and everything that was due expires."""
+    board = rolling_board("1s", "1s", board="late")
+    before = sample("live_rotation_failures_total")
+    async with ledgers(own_store.url, board, store_timeout=Duration(0.2)) as (ledger,), rotating(ledger):
+        await ledger.writer.add([make_entry("a", 1, None)])
+        own_store.kill()
+
+        async def failed() -> bool:
+            return sample("live_rotation_failures_total") > before
+
+        await eventually(failed)
+
+        async def late() -> bool:
+            return sample("live_rotation_lag_seconds", board="late") > 0
+
+        await eventually(late)
+        own_store.start()
+        await eventually(lambda: is_empty(ledger))
+
+        async def in_time() -> bool:
+            return sample("live_rotation_lag_seconds", board="late") == 0
+
+        await eventually(in_time)
+        assert await drifted(ledger.state.client, ledger.state.keys) == []
+
+
+async def test_a_lost_board_does_not_stop_the_others(valkey_url: str) -> None:
+    """A board without its data needs an operator. The next board still rotates."""
+    one, two = rolling_board("1s", "1s", board="one"), rolling_board("1s", "1s", board="two")
+    async with ledgers(valkey_url, one, two) as (lost, good), rotating(lost, good):
+        await lost.writer.add([make_entry("a", 1, None)])
+        await lost.state.client.delete(lost.state.keys.meta)
+        await good.writer.add([make_entry("a", 1, None)])
+        await eventually(lambda: is_empty(good))
+
+
+async def test_catching_up_subtracts_all_due_slots(valkey_url: str) -> None:
+    """The steps are bounded and measured."""
+    async with ledgers(valkey_url, EVENT, rotation_step=5) as (ledger,):
+        for hour in range(10):
+            await ledger.writer.add([make_entry(f"{hour}-{i}", 1, hour * HOUR * 1000) for i in range(10)])
+        await ledger.writer.add([make_entry("now", 1, 100 * HOUR * 1000)])
+        before = sample("live_rotation_step_seconds_count")
+
+        await catch_up(ledger.rotator)
+
+        assert [record.key for record in (await ledger.reader.read(5)).records] == ["now"]
+        assert sample("live_rotation_step_seconds_count") - before >= 10 * 10 / 5
+        assert await step(ledger.rotator) == float("inf")
+
+
+async def test_catching_up_takes_a_bounded_time(valkey_url: str) -> None:
+    """The caller that moved the clock waits at most a second.
+
+    The task does the rest, and the board is always correct.
+    """
+    async with ledgers(valkey_url, EVENT, rotation_step=1) as (ledger,):
+        for first in range(0, 60_000, 3000):
+            await ledger.writer.add([make_entry(f"k{first + i}", 1, 0) for i in range(3000)])
+        await ledger.writer.add([make_entry("now", 1, 100 * HOUR * 1000)])
+
+        await catch_up(ledger.rotator)
+
+        assert (await ledger.reader.read(1)).rank_count > 1
+        assert await step(ledger.rotator) is None
+
+
+async def test_concurrent_rotators_subtract_each_slot_once(valkey_url: str) -> None:
+    """Each process rotates each board."""
+    settings = fresh_settings(valkey_url, rotation_step=3)
+    client = connect(valkey_url, settings)
+    board = [Ledger(client, EVENT, settings) for _ in range(4)]
+    await board[0].writer.add([make_entry(f"k{i}", i + 1, 0) for i in range(300)])
+    await board[0].writer.add([make_entry("k7", 5, 100 * HOUR * 1000)])
+    async with rotating(*board):
+
+        async def rotated() -> bool:
+            return (await board[0].reader.read(1)).rank_count == 1
+
+        await eventually(rotated)
+    assert [(record.key, record.score) for record in (await board[1].reader.read(5)).records] == [("k7", 5)]
+    assert await drifted(client, board[0].state.keys) == []
+    await client.aclose()
+
+
+async def test_rotation_can_be_cancelled(valkey_url: str) -> None:
+    """The step may be in the middle of a slot."""
+    async with ledgers(valkey_url, EVENT, rotation_step=1) as (ledger,):
+        await ledger.writer.add([make_entry(f"k{i}", 1, 0) for i in range(3000)])
+        await ledger.writer.add([make_entry("now", 1, 100 * HOUR * 1000)])
+        for _ in range(10):
+            count = (await ledger.reader.read(1)).rank_count
+
+            async def moved(count: int = count) -> bool:
+                return (await ledger.reader.read(1)).rank_count < count
+
+            async with asyncio.timeout(10), rotating(ledger):
+                await eventually(moved)
+
+
+async def test_an_idle_board_is_not_checked(own_store: StoreProcess) -> None:
+    """Boards whose next slot is due in an hour cost the store one check each, and then nothing."""
+    boards = [rolling_board(board=f"b{number}") for number in range(200)]
+    boards += [Board(id=f"s{number}", title="s", window=Sliding(3 * HOUR)) for number in range(50)]
+    async with ledgers(own_store.url, *boards) as opened, rotating(*opened, interval=30):
+        client: Any = opened[0].state.client
+
+        async def runs() -> int:
+            return int((await client.info("commandstats")).get("cmdstat_evalsha", {"calls": 0})["calls"])
+
+        async def all_looked_at() -> bool:
+            return all(ledger.state.epoch is not None for ledger in opened)
+
+        await eventually(all_looked_at)
+        await asyncio.sleep(1.5)
+        before = await runs()
+        await asyncio.sleep(3)
+        assert await runs() == before
+
+
+async def test_an_old_event_expires_on_time(any_store: str) -> None:
+    """An empty sliding window is checked again when an event arrives that is due soon."""
+    board = Board(id="hot", title="hot", window=Sliding(HOUR))
+    async with ledgers(any_store, board) as (ledger,), rotating(ledger, interval=600):
+        client: Any = ledger.state.client
+
+        async def checked() -> bool:
+            return ledger.state.epoch is not None
+
+        await eventually(checked)
+        await asyncio.sleep(1.2)  # the pause after a check is over: only the event wakes it
+        seconds, micros = await client.time()
+        now = seconds * 1000 + micros // 1000
+        await ledger.writer.add([make_entry("old", 1, now - HOUR * 1000 + 1500), make_entry("new")])
+
+        async def left() -> bool:
+            return [record.key for record in (await ledger.reader.read(5)).records] == ["new"]
+
+        assert not await left()
+        await eventually(left)
+
+
+async def test_an_event_clock_that_moves_wakes_rotation(any_store: str) -> None:
+    """Any distance counts, even if a check said that only an event can make something due."""
+    async with ledgers(any_store, EVENT, rotation_step=5) as (ledger,), rotating(ledger, interval=600):
+        await ledger.writer.add([make_entry(f"k{number}", 1, 0) for number in range(50)])
+
+        async def one() -> bool:
+            return [record.key for record in (await ledger.reader.read(60)).records] == ["new"]
+
+        await asyncio.sleep(1.2)
+        await ledger.writer.add([make_entry("new", 1, 100 * HOUR * 1000)])
+        await eventually(one)
+
+
+async def test_a_busy_board_is_checked_once_a_second(any_store: str) -> None:
+    """Each batch may make something due sooner, but hundreds of batches cause only a few checks."""
+    board = Board(id="hot", title="hot", window=Sliding(HOUR))
+    async with ledgers(any_store, board) as (ledger,), rotating(ledger, interval=600):
+        before = sample("live_rotation_step_seconds_count")
+        started = asyncio.get_running_loop().time()
+        for _ in range(300):
+            await ledger.writer.add([make_entry("a")])
+        took = asyncio.get_running_loop().time() - started
+        assert sample("live_rotation_step_seconds_count") - before <= took + 2
+
+
+async def test_the_next_event_notices_a_clock_that_was_set_ahead(any_store: str) -> None:
+    """Everything that left the window in the meantime expires then, long before the next regular check."""
+    settings = fresh_settings(any_store)
+    client = connect(any_store, settings)
+    board = rolling_board("3h", "1h")
+    await set_clock(client, settings, 100 * HOUR * 1000)
+    ledger = Ledger(client, board, settings, with_clock(SCRIPTS, settings))
+    async with rotating(ledger, interval=600):
+        await ledger.writer.add([make_entry("old")])
+        await asyncio.sleep(1.2)  # the pause after a check is over: only the event wakes it
+        await set_clock(client, settings, 110 * HOUR * 1000)
+        await ledger.writer.add([make_entry("new")])
+
+        async def left() -> bool:
+            return [record.key for record in (await ledger.reader.read(5)).records] == ["new"]
+
+        await eventually(left)
+    await client.aclose()
+
+
+async def expires_without_its_owner(store: str, deadline: float) -> None:
+    """A slot expires although the process that owns the board was killed, and the others do not know that yet."""
+    async with ledgers(store, rolling_board("1s", "1s")) as (survivor,):
+        killed = Ledger(survivor.state.client, survivor.state.board, survivor.state.settings)
+        async with rotating(survivor, interval=600, owns=lambda _: False):
+            await killed.writer.add([make_entry("a", 1, None)])
+            assert not await is_empty(killed)
+            await eventually(lambda: is_empty(killed), deadline)
+        assert await drifted(survivor.state.client, survivor.state.keys) == []
+
+
+async def test_another_process_takes_over_from_a_killed_owner(any_store: str) -> None:
+    """A few seconds after the slot is due."""
+    await expires_without_its_owner(any_store, 2 + FALLBACK + 3)
+
+
+async def test_a_rotation_without_fallback_is_detected(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant leaves a board to its owner in any case."""
+    monkeypatch.setattr("live.store.board.rotate.rotation.FALLBACK", float("inf"))
+    with must_be_caught("no fallback"):
+        await expires_without_its_owner(valkey_url, 2 + FALLBACK + 1)
+
+
+async def test_an_event_that_only_a_killed_process_knew_expires(any_store: str) -> None:
+    """The process added an event that is due soon, and ended before then. The others check all boards."""
+    board = Board(id="hot", title="hot", window=Sliding(HOUR))
+    async with ledgers(any_store, board) as (survivor,):
+        killed = Ledger(survivor.state.client, board, survivor.state.settings)
+        rotation = Rotation(600)
+        rotation.add(survivor.rotator)
+        before = sample("live_rotation_step_seconds_count")
+        task = asyncio.create_task(rotation.run())
+
+        async def checked() -> bool:
+            return sample("live_rotation_step_seconds_count") > before
+
+        await eventually(checked)
+        client: Any = killed.state.client
+        seconds, micros = await client.time()
+        due = seconds * 1000 + micros // 1000 + 500
+        await killed.writer.add([make_entry("old", 1, due - HOUR * 1000)])
+
+        async def is_due() -> bool:
+            seconds, micros = await client.time()
+            return bool(seconds * 1000 + micros // 1000 > due + 200)
+
+        await eventually(is_due)
+        assert not await is_empty(killed)
+        rotation.recheck()
+        await eventually(lambda: is_empty(killed))
+        await stop(task)
+
+
+async def test_processes_share_the_work(valkey_url: str) -> None:
+    """Each of four processes takes steps when its own boards are due, and checks the others once."""
+    boards = [rolling_board(board=f"b{number}") for number in range(100)]
+
+    def steps() -> float:
+        return sample("live_rotation_step_seconds_count") - before
+
+    async def looked(times: int) -> None:
+        async def is_done() -> bool:
+            return steps() >= times * len(boards)
+
+        await eventually(is_done)
+
+    async with ledgers(valkey_url, *boards) as opened:
+        before = sample("live_rotation_step_seconds_count")
+        rotations = [Rotation(600, partial(_is_owner, number)) for number in range(4)]
+        for rotation in rotations:
+            for ledger in opened:
+                rotation.add(BoardRotator(ledger.state))
+        tasks = [asyncio.create_task(rotation.run()) for rotation in rotations]
+        await looked(1)
+        assert steps() == len(boards)
+        await looked(4)
+        await asyncio.sleep(1.5)
+        assert steps() == 4 * len(boards)
+        await stop(*tasks)
+
+
+def _is_owner(number: int, board: str) -> bool:
+    return int(board[1:]) % 4 == number

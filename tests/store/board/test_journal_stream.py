@@ -1,0 +1,81 @@
+"""How the journal of a board begins that already has data."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import live.store.board.journal_stream
+from live.domain.event import make_entry
+from live.store.board.journal_stream import begin_journal, read_entries
+from live.store.board.keys import Keys
+from live.store.connection.client import Store
+from live.store.connection.pipelined import Word
+from tests.harness.boards import open_ledger, rolling_board
+
+ID = bytes(range(16))
+
+
+async def test_a_journal_begins_with_identities_that_are_counted_meanwhile(
+    any_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first event with an id is counted between the question for buckets and the script."""
+    async with open_ledger(any_store, rolling_board()) as ledger:
+        await ledger.writer.add([make_entry("a")])
+        client, keys, epoch = ledger.state.client, ledger.state.keys, ledger.state.epoch or ""
+        call, late = client.call, [make_entry("a", 1, None, ID)]
+
+        async def slow_call(key: str, *words: Word) -> Any:
+            reply = await call(key, *words)
+            if words[0] == "ZRANGE" and late:
+                await ledger.writer.add([late.pop()])
+            return reply
+
+        monkeypatch.setattr(client, "call", slow_call)
+        await begin_journal(client, keys, epoch)
+        ((first,),) = await read_entries(client, [(keys, epoch, "0-0")])
+    assert not late
+    assert first.head.startswith("adopt")
+    assert ID in first.content
+
+
+async def test_a_journal_that_begins_again_twice_has_one_such_entry(any_store: str) -> None:
+    """The reply to the first request was lost, or SQL refused what followed."""
+    async with open_ledger(any_store, rolling_board()) as ledger:
+        client, keys = ledger.state.client, ledger.state.keys
+        await ledger.writer.add([make_entry("a")])
+        epoch = ledger.state.epoch or ""
+        names = [await begin_journal(client, keys, epoch, again=True) for _ in range(3)]
+        (entries,) = await read_entries(client, [(keys, epoch, "0-0")])
+        assert names == [entries[-1].id] * 3
+        await ledger.writer.add([make_entry("b")])
+        assert await begin_journal(client, keys, epoch, again=True) != names[0]
+        assert [entry.head.split(" ")[0] for entry in entries[-1:]] == ["adopt"]
+
+
+async def test_a_journal_begins_although_identities_change_faster_than_they_are_found(
+    any_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """During each walk over the store, an event with an id begins another bucket."""
+    walks = 0
+    find = live.store.board.journal_stream._buckets
+    async with open_ledger(any_store, rolling_board(), dedupe_window=1.0) as ledger:
+        client, keys = ledger.state.client, ledger.state.keys
+        identities = [bytes([number]) * 16 for number in range(6)]
+        await ledger.writer.add([make_entry("a", 1, None, identities.pop())])
+        epoch = ledger.state.epoch or ""
+
+        async def slow(client: Store, keys: Keys) -> list[int]:
+            nonlocal walks
+            walks += 1
+            found = await find(client, keys)
+            await asyncio.sleep(1.5)
+            if identities:
+                await ledger.writer.add([make_entry("a", 1, None, identities.pop())])
+            return found
+
+        monkeypatch.setattr(live.store.board.journal_stream, "_buckets", slow)
+        await begin_journal(client, keys, epoch, again=True)
+        (entries,) = await read_entries(client, [(keys, epoch, "0-0")])
+    assert walks == 1
+    assert bytes([4]) * 16 in entries[-1].content, "the one that was counted during the walk"

@@ -1,0 +1,267 @@
+"""Plans: which slot each entry goes to, and which entries are refused, by the board's clock."""
+
+import pytest
+
+from live.domain.board import Votes
+from live.domain.event import MAX_SCORE, Extra, Likes, make_entry
+from live.domain.window import EVER, Periods, Sliding
+from live.store.board.clock import Clock
+from live.store.board.write.plan import Group, Plan, begin_plan, known_again, make_plan, voter_digests
+from tests.harness.plans import EVENT, HOUR, SERVER, amounts, clock_at, forever, like, plan, plan_on, vote
+
+DAY = 24 * HOUR
+NEW_YEAR = 1_767_225_600  # 1 January 2026 00:00 UTC
+
+
+def test_an_entry_without_a_time_goes_to_the_newest_slot() -> None:
+    """On the server's clock, now is the store's time. The plan is valid until that slot ends."""
+    made = plan([like("a"), like("b", 2)], 10 * HOUR)
+    assert made == Plan(
+        10 * HOUR, 10 * HOUR, 10 * HOUR * 1000, till=11 * HOUR * 1000,
+        slots={10 * HOUR: Group({"a": 1, "b": 2}, {"a": -1, "b": -2})},
+    )  # fmt: skip
+
+
+def test_equal_keys_of_a_slot_are_added_up() -> None:
+    """Each member appears once in a slot, in the order of its first event."""
+    made = plan([like("b", 2), like("a"), like("b", -5), like("a", 0)], 0)
+    assert list(made.slots[0].amounts.items()) == [("b", -3), ("a", 1)]
+
+
+def test_a_time_chooses_the_slot() -> None:
+    """The same member in two slots has two sums. The script checks the latest time."""
+    made = plan([like("a", 1, 9 * HOUR), like("a", 2, 10 * HOUR - 1), like("a", 4, 10 * HOUR)], 10 * HOUR)
+    assert amounts(made) == {9 * HOUR: {"a": 3}, 10 * HOUR: {"a": 4}}
+    assert made.latest == 10 * HOUR * 1000
+
+
+@pytest.mark.parametrize(("at", "slot"), [(6 * HOUR, 6 * HOUR), (6 * HOUR - 1, None), (7 * HOUR - 1, 6 * HOUR)])
+def test_an_entry_before_the_window_is_late(at: int, slot: int | None) -> None:
+    """The slot that is exactly a window old still counts (I2). The one before has expired (I4)."""
+    made = plan([like("a", 1, at)], 10 * HOUR)
+    assert amounts(made) == ({} if slot is None else {slot: {"a": 1}})
+    assert made.refused == ({0: "late"} if slot is None else {})
+
+
+def test_an_event_clock_moves_with_the_batch() -> None:
+    """An entry after a newer event is judged by it, and an entry before it is not."""
+    entries = [like("a", 1, 0), like("b", 1, 9 * HOUR), like("c", 1, 5 * HOUR), like("d", 1, 4 * HOUR)]
+    made = plan(entries, None, by_event=True)
+    assert (made.current, made.reached, made.latest) == (None, 9 * HOUR, 9 * HOUR * 1000)
+    assert amounts(made) == {0: {"a": 1}, 9 * HOUR: {"b": 1}, 5 * HOUR: {"c": 1}}
+    assert made.refused == {3: "late"}
+
+
+def test_the_servers_clock_is_not_moved_by_events() -> None:
+    """A time in the future counts in its slot, and makes nothing late."""
+    made = plan([like("a", 1, 20 * HOUR), like("b")], 10 * HOUR)
+    assert (made.reached, made.refused) == (10 * HOUR, {})
+
+
+def test_an_event_clock_requires_times() -> None:
+    """Only the entry without a time is refused."""
+    assert plan([like("a"), like("b", 1, 0)], None, by_event=True).refused == {0: "time_required"}
+    assert plan([like("a")], 9 * HOUR, by_event=True).refused == {0: "time_required"}
+
+
+def test_a_time_beyond_the_newest_allowed_is_early() -> None:
+    """The exact limit is allowed. An early event moves no clock."""
+    made = plan([make_entry("a", 1, 5001), make_entry("b", 1, 5000)], 0, by_event=True, newest=5000)
+    assert made.refused == {0: "early"}
+    assert (made.reached, made.latest, amounts(made)) == (0, 5000, {0: {"b": 1}})
+
+
+def test_times_before_1970_have_slots() -> None:
+    """A log of any age can be replayed."""
+    made = make_plan(EVENT, [make_entry("a", 1, -1)], [0], clock_at(None), None)
+    assert (amounts(made), made.reached, made.latest) == ({-HOUR: {"a": 1}}, -HOUR, -1)
+
+
+def test_only_requested_entries_are_planned() -> None:
+    """Indexes are those of the whole batch."""
+    made = make_plan(EVENT, [like("a", 1, 0), like("b"), like("c", 1, 0)], [1, 2], clock_at(None), None)
+    assert amounts(made) == {0: {"c": 1}}
+    assert made.slots[0].orders == {"c": -3}
+    assert made.refused == {1: "time_required"}
+
+
+def test_an_inexact_sum_is_refused() -> None:
+    """Amounts that are each allowed may be too large together, unless another amount makes room."""
+    full = {1: "score_out_of_range"}
+    assert plan([like("a", MAX_SCORE)], 0).refused == {}
+    assert plan([like("a", MAX_SCORE), like("a")], 0).refused == full
+    assert plan([like("a", -MAX_SCORE), like("a", -1)], 0).refused == full
+    assert plan([like("a", MAX_SCORE), like("a"), like("a", -1), like("b")], 0).refused == full
+
+
+@pytest.mark.parametrize(
+    ("newest", "now", "current"),
+    [(None, 10 * HOUR + 5, 10 * HOUR), (9 * HOUR, 10 * HOUR, 10 * HOUR), (12 * HOUR, 10 * HOUR, 12 * HOUR)],
+)
+def test_the_servers_clock_determines_the_newest_slot(newest: int | None, now: int, current: int) -> None:
+    """It contains now, as soon as it has begun. A later slot stays the newest when the clock is set back."""
+    made = begin_plan(SERVER, Clock(newest, now * 1000))
+    assert (made.current, made.reached, made.till) == (current, current, (current + HOUR) * 1000)
+
+
+def test_a_plan_without_slots_stays_valid() -> None:
+    """No time of the store can invalidate it."""
+    for board in (forever(), forever(window=Sliding(60))):
+        made = begin_plan(board, Clock(None, 5))
+        assert (made.current, made.till) == (EVER.start, None)
+    assert begin_plan(EVENT, Clock(None, 7)) == Plan(None, None, 7)
+    assert begin_plan(EVENT, Clock(0, 7, 99)) == Plan(0, 0, 99)
+
+
+def test_an_identity_is_planned_once() -> None:
+    """Of equal identities, the first that is not refused is counted. Each counted identity has its index."""
+    entries = [
+        like("a", 1, -DAY, b"1"), like("a", 1, 10 * HOUR, b"1"), like("b", 1, None, b"1"), like("b", 1, None, b"2")
+    ]  # fmt: skip
+    made = plan(entries, 10 * HOUR)
+    assert made.refused == {0: "late", 2: "duplicate"}
+    assert made.identities == {b"1": 1, b"2": 3}
+    assert (list(made.refused_identities), made.looked_up) == ([b"1"], [])
+    assert known_again(entries, range(4), made, [1]) == dict.fromkeys([0, 1, 2], "duplicate")
+    assert known_again(entries, range(4), made, [2]) == {3: "duplicate"}
+    assert known_again(entries, [0, 3], made, [1, 2]) == {0: "duplicate", 3: "duplicate"}
+
+
+@pytest.mark.parametrize(
+    ("amounts_", "total", "order"),
+    [([1], 1, -1), ([1, 1], 2, -2), ([1, 0], 1, -1), ([0, 1], 1, -2), ([0], 0, 0), ([1, -1], 0, -2),
+     ([3, -1, 0], 2, -2)],
+)  # fmt: skip
+def test_a_sum_is_reached_with_its_last_change(amounts_: list[int], total: int, order: int) -> None:
+    """Every change leaves the previous score. An event that changes nothing does not count as reaching the score."""
+    made = plan_on(forever(), [like("a", amount) for amount in amounts_], 0)
+    assert made.slots[0] == Group({"a": total}, {"a": order})
+
+
+@pytest.mark.parametrize(
+    ("operator", "order", "values", "value", "number"),
+    [
+        ("set", "desc", [5], 5, 1), ("set", "desc", [5, 5], 5, 1), ("set", "desc", [5, 4], 4, -2),
+        ("set", "desc", [5, 4, 5], 5, -3), ("set", "desc", [0], 0, 1),
+        ("best", "desc", [5], 5, 1), ("best", "desc", [5, 4], 5, 1), ("best", "desc", [5, 6], 6, 2),
+        ("best", "desc", [5, 6, 6], 6, 2), ("best", "desc", [-5, 0], 0, 2),
+        ("best", "asc", [5, 4], 4, 2), ("best", "asc", [5, 6], 5, 1), ("best", "asc", [5, 5], 5, 1),
+    ],
+)  # fmt: skip
+def test_a_value_is_reached_with_its_event(
+    operator: str, order: str, values: list[int], value: int, number: int
+) -> None:
+    """The first event that sets the last or best value. The number is negative if other values came in between."""
+    made = plan_on(forever(operator=operator, sort_order=order), [like("a", amount) for amount in values], 0)
+    assert made.slots[0].amounts == {"a": value}
+    assert made.slots[0].orders == {"a": number}
+
+
+def test_metadata_comes_from_the_deciding_event() -> None:
+    """If it has none, the metadata of the earlier value is deleted."""
+    entries = [
+        make_entry("a", 5, extra=Extra(metadata=b'{"n":1}')), make_entry("a", 7, extra=Extra(metadata=b'{"n":2}')),
+        make_entry("a", 6, extra=Extra(metadata=b'{"n":3}')), make_entry("b", 1), make_entry("c", 1, extra=Extra("x")),
+    ]  # fmt: skip
+    best = plan_on(forever(operator="best"), entries, 0).slots[0]
+    assert best.metadata == {"a": b'{"n":2}', "b": b"", "c": b""}
+    assert plan_on(forever(operator="set"), entries, 0).slots[0].metadata["a"] == b'{"n":3}'
+    again = [make_entry("a", 5, extra=Extra(metadata=b'{"n":%d}' % number)) for number in (1, 2)]
+    assert plan_on(forever(operator="set"), again, 0).slots[0].metadata["a"] == b'{"n":2}'
+    assert plan_on(forever(operator="best"), again, 0).slots[0].metadata["a"] == b'{"n":1}'
+    assert plan_on(forever(), entries, 0).slots[0].metadata == {}
+
+
+def test_a_vote_has_digests_of_its_voter_and_its_pair() -> None:
+    """They are keyed and have 16 bytes. The script refuses votes by their number."""
+    votes = Votes(per_key=1)
+    entries = [vote("a", "ann"), vote("b", None), vote("a", "bob", -2)]
+    made = make_plan(forever(votes=votes), entries, range(3), clock_at(0), None, b"secret")
+    assert made.refused == {1: "actor_required"}
+    assert made.voters == [0, 2]
+
+    ann, bob = voter_digests(b"secret", "ann", "a"), voter_digests(b"secret", "bob", "a")
+    assert made.slots[0].votes == [(*ann, 1), (*bob, -2)]
+    assert plan_on(forever(votes=votes), [like("a")], 0).refused == {0: "actor_required"}
+    assert plan_on(forever(), [vote("a", "ann")], 0).slots[0].votes == []
+
+
+@pytest.mark.parametrize(
+    ("now", "code", "till"),
+    [(99, "not_open", 100_000), (100, None, 200_000), (199, None, 200_000), (200, "closed", None)],
+)
+@pytest.mark.parametrize("at", [None, 150])
+def test_a_contest_opens_and_closes_by_the_servers_clock(
+    now: int, code: str | None, till: int | None, at: int | None
+) -> None:
+    """The time of the event does not matter. The plan is valid until the result would change."""
+    board = forever(votes=Votes(opens=100_000, closes=200_000))
+    made = plan_on(board, [vote("a", "ann", at=at)], now)
+    assert (made.refused, made.till) == ({} if code is None else {0: code}, till)
+
+
+@pytest.mark.parametrize(("at", "code"), [(99, "not_open"), (100, None), (199, None), (200, "closed")])
+def test_a_contest_on_an_event_clock_uses_event_times(at: int, code: str | None) -> None:
+    """Such a plan is valid forever."""
+    board = forever(votes=Votes(opens=100_000, closes=200_000), clock="event")
+    for now in (0, 150, 500):
+        made = plan_on(board, [vote("a", "ann", at=at)], now)
+        assert (made.refused, made.till) == ({} if code is None else {0: code}, None)
+
+
+def test_a_sliding_window_logs_its_events() -> None:
+    """Each event with its time, except those with an amount of zero. Plain likes of a batch are added up."""
+    board = forever(window=Sliding(60))
+    made = plan_on(board, [like("a", 2), like("b", 0), like("a", -1, 50), like("c", 1, 100)], 100)
+    assert made.events == [(None, 2, "a"), (50_000, -1, "a"), (100_000, 1, "c")]
+    assert made.latest == 100_000
+    assert plan_on(board, Likes(["a", "b", "a"]), 100).events == [(None, 2, "a"), (None, 1, "b")]
+    assert plan_on(forever(), [like("a")], 100).events == []
+
+
+@pytest.mark.parametrize("clock", ["server", "event"])
+def test_a_sliding_window_is_exact_to_the_millisecond(clock: str) -> None:
+    """An event as old as the window is late. The plan is valid until its oldest event would be late."""
+    board = forever(window=Sliding(60), clock=clock)
+    now = Clock(EVER.start, 100_000, 100_000)
+    made = make_plan(board, [make_entry("a", 1, 40_000), make_entry("b", 1, 40_001)], range(2), now, None)
+    assert (made.refused, made.till) == ({0: "late"}, 100_001)
+    made = make_plan(board, [make_entry("a", 1, 90_000), make_entry("b", 1, 70_000)], range(2), now, None)
+    assert (made.refused, made.till) == ({}, 130_000)
+
+
+def test_a_sliding_window_on_event_times_moves_with_the_batch() -> None:
+    """Whether an event is late depends on the newest one before it. An early event moves nothing."""
+    board = forever(window=Sliding(60), clock="event")
+    entries = [like("a", 1, 0), like("b", 1, 60), like("a", 1, 0), like("c", 1, 500)]
+    made = make_plan(board, entries, range(4), Clock(None, 0), 100_000)
+    assert made.refused == {2: "late", 3: "early"}
+    assert (made.reached, made.latest) == (EVER.start, 60_000)
+
+
+def test_a_period_accepts_events_during_its_grace() -> None:
+    """The plan is valid until the exact second when the grace ends. The current period needs no grace."""
+    board = forever(window=Periods(unit="day", grace=2 * HOUR))
+    yesterday = like("a", 1, NEW_YEAR - 5)
+    made = plan_on(board, [yesterday, like("b", 1, NEW_YEAR + 5)], NEW_YEAR + 2 * HOUR - 1)
+    assert amounts(made) == {NEW_YEAR - DAY: {"a": 1}, NEW_YEAR: {"b": 1}}
+    assert made.till == (NEW_YEAR + 2 * HOUR) * 1000
+    assert plan_on(board, [like("b", 1, NEW_YEAR + 5)], NEW_YEAR + HOUR).till == (NEW_YEAR + DAY) * 1000
+    assert plan_on(board, [yesterday], NEW_YEAR + 2 * HOUR).refused == {0: "late"}
+    assert plan_on(forever(window=Periods(unit="day")), [yesterday], NEW_YEAR).refused == {0: "late"}
+
+
+def test_an_event_for_a_dropped_period_is_late() -> None:
+    """There is no ranking for it, even if it is within the grace."""
+    board = forever(window=Periods(unit="hour", keep=1, grace=DAY))
+    made = plan_on(board, [like("a", 1, NEW_YEAR - HOUR), like("b", 1, NEW_YEAR - HOUR - 1)], NEW_YEAR)
+    assert (amounts(made), made.refused) == ({NEW_YEAR - HOUR: {"a": 1}}, {1: "late"})
+
+
+def test_added_up_periods_count_while_they_are_among_the_last() -> None:
+    """They have no grace, and need none."""
+    board = forever(window=Periods(unit="day", last=3))
+    entries = [like("a", 1, NEW_YEAR - 2 * DAY), like("b", 1, NEW_YEAR - 2 * DAY - 1)]
+    made = plan_on(board, entries, NEW_YEAR + HOUR)
+    assert (amounts(made), made.refused) == ({NEW_YEAR - 2 * DAY: {"a": 1}}, {1: "late"})
+    assert made.till == (NEW_YEAR + DAY) * 1000

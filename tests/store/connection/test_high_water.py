@@ -1,0 +1,203 @@
+"""What a server remembers of its store: shared by processes, private, and reset only by an operator."""
+
+import fcntl
+import multiprocessing
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from live.errors import EpochLostError, SetupError
+from live.store.connection.high_water import Facts, Witness
+
+
+def witness(folder: Path) -> Witness:
+    """A witness, as in a server process."""
+    made = Witness(folder, "live")
+    made.active = True
+    return made
+
+
+def test_a_later_process_reads_everything(tmp_path: Path) -> None:
+    """Only the owner can read the files."""
+    one = witness(tmp_path / "d")
+    one.remember_store("abc")
+    one.require_keys()
+    one.remember_epoch("posts", "e1")
+    one.check_version("definitions", "7", 0)
+    one.note("posts", "e1", 5)
+    two = witness(tmp_path / "d")
+    assert two.facts == Facts(store="abc", keys_required=True, epochs={"posts": "e1"})
+    assert (two.version_of("definitions"), two.version_of("producers")) == (7, 0)
+    assert two.offset_of("posts", "e1") == 5
+    assert two.board_positions == {"posts": ("e1", 5)}
+    assert (two.offset_of("posts", "e2"), two.offset_of("other", "e1")) == (-1, -1)
+    assert (tmp_path / "d").stat().st_mode & 0o077 == 0
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "d").rglob("*"))
+
+
+def test_the_first_store_and_epoch_are_kept(tmp_path: Path) -> None:
+    """Neither another store nor another epoch replaces them."""
+    one = witness(tmp_path)
+    for identity, epoch in (("abc", "e1"), ("def", "e2")):
+        one.remember_store(identity)
+        one.remember_epoch("posts", epoch)
+    assert (one.facts.store, one.facts.epochs) == ("abc", {"posts": "e1"})
+
+
+def test_a_loss_found_by_one_process_stops_all(tmp_path: Path) -> None:
+    """Processes that start later are stopped too. Everything else that they knew is kept."""
+    one, two = witness(tmp_path), witness(tmp_path)
+    one.remember_store("abc")
+    two.refresh()
+    one.check_offset("posts", "e1", 3, 5)
+    two.require_keys()
+    for process in (one, two, witness(tmp_path)):
+        with pytest.raises(EpochLostError, match="went back from offset 5 to 3"):
+            process.require_no_loss()
+        assert process.facts.keys_required or process is one
+
+
+@pytest.mark.slow
+def test_a_frozen_process_blocks_nobody(tmp_path: Path) -> None:
+    """A change applies in this process immediately, and in the others as soon as the file can be written."""
+    one, two = witness(tmp_path), witness(tmp_path)
+    one.remember_store("abc")
+    with (tmp_path / "witness-live.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        began = time.monotonic()
+        for board in range(50):
+            one.remember_epoch(f"b{board}", "e")
+        one.lose("it is gone")
+        one.refresh()
+        assert time.monotonic() - began < 5
+        with pytest.raises(EpochLostError, match="it is gone"):
+            one.require_no_loss()
+        with pytest.raises(SetupError, match="another process holds"), one.accepting("it is gone"):
+            pass
+        assert (one.lost, len(one.facts.epochs)) == ("it is gone", 50)
+    two.require_keys()
+    one.refresh()
+    two.refresh()
+    assert (
+        two.facts
+        == one.facts
+        == Facts(store="abc", keys_required=True, lost="it is gone", epochs={f"b{board}": "e" for board in range(50)})
+    )
+
+
+def test_an_operator_accepts_a_loss(tmp_path: Path) -> None:
+    """The loss is recorded, and API keys are still required. A process that knew the old store stays closed."""
+    one, other = witness(tmp_path), witness(tmp_path)
+    one.remember_store("abc")
+    one.remember_epoch("posts", "e1")
+    one.require_keys()
+    one.lose("it was emptied")
+    other.refresh()
+    with one.accepting("it was emptied"):
+        one.remember_store("def")
+    assert one.lost == ""
+    assert (one.facts.store, one.facts.epochs, one.facts.keys_required) == ("def", {}, True)
+    assert [(deed.lost, deed.store, deed.epochs) for deed in one.facts.accepted] == [
+        ("it was emptied", "abc", {"posts": "e1"})
+    ]
+    other.refresh()
+    assert "start this one again" in other.lost
+    assert witness(tmp_path).lost == ""
+
+
+def test_versions_start_again_when_a_loss_is_accepted(tmp_path: Path) -> None:
+    """The higher version in the file of another process, which still runs, is not a loss."""
+    one, other = witness(tmp_path), witness(tmp_path)
+    for process in (one, other):
+        process.check_version("definitions", "7", 0)
+    one.lose("it was emptied")
+    with one.accepting("it was emptied"):
+        one.check_version("definitions", "3", one.version_of("definitions"))
+    for process in (one, witness(tmp_path)):
+        process.positions.refresh()
+        process.check_version("definitions", "3", process.version_of("definitions"))
+        assert (process.version_of("definitions"), process.lost) == (3, "")
+
+
+def test_an_interrupted_acceptance_accepts_nothing(tmp_path: Path) -> None:
+    """The loss stays in memory and in the file."""
+    one = witness(tmp_path)
+    one.remember_store("abc")
+    one.lose("it was emptied")
+
+    def fail() -> None:
+        with one.accepting("it was emptied"):
+            one.remember_store("def")
+            raise RuntimeError("the disk is full")
+
+    with pytest.raises(RuntimeError, match="disk"):
+        fail()
+    for process in (one, witness(tmp_path)):
+        assert (process.facts.store, process.lost) == ("abc", "it was emptied")
+
+
+def test_a_command_that_only_reads_changes_nothing(tmp_path: Path) -> None:
+    """It stops no server, whatever it finds, and creates no file."""
+    look = Witness(tmp_path / "d", "live")
+    look.remember_store("abc")
+    look.lose("another store")
+    look.check_offset("posts", "e1", 1, 5)
+    look.check_version("producers", "1", 5)
+    look.require_no_loss()
+    assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"store": 5}', b"\xff"])
+def test_an_unreadable_file_is_an_error(tmp_path: Path, content: bytes) -> None:
+    """It is not treated like an empty file."""
+    (tmp_path / "witness-live.json").write_bytes(content)
+    with pytest.raises(SetupError, match="which tells whether the store lost data"):
+        Witness(tmp_path, "live")
+
+
+def work(folder: Path, number: int) -> None:
+    """A process that records something."""
+    mine = witness(folder)
+    for turn in range(20):
+        mine.remember_epoch(f"b{number}-{turn}", "e")
+        mine.note(f"b{number}", "e", turn)
+
+
+@pytest.mark.slow
+def test_concurrent_processes_lose_nothing(tmp_path: Path) -> None:
+    """Everything that a process records is kept."""
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=work, args=(tmp_path, number)) for number in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    found = msgspec.json.decode((tmp_path / "witness-live.json").read_bytes(), type=Facts)
+    assert set(found.epochs) == {f"b{number}-{turn}" for number in range(3) for turn in range(20)}
+    assert witness(tmp_path).positions.known == {f"b{number}": ("e", 19) for number in range(3)}
+
+
+def test_boards_are_recorded_together(tmp_path: Path) -> None:
+    """There is one write, even if the last one fails. A known board keeps its epoch."""
+    one = witness(tmp_path)
+    one.remember_epoch("b0", "old")
+    writes = 0
+    write = one._write
+
+    def counted(path: Path, content: object) -> None:
+        nonlocal writes
+        writes += 1
+        write(path, content)
+
+    one._write = counted  # type: ignore[method-assign]
+    with pytest.raises(EpochLostError), one.remembering_epochs():  # noqa: PT012 - the boards before the error
+        for number in range(100):
+            one.remember_epoch(f"b{number}", "e")
+        raise EpochLostError("b100")
+    assert writes == 1
+    expected = {f"b{number}": "e" for number in range(100)} | {"b0": "old"}
+    assert one.facts.epochs == witness(tmp_path).facts.epochs == expected
+    one.remember_epoch("later", "e")
+    assert writes == 2

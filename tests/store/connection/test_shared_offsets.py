@@ -1,0 +1,216 @@
+"""Offsets that processes share: immediately, even from a process that is killed, and never too high."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from live.store.connection.shared_offsets import SharedPositions
+
+WRITER = """
+import sys
+from pathlib import Path
+from live.store.connection.shared_offsets import SharedPositions
+
+positions = SharedPositions(Path(sys.argv[1]), "live")
+for line in sys.stdin:
+    positions.note("posts", "e1", int(line))
+    print(positions.offset_of("posts", "e1"), flush=True)
+"""
+
+# Creates a board again for every third offset, and moves to a new file every so often.
+BUSY_WRITER = """
+import sys
+from pathlib import Path
+from live.store.connection.shared_offsets import SharedPositions
+
+positions = SharedPositions(Path(sys.argv[1]), "live")
+for offset in range(1, 1_000_000):
+    positions.note(f"b{offset % 3}", f"e{offset // 9}", offset)
+    print(f"b{offset % 3} {offset}", flush=True)
+"""
+
+
+@contextmanager
+def shared(folder: Path, count: int = 1) -> Iterator[list[SharedPositions]]:
+    """The positions of several processes, closed at the end."""
+    made = [SharedPositions(folder, "live") for _ in range(count)]
+    try:
+        yield made
+    finally:
+        for positions in made:
+            positions.close()
+
+
+def files(folder: Path) -> list[Path]:
+    """The files that hold positions."""
+    return list((folder / "positions-live").iterdir())
+
+
+def own_file(positions: SharedPositions) -> Path:
+    """The file that a process writes."""
+    assert positions._own is not None
+    return positions._own.path
+
+
+def test_offsets_only_grow_within_an_epoch(tmp_path: Path) -> None:
+    """A new epoch begins at its own offset."""
+    with shared(tmp_path, 2) as (one, two):
+        one.note("posts", "e1", 5)
+        two.note("posts", "e1", 9)
+        one.refresh()
+        assert one.offset_of("posts", "e1") == 9
+        one.note("posts", "e1", 7)
+        assert one.offset_of("posts", "e1") == 9
+        one.note("posts", "e2", 1)
+        assert (one.offset_of("posts", "e2"), one.offset_of("posts", "e1"), one.offset_of("b", "e1")) == (1, -1, -1)
+
+
+def test_a_process_that_starts_later_reads_all_boards(tmp_path: Path) -> None:
+    """There may be more than a file first has room for. It deletes the files of ended processes."""
+    expected = {f"b{number}": ("e", number) for number in range(500)}
+    with shared(tmp_path, 2) as (one, two):
+        for board, (epoch, offset) in expected.items():
+            (one if offset % 2 else two).note(board, epoch, offset)
+    assert len(files(tmp_path)) == 2
+    with shared(tmp_path) as (three,):
+        assert three.known == expected
+        three.refresh()
+        assert files(tmp_path) == [own_file(three)]
+    with shared(tmp_path) as (four,):
+        assert four.known == expected
+
+
+@pytest.mark.parametrize("end", [signal.SIGSTOP, signal.SIGKILL])
+def test_an_offset_is_shared_immediately(tmp_path: Path, end: signal.Signals) -> None:
+    """Another process reads it, even if the process that wrote it is frozen."""
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    with (
+        shared(tmp_path) as (reader,),
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer,
+    ):
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        for offset in (1, 2, 300):
+            writer.stdin.write(f"{offset}\n")
+            writer.stdin.flush()
+            assert writer.stdout.readline() == f"{offset}\n"
+        os.kill(writer.pid, end)
+        reader.refresh()
+        assert reader.offset_of("posts", "e1") == 300
+        writer.kill()
+        writer.wait()
+        reader.refresh()
+        assert files(tmp_path) == [own_file(reader)]
+
+
+def test_a_reader_creates_no_file(tmp_path: Path) -> None:
+    """A command that only inspects the store leaves the data directory as it is."""
+    with shared(tmp_path / "d") as (reader,):
+        reader.refresh()
+        reader.forget()
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_forgotten_board_does_not_return(tmp_path: Path) -> None:
+    """Our own file and those of ended processes do not bring it back."""
+    with shared(tmp_path) as (ended,):
+        ended.note("gone", "e1", 7)
+    with shared(tmp_path) as (one,):
+        one.note("posts", "e1", 5)
+        one.forget()
+        one.refresh()
+        assert one.known == {}
+        one.note("posts", "e2", 1)
+        with shared(tmp_path) as (two,):
+            assert two.known == {"posts": ("e2", 1)}
+
+
+@pytest.mark.parametrize("missing", range(1, 128))
+def test_an_incomplete_row_is_skipped(tmp_path: Path, missing: int) -> None:
+    """A frozen process may not have written any part of it yet."""
+    with shared(tmp_path, 2) as (one, two):
+        one.note("posts", "e1", 1000)
+        one.note("posts", "e2", 3)
+        rows = own_file(one).read_bytes()[:256]
+        torn = tmp_path / "positions-live" / "torn"
+        torn.write_bytes(rows[:-missing] + bytes(missing))
+        own_file(one).unlink()
+        two.refresh(adopt=False)
+        is_whole = torn.read_bytes() == rows
+        assert two.known["posts"] == (("e2", 3) if is_whole else ("e1", 1000))
+
+
+def test_ended_epochs_take_no_space(tmp_path: Path) -> None:
+    """A board that is deleted and created again and again has a new epoch each time."""
+    with shared(tmp_path, 2) as (one, two):
+        for number in range(1, 2000):
+            one.note("posts", f"e{number}", number)
+        assert own_file(one).stat().st_size < 100 * 128
+        assert len(files(tmp_path)) == 1
+        two.refresh()
+        assert two.known == {"posts": ("e1999", 1999)}
+
+
+@pytest.mark.fault
+def test_a_frozen_process_blocks_nobody(tmp_path: Path) -> None:
+    """It may be frozen anywhere; others know what it has acknowledged."""
+    command = [sys.executable, "-c", BUSY_WRITER, str(tmp_path)]
+    for _ in range(40):
+        with (
+            shared(tmp_path) as (other,),
+            subprocess.Popen(command, stdout=subprocess.PIPE) as writer,
+        ):
+            assert writer.stdout is not None
+            for _ in range(random.randrange(1, 200)):
+                acknowledged = writer.stdout.readline()
+            os.kill(writer.pid, signal.SIGSTOP)
+            began = time.monotonic()
+            other.refresh()
+            other.note("own", "e1", 1)
+            other.forget()
+            other.refresh()
+            assert time.monotonic() - began < 5
+            board, offset = acknowledged.split()
+            assert other.known[board.decode()][1] >= int(offset)
+            writer.kill()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff" * 1000, bytes(4096)])
+def test_a_damaged_file_is_ignored(tmp_path: Path, content: bytes) -> None:
+    """A crash of the machine can damage the files. The server works without them."""
+    (tmp_path / "positions-live").mkdir()
+    (tmp_path / "positions-live" / "0123").write_bytes(content)
+    with shared(tmp_path) as (positions,):
+        assert positions.known == {}
+        positions.refresh()
+        positions.note("posts", "e1", 1)
+        assert positions.offset_of("posts", "e1") == 1
+
+
+def test_a_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Space is allocated before it is mapped: a write to a hole would kill the process.
+
+    The next attempt may succeed.
+    """
+
+    def full(_descriptor: int, _offset: int, _size: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with shared(tmp_path) as (positions,):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "posix_fallocate", full)
+            with pytest.raises(OSError, match="No space left"):
+                positions.note("posts", "e1", 1)
+        assert positions.offset_of("posts", "e1") == 1
+        assert files(tmp_path) == []
+        positions.note("posts", "e1", 2)
+        with shared(tmp_path) as (other,):
+            assert other.offset_of("posts", "e1") == 2
