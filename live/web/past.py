@@ -156,10 +156,10 @@ async def archived_record(live: Live, ledger: Ledger, client: str, start: int, m
 async def _archived(live: Live, ledger: Ledger, client: str, start: int) -> _PastQuery:
     if live.past is None:
         raise _no_period(ledger.state.board)
-    now = await _now(ledger)
-    moment = AsOf(ledger.state.board, now, start, await _hidden(ledger))
+    facts = await _facts(live, ledger)
+    moment = AsOf(ledger.state.board, facts.now, start, facts.hidden)
     try:
-        await _require(live.past, live, ledger, client, now)
+        await _require(live.past, facts, ledger, client, facts.now)
     except ProblemError as error:
         if error.code == "past_unavailable":
             raise _no_period(ledger.state.board) from None
@@ -212,12 +212,11 @@ async def list_history(request: Request) -> Response:
 async def _history(request: Request, members: Sequence[str]) -> Response:
     live, client = live_of(request), client_of(request).network
     ledger = await live.use(request.path_params["board"])
-    now = await _now(ledger)
-    times = _times(request.query_params, now)
+    facts = await _facts(live, ledger)
+    times = _times(request.query_params, facts.now)
     past = _past(live)
-    hidden = await _hidden(ledger)
-    await _require(past, live, ledger, client, times[-1])
-    found = await _await_result(past.run(client, read_history, ledger.state.board, hidden, members, times))
+    await _require(past, facts, ledger, client, times[-1])
+    found = await _await_result(past.run(client, read_history, ledger.state.board, facts.hidden, members, times))
     records = [
         RecordHistory(member, [HistoryStep(rfc3339(step.at), step.score, step.rank) for step in steps])
         for member, steps in zip(members, found, strict=True)
@@ -226,12 +225,12 @@ async def _history(request: Request, members: Sequence[str]) -> Response:
 
 
 async def _past_query(live: Live, ledger: Ledger, client: str, query: Mapping[str, str]) -> _PastQuery:
-    board, past, now = ledger.state.board, _past(live), await _now(ledger)
-    at = time_of(query["as_of"], "as_of") if "as_of" in query else now
-    if at > now:
+    board, past, facts = ledger.state.board, _past(live), await _facts(live, ledger)
+    at = time_of(query["as_of"], "as_of") if "as_of" in query else facts.now
+    if at > facts.now:
         raise ProblemError("parameter_invalid", "`as_of` is in the future")
-    moment = AsOf(board, at, _period(board, query.get("period", "current"), at), await _hidden(ledger))
-    await _require(past, live, ledger, client, at)
+    moment = AsOf(board, at, _period(board, query.get("period", "current"), at), facts.hidden)
+    await _require(past, facts, ledger, client, at)
     return _PastQuery(past, client, moment)
 
 
@@ -249,18 +248,40 @@ async def _await_result(result: Awaitable[_T]) -> _T:
         raise ProblemError("past_unavailable", f"the journal has {since} of this board") from None
 
 
-async def _now(ledger: Ledger) -> int:
-    """The time of the store in milliseconds, rounded up: everything that was counted until now is before it."""
-    await ledger.state.open()
-    seconds, micro = await ledger.state.call("TIME")
-    return int(seconds) * 1000 + int(micro) // 1000 + 1
+class _StoreFacts(NamedTuple):
+    """What a read of the past needs from the store, all read at one instant.
+
+    `now` is the time of the store in milliseconds, rounded up: everything that was counted until now is before it.
+    `link` is the last entry of the board's journal, None if it has none, and `sink` the database of the journals.
+    """
+
+    now: int
+    hidden: frozenset[str]
+    link: str | None
+    sink: str
 
 
-async def _hidden(ledger: Ledger) -> frozenset[str]:
-    return frozenset(member.decode() for member in await ledger.state.call("HKEYS", ledger.state.keys.hidden))
+async def _facts(live: Live, ledger: Ledger) -> _StoreFacts:
+    """Read the facts with one round trip."""
+    state, sink = ledger.state, SystemKeys(live.settings.key_prefix).sink
+    await state.open()
+    meta, hidden = state.keys.meta, state.keys.hidden
+    commands = [(meta, ("TIME",)), (meta, ("HKEYS", hidden)), (meta, ("HGET", meta, "journal")), (sink, ("GET", sink))]
+    async with store_errors():
+        replies = await live.client.calls(commands)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+    (seconds, micro), members, link, holder = replies
+    return _StoreFacts(
+        int(seconds) * 1000 + int(micro) // 1000 + 1,
+        frozenset(member.decode() for member in members),
+        None if link is None else link.decode(),
+        (holder or b"").decode(),
+    )
 
 
-async def _require(past: Past, live: Live, ledger: Ledger, client: str, at: int) -> None:
+async def _require(past: Past, facts: _StoreFacts, ledger: Ledger, client: str, at: int) -> None:
     """Wait until the journal has everything before a time.
 
     Raises:
@@ -268,15 +289,11 @@ async def _require(past: Past, live: Live, ledger: Ledger, client: str, at: int)
         JournalBehindError: the journal does not catch up.
     """
     state = ledger.state
-    sink = SystemKeys(live.settings.key_prefix).sink
-    link = await state.call("HGET", state.keys.meta, "journal")
-    async with store_errors():
-        holder = await live.client.call(sink, "GET", sink)
-    if link is None:
+    if facts.link is None:
         raise ProblemError("past_unavailable", "this board has no journal")
-    if not await past.is_of(client, (holder or b"").decode()):
+    if not await past.is_of(client, facts.sink):
         raise ProblemError("past_unavailable", "another server keeps the journal of this store: ask that one")
-    await past.wait(client, state.board, state.epoch or "", link.decode(), at)
+    await past.wait(client, state.board, state.epoch or "", facts.link, at)
 
 
 def _period(board: Board, name: str, at: int) -> int | None:

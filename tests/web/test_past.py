@@ -22,6 +22,7 @@ from live.errors import JournalError, ProblemError
 from live.journal.past.pool import Past
 from live.journal.past.worker import identity, run_limited
 from live.settings import Settings
+from live.store.connection.client import Store
 from live.web.pages.charts import chart_of_ranks
 from tests.harness.boards import rolling_board
 from tests.harness.server import server
@@ -92,6 +93,31 @@ async def test_a_board_is_read_as_of_any_batch(valkey_url: str) -> None:
                 assert {page["total_score"] for page in pages} == {then.total()}
                 assert (pages[0]["as_of"], pages[0]["rank_count"]) == (at, len(then))
             assert (await get(client, "/v1/boards/all", as_of=at))["offset"] == offset
+
+
+async def test_a_read_of_the_past_takes_one_round_trip(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One packet brings everything that it needs from the store."""
+    async with journaling(valkey_url) as client:
+        await like(client, "a")
+        at = await now()
+        await get(client, "/v1/boards/all", as_of=at)
+        trips: list[list[Any]] = []
+        call, calls = Store.call, Store.calls
+
+        async def one(self: Store, key: str, *words: Any) -> Any:
+            trips.append([key])
+            return await call(self, key, *words)
+
+        async def several(self: Store, commands: Any) -> list[Any]:
+            trips.append([key for key, _ in commands])
+            return await calls(self, commands)
+
+        monkeypatch.setattr(Store, "call", one)
+        monkeypatch.setattr(Store, "calls", several)
+        for path in ("/v1/boards/all", "/v1/boards/all/records/a"):
+            trips.clear()
+            await get(client, path, as_of=at)
+            assert len([trip for trip in trips if any(":all" in key or "{all" in key for key in trip)]) == 1, trips
 
 
 async def test_a_record_has_a_past_a_history_and_an_explanation(valkey_url: str) -> None:
