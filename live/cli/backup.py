@@ -25,11 +25,9 @@ from live.domain.board_file import load_boards
 from live.domain.counts import counted
 from live.errors import SetupError
 from live.journal.database import Database, existing_journal, open_journal
-from live.maintenance.backup import back_up
-from live.maintenance.board_images import Rebuilt
-from live.maintenance.manifest import BOARDS, Manifest, check_files, read_manifest
-from live.maintenance.putting_back import held, set_aside
-from live.maintenance.restore import require_empty, require_prefix
+from live.maintenance.backup import BOARDS, Manifest, back_up, check_files, read_manifest
+from live.maintenance.rebuild import Rebuilt
+from live.maintenance.restore import held, require_empty, require_prefix, set_aside
 from live.maintenance.restore import restore as restore_boards
 from live.settings import Settings, load_settings
 from live.store.connection.client import connect

@@ -28,7 +28,7 @@ from live.errors import NotFoundError, SetupError
 from live.journal.database import Database, existing_journal
 from live.journal.log.definitions import latest
 from live.journal.past.queries import AsOf, NoPastError, PastRanking
-from live.maintenance.erase_journal import boards_in
+from live.maintenance.erase import boards_in
 from live.maintenance.export import (
     EVENT_COLUMNS,
     Column,

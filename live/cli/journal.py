@@ -26,8 +26,7 @@ from live.domain.counts import counted
 from live.errors import SetupError, StoreUnavailableError
 from live.journal.database import Database, existing_journal, unsafe_in_sql
 from live.journal.log.timelines import find_lost
-from live.maintenance.board_images import Rebuilt
-from live.maintenance.rebuild import Rebuilding, Wanted
+from live.maintenance.rebuild import Rebuilding, Rebuilt, Wanted
 from live.maintenance.status import TimelineStatus, Verdict, status, verify
 from live.settings import Settings, load_settings
 from live.store.board.journal_stream import claim_sink, release_sink

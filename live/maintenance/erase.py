@@ -1,26 +1,43 @@
-"""Erases an actor: takes the digests in which the actor has a part out of the store, its files and the journal."""
+"""Erases an actor: takes the digests in which the actor has a part out of the store, its files and the journal.
+
+The journal in SQL is rewritten row by row. What is left of an entry stays as it was, byte for byte.
+"""
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
 import msgspec
+from sqlalchemy import Connection, Table, select, update
 
 from live.domain.board import Board, Boards
 from live.domain.journaling import Journaling
 from live.domain.names import unknown
+from live.domain.window import EVER
 from live.errors import NotFoundError, SetupError
 from live.journal.database import Database
 from live.journal.log.drainer import Drainer
+from live.journal.log.entries import (
+    Adopt,
+    Begin,
+    Head,
+    compress,
+    content,
+    contents,
+    decompress,
+    pack_entries,
+    parse_head,
+    unpack_entries,
+)
+from live.journal.log.timelines import lives_of
+from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
+from live.journal.state.snapshot import IDENTITY, Snapshot, pack, unpack
 from live.maintenance.contributions import Contribution, Vote
-from live.maintenance.erase_journal import boards_in, erase_again, erase_board, secrets_of
-from live.maintenance.erased import is_due, mark_done, remember, remembered
-from live.maintenance.erasure import ActorErasure
-from live.maintenance.taking_back import TakingBack
-from live.maintenance.void import Criteria, boards_of, find_contributions
+from live.maintenance.erasure import ActorErasure, Erasure, is_due, mark_done, remember, remembered
+from live.maintenance.void import Criteria, TakingBack, boards_of, find_contributions
 from live.settings import Settings
-from live.store.board.journal_stream import journals, read_places
+from live.store.board.journal_stream import Entry, journals, read_places
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.manage.digests import Held, delete_digests, members_of, read_held
@@ -28,10 +45,277 @@ from live.store.board.write.plan import voter_digests
 from live.store.connection.client import Store, store_errors
 from live.store.connection.log_rewriting import rewrite_log
 from live.store.connection.loss import LossWatch
+from live.store.connection.scripts import texts
 
 Progress = Callable[[int, int], None]
 
 _STEP: Final = 1000  # votes that are looked up at once
+Fields = dict[str, msgspec.Raw]
+
+_FIELDS: Final = msgspec.msgpack.Decoder(Fields)
+_GROUPS: Final = msgspec.msgpack.Decoder(list[Fields])
+_NAMES: Final = msgspec.msgpack.Decoder(list[str])
+_NUMBERS: Final = msgspec.msgpack.Decoder(list[int])
+_RAWS: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_TEXT: Final = msgspec.msgpack.Decoder(str)
+_NUMBER: Final = msgspec.msgpack.Decoder(int)
+_SLOTS: Final = msgspec.msgpack.Decoder(list[tuple[msgspec.Raw, list[msgspec.Raw]]])
+_TABLES: Final = msgspec.msgpack.Decoder(list[tuple[msgspec.Raw, msgspec.Raw, msgspec.Raw, list[msgspec.Raw]]])
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+_BEGIN: Final = msgspec.msgpack.Decoder(Begin)
+_ADOPT: Final = msgspec.msgpack.Decoder(Adopt)
+
+
+def rewrite(head: Head, body: bytes, erasure: Erasure) -> bytes:
+    """The content of an entry without the digests that have to go."""
+    step = {"add": _add, "adopt": _adopt, "mend": _mend}.get(head.kind)
+    return body if step is None else step(head, body, erasure)
+
+
+def clean(data: Snapshot, erasure: Erasure) -> bool:
+    """Take the digests that have to go out of the contents of a board; whether there were any."""
+    found = False
+    for suffix, ranking in data.rankings.items():
+        if erasure.among(ranking.votes, data.time):
+            found = True  # the actor voted here, so there are digests of the actor with members too
+            erasure.add_voted(data.slots.get(int(suffix[1:] or EVER.start), {}))
+            for field in erasure.among(ranking.votes, data.time):
+                del ranking.votes[field]
+    if data.seen:
+        for start, slot in data.slots.items():
+            erasure.add_liked(slot, (None, start) if f":{start}" in data.rankings else (None,))
+        erasure.add_liked({event.member for event in data.log}, (None,))
+    for start, seen in data.seen.items():
+        erased = erasure.among(seen, data.time)
+        data.seen[start] = seen - erased
+        found = found or bool(erased)
+    return found
+
+
+def _add(head: Head, body: bytes, erasure: Erasure) -> bytes:
+    fields = _FIELDS.decode(body)
+    if "identities" not in fields and b"\xa5votes" not in body:
+        return body
+    changed, groups = False, []
+    for group in _GROUPS.decode(fields["groups"]) if "groups" in fields else []:
+        if "identities" in fields:
+            erasure.add_liked(_NAMES.decode(group["members"]), (None, _NUMBER.decode(group["start"])))
+        found = "votes" in group and _rewrite_votes(head, group, erasure)
+        changed = found or changed
+        groups.append(group)
+    if changed:
+        fields["groups"] = _packed(groups)
+    if "identities" in fields and _rewrite_identities(head, fields, erasure):
+        changed = True
+    return _encode(fields) if changed else body
+
+
+def _rewrite_votes(head: Head, group: Fields, erasure: Erasure) -> bool:
+    votes = _FIELDS.decode(group["votes"])
+    actors = [content(actor) for actor in _RAWS.decode(votes["actors"])]
+    erased = erasure.among(actors, head.time)
+    if not erased:
+        return False
+    pairs = [content(pair) for pair in _RAWS.decode(votes["pairs"])]
+    erasure.remember(pair for actor, pair in zip(actors, pairs, strict=True) if actor in erased)
+    kept = [index for index, actor in enumerate(actors) if actor not in erased]
+    if not kept:
+        del group["votes"]
+        return True
+    for name, value in votes.items():
+        if name in ("actors", "pairs"):
+            raws = _RAWS.decode(value)
+            votes[name] = _packed([raws[index] for index in kept])
+        else:
+            numbers = _NUMBERS.decode(value)
+            votes[name] = _packed([numbers[index] for index in kept])
+    group["votes"] = _packed(votes)
+    return True
+
+
+def _rewrite_identities(head: Head, fields: Fields, erasure: Erasure) -> bool:
+    identities = _FIELDS.decode(fields["identities"])
+    held = contents(identities["all"], IDENTITY)
+    erased = erasure.among(held, head.time)
+    if not erased:
+        return False
+    counted = _NUMBER.decode(identities["counted"]) if "counted" in identities else 0
+    kept = [identity for identity in held if identity not in erased]
+    if not kept:
+        del fields["identities"]
+        return True
+    identities["all"] = texts(kept, IDENTITY)
+    identities["counted"] = _packed(sum(1 for identity in held[:counted] if identity not in erased))
+    fields["identities"] = _packed(identities)
+    return True
+
+
+def _adopt(head: Head, body: bytes, erasure: Erasure) -> bytes:
+    fields, changed = _FIELDS.decode(body), False
+    members = {
+        int(content(start)): [content(member).decode() for member in held[::2]]
+        for start, held in _SLOTS.decode(fields["slots"])
+    }
+    for start, names in members.items():
+        erasure.add_liked(names, (None, start))
+    tables = []
+    for suffix, reached, metadata, votes in _TABLES.decode(fields["tables"]):
+        if erasure.among([content(field) for field in votes[::2]], head.time):
+            erasure.add_voted(members.get(int(content(suffix)[1:] or EVER.start), ()))
+        erased = erasure.among([content(field) for field in votes[::2]], head.time)
+        pairs = zip(votes[::2], votes[1::2], strict=True)
+        kept = [raw for field, count in pairs if content(field) not in erased for raw in (field, count)]
+        changed = changed or bool(erased)
+        tables.append((suffix, reached, metadata, kept))
+    seen = []
+    for bucket, identities in _SLOTS.decode(fields["seen"]):
+        erased = erasure.among([content(identity) for identity in identities], head.time)
+        changed = changed or bool(erased)
+        seen.append((bucket, [identity for identity in identities if content(identity) not in erased]))
+    if not changed:
+        return body
+    fields["tables"], fields["seen"] = _packed(tables), _packed(seen)
+    return _encode(fields)
+
+
+def _mend(head: Head, body: bytes, erasure: Erasure) -> bytes:
+    """A correction of votes."""
+    fields = _FIELDS.decode(body)
+    if _TEXT.decode(fields["kind"]) != "votes":
+        return body
+    names = _RAWS.decode(fields["names"])
+    erased = erasure.among([content(name) for name in names], head.time)
+    if not erased:
+        return body
+    kept = [index for index, name in enumerate(names) if content(name) not in erased]
+    for field in ("names", "amounts"):
+        values = _RAWS.decode(fields[field])
+        fields[field] = _packed([values[index] for index in kept])
+    return _encode(fields)
+
+
+def _packed(value: Sequence[object] | Fields | int) -> msgspec.Raw:
+    return msgspec.Raw(_encode(value))
+
+
+class Rewritten(msgspec.Struct):
+    """How many segments and checkpoints contained something, and were rewritten."""
+
+    segments: int = 0
+    checkpoints: int = 0
+
+
+def boards_in(connection: Connection, prefix: str) -> list[str]:
+    """All boards that the journal knows, also those that were deleted."""
+    rows = connection.execute(select(LIFE.c.board).where(LIFE.c.prefix == prefix).distinct().order_by(LIFE.c.board))
+    return [row.board for row in rows]
+
+
+def secrets_of(connection: Connection, prefix: str, board: str) -> set[bytes]:
+    """The secrets that a board has had, which key the digests of its voters.
+
+    Raises:
+        SetupError: the journal is damaged.
+    """
+    found = set()
+    for life in lives_of(connection, prefix, board):
+        for row in connection.execute(select(CHECKPOINT.c.crc, CHECKPOINT.c.data).where(CHECKPOINT.c.life == life.id)):
+            found.add(unpack(decompress(row.crc, row.data)).secret)
+        for head, body in _entries(connection, life.id):
+            if head.kind == "begin":
+                found.add(content(_BEGIN.decode(body).secret))
+            elif head.kind == "adopt":
+                found.add(content(_ADOPT.decode(body).secret))
+    return found - {b""}
+
+
+def erase_board(
+    database: Database, prefix: str, board: str, erasure: Erasure, show: Progress, *, dry: bool
+) -> Rewritten:
+    """Take digests out of everything that the journal has of a board. The chain of entries stays the same.
+
+    Each row is rewritten in its own transaction, so the same call continues after an interruption. With `dry`,
+    nothing changes.
+
+    Raises:
+        SetupError: the journal is damaged.
+        JournalError: the database does not answer.
+    """
+    ids = [life.id for life in database.work(partial(lives_of, prefix=prefix, board=board))]
+    segments = database.work(partial(_ids, table=SEGMENT, lives=ids))
+    checkpoints = database.work(partial(_ids, table=CHECKPOINT, lives=ids))
+    done, total = Rewritten(), len(segments) + len(checkpoints)
+    for number, row in enumerate(segments, 1):
+        done.segments += database.work(partial(_segment, row=row, erasure=erasure, dry=dry))
+        show(number, total)
+    for number, row in enumerate(checkpoints, 1 + len(segments)):
+        done.checkpoints += database.work(partial(_checkpoint, row=row, erasure=erasure, dry=dry))
+        show(number, total)
+    return done
+
+
+def erase_again(database: Database, show: Progress) -> int:
+    """Apply earlier erasures to a database that was restored from an older backup. Returns the number of changed rows.
+
+    Raises:
+        SetupError: the journal is damaged.
+        JournalError: the database does not answer.
+    """
+    prefix = database.prefix
+    if not database.work(is_due):
+        return 0
+    erasure = database.work(partial(remembered, prefix=prefix))
+    count = 0
+    for board in database.work(partial(boards_in, prefix=prefix)):
+        done = erase_board(database, prefix, board, erasure, show, dry=False)
+        count += done.segments + done.checkpoints
+    database.compact()
+    database.work(mark_done)
+    return count
+
+
+def _ids(connection: Connection, table: Table, lives: list[int]) -> list[int]:
+    rows = connection.execute(select(table.c.id).where(table.c.life.in_(lives)).order_by(table.c.id))
+    return [row.id for row in rows]
+
+
+def _entries(connection: Connection, life: int) -> Iterator[tuple[Head, bytes]]:
+    for segment in _ids(connection, SEGMENT, [life]):
+        row = connection.execute(select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.id == segment)).one_or_none()
+        if row is not None:  # a server may have dropped it meanwhile
+            for text, body in unpack_entries(row.crc, row.data):
+                yield parse_head(text), body
+
+
+def _segment(connection: Connection, row: int, erasure: Erasure, *, dry: bool) -> bool:
+    """Rewrite a segment without what has to go. Returns whether there was something."""
+    found = connection.execute(select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.id == row)).one_or_none()
+    if found is None:
+        return False
+    entries, changed = [], False
+    for text, body in unpack_entries(found.crc, found.data):
+        head = parse_head(text)
+        left = rewrite(head, body, erasure)
+        changed = changed or left is not body
+        entries.append(Entry(head.id, text, left))
+    if changed and not dry:
+        packed = pack_entries(entries)
+        connection.execute(update(SEGMENT).where(SEGMENT.c.id == row).values(crc=packed.crc, data=packed.data))
+    return changed
+
+
+def _checkpoint(connection: Connection, row: int, erasure: Erasure, *, dry: bool) -> bool:
+    """Rewrite a checkpoint without what has to go. Returns whether there was something."""
+    found = connection.execute(select(CHECKPOINT.c.crc, CHECKPOINT.c.data).where(CHECKPOINT.c.id == row)).one_or_none()
+    if found is None:
+        return False
+    data = unpack(decompress(found.crc, found.data))
+    changed = clean(data, erasure)
+    if changed and not dry:
+        packed = compress(pack(data))
+        connection.execute(update(CHECKPOINT).where(CHECKPOINT.c.id == row).values(crc=packed.crc, data=packed.data))
+    return changed
 
 
 class Erased(msgspec.Struct, kw_only=True):

@@ -1,24 +1,70 @@
 """Restores a backup: puts its journal in place, and rebuilds every board from it."""
 
 import asyncio
+import secrets
+import shutil
+import sqlite3
+import time
+from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import structlog
 
 from live.domain.board import Boards
 from live.errors import JournalError, SetupError
 from live.journal.database import Database
-from live.maintenance.board_images import Rebuilt
-from live.maintenance.erased import import_list, list_in
-from live.maintenance.manifest import Manifest
-from live.maintenance.putting_back import put_back
-from live.maintenance.rebuild import Progress, Rebuilding, Wanted
+from live.maintenance.backup import Manifest
+from live.maintenance.erasure import import_list, list_in
+from live.maintenance.rebuild import Progress, Rebuilding, Rebuilt, Wanted
 from live.settings import Settings
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, store_errors
+from live.system.files import replacing, sync_folder
 
 log = structlog.get_logger()
+_PIECE: Final = 4 * 1024**2  # bytes in memory at once
+_STORE: Final = ("appendonlydir", "*.rdb")  # the files of the embedded store
+
+
+def held(database: Database, *, embedded: bool) -> list[Path]:
+    """The files of a journal, and with `embedded` those of the store in the same data directory."""
+    patterns = (database.path.name, f"{database.path.name}-*", *(_STORE if embedded else ()))
+    return sorted(path for pattern in patterns for path in database.path.parent.glob(pattern))
+
+
+def set_aside(found: list[Path]) -> Path:
+    """Move files of a data directory to a new directory inside it. Returns the new directory."""
+    folder = found[0].parent
+    aside = folder / f"before-restore-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    aside.mkdir(mode=0o700)
+    for path in found:
+        path.rename(aside / path.name)
+    sync_folder(folder)
+    return aside
+
+
+def put_back(folder: Path, database: Database) -> None:
+    """Copy the journal of a backup to the place of the database, whose lock this process holds.
+
+    The copy gets a new id. So the boards that are rebuilt from it get new epochs, even if the same backup is restored
+    twice.
+
+    Raises:
+        SetupError: the file system refuses.
+    """
+    source = folder / database.path.name
+    try:
+        with source.open("rb") as given, replacing(database.path) as file:
+            shutil.copyfileobj(given, file, _PIECE)
+            file.flush()
+            with closing(sqlite3.connect(file.name)) as copy:
+                copy.execute("UPDATE about SET value = ? WHERE name = 'id'", (secrets.token_hex(16),))
+                copy.commit()
+        sync_folder(database.path.parent)
+    except (OSError, sqlite3.Error) as error:
+        raise SetupError(f"can't put the journal back at {database.path}: {error}") from None
 
 
 def require_prefix(manifest: Manifest, settings: Settings) -> None:

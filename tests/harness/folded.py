@@ -9,7 +9,7 @@ from live.journal.log.reader import before
 from live.journal.state.fold import apply
 from live.journal.state.ranking import ranked_at
 from live.journal.state.snapshot import Reached, Snapshot, pack, unpack
-from live.maintenance.board_images import load
+from live.maintenance.rebuild import load
 from live.store.board.journal_stream import read_entries
 from live.store.board.keys import Keys
 from live.store.board.read.pages import HIGH

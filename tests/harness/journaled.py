@@ -17,8 +17,7 @@ from live.journal.log.timelines import find_life
 from live.journal.schema import GAP
 from live.journal.state.ranking import ranked_at
 from live.journal.state.snapshot import Snapshot
-from live.maintenance.backup import back_up
-from live.maintenance.manifest import Manifest
+from live.maintenance.backup import Manifest, back_up
 from live.store.board.journal_stream import read_entries
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect

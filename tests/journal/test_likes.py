@@ -4,7 +4,7 @@ from live.domain.board_file import BoardChoice, make_board
 from live.domain.window_choice import WindowChoice
 from live.journal.state.snapshot import Snapshot
 from live.journal.upkeep.checkpoints import prune
-from live.maintenance.board_images import image_of
+from live.maintenance.rebuild import image_of
 
 DAY = 86_400
 

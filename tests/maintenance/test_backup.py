@@ -18,8 +18,7 @@ from live.journal.database import Database
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import open_lives
 from live.journal.state.ranking import ranked_at
-from live.maintenance.backup import back_up
-from live.maintenance.manifest import check_files, read_manifest
+from live.maintenance.backup import back_up, check_files, read_manifest
 from live.maintenance.status import verify
 from live.store.board.journal_stream import begin_journal
 from live.store.board.keys import SystemKeys

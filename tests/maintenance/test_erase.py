@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from sqlalchemy import select
 
-import live.maintenance.erase_journal
+import live.maintenance.erase
 from live.domain.board import Board, Boards
 from live.domain.board_file import BoardChoice, VotesChoice, make_board
 from live.domain.event import Entry, Extra, make_entry
@@ -26,12 +26,9 @@ from live.journal.log.reader import contents_of
 from live.journal.log.timelines import find_life
 from live.journal.schema import CHECKPOINT, METADATA, SEGMENT
 from live.journal.upkeep.checkpoints import Due, keep, make
-from live.maintenance.erase import Erased, Erasing
-from live.maintenance.erase_journal import erase_again
-from live.maintenance.erased import remember
-from live.maintenance.erasure import ActorErasure
+from live.maintenance.erase import Erased, Erasing, erase_again, rewrite
+from live.maintenance.erasure import ActorErasure, remember
 from live.maintenance.restore import _carry_over
-from live.maintenance.rewriting import rewrite
 from live.maintenance.status import verify
 from live.store.board.write.plan import voter_digests
 from live.store.connection.embedded import EmbeddedStore
@@ -235,7 +232,7 @@ async def test_a_segment_that_is_not_rewritten_is_detected(folder: Path) -> None
         await fill(board)
         with (
             must_be_caught("segments not rewritten"),
-            replaced(live.maintenance.erase_journal, "_segment", lambda *_, **__: False),
+            replaced(live.maintenance.erase, "_segment", lambda *_, **__: False),
         ):
             await check(board, take_back=False)
 
@@ -284,7 +281,7 @@ async def test_an_older_backup_is_erased_again(folder: Path, tmp_path: Path) -> 
 async def test_a_missing_list_of_erasures_is_detected(folder: Path, tmp_path: Path) -> None:
     """The mutant forgets the list, so a backup restores the actor."""
     async with machine(folder, CONTEST) as board:
-        with must_be_caught("rebuild after erase"), replaced(live.maintenance.erase_journal, "is_due", lambda _: False):
+        with must_be_caught("rebuild after erase"), replaced(live.maintenance.erase, "is_due", lambda _: False):
             await erased_again(board, folder, tmp_path / "restored")
 
 

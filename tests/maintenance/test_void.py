@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import live.maintenance.taking_back
+import live.maintenance.void
 from live.domain.board import Board, Boards
 from live.domain.board_file import BoardChoice, VotesChoice, make_board
 from live.domain.event import Entry, Event, Extra, Identities, make_entry
@@ -181,7 +181,7 @@ async def test_an_interrupted_void_continues(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Each batch is taken back once, wherever the command is killed."""
-    monkeypatch.setattr(live.maintenance.taking_back, "_MOST_CONTRIBUTIONS", 1)
+    monkeypatch.setattr(live.maintenance.void, "_MOST_CONTRIBUTIONS", 1)
 
     async with counted(valkey_url, tmp_path, kind, 5) as (board, without):
         for batches in (1, 3):

@@ -12,13 +12,12 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-import live.maintenance.putting_back
+import live.maintenance.restore
 import live.store.connection.high_water
 from live.errors import SetupError
 from live.journal.database import Database
-from live.maintenance.backup import back_up
-from live.maintenance.manifest import NAME, check_files, read_manifest
-from live.maintenance.putting_back import put_back
+from live.maintenance.backup import NAME, back_up, check_files, read_manifest
+from live.maintenance.restore import put_back
 from live.store.connection.high_water import Witness
 from live.system.files import replacing
 from tests.harness.journaled import journaled
@@ -152,7 +151,7 @@ def test_a_file_with_a_known_name_is_noticed(backup: Path, tmp_path: Path, name:
             yield file
         shutil.copyfile(new, path)
 
-    module = live.maintenance.putting_back if name == "put_back" else live.store.connection.high_water
+    module = live.maintenance.restore if name == "put_back" else live.store.connection.high_water
     with must_be_caught("a name that others know"), replaced(module, "replacing", known):
         if name == "put_back":
             restore_into(backup, tmp_path / "new")
