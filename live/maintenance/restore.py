@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import shutil
 import sqlite3
+import tempfile
 import time
 from contextlib import closing
 from functools import partial
@@ -37,8 +38,8 @@ def held(database: Database, *, embedded: bool) -> list[Path]:
 def set_aside(found: list[Path]) -> Path:
     """Move files of a data directory to a new directory inside it. Returns the new directory."""
     folder = found[0].parent
-    aside = folder / f"before-restore-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
-    aside.mkdir(mode=0o700)
+    now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    aside = Path(tempfile.mkdtemp(prefix=f"before-restore-{now}-", dir=folder))  # two restores can share a second
     for path in found:
         path.rename(aside / path.name)
     sync_folder(folder)
