@@ -94,11 +94,16 @@ class Server(NamedTuple):
         return await self.client.post("/v1/events", content=body, headers=headers)
 
     async def keys(self) -> dict[bytes, bytes | None]:
-        """Every store key of this board with its value. A body writes no other keys than the sender's rate."""
+        """Every store key of this board with its value. A body writes no other keys than the sender's rate.
+
+        The baseline is left out: the server writes it at its own times.
+        """
         names = cast("list[bytes]", await self.store.keys("*"))  # in one call: the sender's rate expires meanwhile
         own, rate, system = (f"{self.prefix}:{{{tag}".encode() for tag in ("posts}:", "rate:", ":"))
         assert all(name.startswith((own, rate, system)) for name in names)
-        return {name: await self.store.dump(name) for name in names if name.startswith(own)}
+        return {
+            name: await self.store.dump(name) for name in names if name.startswith(own) and name != own + b"baseline"
+        }
 
     async def position(self) -> tuple[int, int]:
         """The offset and the total score of the board."""
