@@ -1,14 +1,12 @@
-"""`live keys` as users see it: real processes on a real store, and no secrets in the output."""
+"""`live keys` as users see it, on a real store, with no secrets in the output."""
 
 import asyncio
 import base64
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import httpx
@@ -21,12 +19,11 @@ from live.store.connection.client import connect
 from live.store.connection.embedded import EmbeddedStore
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import open_ledger, rolling_board
+from tests.harness.commands import run_command, run_process
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings, make_client
 
 pytestmark = pytest.mark.slow
-
-BARE = {name: value for name, value in os.environ.items() if not name.startswith("LIVE_")} | {"COLUMNS": "160"}
 
 
 class Commands:
@@ -34,13 +31,13 @@ class Commands:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.environment = {**BARE, "LIVE_STORE": settings.store, "LIVE_KEY_PREFIX": settings.key_prefix}
+        self.environment = {
+            "COLUMNS": "160", "LIVE_STORE": settings.store, "LIVE_KEY_PREFIX": settings.key_prefix
+        }  # fmt: skip
 
-    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "live", "keys", *arguments],
-            env=self.environment, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+    def run(self, *arguments: str) -> CompletedProcess[str]:
+        """Run a command."""
+        return run_command("keys", *arguments, **self.environment)
 
     def output_of(self, *arguments: str) -> str:
         """The output of a command that must succeed."""
@@ -101,9 +98,8 @@ def folder() -> Iterator[Path]:
 
 def test_an_api_key_is_printed_once_and_works(commands: Commands) -> None:
     """It is alone on standard output, for scripts. Everything else goes to standard error."""
-    ended = commands.run(
-        "add", "shop", "--boards", "posts, news", "--any-board", "--verbs", "post,admin", "--rate", "2.5"
-    )
+    words = ("add", "shop", "--boards", "posts, news", "--any-board", "--verbs", "post,admin", "--rate", "2.5")
+    ended = run_process("keys", *words, **commands.environment)
     assert ended.returncode == 0, ended.stderr
     (key,) = ended.stdout.splitlines()
     assert commands.identified(key) == "shop"

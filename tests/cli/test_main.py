@@ -1,7 +1,6 @@
-"""The commands as users see them: real processes, their output, and their exit status."""
+"""The commands as users see them: their output and their exit status, in this process and in real ones."""
 
 import json
-import os
 import re
 import socket
 import subprocess
@@ -23,6 +22,7 @@ from live import __version__
 from live.cli.main import COMMANDS
 from live.serve import bound_socket
 from live.settings import Settings
+from tests.harness.commands import BARE, run_command, run_process
 from tests.harness.network import free_port
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
@@ -34,24 +34,11 @@ NOT_ON_REWRITE = (
     "the store does not fsync during a rewrite (no-appendfsync-on-rewrite yes): "
     "a power cut then loses acknowledged events. Set it to no"
 )
-BARE = {name: value for name, value in os.environ.items() if not name.startswith("LIVE_")} | {"COLUMNS": "100"}
 
 
-def live(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    """Run a command to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "live", *arguments],
-        env={**BARE, **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-def refused(*arguments: str, **environment: str) -> list[str]:
+def refused(*arguments: str, process: bool = False, **environment: str) -> list[str]:
     """The lines with which a command is refused: exit status 2, nothing on standard output, no traceback."""
-    ended = live(*arguments, **environment)
+    ended = (run_process if process else run_command)(*arguments, **environment)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith("live: ")
     assert "Traceback" not in ended.stderr
@@ -106,7 +93,7 @@ def warnings(server: ServerProcess) -> list[str]:
 @pytest.mark.parametrize("command", ["serve", "send", "load", "audit"])
 def test_help_has_a_description_an_example_and_all_flags(command: str) -> None:
     """Every flag has a description."""
-    ended = live(command, "--help")
+    ended = run_command(command, "--help", COLUMNS="100")
     assert ended.returncode == 0
     assert f"Example: live {command}" in ended.stdout
     flags = re.findall(r"^│ +\*? +(\S+).*$", ended.stdout, re.MULTILINE)
@@ -117,7 +104,7 @@ def test_help_has_a_description_an_example_and_all_flags(command: str) -> None:
 
 def test_without_a_command_the_commands_are_listed() -> None:
     """New users see where to start."""
-    ended = live()
+    ended = run_command(COLUMNS="100")
     listed = ended.stdout + ended.stderr
     assert "live serve --demo" in listed
     for name in COMMANDS:
@@ -126,7 +113,7 @@ def test_without_a_command_the_commands_are_listed() -> None:
 
 def test_the_version_is_printed() -> None:
     """It is the version of the package."""
-    ended = live("--version")
+    ended = run_process("--version")
     assert (ended.returncode, ended.stdout) == (0, f"live {__version__}\n")
 
 
@@ -136,7 +123,7 @@ def test_a_port_in_use_is_reported_in_one_line(folder: Path) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = str(other.getsockname()[1])
-        (line,) = refused("serve", "--port", port, "--data-dir", str(folder / "data"))
+        (line,) = refused("serve", "--port", port, "--data-dir", str(folder / "data"), process=True)
     assert line.startswith(f"can't listen on 127.0.0.1 port {port}: Address already in use. ")
     assert line.endswith("Choose another port with --port (0 takes a free one).")
     assert not (folder / "data").exists()
@@ -151,7 +138,7 @@ def test_answers_are_not_delayed() -> None:
 @pytest.mark.parametrize("host", ["nowhere.invalid", "203.0.113.1"])
 def test_an_invalid_address_is_reported_in_one_line(host: str) -> None:
     """A name that does not resolve, or the address of another machine."""
-    (line,) = refused("serve", "--host", host, "--port", "0")
+    (line,) = refused("serve", "--host", host, "--port", "0", process=True)
     assert line.startswith(f"can't listen on {host} port 0: ")
 
 
@@ -179,7 +166,7 @@ def test_all_mistakes_in_a_boards_file_are_reported(folder: Path) -> None:
         "board 3 ('b'): window must be one of {rolling = …}, {sliding = …}, {calendar = …} and \"forever\"",
         "board 3 ('b'): another board has this id",
     ]
-    assert refused("audit", "--boards", str(path)) == lines
+    assert refused("audit", "--boards", str(path), process=True) == lines
 
 
 @pytest.mark.parametrize(
@@ -212,9 +199,9 @@ def test_an_audit_includes_run_time_boards(folder: Path) -> None:
     with serving(settings, folder) as server:
         made = httpx.put(f"{server.url}/v1/boards/made", json={"source": ["kiss"], "window": "forever"})
         assert made.status_code == 201, made.text
-        audited = live("audit", "--json", *options, LIVE_KEY_PREFIX=settings.key_prefix)
+        audited = run_command("audit", "--json", *options, LIVE_KEY_PREFIX=settings.key_prefix)
         assert [report["board"] for report in json.loads(audited.stdout)["boards"]] == ["posts", "made"]
-        unknown = live("audit", "--board", "nope", *options, LIVE_KEY_PREFIX=settings.key_prefix)
+        unknown = run_command("audit", "--board", "nope", *options, LIVE_KEY_PREFIX=settings.key_prefix)
         assert unknown.returncode == 1
         assert unknown.stderr == "live: there is no board `nope`; there are: made, posts\n"
 
@@ -223,7 +210,7 @@ def test_a_data_directory_has_one_owner(folder: Path) -> None:
     """A second server is refused with the PID of the first, and harms nothing."""
     with serving(own_store(folder), folder) as server:
         assert server.process is not None
-        (line,) = refused("serve", "--port", "0", "--data-dir", str(folder / "data"))
+        (line,) = refused("serve", "--port", "0", "--data-dir", str(folder / "data"), process=True)
         assert f"{folder / 'data'} is in use by process {server.process.pid}: " in line
         assert like(server, "a")["accepted"] == 1
 
@@ -269,7 +256,7 @@ def test_a_store_that_evicts_is_refused(folder: Path) -> None:
     """Its rankings could become wrong."""
     store = valkey(folder, "--maxmemory-policy", "volatile-ttl")
     store.start()
-    (line,) = refused("serve", "--store", store.url, "--port", "0")
+    (line,) = refused("serve", "--store", store.url, "--port", "0", process=True)
     assert "the store's maxmemory-policy is volatile-ttl" in line
     store.kill()
 
@@ -377,6 +364,6 @@ def test_a_command_imports_only_what_it_needs(words: list[str], unused: set[str]
 
 def test_a_similar_command_is_suggested() -> None:
     """An unknown command is refused."""
-    ended = live("key")
+    ended = run_process("key")
     assert ended.returncode == 2
     assert "Did you mean 'keys'?" in ended.stderr

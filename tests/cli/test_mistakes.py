@@ -3,13 +3,11 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
-from typer.testing import CliRunner
 
 from live.cli import personal
-from live.cli.main import app
 from tests.cli.test_personal import TO_ALL, Machine
 from tests.harness.mutation import must_be_caught, replaced
 
@@ -50,18 +48,12 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     machine.server.kill()
 
 
-def run(machine: Machine, *words: str) -> Any:
-    """Run a command in this process, beside the server."""
-    environment = {name: value for name, value in machine.server.environment.items() if name.startswith("LIVE_")}
-    return CliRunner().invoke(app, list(words), env={**environment, "COLUMNS": "300"})
-
-
 def must_be_refused(machine: Machine, name: str) -> None:
     """Check that a command exits with 1 and says why."""
     words, reason = MISTAKES[name]
-    ended = run(machine, *words)
-    assert ended.exit_code == 1, ended.output
-    assert reason in ended.output
+    ended = machine.run(*words)
+    assert ended.returncode == 1, ended
+    assert reason in ended.stderr + ended.stdout
 
 
 @pytest.mark.parametrize("name", MISTAKES)
@@ -78,8 +70,8 @@ def test_a_dry_run_on_what_exists_succeeds(machine: Machine) -> None:
         ("void", "--actor", "v1", "--board", "vote", "--dry-run", *SINCE),
         ("erase", "--actor", "v1", "--dry-run"),
     ):
-        ended = run(machine, *words)
-        assert ended.exit_code == 0, (words, ended.output)
+        ended = machine.run(*words)
+        assert ended.returncode == 0, ended
 
 
 def test_a_replay_with_refused_events_is_no_success(machine: Machine, tmp_path: Path) -> None:
@@ -87,12 +79,12 @@ def test_a_replay_with_refused_events_is_no_success(machine: Machine, tmp_path: 
     path = tmp_path / "likes.ndjson"
     path.write_text('{"type": "like", "key": "r"}\n{"type": "lke", "key": "r"}\n', encoding="utf-8")
     words = ("send", str(path), "--to", machine.server.url, "--key", machine.keys["ann"])
-    ended = run(machine, *words)
-    assert (ended.exit_code, "1 rejected as type_unknown" in ended.output) == (1, True), ended.output
-    again = run(machine, *words, "--restart", "--json")
-    assert (again.exit_code, json.loads(again.stdout)["rejected"]) == (1, {"type_unknown": 1})
+    ended = machine.run(*words)
+    assert (ended.returncode, "1 rejected as type_unknown" in ended.stdout) == (1, True), ended
+    again = machine.run(*words, "--restart", "--json")
+    assert (again.returncode, json.loads(again.stdout)["rejected"]) == (1, {"type_unknown": 1})
     path.write_text('{"type": "like", "key": "r"}\n', encoding="utf-8")
-    assert run(machine, *words).exit_code == 0
+    assert machine.run(*words).returncode == 0
 
 
 @pytest.mark.mutant

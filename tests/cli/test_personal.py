@@ -1,23 +1,20 @@
 """`live void` and `live erase` as operators use them: beside a running server, and while it is stopped."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import httpx
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from live.auth.visitors import Visitors
 from live.cli import personal
-from live.cli.main import app
 from live.settings import Settings
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, connect
+from tests.harness.commands import run_command
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
@@ -52,13 +49,9 @@ class Machine:
         self.keys = {name: json.loads(self.run("keys", "add", name, "--json").stdout)["key"] for name in ("ann", "bob")}
         self.server.start()
 
-    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+    def run(self, *words: str) -> CompletedProcess[str]:
         """Run a command next to the server, without a terminal."""
-        return subprocess.run(
-            [sys.executable, "-m", "live", *words],
-            env={**os.environ, **self.server.environment, "COLUMNS": "200"},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        return run_command(*words, **{**self.server.environment, "COLUMNS": "200"})
 
     def post(self, producer: str, *events: dict[str, Any]) -> None:
         """Post events with the API key of a producer, all of which count."""
@@ -126,8 +119,8 @@ def test_a_producer_is_voided_while_the_server_runs(tmp_path: Path) -> None:
 )
 def test_what_is_to_be_voided_must_be_clear(tmp_path: Path, words: tuple[str, ...], reason: str) -> None:
     """Before anything is opened."""
-    refused = CliRunner().invoke(app, ["void", "--data-dir", str(tmp_path), *words])
-    assert (refused.exit_code, reason in refused.stderr) == (2, True)
+    refused = run_command("void", "--data-dir", str(tmp_path), *words)
+    assert (refused.returncode, reason in refused.stderr) == (2, True)
 
 
 async def is_named(url: str) -> None:

@@ -1,9 +1,6 @@
 """`live reconcile`: its exit status and its report, with and without a server."""
 
 import asyncio
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +9,7 @@ import pytest
 
 from live.settings import as_environment
 from live.store.board.ledger import Ledger
+from tests.harness.commands import run_command
 from tests.harness.compared import Compared, compared
 from tests.harness.drift import BOARDS, fill, wrong_value
 
@@ -24,15 +22,12 @@ ties = "first"
 """
 
 
-async def run_command(board: Compared, *flags: str) -> tuple[int, str, str]:
-    """Run `live reconcile` as a process; returns its exit status and its output."""
+async def reconcile(board: Compared, *flags: str) -> tuple[int, str, str]:
+    """Run `live reconcile`; returns its exit status and its output."""
     boards = board.folder / "boards.toml"
     boards.write_text(BOARDS_FILE, encoding="utf-8")
-    environment = {**os.environ, **as_environment(msgspec.structs.replace(board.settings, boards=boards))}
-    command = [sys.executable, "-m", "live", "reconcile", *flags]
-    ended = await asyncio.to_thread(
-        subprocess.run, command, env=environment, capture_output=True, text=True, check=False, timeout=60
-    )
+    environment = as_environment(msgspec.structs.replace(board.settings, boards=boards))
+    ended = await asyncio.to_thread(run_command, "reconcile", *flags, **environment)
     return ended.returncode, ended.stdout, ended.stderr
 
 
@@ -42,21 +37,21 @@ async def test_the_exit_status_tells_whether_there_is_drift(valkey_url: str, tmp
     async with compared(valkey_url, tmp_path, BOARDS["first"]) as board:
         await fill(board)
         await wrong_value(board)
-        status, text, _ = await run_command(board, "--board", "first")
+        status, text, _ = await reconcile(board, "--board", "first")
         assert status == 1
         assert "ann: value of" in text
         assert text.splitlines()[2].endswith("store 50, journal 7")
-        status, text, _ = await run_command(board, "--repair", "--to", "journal", "--json")
+        status, text, _ = await reconcile(board, "--repair", "--to", "journal", "--json")
         found = msgspec.json.decode(text)
         assert (status, found["equal"]) == (1, False)
         (differences,) = found["boards"]
         assert (differences["drifted"], differences["repaired"]) == (1, True)
         assert differences["drift"][0]["journal"] == 7
-        assert (await run_command(board))[0] == 0
-        status, text, error = await run_command(board, "--repair")
+        assert (await reconcile(board))[0] == 0
+        status, text, error = await reconcile(board, "--repair")
         assert (status, text) == (2, "")
         assert "--to" in error
-        status, text, error = await run_command(board, "--repair", "--to", "store")
+        status, text, error = await reconcile(board, "--repair", "--to", "store")
         assert (status, "equal" in text) == (0, True), "nothing differs, so nothing is replaced"
 
 
@@ -69,14 +64,14 @@ async def test_without_a_server_what_waits_is_compared_and_stays(valkey_url: str
         await board.stop_draining()
         await board.add(("dan", 1))
         rows, epoch = await board.rows(), board.ledger.state.epoch
-        status, text, _ = await run_command(board)
+        status, text, _ = await reconcile(board)
         assert (status, text.split(";")[0]) == (0, f"first (epoch {epoch}): equal")
         assert await board.waiting() == 1, "a comparison moves nothing"
         await wrong_value(board)
         await board.settle_ranking()
-        status, text, error = await run_command(board, "--repair", "--to", "store")
+        status, text, error = await reconcile(board, "--repair", "--to", "store")
         assert (status, text.split(";")[0]) == (1, f"first (epoch {epoch}): the store is replaced"), error
         board.ledger = Ledger(board.client, board.board, board.settings)
         assert await board.rows() == rows
         assert board.ledger.state.epoch != epoch
-        assert (await run_command(board))[0] == 0
+        assert (await reconcile(board))[0] == 0

@@ -1,8 +1,6 @@
 """A replica, a node of a Cluster and a Sentinel are refused at once, with the reason and what to do."""
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +19,7 @@ from live.store.connection.client import connect, store_errors
 from live.store.connection.loss import LossWatch
 from live.store.connection.role import StoreRoleError
 from tests.harness.boards import rolling_board
+from tests.harness.commands import run_command
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.network import free_port
 from tests.harness.settings import fresh_settings
@@ -97,10 +96,7 @@ def test_every_command_gives_the_reason(tmp_path: Path, kind: str, words: list[s
     """In one line, without a traceback."""
     with running(kind, "valkey", tmp_path) as store:
         settings = fresh_settings(store.url, data_dir=tmp_path / "data")
-        command = [sys.executable, "-m", "live", *words]
-        done = subprocess.run(
-            command, env=as_environment(settings), capture_output=True, text=True, check=False, timeout=60
-        )
+        done = run_command(*words, **as_environment(settings))
         assert done.returncode == 2, done.stdout
         assert REASONS[kind] in done.stderr
         assert "Traceback" not in done.stderr

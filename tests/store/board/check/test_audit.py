@@ -1,10 +1,7 @@
 """The audit: it finds every violation of I1, names it, and repairs it while the board is in use."""
 
 import asyncio
-import os
 import random
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -19,6 +16,7 @@ from live.store.board.check.audit import Auditor, Drift, Report
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board
+from tests.harness.commands import run_command
 from tests.harness.invariants import drifted
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
@@ -281,13 +279,10 @@ async def test_an_unavailable_store_is_an_error() -> None:
     await bench.client.aclose()
 
 
-async def run_command(bench: Bench, *flags: str) -> tuple[int, str]:
-    """Run `live audit` as a process; returns its exit status and output."""
-    environment = {**os.environ, **as_environment(bench.settings)}
-    command = [sys.executable, "-m", "live", "audit", "--board", "posts", *flags]
-    ended = await asyncio.to_thread(
-        subprocess.run, command, env=environment, capture_output=True, text=True, check=False, timeout=60
-    )
+async def audit(bench: Bench, *flags: str) -> tuple[int, str]:
+    """Run `live audit`; returns its exit status and output."""
+    words = ("audit", "--board", "posts", *flags)
+    ended = await asyncio.to_thread(run_command, *words, **as_environment(bench.settings))
     assert ended.stderr == ""
     return ended.returncode, ended.stdout
 
@@ -295,7 +290,7 @@ async def run_command(bench: Bench, *flags: str) -> tuple[int, str]:
 @pytest.mark.slow
 async def test_the_exit_status_tells_whether_there_is_drift(bench: Bench) -> None:
     """It is 0 if there is none, and 1 if there is or was, with the members that differ."""
-    assert await run_command(bench) == (0, "posts: no drift; 3 members in 2 slots\n")
+    assert await audit(bench) == (0, "posts: no drift; 3 members in 2 slots\n")
     await bench.client.zincrby(bench.keys.ranking, 1000, "a")
     await bench.client.zadd(bench.keys.ranking, {"[bold]ghost": 1})
     lines = [
@@ -304,18 +299,18 @@ async def test_the_exit_status_tells_whether_there_is_drift(bench: Bench) -> Non
         "  [bold]ghost: score 1, the slots hold 0",
         "  a: score 1,003, the slots hold 3",
     ]
-    status, text = await run_command(bench)
+    status, text = await audit(bench)
     assert (status, sorted(text.splitlines())) == (1, sorted(lines))
-    status, text = await run_command(bench, "--repair")
+    status, text = await audit(bench, "--repair")
     assert (status, text.splitlines()[0]) == (1, "posts: repaired; 4 members in 2 slots")
-    assert (await run_command(bench))[0] == 0
+    assert (await audit(bench))[0] == 0
 
 
 @pytest.mark.slow
 async def test_the_command_prints_json(bench: Bench) -> None:
     """One object has the whole report, and whether everything is clean."""
     await bench.client.zincrby(bench.keys.ranking, 1, "a")
-    status, text = await run_command(bench, "--json")
+    status, text = await audit(bench, "--json")
     assert status == 1
     assert msgspec.json.decode(text) == {
         "clean": False,

@@ -1,0 +1,42 @@
+"""Commands of `live`: in this process, because a new one takes a second before it does anything, or in their own."""
+
+import os
+import subprocess
+import sys
+from subprocess import CompletedProcess
+from typing import Final
+from unittest.mock import patch
+
+from structlog.testing import capture_logs
+from typer.testing import CliRunner
+
+import live.serve
+from live.cli.main import app
+from live.store.connection.private import UMASK
+
+BARE: Final = {name: value for name, value in os.environ.items() if not name.startswith("LIVE_")}
+
+
+def run_command(*words: str, **environment: str) -> CompletedProcess[str]:
+    """Run a command to its end, without a terminal, with these environment variables and no other `LIVE_` ones.
+
+    Logs are dropped, and an error that the command does not expect is raised. `live serve` must refuse to start. It
+    changes neither the logs nor the signals of this process.
+    """
+    unset = dict.fromkeys(name for name in os.environ if name.startswith("LIVE_"))
+    umask = os.umask(UMASK)
+    try:
+        with patch.object(live.serve, "configure_logs"), patch.object(live.serve, "signal"), capture_logs():
+            ended = CliRunner().invoke(app, words, env={**unset, **environment}, catch_exceptions=False)
+    finally:
+        os.umask(umask)
+    return CompletedProcess(words, ended.exit_code, ended.stdout, ended.stderr)
+
+
+def run_process(*words: str, **environment: str) -> CompletedProcess[str]:
+    """Run a command to its end in a process of its own, without a terminal, with these `LIVE_` variables only."""
+    return subprocess.run(
+        [sys.executable, "-m", "live", *words],
+        env={**BARE, **environment},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
