@@ -1,6 +1,7 @@
 """Bodies behind requests that take long: a client does not hold memory for as long as it likes."""
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Final
@@ -14,7 +15,7 @@ from live.protocols.http.fast_post import Post
 from live.settings import Duration
 from live.store.board.read.reader import BoardReader
 from tests.harness.mutation import must_be_caught, replaced
-from tests.harness.waiting import eventually
+from tests.harness.waiting import DEADLINE, eventually
 from tests.harness.wire import CHUNKED, connected, post, request, statuses
 from tests.security.test_unanswered_bodies import BODY, MOST_BODY, OTHER, STRANGER, serving, watching
 
@@ -25,6 +26,7 @@ STREAM: Final = "/v1/boards/posts/stream"
 READ: Final = request("GET", "/v1/boards/posts")
 APP: Final = "/v1/%65vents"  # the application answers it
 CONNECTIONS: Final = 6
+patience = DEADLINE  # seconds until a body must be free
 KINDS: Final = ["stream", "wait", "own", "stream app", "wait app", "stream complete app"]
 
 
@@ -74,7 +76,7 @@ async def test_viewers_hold_no_bodies(valkey_url: str, kind: str) -> None:
                 return len(viewers) == CONNECTIONS
 
             await eventually(all_watch)
-            await eventually(watch.is_empty)
+            await eventually(watch.is_empty, patience)
             assert not any(viewer.held for viewer in viewers), "a viewer holds a body"
             assert not any(viewer.transport.is_closing() for viewer in viewers), "a viewer lost its connection"
             async with connected(url, source=STRANGER) as wire:
@@ -111,7 +113,7 @@ async def test_a_body_behind_a_slow_request_has_a_deadline(valkey_url: str) -> N
 
             await eventually(is_held)
             try:
-                await eventually(watch.is_empty)
+                await eventually(watch.is_empty, patience)
             finally:
                 gate.set()
             assert statuses(await wire.answers(2)) == [200, 408]
@@ -130,7 +132,7 @@ async def test_an_answer_that_ends_the_connection_frees_the_body_behind_it(valke
             await wire.send(request("GET", "/nothing") + PART)
             assert statuses([await wire.answer()]) == [404]
             assert watch.of_address > 0
-            await eventually(watch.is_empty)
+            await eventually(watch.is_empty, patience)
 
 
 async def test_a_refused_body_is_dropped_at_once(valkey_url: str) -> None:
@@ -176,8 +178,9 @@ def forgetting(protocol: HttpProtocol) -> None:
 
 
 @pytest.mark.mutant
-async def test_bodies_that_stay_are_caught(valkey_url: str) -> None:
+async def test_bodies_that_stay_are_caught(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Viewers keep bodies, slow requests protect them, and last answers forget them."""
+    monkeypatch.setattr(sys.modules[__name__], "patience", 3.0)  # a mutant would wait for all of it
     for kind in ("stream", "wait", "own"):
         with must_be_caught("viewers keep bodies"), replaced(HttpProtocol, "release_place", keeping):
             await test_viewers_hold_no_bodies(valkey_url, kind)

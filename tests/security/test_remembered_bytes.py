@@ -92,18 +92,19 @@ async def growth(store: str, attack: Attack, repeated: int) -> int:
         assert (await client.post("/v1/events", json={"key": "a"})).status_code == 200
         assert (await client.put("/v1/items/a", json={"title": "A"})).status_code == 204
 
-        async def repeat(numbers: range) -> None:
+        async def repeat(requests: list[bytes]) -> None:
             async with connected(str(client.base_url)) as wire:
-                for number in numbers:
-                    await wire.send(attack(number))
+                for sent in requests:
+                    await wire.send(sent)
                     assert statuses([await wire.answer()])[0] < 500
 
-        await repeat(range(5))
+        requests = [attack(number) for number in range(5 + repeated)]  # made before every allocation is traced
+        await repeat(requests[:5])
         tracemalloc.start()
         try:
             clear_cache()  # of the standard library, for the last 128 addresses
             before = tracemalloc.get_traced_memory()[0]
-            await repeat(range(5, 5 + repeated))
+            await repeat(requests[5:])
             clear_cache()
             gc.collect()
             return tracemalloc.get_traced_memory()[0] - before

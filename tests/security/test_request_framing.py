@@ -150,31 +150,30 @@ def ours(pieces: Sequence[bytes]) -> tuple[list[Request], bool]:
     return found, False
 
 
-def theirs(pieces: Sequence[bytes]) -> tuple[list[Request], bool]:
-    """The same for h11."""
+def theirs(stream: bytes) -> tuple[list[Request], bool]:
+    """The same for h11, which takes the stream as a whole."""
     connection = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
     found: list[Request] = []
     request: h11.Request | None = None
     body = b""
     try:
-        for piece in pieces:
-            connection.receive_data(piece)
-            while (event := connection.next_event()) is not h11.NEED_DATA:
-                if isinstance(event, h11.Request):
-                    request, body = event, b""
-                elif isinstance(event, h11.Data):
-                    body += bytes(event.data)
-                elif isinstance(event, h11.EndOfMessage):
-                    assert request is not None
-                    fields = tuple((bytes(name), bytes(value)) for name, value in request.headers)
-                    found.append((bytes(request.method), bytes(request.target), fields, body))
-                    connection.send(h11.Response(status_code=404, headers=[("Content-Length", "0")]))
-                    connection.send(h11.EndOfMessage())
-                    if connection.our_state is not h11.DONE:
-                        return found, False
-                    connection.start_next_cycle()
-                elif event is h11.PAUSED:
+        connection.receive_data(stream)
+        while (event := connection.next_event()) is not h11.NEED_DATA:
+            if isinstance(event, h11.Request):
+                request, body = event, b""
+            elif isinstance(event, h11.Data):
+                body += bytes(event.data)
+            elif isinstance(event, h11.EndOfMessage):
+                assert request is not None
+                fields = tuple((bytes(name), bytes(value)) for name, value in request.headers)
+                found.append((bytes(request.method), bytes(request.target), fields, body))
+                connection.send(h11.Response(status_code=404, headers=[("Content-Length", "0")]))
+                connection.send(h11.EndOfMessage())
+                if connection.our_state is not h11.DONE:
                     return found, False
+                connection.start_next_cycle()
+            elif event is h11.PAUSED:
+                return found, False
     except h11.RemoteProtocolError:
         return found, True
     return found, False
@@ -187,7 +186,7 @@ def difference(pieces: Sequence[bytes]) -> str | None:
     another body.
     """
     mine, refused = ours(pieces)
-    reference, reference_refused = theirs(pieces)
+    reference, reference_refused = theirs(b"".join(pieces))
     for index, request in enumerate(mine):
         if index >= len(reference):
             return f"h11 does not find request {index}: {request}"
