@@ -72,7 +72,7 @@ def own_store(folder: Path, **changes: Any) -> Settings:
 
 def like(server: ServerProcess, *keys: str) -> dict[str, Any]:
     """Post a like for each key."""
-    response = httpx.post(f"{server.url}/v1/events", json=[{"key": key} for key in keys])
+    response = httpx.post(f"{server.url}/v1/events", json=[{"key": key} for key in keys], timeout=60)
     assert response.status_code == 200, response.text
     answer: dict[str, Any] = response.json()
     return answer
@@ -80,7 +80,7 @@ def like(server: ServerProcess, *keys: str) -> dict[str, Any]:
 
 def scores(server: ServerProcess) -> dict[str, int]:
     """The scores of the whole board."""
-    page = httpx.get(f"{server.url}/v1/boards/posts?limit=1000").json()
+    page = httpx.get(f"{server.url}/v1/boards/posts?limit=1000", timeout=60).json()
     return {record["key"]: record["score"] for record in page["records"]}
 
 
