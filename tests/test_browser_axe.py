@@ -52,8 +52,8 @@ EVENTS: list[dict[str, Any]] = [
 ]
 SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
 PATHS = (
-    "../", "posts", "posts?key=Member%202", "climb", "vote", "week", "posts,climb", "posts?display=wall",
-    "../embed/posts", "../overlay/posts", "none", "posts?period=x", "../docs",
+    "../", "../?q=o", "../?q=none&page=2", "posts", "posts?key=Member%202", "climb", "vote", "week", "posts,climb",
+    "posts?display=wall", "../embed/posts", "../overlay/posts", "none", "posts?period=x", "../docs",
     "posts/records/Member%202", "climb/records/Ada", "week/records/%D7%A9%D7%9C%D7%95%D7%9D",
 )  # fmt: skip
 

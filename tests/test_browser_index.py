@@ -67,6 +67,18 @@ async def test_only_cards_in_sight_are_live(valkey_url: str) -> None:
         assert await page.text_content("[data-board=b0] .connection") == "As loaded"
 
 
+async def test_boards_are_searched_without_script(valkey_url: str) -> None:
+    """The form is sent by keyboard, and keeps the language."""
+    boards = [rolling_board(), rolling_board(board="other")]
+    path = "../?q=none&lang=zh-Hans"
+    async with board_in_browser(valkey_url, board=boards, path=path, java_script_enabled=False) as (page, _):
+        assert await page.locator(".card").count() == 0
+        await page.get_by_label("按标题或标识搜索").fill("OTH")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/?lang=zh-Hans&q=OTH", timeout=PATIENCE)
+        assert await page.locator(".card").get_attribute("data-board") == "other"
+
+
 async def test_the_first_page_moves_within_three_seconds(valkey_url: str, tmp_path: Path) -> None:
     """The sample likes of `make run` appear soon after the page is opened."""
     server = ServerProcess(fresh_settings(valkey_url, demo=True), tmp_path)

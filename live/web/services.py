@@ -1,7 +1,7 @@
 """The running parts of a process, which the routes share."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar, cast
 
@@ -114,14 +114,16 @@ class Live(msgspec.Struct, frozen=True):
             await ledger.state.use()
         return ledger
 
-    async def over_boards(self, ask: Callable[[Ledger], Awaitable[_T]]) -> list[_T]:
-        """Call `ask` for every board, some at a time. Boards that are deleted meanwhile are omitted.
+    async def over_boards(
+        self, ask: Callable[[Ledger], Awaitable[_T]], ledgers: Sequence[Ledger] | None = None
+    ) -> list[_T]:
+        """Call `ask` for some boards, by default all, a few at a time. Boards that are deleted meanwhile are omitted.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost a board.
         """
-        ledgers = list(self.ledgers.values())
+        ledgers = list(self.ledgers.values()) if ledgers is None else ledgers
         given: list[_T] = []
         for first in range(0, len(ledgers), _AT_ONCE):
             piece = ledgers[first : first + _AT_ONCE]

@@ -23,6 +23,7 @@ from live.web.contract.operations import (
     text,
 )
 from live.web.contract.schemas import Json
+from live.web.pages.board import LONGEST_SEARCH, MOST_PAGES
 from live.web.writes.likes import Liked
 
 _BOARDS: Final = RECORDS | PAST
@@ -37,15 +38,14 @@ def page_operations() -> Json:
     wall = _choice("display", "A display on a wall: ten records, readable across a room.", "wall")
     page = text("text/html", "A page.")
     index = operation(
-        "showIndex",
-        "pages",
-        "Show all boards.",
-        "Each board with its first records, live.",
-        page,
-        ASKING,
-        *_LOOK,
-        is_page=True,
-    )
+        "showIndex", "pages", "Show the list of boards.", "A hundred boards, each with its first records, live.",
+        page, ASKING,
+        parameter("page", "query", {"type": "integer", "minimum": 1, "maximum": MOST_PAGES, "default": 1},
+                  "The page of the list. A page beyond the last one is empty."),
+        parameter("q", "query", {"type": "string", "maxLength": LONGEST_SEARCH},
+                  "List only boards with this text in their id or title, in upper or lower case."),
+        *_LOOK, is_page=True,
+    )  # fmt: skip
     board = operation(
         "showBoard", "pages", "Show a board, or several side by side.", "The page updates live.",
         page, _BOARDS, *shown, wall, *_LOOK, is_page=True,

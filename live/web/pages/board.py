@@ -1,6 +1,7 @@
 """The HTML pages. The server renders them with their records, so they are readable without JavaScript."""
 
 import asyncio
+import math
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -41,13 +42,30 @@ from live.web.trends import NO_TRENDS, Trends, trends_of
 
 log = structlog.get_logger()
 
-_CARD_SIZE: Final = 3  # records on the list of boards
+MOST_PAGES: Final = 10**6  # of the list of boards
+LONGEST_SEARCH: Final = 64  # characters
+
+_MOST_CARDS: Final = 100  # boards on a page of the list
+_CARD_SIZE: Final = 3  # records of each
 _PAGE_SIZE: Final = 50
 _STEPS: Final = (
     (-86_400, "day_earlier"), (-3600, "hour_earlier"), (-60, "minute_earlier"),
     (60, "minute_later"), (3600, "hour_later"), (86_400, "day_later"),
 )  # fmt: skip
 _SIDE_SIZE: Final = 20  # records per board, if a page shows several
+
+
+class ListPlace(msgspec.Struct, frozen=True):
+    """A page of the list of boards: its number, how many pages there are, and the text that selects boards."""
+
+    number: int
+    pages: int
+    search: str
+
+    @property
+    def has_form(self) -> bool:
+        """Whether the page has a form to search: not where all boards are on it."""
+        return self.pages > 1 or self.number > 1 or bool(self.search)
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -86,7 +104,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def index(request: Request) -> Response:
-    """Show the list of boards, each with its first records."""
+    """Show a page of the list of boards, each with its first records."""
     live, language = live_of(request), language_for(request)
     key = ("index", request.scope["query_string"], (language.tag, live.hub.revision))
     return negotiated(request, await live.drawings.of(request, key, partial(_index, request)))
@@ -142,12 +160,25 @@ async def problem_page(request: Request, error: Exception) -> Response:
 
 
 async def _index(request: Request) -> Reply:
-    live = live_of(request)
-    boards = await live.over_boards(_card)
+    live, search = live_of(request), request.query_params.get("q", "")
+    number = whole_number(request.query_params, "page", 1, 1, MOST_PAGES)
+    if len(search) > LONGEST_SEARCH:
+        raise ProblemError("parameter_invalid", f"`q` must have at most {LONGEST_SEARCH} characters")
+    wanted = search.strip().casefold()
+    found = [
+        ledger
+        for board, ledger in live.ledgers.items()
+        if wanted in board or wanted in ledger.state.board.title.casefold()
+    ]
+    boards = await live.over_boards(_card, found[(number - 1) * _MOST_CARDS : number * _MOST_CARDS])
     items = await items_of(live, {record.key for _, page in boards if page for record in page.records})
-    reply = reply_of(await render(request, "index.html", items=items, boards=boards, size=_CARD_SIZE))
-    await asyncio.to_thread(lambda: reply.gzipped)  # the page of a thousand boards takes long
-    return reply
+    place = ListPlace(number, max(1, math.ceil(len(found) / _MOST_CARDS)), search.strip())
+    return reply_of(
+        await render(
+            request, "index.html", items=items, has_forms=place.has_form,
+            boards=boards, size=_CARD_SIZE, place=place, longest=LONGEST_SEARCH,
+        )
+    )  # fmt: skip
 
 
 async def _card(ledger: Ledger) -> tuple[Board, Page | None]:
@@ -191,9 +222,12 @@ async def _drawn(request: Request, surface: Surface, shown: Sequence[Shown]) -> 
     site, most = site_of(request), live_of(request).settings.max_limit
     likes = surface.name == "page" and any(takes_likes(one.board) for one in shown if not one.is_still)
     items = await items_of(live_of(request), (record.key for one in shown if one.page for record in one.page.records))
-    has_past = live_of(request).past is not None
-    values = {"shown": shown, "site": site, "most": most, "curl": curl, "has_past": has_past}
-    return reply_of(await render(request, "board.html", status, surface=surface, likes=likes, items=items, **values))
+    return reply_of(
+        await render(
+            request, "board.html", status, surface=surface, likes=likes, items=items,
+            shown=shown, site=site, most=most, curl=curl, has_past=live_of(request).past is not None,
+        )
+    )  # fmt: skip
 
 
 async def _show(request: Request, ledger: Ledger, size: int, top: Watched | Exception | None) -> Shown:

@@ -110,17 +110,20 @@ async def render(
     *,
     surface: Surface = _PAGE,
     likes: bool = False,
+    has_forms: bool = False,
     items: Mapping[str, Item] = _NO_ITEMS,
     **values: object,
 ) -> HTMLResponse:
     """Return a page in the language and the theme that the request asks for. Other work goes on while it is made.
 
-    `likes` says whether it has like buttons, and `items` has what it shows of members.
+    `likes` says whether it has like buttons, `has_forms` whether it has other forms, and `items` has what it shows of
+    members.
     """
     live, language = live_of(request), language_for(request)
     pieces = live.templates.get_template(template).generate(
         **texts(language),
         address=addresses(request),
+        kept=_kept_of(request),
         in_language=lambda tag: "?" + urlencode({**request.query_params, "lang": tag}),
         theme=_theme(request),
         status=int(status),
@@ -135,9 +138,9 @@ async def render(
         html += part
         await asyncio.sleep(0)
     headers = {"Cache-Control": "no-cache", "Content-Language": language.tag, "Vary": _VARY}
-    if likes or surface.is_framed or live.settings.image_hosts:
+    if likes or has_forms or surface.is_framed or live.settings.image_hosts:
         headers["Content-Security-Policy"] = page_policy(
-            live.settings.image_hosts, has_forms=likes, is_framed=surface.is_framed
+            live.settings.image_hosts, has_forms=likes or has_forms, is_framed=surface.is_framed
         )
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["Retry-After"] = "2"
@@ -152,10 +155,14 @@ def _theme(request: Request) -> str | None:
 
 def addresses(request: Request) -> Callable[..., str]:
     """Makes the address of a page of this server: with the language and the theme, if the request names them."""
-    kept = {name: request.query_params[name] for name in _KEPT if name in request.query_params}
+    kept = _kept_of(request)
 
     def address(path: str, **query: str) -> str:
         encoded = urlencode({**query, **{name: value for name, value in kept.items() if name not in query}})
         return f"{path}?{encoded}" if encoded else path
 
     return address
+
+
+def _kept_of(request: Request) -> dict[str, str]:
+    return {name: request.query_params[name] for name in _KEPT if name in request.query_params}
