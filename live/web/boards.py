@@ -13,12 +13,13 @@ from live.domain.journaling import JournalLevel
 from live.domain.ranking import Ranks
 from live.errors import ProblemError, StoreUnavailableError
 from live.ingest.replies import Reply
+from live.network.parameters import whole_number
 from live.web.contract.board_document import board_page, reply_with_page
 from live.web.http.middleware import client_of
 from live.web.http.responses import NOT_STORED, json_response, negotiated
-from live.web.paging import selection_of
+from live.web.paging import DEFAULT_LIMIT, selection_of
 from live.web.past import archived_page, past_page
-from live.web.past_pages import PastPage, is_past_cursor, past_reply
+from live.web.past_pages import PastPage, is_past_cursor, past_reply, start_in
 from live.web.periods import archived_period
 from live.web.services import Live, live_of
 from live.web.waiting import Wait, reply_after_wait
@@ -86,7 +87,9 @@ async def reply_of_board(live: Live, board: str, query: Mapping[str, str], known
     has_position = "cursor" in query and not is_past_cursor(query["cursor"])  # a cursor names its period
     archived = None if has_position else await archived_period(query, ledger, live.reads)
     if archived is not None:
-        return _past_reply(await archived_page(query, live, ledger, client, archived))
+        most = live.settings.max_limit
+        limit = whole_number(query, "limit", min(DEFAULT_LIMIT, most), 1, most)
+        return _past_reply(await archived_page(live, ledger, client, archived, start_in(query), limit))
     selection = await selection_of(query, ledger, live.reads, live.settings.max_limit)
     return reply_with_page(known, *await live.reads.watch(ledger.reader, selection))
 

@@ -128,15 +128,13 @@ async def past_record(request: Request, live: Live, member: str, around: int) ->
     return page_of(past_query.moment, found, None)
 
 
-async def archived_page(query: Mapping[str, str], live: Live, ledger: Ledger, client: str, start: int) -> PastPage:
-    """A page of a period that the board does not keep any more, for the network of a client.
+async def archived_page(live: Live, ledger: Ledger, client: str, period: int, first: int, limit: int) -> PastPage:
+    """Read records of a period that the board does not keep any more, for the network of a client.
 
     Raises:
-        ProblemError: a parameter is not valid, or the journal does not have the period.
+        ProblemError: the journal does not have the period.
     """
-    limit = whole_number(query, "limit", min(DEFAULT_LIMIT, live.settings.max_limit), 1, live.settings.max_limit)
-    first = start_in(query)
-    past_query = await _archived(live, ledger, client, start)
+    past_query = await _archived(live, ledger, client, period)
     found = await past_query.run(read_period, first, limit)
     if found is None:
         raise _no_period(ledger.state.board)
@@ -144,13 +142,13 @@ async def archived_page(query: Mapping[str, str], live: Live, ledger: Ledger, cl
     return page_of(past_query.moment, found, cursor_at(following) if following < found.count else None)
 
 
-async def archived_record(live: Live, ledger: Ledger, client: str, start: int, member: str, around: int) -> PastPage:
-    """A record in such a period, with its neighbours. Raises as `archived_page`."""
-    past_query = await _archived(live, ledger, client, start)
+async def archived_record(
+    live: Live, ledger: Ledger, client: str, period: int, member: str, around: int
+) -> PastPage | None:
+    """Read a record of such a period with its neighbours; None if there was none. Raises as `archived_page`."""
+    past_query = await _archived(live, ledger, client, period)
     found = await past_query.run(find_in_period, member, max(around, 1))
-    if found is None:
-        raise ProblemError("record_not_found", "the member was not on the board in that period")
-    return page_of(past_query.moment, found, None)
+    return None if found is None else page_of(past_query.moment, found, None)
 
 
 async def _archived(live: Live, ledger: Ledger, client: str, start: int) -> _PastQuery:

@@ -127,7 +127,10 @@ async def reply_of_record(
     around = around_of(query)
     archived = await archived_period(query, ledger, live.reads)
     if archived is not None:
-        return _past_reply(await archived_record(live, ledger, client, archived, member, around), member, around)
+        past = await archived_record(live, ledger, client, archived, member, around)
+        if past is None:
+            raise ProblemError("record_not_found", "the member was not on the board in that period")
+        return _past_reply(past, member, around)
     period = await period_of(query, ledger, live.reads)
     if key_fault(member) is not None:
         raise ProblemError("record_not_found", "no member can have this name")

@@ -80,7 +80,7 @@ def _downloads() -> Json:
     table = operation(
         "downloadRecords", "pages", "Download the first records of a board as CSV.",
         "In UTF-8, for spreadsheets. A member that a spreadsheet would run as a formula begins with an apostrophe.",
-        text("text/csv", "The records."), RECORDS, OF_BOARD, PERIOD,
+        text("text/csv", "The records."), RECORDS | PAST, OF_BOARD, PERIOD,
         parameter("limit", "query", COUNT, "The number of records."), is_page=True,
     )  # fmt: skip
     return {"/boards/{board}/qr.svg": {"get": code}, "/boards/{board}/records.csv": {"get": table}}

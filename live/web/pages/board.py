@@ -35,8 +35,8 @@ from live.web.pages.rendering import MOST_SIDES, language_for, render, takes_lik
 from live.web.pages.sharing import site_of
 from live.web.pages.surfaces import Surface, embed_of, overlay_of, page_of
 from live.web.pages.words import period_words, place_words
-from live.web.past import past_top
-from live.web.periods import period_of
+from live.web.past import archived_page, archived_record, past_top
+from live.web.periods import archived_period, period_of
 from live.web.services import Live, live_of
 from live.web.trends import NO_TRENDS, Trends, trends_of
 
@@ -237,27 +237,34 @@ async def _show(request: Request, ledger: Ledger, size: int, top: Watched | Exce
         ProblemError: the period is invalid, or is not kept.
     """
     name, key = request.query_params.get("period", "current"), request.query_params.get("key")
-    language = language_for(request)
+    live, language = live_of(request), language_for(request)
     page: Page | None = None
     viewers: int | None = None
     start: int | None = None
+    archived: int | None = None
     links: tuple[Link, ...] = ()
     with suppress(StoreUnavailableError, EpochLostError):  # reported below
         await ledger.state.use()
     if name == "current":
-        page, viewers = await _top(live_of(request), ledger, size, top)
+        page, viewers = await _top(live, ledger, size, top)
         links = _links_from_current(language, ledger.state.board, page)
     else:
         try:
-            start = await period_of(request.query_params, ledger, live_of(request).reads)
-            page = await ledger.reader.read(size, period=start)
+            archived = await archived_period(request.query_params, ledger, live.reads)
+            if archived is None:
+                start = await period_of(request.query_params, ledger, live.reads)
+                page = await ledger.reader.read(size, period=start)
+            else:
+                page = (await archived_page(live, ledger, client_of(request).network, archived, 0, size)).page
             links = _links_from(language, ledger.state.board, page, await ledger.reader.current())
         except (StoreUnavailableError, EpochLostError) as error:
             _note(ledger, error)
     period = None if name == "current" else name
     place = None
     if key is not None:
-        place = (language.translate("place_unknown"), "") if page is None else await _rank(language, ledger, key, start)
+        place = language.translate("place_unknown"), ""
+        if page is not None:
+            place = await _rank(request, ledger, key, start, archived)
         key = key if key_fault(key) is None else None  # the script must not ask for an invalid key
     return Shown(
         board=ledger.state.board,
@@ -268,7 +275,7 @@ async def _show(request: Request, ledger: Ledger, size: int, top: Watched | Exce
         viewers=viewers,
         key=key,
         place=place,
-        trends=NO_TRENDS if period else await trends_of(live_of(request), ledger, page),
+        trends=NO_TRENDS if period else await trends_of(live, ledger, page),
     )
 
 
@@ -303,10 +310,17 @@ def _curl(request: Request, board: Board) -> str | None:
     return curl_of(live.boards.by_id, board, site_of(request), now, needs_key=needs_key)
 
 
-async def _rank(language: Language, ledger: Ledger, key: str, period: int | None) -> tuple[str, str]:
-    """The rank of a member in words. Packed scores have no gap."""
+async def _rank(
+    request: Request, ledger: Ledger, key: str, period: int | None, archived: int | None
+) -> tuple[str, str]:
+    """Say the rank of a member in a period, or in an archived one, in words. Packed scores have no gap."""
+    live, language = live_of(request), language_for(request)
     try:
-        page = await ledger.reader.find(key, 1, period=period)
+        if archived is None:
+            page = await ledger.reader.find(key, 1, period=period)
+        else:
+            past = await archived_record(live, ledger, client_of(request).network, archived, key, 1)
+            page = None if past is None else past.page
     except (StoreUnavailableError, EpochLostError) as error:
         _note(ledger, error)
         return language.translate("place_unknown"), ""

@@ -20,7 +20,8 @@ from live.network.parameters import whole_number
 from live.web.http.middleware import client_of
 from live.web.http.responses import REVALIDATED, as_response
 from live.web.items import items_of
-from live.web.periods import period_of
+from live.web.past import archived_page
+from live.web.periods import archived_period, period_of
 from live.web.services import live_of
 
 _MARK: Final = "\ufeff"  # tells spreadsheets that the text is UTF-8
@@ -65,14 +66,22 @@ async def records_csv(request: Request) -> Response:
     most, board = live.settings.max_limit, ledger.state.board
     size = whole_number(request.query_params, "limit", most, 1, most)
 
-    async def draw() -> Reply:
-        page = await ledger.reader.read(size, period=await period_of(request.query_params, ledger, live.reads))
+    async def table_of(page: Page) -> Reply:
         name = "-".join(part for part in (board.id, page.period) if part)
         items = await items_of(live, (record.key for record in page.records))
         extra = ((b"content-disposition", f'attachment; filename="{name}.csv"'.encode()),)
         body = _table(board, page, items).encode()
         return Reply(HTTPStatus.OK, b"text/csv; charset=utf-8", body, extra, REVALIDATED)
 
+    async def draw() -> Reply:
+        period = await period_of(request.query_params, ledger, live.reads)
+        return await table_of(await ledger.reader.read(size, period=period))
+
+    archived = await archived_period(request.query_params, ledger, live.reads)
+    if archived is not None:
+        past = await archived_page(live, ledger, client_of(request).network, archived, 0, size)
+        async with live.drawings.turn(request):  # after the reading, which can take seconds
+            return as_response(await table_of(past.page))
     key = ("records", request.scope["query_string"], (board.id, live.hub.revision))
     return as_response(await live.drawings.of(request, key, draw))
 

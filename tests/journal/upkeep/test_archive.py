@@ -1,5 +1,8 @@
 """Periods that a board no longer keeps are in the archive. They are final until the board is told to keep more."""
 
+import csv
+import io
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -160,9 +163,58 @@ async def test_archived_periods_are_read_like_others(valkey_url: str) -> None:
         assert [record["key"] for record in (await get(client))["records"]] == ["b", "a"]
 
 
+Rows = list[tuple[str, str, str]]
+
+
+async def shown_rows(client: httpx.AsyncClient, **query: Any) -> Rows:
+    """The rank, member and score of each record of the first day, which JSON, HTML and CSV must agree about."""
+    params = {"period": "2024-02-01", **query}
+    records = (await client.get("/v1/boards/days", params=params)).json()["records"]
+    found = [(str(record["rank"]), record["key"], str(record["score"])) for record in records]
+    table = (await client.get("/boards/days/records.csv", params=params)).content.decode("utf-8-sig")
+    assert [tuple(row) for row in csv.reader(io.StringIO(table))] == [("rank", "member", "score"), *found]
+    for path in ("/boards/days", "/embed/days", "/boards/days,others"):
+        html = (await client.get(path, params=params)).text
+        assert re.findall(ROW, html) == [(key, rank, score) for rank, key, score in found], path
+    return found
+
+
+OTHERS: Final = '[[board]]\nid = "others"\nsource = ["other"]\nwindow = { calendar = "day", keep = 9 }\nclock = "event"'
+ROW: Final = r'<tr data-key="(.*?)"[^>]*><td class="rank">(.*?)</td>.*?<td class="score"[^>]*>(.*?)</td>'
+
+
+async def test_archived_periods_are_pages_and_tables(valkey_url: str) -> None:
+    """They have the rows that they had before, the place of a member, and links to later periods."""
+    boards = parse_boards(DAYS + OTHERS)
+    async with server(valkey_url, *boards, journal="sqlite", anonymous_admin=True, open=True) as client:
+        await post(client, 1, "a", "b", "b", "名", "名", "名")
+        other = [{"board": "others", "key": "x", "time": f"2024-02-0{day}T12:00:00Z"} for day in (2, 3)]
+        assert (await client.post("/v1/events", json=other)).json()["accepted"] == 2
+        kept = await shown_rows(client)
+        assert kept == [("1", "名", "3"), ("2", "b", "2"), ("3", "a", "1")]
+        for day in (2, 3):
+            await post(client, day, "a")
+        assert await shown_rows(client) == kept
+        assert await shown_rows(client, limit=2) == kept[:2]
+        period = {"period": "2024-02-01"}
+        for key, place in (("b", "rank 2, 1 behind the next"), ("x", "not ranked")):
+            html = (await client.get("/boards/days", params={**period, "key": key})).text
+            assert f"Your place: {place}" in re.sub("<[^>]*>", "", html)
+            assert f'<a rel="next" href="?period=2024-02-02&amp;key={key}">' in html
+            assert 'rel="prev"' not in html
+        table = await client.get("/boards/days/records.csv", params=period)
+        assert table.headers["content-disposition"] == 'attachment; filename="days-2024-02-01.csv"'
+        assert (await client.patch("/v1/boards/days/records/b", json={"hidden": True})).is_success
+        assert await shown_rows(client) == [("1", "名", "3"), ("2", "a", "1")]
+        for path in ("/boards/days", "/boards/days/records.csv"):
+            assert (await client.get(path, params={"period": "2024-01-01"})).status_code == 404
+
+
 async def test_without_a_journal_there_is_no_archive(valkey_url: str) -> None:
     """The answer is that the period is not kept."""
     async with server(valkey_url, *parse_boards(DAYS)) as client:
         for day in (1, 2, 3):
             await post(client, day, "a")
         assert (await get(client))["code"] == "period_not_found"
+        for path in ("/boards/days", "/boards/days/records.csv"):
+            assert (await client.get(path, params={"period": "2024-02-01"})).status_code == 404
