@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from live.domain.journaling import parse_retention
-from live.domain.names import unknown
+from live.domain.board import parse_retention
+from live.domain.text import unknown
 from live.domain.window import parse_duration
 from live.errors import SetupError
 from live.network.forwarded import check_network

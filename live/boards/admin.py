@@ -17,9 +17,8 @@ import msgspec
 from live.boards.all_boards import AllBoards
 from live.boards.definition import DefinitionError, forbidden, merge, read_board
 from live.domain.board import Board, Boards
-from live.domain.board_file import text_mistakes
+from live.domain.board_file import part_mistakes, text_mistakes
 from live.domain.producer import Producer
-from live.domain.unions import part_mistakes
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
 from live.store.board.keys import Keys

@@ -16,8 +16,7 @@ from live.cli.terminal import (
     progress_bar,
 )
 from live.domain.board_file import load_boards
-from live.domain.counts import counted
-from live.domain.names import unknown
+from live.domain.text import counted, unknown
 from live.errors import NotFoundError
 from live.settings import Settings, load_settings
 from live.store.board.check.audit import Auditor, Progress, Report

@@ -22,7 +22,7 @@ from live.cli.terminal import (
 )
 from live.domain.board import Boards
 from live.domain.board_file import load_boards
-from live.domain.counts import counted
+from live.domain.text import counted
 from live.errors import SetupError
 from live.journal.database import Database, existing_journal, open_journal
 from live.maintenance.backup import BOARDS, Manifest, back_up, check_files, read_manifest

@@ -21,8 +21,7 @@ from live.cli.terminal import (
 )
 from live.domain.board import Board
 from live.domain.board_file import load_boards
-from live.domain.counts import counted
-from live.domain.names import unknown
+from live.domain.text import counted, unknown
 from live.domain.window import Periods
 from live.errors import NotFoundError, SetupError
 from live.journal.database import Database, existing_journal

@@ -22,7 +22,7 @@ from live.cli.terminal import (
     progress_bar,
 )
 from live.domain.board_file import load_boards
-from live.domain.counts import counted
+from live.domain.text import counted
 from live.errors import SetupError, StoreUnavailableError
 from live.journal.database import Database, existing_journal, unsafe_in_sql
 from live.journal.log.timelines import find_lost

@@ -16,9 +16,8 @@ from live.cli.terminal import DataDirOption, JsonOption, StoreOption, clear_erro
 from live.domain.board import BOARD_ID
 from live.domain.board_file import load_boards
 from live.domain.event import MAX_SCORE
-from live.domain.names import unknown
 from live.domain.producer import ALL, Record, Scope, Verb
-from live.domain.text import text_fault
+from live.domain.text import text_fault, unknown
 from live.errors import NotFoundError, SetupError
 from live.settings import Settings, load_settings
 from live.store.board.check.usage import opened_boards

@@ -22,9 +22,8 @@ from live.cli.terminal import (
     progress_bar,
 )
 from live.domain.board_file import load_boards
-from live.domain.counts import counted
-from live.domain.names import unknown
 from live.domain.producer import LIKES
+from live.domain.text import counted, unknown
 from live.errors import EpochLostError, NotFoundError, SetupError
 from live.journal.database import existing_journal
 from live.maintenance.erase import Erased, Erasing

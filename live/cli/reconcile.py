@@ -22,8 +22,7 @@ from live.cli.terminal import (
 )
 from live.domain.board import Board
 from live.domain.board_file import load_boards
-from live.domain.counts import counted
-from live.domain.names import unknown
+from live.domain.text import counted, unknown
 from live.errors import EpochLostError, NotFoundError, SetupError
 from live.journal.database import existing_journal
 from live.journal.log.reader import Follower, StoreBehindError

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from live.cli.terminal import JsonOption, KeyOption, UrlOption, clear_errors, out, print_json, progress_bar
-from live.domain.counts import counted
+from live.domain.text import counted
 from live.send.options import make_options
 from live.send.run import SendOutcome, send_file
 from live.settings import check_variables

@@ -7,16 +7,17 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from live.domain.journaling import Journaling
 from live.domain.packing import MAX_VALUES, Packing
 from live.domain.ranking import Ranks
-from live.domain.window import Rolling, Sliding, Window
+from live.domain.window import Rolling, Sliding, Window, parse_duration
 
 BOARD_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 DEFAULT_MAX_AMOUNT: Final = 10**9
 DEFAULT_MAX_MEMBERS: Final = 10_000_000
 MOST_REMEMBERED: Final = 8 * 86_400  # seconds for which a board with a like button may remember who liked
+LEAST_RETENTION: Final = 3600  # seconds
+MOST_RETENTION: Final = 36_500 * 86_400  # seconds
 _SLOTS_IN_TIME: Final = 64  # minimum number of slots that may wait to be subtracted, on boards with the server's clock
 # The same on boards with the time of events, where each event can open a slot; a batch has up to 3,000.
 _SLOTS_IN_BATCHES: Final = 8192
@@ -25,6 +26,7 @@ Operator = Literal["incr", "set", "best"]
 SortOrder = Literal["desc", "asc"]
 Ties = Literal["first", "last", "key"]
 ClockKind = Literal["server", "event"]
+JournalLevel = Literal["events", "off"]
 
 
 class Votes(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +37,31 @@ class Votes(msgspec.Struct, frozen=True, kw_only=True):
     opens: int | None = None
     closes: int | None = None
     registered: bool = False
+
+
+class Journaling(msgspec.Struct, frozen=True, kw_only=True):
+    """What the journal keeps of a board: every event for a time and the periods that are final, or nothing.
+
+    `events` and `periods` are the seconds for which it keeps them; None means the setting of the server.
+    """
+
+    level: JournalLevel = "events"
+    events: int | None = None
+    periods: int | None = None
+
+
+def parse_retention(text: str) -> int:
+    """Parse a duration such as `7d` or `400d` into seconds.
+
+    Raises:
+        ValueError: the text is not a duration, or it is too short or too long.
+    """
+    seconds = parse_duration(text)
+    if seconds < LEAST_RETENTION:
+        raise ValueError(f"{text!r} is less than 1h")
+    if seconds > MOST_RETENTION:
+        raise ValueError(f"{text!r} is more than {MOST_RETENTION // 86_400}d")
+    return int(seconds)
 
 
 class Board(msgspec.Struct, frozen=True, kw_only=True):

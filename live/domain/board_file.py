@@ -2,13 +2,14 @@
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta
 
 from live.domain.board import (
     BOARD_ID,
@@ -19,20 +20,19 @@ from live.domain.board import (
     Board,
     Boards,
     ClockKind,
+    Journaling,
+    JournalLevel,
     Operator,
     SortOrder,
     Ties,
     Votes,
+    parse_retention,
 )
-from live.domain.choices import read_table
 from live.domain.event import MAX_SCORE, milliseconds
-from live.domain.journaling import JournalLevel, journaling_mistakes, make_journaling
 from live.domain.packing import Field, Packing
 from live.domain.ranking import Ranks
-from live.domain.text import PATTERN, text_fault
-from live.domain.unions import union_mistakes
-from live.domain.window import Forever, Rolling, Sliding, Window, parse_duration
-from live.domain.window_choice import Choice, WindowChoice, make_window
+from live.domain.text import PATTERN, text_fault, unknown
+from live.domain.window import Forever, Rolling, Sliding, Window, WindowChoice, make_window, parse_duration
 from live.errors import SetupError
 
 _READABLE: Final = {"pattern": PATTERN}  # for contracts: `text_mistakes` checks it
@@ -45,12 +45,18 @@ _DEFAULT_SOURCE: Final = "like"
 _MOST_CAP: Final = 100_000
 _MOST_MEMBERS: Final = 1_000_000_000
 _MOST_CONFLATION: Final = 60_000  # milliseconds
+_PLACE: Final = " - at `$"  # precedes the path in an error message of msgspec
+_COMPARED: Final = frozenset({"window", "clock"})  # by a union, with its parts
 # What earlier versions knew, and what to choose instead.
 _GONE: Final = {
     "journal = totals": 'there are no hourly totals any more; use `events` with a short `journal_events`, such as "1d"',
     "journal_totals": "there are no hourly totals any more; `journal_periods` keeps the periods of a calendar board",
     "replay": "every board with a journal can be watched later now; leave it out",
 }
+
+
+class Choice(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """A table of choices."""
 
 
 class VotesChoice(Choice, frozen=True, kw_only=True):
@@ -125,7 +131,11 @@ def make_board(choice: BoardChoice) -> Board:
         clock=choice.clock,
         conflation=conflation,
         like_button=choice.like_button,
-        journal=make_journaling(choice.journal, choice.journal_events, choice.journal_periods),
+        journal=Journaling(
+            level=choice.journal,
+            events=None if choice.journal_events is None else parse_retention(choice.journal_events),
+            periods=None if choice.journal_periods is None else parse_retention(choice.journal_periods),
+        ),
     )
 
 
@@ -213,7 +223,7 @@ def _conflicts(choice: BoardChoice) -> Iterator[str]:
     votes = choice.votes
     if votes is not None and votes.opens is not None and votes.closes is not None and votes.opens >= votes.closes:
         yield "`votes` closes before it opens"
-    yield from journaling_mistakes(choice.journal, choice.journal_events, choice.journal_periods)
+    yield from _journal_mistakes(choice)
     yield from _union_mistakes(choice)
 
 
@@ -230,6 +240,19 @@ def _like_mistakes(choice: BoardChoice, window: Window) -> Iterator[str]:
         yield "`like_button` with this window needs `votes = { per_key = 1 }`, which count a visitor once in it"
     elif window.length + getattr(window, "slot", 0) > MOST_REMEMBERED:
         yield "`like_button` with a window of more than 8d, with its slot: visitors are remembered for no longer"
+
+
+def _journal_mistakes(choice: BoardChoice) -> Iterator[str]:
+    for name in ("journal_events", "journal_periods"):
+        text = getattr(choice, name)
+        if text is None:
+            continue
+        if choice.journal == "off":
+            yield f"`{name}` with `journal = off`: the journal keeps none of them; leave it out"
+        try:
+            parse_retention(text)
+        except ValueError as error:
+            yield f"{name}: {error}"
 
 
 def _union_mistakes(choice: BoardChoice) -> Iterator[str]:
@@ -275,6 +298,89 @@ def text_mistakes(new: Board, old: Board | None = None) -> Iterator[str]:
                 yield f"`{name}` {fault}"
 
 
+class Mistake(NamedTuple):
+    """One mistake.
+
+    `path` is like `window.slot` or `score[0].max`. `about_value` is false if no choice has this name.
+    """
+
+    path: str
+    reason: str
+    about_value: bool = True
+
+    def __str__(self) -> str:
+        return f"`{self.path}`: {self.reason}"
+
+
+def read_table(
+    table: Mapping[str, Any], struct: type[msgspec.Struct], path: str = ""
+) -> tuple[dict[str, Any], list[Mistake]]:
+    """Check a table and the tables in it. Returns the choices that can be converted to the struct, and the mistakes.
+
+    A table in it that lacks a required choice, and a list with a mistake, are left out as a whole.
+    """
+    fields = _fields(struct)
+    valid: dict[str, Any] = {}
+    mistakes = []
+    for name, value in table.items():
+        if name in fields:
+            checked, found = _read_value(value, fields[name].type, path + name)
+            mistakes += found
+            if checked is not UNSET:
+                valid[name] = checked
+        else:
+            mistakes.append(Mistake(path + name, unknown("choice", name, fields), about_value=False))
+    mistakes += [
+        Mistake(path + name, "missing") for name, field in fields.items() if field.required and name not in table
+    ]
+    return valid, mistakes
+
+
+@cache
+def _fields(struct: type[msgspec.Struct]) -> Mapping[str, msgspec.structs.FieldInfo]:
+    """The fields of a struct by name.
+
+    Cached, because finding their types takes longer than everything else about a board.
+    """
+    return {field.name: field for field in msgspec.structs.fields(struct)}
+
+
+def _read_value(value: object, kind: Any, path: str) -> tuple[object, list[Mistake]]:  # noqa: ANN401 - a type from an annotation
+    """Check the value of a choice. Returns what is valid of it, or UNSET, and the mistakes."""
+    if isinstance(value, dict) and (struct := _struct_of(kind)) is not None:
+        valid, mistakes = read_table(value, struct, f"{path}.")
+        is_whole = all(name in valid for name, field in _fields(struct).items() if field.required)
+        return valid if is_whole else UNSET, mistakes
+    if isinstance(value, list) and (struct := _struct_of(kind, of_list=True)) is not None:
+        mistakes = [wrong for at, part in enumerate(value) for wrong in _read_value(part, struct, f"{path}[{at}]")[1]]
+        if mistakes:
+            return UNSET, mistakes
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(_PLACE)
+        return UNSET, [Mistake(path + place.removesuffix("`"), _of_words(value, kind) or reason)]
+    return value, []
+
+
+def _of_words(value: object, kind: Any) -> str | None:  # noqa: ANN401 - as above
+    """What is wrong with a value that must be one of some words; None if other values are allowed."""
+    if get_origin(kind) is not Literal or not isinstance(value, str):
+        kinds = [part for part in get_args(kind) if part is not type(None)]
+        return _of_words(value, kinds[0]) if len(kinds) == 1 and get_origin(kinds[0]) is Literal else None
+    return unknown("value", value, get_args(kind))
+
+
+def _struct_of(kind: Any, *, of_list: bool = False) -> type[msgspec.Struct] | None:  # noqa: ANN401 - as above
+    """Find the struct of a choice that can be a table, or a list of tables."""
+    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    if (get_origin(kind) is tuple) is not of_list:
+        return None
+    return next(
+        (one for one in (*get_args(kind), kind) if isinstance(one, type) and issubclass(one, msgspec.Struct)), None
+    )
+
+
 class Reading(NamedTuple, Generic[C]):
     """The content of a table of choices, as far as it is valid, and all its mistakes.
 
@@ -306,6 +412,31 @@ def read_choices(table: Mapping[str, Any], kind: type[C]) -> Reading[C]:
         out = {path.rpartition(".")[2] for path in paths} | {path.partition("[")[0] for path in paths if "[" in path}
         mistakes += [line for line in str(error).splitlines() if not out & set(re.findall(r"\w+", line))]
     return Reading(choice, board, mistakes, frozenset(re.split(r"[.\[]", path)[0] for path in paths))
+
+
+def part_mistakes(
+    board: Board, parts: Collection[str], boards: Mapping[str, Board], unsure: Mapping[str, frozenset[str]]
+) -> Iterator[str]:
+    """Find mistakes between a union and some of its parts.
+
+    `unsure` holds the ids of boards with mistakes of their own, and the choices of each that are unknown because of
+    them.
+    """
+    for part in board.union:
+        if part not in parts:
+            continue
+        fed = boards.get(part)
+        unknown_choices = unsure.get(part, frozenset()) | unsure.get(board.id, frozenset())
+        if fed is None:
+            if part not in unsure:
+                known = {*boards, *unsure} - {"", board.id}
+                yield f"board {board.id!r}: its union: {unknown('board', part, known)}"
+        elif fed.union:
+            yield f"board {board.id!r}: its union names {part!r}, which is a union itself; name its boards instead"
+        elif fed.operator != "incr" or fed.votes is not None:
+            yield f"board {board.id!r}: its union names {part!r}, whose scores are not plain sums"
+        elif (fed.window, fed.clock) != (board.window, board.clock) and not unknown_choices & _COMPARED:
+            yield f"board {board.id!r}: its union names {part!r}, which has another window or clock"
 
 
 def migrate_choices(choices: dict[str, Any]) -> None:
@@ -353,7 +484,8 @@ def parse_boards(text: str) -> list[Board]:
         if reading.board is not None and "id" not in reading.unsure:
             boards[board_id] = reading.board
             mistakes += [f"{name}: {mistake}" for mistake in text_mistakes(reading.board)]
-    mistakes += union_mistakes(boards, unsure)
+    for board in boards.values():
+        mistakes += part_mistakes(board, board.union, boards, unsure)
     if mistakes:
         raise SetupError("\n".join(mistakes))
     return list(boards.values())

@@ -15,9 +15,8 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec import UNSET, Meta
 
-from live.domain.decoding import Steps, check_parts, limit
+from live.domain.decoding import SPACE, Steps, check_parts, limit, split, text_of
 from live.domain.event import MAX_DETAIL, Event, Key, Label, Rejection
-from live.domain.json_text import SPACE, split, text_of
 from live.errors import ProblemError
 
 MAX_SAMPLED_RATE: Final = 2**31 - 1  # CloudEvents' Integer has 32 bits

@@ -1,8 +1,10 @@
-"""Text that people read: what it must not contain, and how a terminal shows what contains it all the same."""
+"""Text that people read: what it must not contain, how a terminal shows it all the same, and phrases of messages."""
 
 import json
 import re
 import unicodedata
+from collections.abc import Collection
+from difflib import get_close_matches
 from typing import Final
 
 PATTERN: Final = (
@@ -20,6 +22,9 @@ _UNSEEN: Final = frozenset({"Cc", "Cf", "Mn", "Zl", "Zp", "Zs"})
 _INVISIBLE: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 _ESCAPE: Final = re.compile(r"\\(?:u[0-9A-Fa-f]{4}|.)")
 _SPACE: Final = {ord(space): None for space in "\t\r\n"}
+_MOST_SHOWN: Final = 64  # characters of the unknown name
+_LIKENESS: Final = 0.7  # from 0 to 1; below this, `LIVE_` alone makes two names similar
+_MOST_LISTED: Final = 20  # known names; longer lists are not useful
 
 
 def text_fault(text: str) -> str | None:
@@ -67,3 +72,23 @@ def _escaped(character: str) -> str:
 
 def _is_refused(character: str) -> bool:
     return unicodedata.category(character) in _REFUSED and character not in _JOINERS
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """A count with its noun, such as `1 board` or `2,000 boards`. `plural` is for nouns that need more than an s."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def unknown(what: str, name: str, known: Collection[str]) -> str:
+    """A clause that says that a name is unknown, and suggests the nearest known name or lists all of them.
+
+    `what` is the kind of name, such as `parameter`.
+    """
+    shown = name if len(name) <= _MOST_SHOWN else f"{name[:_MOST_SHOWN]}…"
+    clause = f"there is no {what} `{shown}`"
+    near = get_close_matches(name[:_MOST_SHOWN], known, n=1, cutoff=_LIKENESS)
+    if near:
+        return f"{clause}; did you mean `{near[0]}`?"
+    if 0 < len(known) <= _MOST_LISTED:
+        return f"{clause}; there are: {', '.join(sorted(known))}"
+    return clause if known else f"{clause}; there are none"

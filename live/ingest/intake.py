@@ -22,9 +22,8 @@ from live.auth.client import Client
 from live.auth.rate_limiter import RateLimiter
 from live.domain.board import Boards
 from live.domain.cloudevent import decode_binary
-from live.domain.decoding import Body, Steps, decode_json, decode_plain, finish
+from live.domain.decoding import MOST_EVENT, STEP, Body, Steps, decode_json, decode_plain, finish
 from live.domain.event import Entry, Event, Identities, entry_of
-from live.domain.json_text import MOST_EVENT, STEP
 from live.domain.producer import Producer
 from live.errors import ProblemError, StoreUnavailableError
 from live.ingest.bodies import Decoder, decoder_of, decompress, is_gzip, too_large

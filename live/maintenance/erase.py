@@ -11,9 +11,8 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, Table, select, update
 
-from live.domain.board import Board, Boards
-from live.domain.journaling import Journaling
-from live.domain.names import unknown
+from live.domain.board import Board, Boards, Journaling
+from live.domain.text import unknown
 from live.domain.window import EVER
 from live.errors import NotFoundError, SetupError
 from live.journal.database import Database

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from live.boards.definition import DefinitionError, read_board
 from live.domain.board import Board, Boards
-from live.domain.names import unknown
+from live.domain.text import unknown
 from live.errors import NotFoundError, SetupError
 from live.journal.corrections import name_of
 from live.journal.database import Database

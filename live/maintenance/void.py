@@ -10,8 +10,7 @@ import msgspec
 
 from live.boards.definition import DefinitionError, read_board
 from live.domain.board import Board, Boards
-from live.domain.counts import counted
-from live.domain.names import unknown
+from live.domain.text import counted, unknown
 from live.domain.window import EVER, Rolling, Sliding
 from live.errors import NotFoundError, SetupError, StoreUnavailableError
 from live.journal.database import Database

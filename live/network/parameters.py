@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from live.domain.names import unknown
+from live.domain.text import unknown
 from live.errors import ProblemError
 
 _MOST: Final = 128  # parameters of a request; the longest list of members has 100

@@ -8,8 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from live.domain.board import Board, ClockKind, Operator, SortOrder, Ties
-from live.domain.journaling import JournalLevel
+from live.domain.board import Board, ClockKind, JournalLevel, Operator, SortOrder, Ties
 from live.domain.ranking import Ranks
 from live.errors import ProblemError, StoreUnavailableError
 from live.ingest.replies import Reply

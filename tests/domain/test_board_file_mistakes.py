@@ -3,8 +3,7 @@
 import pytest
 
 from live.domain.board_file import BoardChoice, make_board
-from live.domain.window import Periods
-from live.domain.window_choice import WindowChoice
+from live.domain.window import Periods, WindowChoice
 from tests.domain.board_files import KINDS, LAST, SLOT_OF_DAYS, TOO_MANY, UNITS, WEEKDAYS, mistakes
 
 

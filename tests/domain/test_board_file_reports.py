@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from live.boards.definition import DefinitionError, RunningChoice, read_board
 from live.domain.board_file import BoardChoice, FieldChoice, VotesChoice, parse_boards, read_choices
-from live.domain.window_choice import WindowChoice
+from live.domain.window import WindowChoice
 from live.errors import SetupError
 from tests.domain.board_files import CAPPED, LEAVES, SLOT_OF_DAYS, VOTES_LEAVE, mistakes
 

@@ -1,4 +1,4 @@
-"""Text that people read: what is refused, and what a terminal shows of what is older."""
+"""Text that people read: what is refused, what a terminal shows of what is older, and counts in messages."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from live.domain import event, text
 from live.domain.board_file import parse_boards, text_mistakes
 from live.domain.event import Event, event_fault
 from live.domain.item import Item, item_faults
-from live.domain.text import PATTERN, character_fault, json_fault, text_fault, visible, visible_lines
+from live.domain.text import PATTERN, character_fault, counted, json_fault, text_fault, visible, visible_lines
 from live.errors import SetupError
 from tests.harness.mutation import must_be_caught, replaced
 
@@ -134,3 +134,16 @@ def test_an_escape_of_ascii_only_is_noticed() -> None:
     ):
         for character in REFUSED.values():
             assert text.visible(character) != character
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"), [(0, "0 boards"), (1, "1 board"), (2, "2 boards"), (1_234, "1,234 boards")]
+)
+def test_a_noun_agrees_with_its_count(count: int, shown: str) -> None:
+    """Large counts have separators."""
+    assert counted(count, "board") == shown
+
+
+def test_an_irregular_plural_is_given() -> None:
+    """It is not used for one."""
+    assert [counted(count, "entry", "entries") for count in (1, 2)] == ["1 entry", "2 entries"]

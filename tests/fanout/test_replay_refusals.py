@@ -7,7 +7,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from live.domain.journaling import Journaling
+from live.domain.board import Journaling
 from live.fanout.engine import playback
 from tests.harness.boards import rolling_board
 from tests.harness.replays import gone, journaling, text_of, watching

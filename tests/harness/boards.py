@@ -6,7 +6,7 @@ from typing import Any
 
 from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
-from live.domain.window_choice import WindowChoice
+from live.domain.window import WindowChoice
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from tests.harness.settings import fresh_settings

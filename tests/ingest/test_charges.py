@@ -10,8 +10,7 @@ import httpx
 import pytest
 
 from live.auth.rate_limiter import RateLimiter
-from live.domain.decoding import Steps
-from live.domain.json_text import STEP
+from live.domain.decoding import STEP, Steps
 from live.domain.producer import Producer
 from live.ingest import intake
 from live.ingest.intake import Head, Intake

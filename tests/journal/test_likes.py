@@ -1,7 +1,7 @@
 """What the journal keeps of boards with a like button: identities of likes, as long as they count."""
 
 from live.domain.board_file import BoardChoice, make_board
-from live.domain.window_choice import WindowChoice
+from live.domain.window import WindowChoice
 from live.journal.state.snapshot import Snapshot
 from live.journal.upkeep.checkpoints import prune
 from live.maintenance.rebuild import image_of

@@ -17,8 +17,7 @@ import msgspec
 import pytest
 
 from live.boards.definition import read_board
-from live.domain.board import DEFAULT_BOARD, Boards
-from live.domain.journaling import Journaling
+from live.domain.board import DEFAULT_BOARD, Boards, Journaling
 from live.journal import database, schema
 from live.journal.database import Database
 from live.maintenance.rebuild import Rebuilding, Wanted

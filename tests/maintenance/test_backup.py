@@ -11,8 +11,8 @@ import pytest
 
 import live.journal.log.drainer
 import live.maintenance.backup
+from live.domain.board import Journaling
 from live.domain.event import make_entry
-from live.domain.journaling import Journaling
 from live.errors import SetupError
 from live.journal.database import Database
 from live.journal.log.reader import contents_of

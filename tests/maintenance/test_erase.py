@@ -13,12 +13,11 @@ import pytest
 from sqlalchemy import select
 
 import live.maintenance.erase
-from live.domain.board import Board, Boards
+from live.domain.board import Board, Boards, Journaling
 from live.domain.board_file import BoardChoice, VotesChoice, make_board
 from live.domain.event import Entry, Extra, make_entry
-from live.domain.journaling import Journaling
 from live.domain.producer import LIKES
-from live.domain.window_choice import WindowChoice
+from live.domain.window import WindowChoice
 from live.errors import SetupError
 from live.journal.database import Database
 from live.journal.log.entries import Head, decompress

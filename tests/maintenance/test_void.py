@@ -14,7 +14,7 @@ from live.domain.board import Board, Boards
 from live.domain.board_file import BoardChoice, VotesChoice, make_board
 from live.domain.event import Entry, Event, Extra, Identities, make_entry
 from live.domain.producer import LIKES
-from live.domain.window_choice import WindowChoice
+from live.domain.window import WindowChoice
 from live.maintenance.contributions import Voided
 from live.maintenance.void import Criteria, Outcome, Voiding
 from live.store.board.ledger import Ledger

@@ -17,8 +17,7 @@ from typing import Final, NamedTuple, TypeVar
 import structlog
 from sqlalchemy import Connection
 
-from live.domain.board import Board, Boards
-from live.domain.journaling import Journaling
+from live.domain.board import Board, Boards, Journaling
 from live.errors import JournalError, SetupError, StoreUnavailableError
 from live.journal.database import Database, open_journal
 from live.journal.log.entries import Packed

@@ -6,7 +6,7 @@ from typing import Any, Final
 from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError, ResponseError
 
-from live.domain.counts import counted
+from live.domain.text import counted
 from live.errors import SetupError
 from live.store.connection.client import store_errors
 from live.store.connection.pipelined import reason_of

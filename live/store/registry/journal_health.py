@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from live.domain.counts import counted
+from live.domain.text import counted
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, store_errors
 

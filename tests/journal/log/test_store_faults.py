@@ -15,7 +15,7 @@ import live.journal.state.ranking
 import live.store.board.journal_stream
 from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board, parse_boards
-from live.domain.window_choice import WindowChoice
+from live.domain.window import WindowChoice
 from live.errors import SetupError, StoreUnavailableError
 from live.journal.log.entries import parse_head
 from live.journal.log.timelines import Timeline, find_lost

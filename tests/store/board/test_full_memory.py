@@ -14,8 +14,7 @@ from live.domain.board import Board, Boards, Votes
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import make_entry
 from live.domain.producer import Scope
-from live.domain.window import Forever, Periods, Rolling, Sliding
-from live.domain.window_choice import WindowChoice
+from live.domain.window import Forever, Periods, Rolling, Sliding, WindowChoice
 from live.errors import EpochLostError, StoreUnavailableError
 from live.settings import Duration, Settings
 from live.store.board.keys import Keys

@@ -7,7 +7,7 @@ import pytest
 from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import make_entry
-from live.domain.window_choice import WindowChoice
+from live.domain.window import WindowChoice
 from live.settings import Duration
 from live.store.board.ledger import Ledger
 from live.store.board.rotate.rotation import catch_up

@@ -7,7 +7,7 @@ import msgspec
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import make_entry
 from live.domain.ranking import Page
-from live.domain.window_choice import WindowChoice
+from live.domain.window import WindowChoice
 from live.store.board.ledger import Ledger
 from live.store.board.read.reader import read_tops
 from live.store.board.state import SCRIPTS

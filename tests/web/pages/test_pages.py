@@ -11,8 +11,7 @@ import pytest
 
 from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
-from live.domain.window import Forever, Periods, Rolling, Sliding, Window
-from live.domain.window_choice import WindowChoice
+from live.domain.window import Forever, Periods, Rolling, Sliding, Window, WindowChoice
 from live.web.http.static import ENTRIES
 from live.web.pages.language import languages
 from live.web.pages.words import span, window_words
