@@ -20,8 +20,7 @@ from live.domain.text import counted, unknown
 from live.errors import NotFoundError
 from live.settings import Settings, load_settings
 from live.store.board.check.audit import Auditor, Progress, Report
-from live.store.connection.client import connect
-from live.store.connection.embedded import EmbeddedStore
+from live.store.connection.embedded import opened_store
 from live.store.registry.definitions import DefinitionStore
 
 BoardOption = Annotated[str | None, typer.Option("--board", help="The board to check. Default: all boards.")]
@@ -62,8 +61,7 @@ async def audit_boards(
     settings: Settings, in_file: list[str], board: str | None, show: Progress, *, repair: bool
 ) -> list[Report]:
     """Audit one board, or all boards of the file and of the store, one after another."""
-    client = connect(settings.store or EmbeddedStore(settings.data_dir).url, settings)
-    try:
+    async with opened_store(settings, start=False) as client:
         made = (await DefinitionStore(client, settings.key_prefix).load()).boards
         alive = [name for name, definition in made.items() if definition.state == "live"]
         known = list(dict.fromkeys((*in_file, *alive)))
@@ -71,8 +69,6 @@ async def audit_boards(
             raise NotFoundError(unknown("board", board, known))
         wanted = known if board is None else [board]
         return [await Auditor(client, one, settings.key_prefix, show).audit(repair=repair) for one in wanted]
-    finally:
-        await client.aclose()
 
 
 def print_report(report: Report) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,8 +30,7 @@ from live.maintenance.rebuild import Rebuilt
 from live.maintenance.restore import held, require_empty, require_prefix, set_aside
 from live.maintenance.restore import restore as restore_boards
 from live.settings import Settings, load_settings
-from live.store.connection.client import connect
-from live.store.connection.embedded import EmbeddedStore, answers, running_or_started
+from live.store.connection.embedded import EmbeddedStore, answers, opened_store
 from live.store.connection.private import make_private
 
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The directory of the backup.")]
@@ -68,12 +67,8 @@ def backup(
 
 async def _back_up(settings: Settings, source: Database, folder: Path, show: Any) -> Manifest:  # noqa: ANN401
     in_file = load_boards(settings.boards).by_id
-    with nullcontext(settings.store) if settings.store else running_or_started(settings.data_dir) as url:
-        client = connect(url, settings)
-        try:
-            return await back_up(client, settings, in_file, source, folder, show)
-        finally:
-            await client.aclose()
+    async with opened_store(settings) as client:
+        return await back_up(client, settings, in_file, source, folder, show)
 
 
 def restore(
@@ -145,11 +140,8 @@ def _target(settings: Settings, *, force: bool) -> Iterator[tuple[Database, Path
 
 
 async def _require_empty(settings: Settings) -> None:
-    client = connect(settings.store, settings)
-    try:
+    async with opened_store(settings) as client:
         await require_empty(client, settings.key_prefix)
-    finally:
-        await client.aclose()
 
 
 async def _restore(
@@ -160,12 +152,8 @@ async def _restore(
     aside: Path | None,
     show: Any,  # noqa: ANN401
 ) -> list[Rebuilt]:
-    with nullcontext(settings.store) if settings.store else running_or_started(settings.data_dir) as url:
-        client = connect(url, settings)
+    async with opened_store(settings) as client:
         client.witness.active = True
-        try:
-            return await restore_boards(
-                client, settings, in_file, database, folder, lambda _, done, total: show(done, total), aside=aside
-            )
-        finally:
-            await client.aclose()
+        return await restore_boards(
+            client, settings, in_file, database, folder, lambda _, done, total: show(done, total), aside=aside
+        )

@@ -22,8 +22,7 @@ from live.domain.board import Board
 from live.domain.board_file import load_boards
 from live.settings import Settings, load_settings
 from live.store.board.check.usage import count, keys_of, measure, view
-from live.store.connection.client import connect
-from live.store.connection.embedded import EmbeddedStore
+from live.store.connection.embedded import opened_store
 from live.store.registry.definitions import DefinitionStore
 
 _FIRM = 1000  # members: with fewer, an estimate is unreliable
@@ -73,9 +72,8 @@ def show_boards(
 
 async def _read(settings: Settings, wanted: tuple[int | None, int | None] | None) -> list[dict[str, Any]]:
     """The state of each board, with its memory if `wanted` names a load to estimate."""
-    client = connect(settings.store or EmbeddedStore(settings.data_dir).url, settings)
     prefix = settings.key_prefix
-    try:
+    async with opened_store(settings, start=False) as client:
         boards: dict[str, Board] = dict(load_boards(settings.boards).by_id)
         for name, definition in (await DefinitionStore(client, prefix).load()).boards.items():
             if definition.state == "live":
@@ -86,8 +84,6 @@ async def _read(settings: Settings, wanted: tuple[int | None, int | None] | None
             held = await measure(client, prefix, name, keys[name]) if wanted else None
             views.append(view(await count(client, prefix, board), held, *wanted or (None, None)))
         return views
-    finally:
-        await client.aclose()
 
 
 def _table(found: list[dict[str, Any]]) -> Table:

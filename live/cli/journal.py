@@ -1,7 +1,6 @@
 """`live rebuild` and `live journal`: restore boards from the journal, inspect it and maintain it."""
 
 import asyncio
-from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -30,9 +29,8 @@ from live.maintenance.rebuild import Rebuilding, Rebuilt, Wanted
 from live.maintenance.status import TimelineStatus, Verdict, status, verify
 from live.settings import Settings, load_settings
 from live.store.board.journal_stream import claim_sink, release_sink
-from live.store.connection.client import connect
 from live.store.connection.durability import unsafe_settings
-from live.store.connection.embedded import EmbeddedStore, running_or_started
+from live.store.connection.embedded import opened_store
 
 journal = typer.Typer(name="journal", no_args_is_help=True, help="Inspect and maintain the journal in SQL.")
 
@@ -77,15 +75,11 @@ def rebuild(  # noqa: PLR0913 - one parameter per flag
 
 
 async def _rebuild(settings: Settings, database: Database, wanted: Wanted, show: Any) -> list[Rebuilt]:  # noqa: ANN401
-    with nullcontext(settings.store) if settings.store else running_or_started(settings.data_dir) as url:
-        client = connect(url, settings)
+    async with opened_store(settings) as client:
         client.witness.active = True
-        try:
-            boards = load_boards(settings.boards)
-            work = Rebuilding(client, settings, boards, database, lambda _, done, total: show(done, total))
-            return await work.rebuild(wanted)
-        finally:
-            await client.aclose()
+        boards = load_boards(settings.boards)
+        work = Rebuilding(client, settings, boards, database, lambda _, done, total: show(done, total))
+        return await work.rebuild(wanted)
 
 
 @journal.command(name="status")
@@ -115,17 +109,15 @@ def show_status(*, store: StoreOption = None, data_dir: DataDirOption = None, as
 
 async def _warnings(settings: Settings, database: Database) -> tuple[list[str], list[str]]:
     """How acknowledged events can be lost, and what the store has lost, as far as store and database show it."""
-    client = connect(settings.store or EmbeddedStore(settings.data_dir).url, settings)
     lost: list[str] = []
-    try:
-        found = await unsafe_settings(client)
-        lost = [str(loss) for loss in await find_lost(client, settings.key_prefix, database)]
-    except SetupError as error:
-        found = [str(error)]
-    except StoreUnavailableError as error:
-        found = [f"can't read the settings of the store: {error}"]
-    finally:
-        await client.aclose()
+    async with opened_store(settings, start=False) as client:
+        try:
+            found = await unsafe_settings(client)
+            lost = [str(loss) for loss in await find_lost(client, settings.key_prefix, database)]
+        except SetupError as error:
+            found = [str(error)]
+        except StoreUnavailableError as error:
+            found = [f"can't read the settings of the store: {error}"]
     return found + await unsafe_in_sql(database), lost
 
 
@@ -172,13 +164,9 @@ def adopt(*, store: StoreOption = None, data_dir: DataDirOption = None, as_json:
 async def _adopt(settings: Settings, database: Database) -> None:
     if not await database.take():
         raise SetupError("another process writes to this journal: stop the servers that use it, and try again")
-    with nullcontext(settings.store) if settings.store else running_or_started(settings.data_dir) as url:
-        client = connect(url, settings)
-        try:
-            await release_sink(client, settings.key_prefix)
-            await claim_sink(client, settings.key_prefix, database.id)
-        finally:
-            await client.aclose()
+    async with opened_store(settings) as client:
+        await release_sink(client, settings.key_prefix)
+        await claim_sink(client, settings.key_prefix, database.id)
 
 
 def _table(found: list[TimelineStatus]) -> Table:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, cast, get_args
 
@@ -21,8 +21,8 @@ from live.domain.text import text_fault, unknown
 from live.errors import NotFoundError, SetupError
 from live.settings import Settings, load_settings
 from live.store.board.check.usage import opened_boards
-from live.store.connection.client import Store, connect
-from live.store.connection.embedded import running_or_started
+from live.store.connection.client import Store
+from live.store.connection.embedded import opened_store
 from live.store.registry.producers import ProducerStore
 
 keys = typer.Typer(
@@ -250,9 +250,5 @@ async def _store(settings: Settings, *, create: bool = False) -> AsyncIterator[S
     """The store that the settings name. The data directory is created only to create an API key."""
     if not settings.store and not create and not settings.data_dir.exists():
         raise SetupError(f"there is no data directory {settings.data_dir.resolve()}; use --data-dir or --store")
-    with nullcontext(settings.store) if settings.store else running_or_started(settings.data_dir) as url:
-        client = connect(url, settings)
-        try:
-            yield client
-        finally:
-            await client.aclose()
+    async with opened_store(settings) as client:
+        yield client

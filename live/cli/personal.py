@@ -1,7 +1,6 @@
 """`live void` and `live erase`: take back what somebody contributed, and erase a person."""
 
 import asyncio
-from contextlib import nullcontext
 from typing import Annotated, Any
 
 import msgspec
@@ -24,13 +23,13 @@ from live.cli.terminal import (
 from live.domain.board_file import load_boards
 from live.domain.producer import LIKES
 from live.domain.text import counted, unknown
-from live.errors import EpochLostError, NotFoundError, SetupError
+from live.errors import NotFoundError, SetupError
 from live.journal.database import existing_journal
 from live.maintenance.erase import Erased, Erasing
 from live.maintenance.void import Criteria, Outcome, Voiding
 from live.settings import Settings, load_settings
-from live.store.connection.client import Store, connect
-from live.store.connection.embedded import running_or_started
+from live.store.connection.client import Store
+from live.store.connection.embedded import opened_store
 from live.store.registry.producers import ProducerStore
 
 BoardOption = Annotated[str | None, typer.Option("--board", help="The only board. Default: all boards.")]
@@ -147,30 +146,18 @@ async def _erase(
     take_back: bool,
     dry: bool,
 ) -> tuple[list[Erased], str]:
-    with (
-        existing_journal(settings, writes=not dry) as database,
-        nullcontext(settings.store) if settings.store else running_or_started(settings.data_dir) as url,
-    ):
-        client = connect(url, settings)
-        try:
+    with existing_journal(settings, writes=not dry) as database:
+        async with opened_store(settings) as client:
             work = Erasing(client, settings, load_boards(settings.boards), database, show)
             name = await _actor(client, settings, actor)
             if dry:
                 return await work.preview(name, boards, take_back=take_back), ""
             return await work.erase(name, boards, take_back=take_back)
-        except EpochLostError as error:
-            raise SetupError(str(error)) from None
-        finally:
-            await client.aclose()
 
 
 async def _void(settings: Settings, criteria: Criteria, board: str | None, show: Any, *, dry: bool) -> list[Outcome]:  # noqa: ANN401
-    with (
-        existing_journal(settings, writes=False) as database,
-        nullcontext(settings.store) if settings.store else running_or_started(settings.data_dir) as url,
-    ):
-        client = connect(url, settings)
-        try:
+    with existing_journal(settings, writes=False) as database:
+        async with opened_store(settings) as client:
             if criteria.actor is not None:
                 criteria.actor = await _actor(client, settings, criteria.actor)
             work = Voiding(
@@ -179,12 +166,7 @@ async def _void(settings: Settings, criteria: Criteria, board: str | None, show:
             found = await work.void(criteria, board, dry=dry)
             if not any(outcome.batches or outcome.fault for outcome in found):
                 await _require_known(client, settings, criteria)
-        except EpochLostError as error:
-            raise SetupError(str(error)) from None
-        else:
             return found
-        finally:
-            await client.aclose()
 
 
 async def _require_known(client: Store, settings: Settings, criteria: Criteria) -> None:

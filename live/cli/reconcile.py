@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import nullcontext
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -32,8 +31,8 @@ from live.settings import Settings, load_settings
 from live.store.board.journal_stream import begin_journal
 from live.store.board.keys import Keys
 from live.store.board.state import BoardState
-from live.store.connection.client import Store, connect, store_errors
-from live.store.connection.embedded import running_or_started
+from live.store.connection.client import Store, store_errors
+from live.store.connection.embedded import opened_store
 from live.store.registry.definitions import DefinitionStore
 
 
@@ -95,14 +94,10 @@ def reconcile(
 
 async def _reconcile(settings: Settings, wanted: list[str], side: Side | None, show: Any) -> list[Report]:  # noqa: ANN401
     existing_journal(settings).close()  # raises an error if there is none
-    with nullcontext(settings.store) if settings.store else running_or_started(settings.data_dir) as url:
-        client = connect(url, settings)
-        try:
-            boards = await _boards(client, settings)
-            found = await _in_store(client, settings, boards, wanted)
-            return [await _settle(client, settings, board, epoch, side, show) for board, epoch in found]
-        finally:
-            await client.aclose()
+    async with opened_store(settings) as client:
+        boards = await _boards(client, settings)
+        found = await _in_store(client, settings, boards, wanted)
+        return [await _settle(client, settings, board, epoch, side, show) for board, epoch in found]
 
 
 async def _boards(client: Store, settings: Settings) -> dict[str, Board]:

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from live.domain.text import visible
-from live.errors import JournalError, NotFoundError, SetupError, StoreUnavailableError
+from live.errors import EpochLostError, JournalError, NotFoundError, SetupError, StoreUnavailableError
 from live.settings import Settings, environment_name
 
 _WIDE: Final = 10_000  # columns
@@ -84,9 +84,7 @@ def clear_errors() -> Iterator[None]:
         yield
     except NotFoundError as error:
         fail(str(error), 1)
-    except SetupError as error:
-        fail(str(error))
-    except JournalError as error:
+    except (SetupError, JournalError, EpochLostError) as error:
         fail(str(error))
     except StoreUnavailableError as error:
         fail(f"the store is unavailable: {error}")

