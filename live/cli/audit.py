@@ -12,8 +12,8 @@ from live.cli.terminal import (
     StoreOption,
     clear_errors,
     out,
-    print_json,
     progress_bar,
+    reported,
 )
 from live.domain.board_file import load_boards
 from live.domain.text import counted, unknown
@@ -48,12 +48,11 @@ def audit(
         in_file = list(load_boards(settings.boards).by_id)
         with progress_bar("Comparing", quiet=as_json) as show:
             reports = asyncio.run(audit_boards(settings, in_file, board, show, repair=repair))
-    if as_json:
-        print_json({"clean": all(report.clean for report in reports), "boards": reports})
-    else:
+    clean = all(report.clean for report in reports)
+    if not reported({"clean": clean, "boards": reports}, as_json=as_json):
         for report in reports:
             print_report(report)
-    if not all(report.clean for report in reports):
+    if not clean:
         raise typer.Exit(1)
 
 
@@ -76,13 +75,13 @@ def print_report(report: Report) -> None:
     verdict = "no drift" if report.clean else "repaired" if report.repaired else "DRIFT"
     moving = " (the total was not checked, because the board changed meanwhile)" if report.totals == "moving" else ""
     members, slots = counted(report.members, "member"), counted(report.slots, "slot")
-    out.print(f"{report.board}: {verdict}; {members} in {slots}{moving}", markup=False)
+    out.print(f"{report.board}: {verdict}; {members} in {slots}{moving}")
     if report.totals == "drift":
         out.print("  the total differs from what the slots hold")
     if report.drifted:
         out.print(f"  {counted(report.drifted, 'wrong score')}; the first ones are:")
     for drift in report.drift:
         score = "no record" if drift.score is None else f"score {drift.score:,}"
-        out.print(f"  {drift.key}: {score}, the slots hold {drift.held:,}", markup=False)
+        out.print(f"  {drift.key}: {score}, the slots hold {drift.held:,}")
     for slot in report.stray_slots:
-        out.print(f"  {slot}: this slot is unknown to rotation", markup=False)
+        out.print(f"  {slot}: this slot is unknown to rotation")

@@ -17,8 +17,8 @@ from live.cli.terminal import (
     clear_errors,
     err,
     out,
-    print_json,
     progress_bar,
+    reported,
 )
 from live.domain.board import Boards
 from live.domain.board_file import load_boards
@@ -56,13 +56,13 @@ def backup(
         with progress_bar("Copying", quiet=as_json) as show, existing_journal(settings, writes=False) as source:
             manifest = asyncio.run(_back_up(settings, source, directory, show))
     size = sum(file.size for file in manifest.files)
-    if as_json:
-        print_json({"directory": str(directory.resolve()), "bytes": size, **msgspec.to_builtins(manifest)})
+    copied = {"directory": str(directory.resolve()), "bytes": size, **msgspec.to_builtins(manifest)}
+    if reported(copied, as_json=as_json):
         return
     for board in manifest.left_out:
-        err.print(f"Board {board} is not in the backup: its journal is off.", markup=False, soft_wrap=True)
+        err.print(f"Board {board} is not in the backup: its journal is off.", soft_wrap=True)
     content = f"{counted(len(manifest.boards), 'board')} in {counted(size, 'byte')}"
-    out.print(f"{directory} has {content}.", markup=False, soft_wrap=True)
+    out.print(f"{directory} has {content}.", soft_wrap=True)
 
 
 async def _back_up(settings: Settings, source: Database, folder: Path, show: Any) -> Manifest:  # noqa: ANN401
@@ -104,16 +104,16 @@ def restore(
             raise SetupError(f"{error}\nNothing was restored. To use another boards file, add --boards") from None
         with _target(settings, force=force) as (database, aside), progress_bar("Restoring", quiet=as_json) as show:
             done = asyncio.run(_restore(settings, in_file, database, directory, aside, show))
-    if as_json:
-        paths = {"set_aside": aside, "boards_file": settings.boards}
-        print_json({"boards": done, **{name: None if path is None else str(path) for name, path in paths.items()}})
+    paths = {"set_aside": aside, "boards_file": settings.boards}
+    moved = {name: None if path is None else str(path) for name, path in paths.items()}
+    if reported({"boards": done, **moved}, as_json=as_json):
         return
     for one in done:
         out.print(f"{one.board} is at offset {one.offset:,} with {counted(one.members, 'member')} (epoch {one.epoch})")
     if aside is not None:
-        out.print(f"What was there before is in {aside}.", markup=False, soft_wrap=True)
+        out.print(f"What was there before is in {aside}.", soft_wrap=True)
     if settings.boards is not None:
-        out.print(f"Start the server with --boards {settings.boards}.", markup=False, soft_wrap=True)
+        out.print(f"Start the server with --boards {settings.boards}.", soft_wrap=True)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from live.cli.terminal import (
     clear_errors,
     make_table,
     out,
-    print_json,
+    reported,
 )
 from live.domain.board import Board
 from live.domain.board_file import load_boards
@@ -60,12 +60,10 @@ def show_boards(
         settings = load_settings(store=store, boards=boards, data_dir=data_dir)
         wanted = (members, events) if memory or members is not None or events is not None else None
         found = asyncio.run(_read(settings, wanted))
-    if as_json:
-        print_json({"boards": found})
-    else:
+    if not reported({"boards": found}, as_json=as_json):
         predicted = any("predicted" in held.get("memory", {}) for held in found)
         table = _table(found) if wanted is None else _memory_table(found, predicted=predicted)
-        out.print(table, markup=False)
+        out.print(table)
         if predicted and any(0 < held["memory"]["members"] < _FIRM for held in found):
             out.print(f"Estimates based on fewer than {_FIRM:,} members are unreliable.")
 

@@ -16,8 +16,8 @@ from live.cli.terminal import (
     clear_errors,
     milliseconds_of,
     out,
-    print_json,
     progress_bar,
+    reported,
 )
 from live.domain.board import Board
 from live.domain.board_file import load_boards
@@ -91,10 +91,9 @@ def export(  # noqa: PLR0913 - one parameter per flag
                 columns = ranking_columns(board)
                 found, parts = _ranking(database, board, as_of, period)
             count = _write(parts, columns, cast("Format", form), output, quiet=as_json)
-    if as_json:
-        print_json({"board": name, "format": form, "output": output, "rows": count, **_position(board, found)})
-    elif output != "-":
-        out.print(f"{output} has {counted(count, 'row')}.", markup=False, soft_wrap=True)
+    written = {"board": name, "format": form, "output": output, "rows": count, **_position(board, found)}
+    if not reported(written, as_json=as_json) and output != "-":
+        out.print(f"{output} has {counted(count, 'row')}.", soft_wrap=True)
 
 
 def _write(parts: Iterable[Part], columns: Sequence[Column], form: Format, output: str, *, quiet: bool) -> int:

@@ -17,8 +17,8 @@ from live.cli.terminal import (
     make_table,
     milliseconds_of,
     out,
-    print_json,
     progress_bar,
+    reported,
 )
 from live.domain.board_file import load_boards
 from live.domain.text import counted
@@ -64,8 +64,7 @@ def rebuild(  # noqa: PLR0913 - one parameter per flag
         wanted = Wanted(board=board, at=None if at is None else milliseconds_of(at, "--at"), name=name, dry=dry_run)
         with progress_bar("Rebuilding", quiet=as_json) as show, existing_journal(settings) as database:
             done = asyncio.run(_rebuild(settings, database, wanted, show))
-    if as_json:
-        print_json({"boards": done, "dry_run": dry_run})
+    if reported({"boards": done, "dry_run": dry_run}, as_json=as_json):
         return
     for one in done:
         verb, members = "would be" if dry_run else "is", counted(one.members, "member")
@@ -97,14 +96,13 @@ def show_status(*, store: StoreOption = None, data_dir: DataDirOption = None, as
         with existing_journal(settings, writes=False) as database:
             found = database.work(lambda connection: status(connection, settings.key_prefix))
             warnings, lost = asyncio.run(_warnings(settings, database))
-    if as_json:
-        print_json({"warnings": warnings, "boards": found, "lost": lost})
+    if reported({"warnings": warnings, "boards": found, "lost": lost}, as_json=as_json):
         return
-    out.print(_table(found), markup=False)
+    out.print(_table(found))
     for loss in lost:
-        out.print(f"LOST: {loss}", markup=False)
+        out.print(f"LOST: {loss}")
     for line in warnings:
-        out.print(f"Warning: {line}", markup=False, soft_wrap=True)
+        out.print(f"Warning: {line}", soft_wrap=True)
 
 
 async def _warnings(settings: Settings, database: Database) -> tuple[list[str], list[str]]:
@@ -131,13 +129,11 @@ def check(*, data_dir: DataDirOption = None, as_json: JsonOption = False) -> Non
         settings = load_settings(data_dir=data_dir)
         with progress_bar("Reading", quiet=as_json) as show, existing_journal(settings, writes=False) as database:
             found = verify(database, settings.key_prefix, show)
-    if as_json:
-        print_json(found)
-    else:
+    if not reported(found, as_json=as_json):
         for verdict in found.boards:
             _print_verdict(verdict)
         for fault in found.faults:
-            out.print(f"DAMAGED: {fault}", markup=False)
+            out.print(f"DAMAGED: {fault}")
     if not found.sound:
         raise typer.Exit(1)
 
@@ -155,9 +151,7 @@ def adopt(*, store: StoreOption = None, data_dir: DataDirOption = None, as_json:
         settings = load_settings(store=store, data_dir=data_dir)
         with existing_journal(settings) as database:
             asyncio.run(_adopt(settings, database))
-    if as_json:
-        print_json({"journal": database.id})
-    else:
+    if not reported({"journal": database.id}, as_json=as_json):
         out.print("The journals of the store go into this database from now on.")
 
 
@@ -184,6 +178,6 @@ def _table(found: list[TimelineStatus]) -> Table:
 def _print_verdict(verdict: Verdict) -> None:
     state = "sound" if not verdict.faults else "DAMAGED"
     entries = counted(verdict.entries, "entry", "entries")
-    out.print(f"{verdict.board} (epoch {verdict.epoch}): {state}; {entries}", markup=False)
+    out.print(f"{verdict.board} (epoch {verdict.epoch}): {state}; {entries}")
     for line in (*verdict.faults, *verdict.gaps):
-        out.print(f"  {line}", markup=False)
+        out.print(f"  {line}")

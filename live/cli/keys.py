@@ -12,7 +12,7 @@ from msgspec import UNSET
 from rich.table import Table
 from rich.text import Text
 
-from live.cli.terminal import DataDirOption, JsonOption, StoreOption, clear_errors, err, make_table, out, print_json
+from live.cli.terminal import DataDirOption, JsonOption, StoreOption, clear_errors, err, make_table, out, reported
 from live.domain.board import BOARD_ID
 from live.domain.board_file import load_boards
 from live.domain.event import MAX_SCORE
@@ -87,10 +87,9 @@ def add(  # noqa: PLR0913 - one parameter per flag
         scope = msgspec.structs.replace(scope, **_limits(max_amount, sources))
         record, secret = asyncio.run(_add(settings, producer, scope, any_board=any_board))
     key, fingerprint = f"{producer}.{secret}", record.secrets[-1].fingerprint
-    if as_json:
-        print_json({"key": key, "fingerprint": fingerprint, **view(record)})
+    if reported({"key": key, "fingerprint": fingerprint, **view(record)}, as_json=as_json):
         return
-    err.print(f"Send it as `Authorization: Bearer …`. Its fingerprint is {fingerprint}.", markup=False, soft_wrap=True)
+    err.print(f"Send it as `Authorization: Bearer …`. Its fingerprint is {fingerprint}.", soft_wrap=True)
     typer.echo(key)
 
 
@@ -103,10 +102,8 @@ def show(*, store: StoreOption = None, data_dir: DataDirOption = None, as_json: 
     with clear_errors():
         settings = load_settings(store=store, data_dir=data_dir)
         records = asyncio.run(_load(settings))
-    if as_json:
-        print_json({"producers": [view(record) for record in records]})
-    else:
-        out.print(table_of(records, settings) if records else "No producer has an API key.", markup=False)
+    if not reported({"producers": [view(record) for record in records]}, as_json=as_json):
+        out.print(table_of(records, settings) if records else "No producer has an API key.")
 
 
 @keys.command()
@@ -127,11 +124,9 @@ def revoke(
     """
     with clear_errors():
         record = asyncio.run(_revoke(load_settings(store=store, data_dir=data_dir), producer, secret))
-    if as_json:
-        print_json(view(record))
-    else:
+    if not reported(view(record), as_json=as_json):
         left = ", ".join(kept.fingerprint for kept in record.secrets) or "none"
-        out.print(f"Revoked. Valid secrets of {producer}: {left}.", markup=False)
+        out.print(f"Revoked. Valid secrets of {producer}: {left}.")
 
 
 def make_scope(boards: str | None, verbs: str | None, rate: float | None, burst: int | None) -> Scope:

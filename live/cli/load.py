@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from live.cli.terminal import JsonOption, KeyOption, UrlOption, clear_errors, out, print_json, progress_bar
+from live.cli.terminal import JsonOption, KeyOption, UrlOption, clear_errors, out, progress_bar, reported
 from live.load.options import make_options
 from live.load.report import show
 from live.load.run import run
@@ -60,9 +60,7 @@ def load(  # noqa: PLR0913 - one parameter per flag
         )  # fmt: skip
         with progress_bar("Load-testing", quiet=as_json) as progress:
             report = asyncio.run(run(options, progress))
-    if as_json:
-        print_json(report)
-    else:
+    if not reported(report, as_json=as_json):
         out.print(show(report))
     if not report.passed:
         raise typer.Exit(1)

@@ -17,8 +17,8 @@ from live.cli.terminal import (
     fail,
     milliseconds_of,
     out,
-    print_json,
     progress_bar,
+    reported,
 )
 from live.domain.board_file import load_boards
 from live.domain.producer import LIKES
@@ -71,9 +71,7 @@ def void(  # noqa: PLR0913 - one parameter per flag
         criteria = Criteria(producer=producer, actor=actor, since=first, until=last)
         with progress_bar("Taking back", quiet=as_json) as show:
             found = asyncio.run(_void(settings, criteria, board, show, dry=dry_run))
-    if as_json:
-        print_json({"boards": found, "dry_run": dry_run})
-    else:
+    if not reported({"boards": found, "dry_run": dry_run}, as_json=as_json):
         _print_outcomes(found, dry=dry_run)
     if any(outcome.fault for outcome in found):
         raise typer.Exit(1)
@@ -106,17 +104,15 @@ def erase(  # noqa: PLR0913 - one parameter per flag
             confirm(f"Erase {actor!r}? This can't be undone.", yes=yes)
         with progress_bar("Erasing", quiet=as_json) as show:
             found, left = asyncio.run(_erase(settings, actor, board or [], show, take_back=take_back, dry=dry_run))
-    is_known = any(msgspec.structs.replace(one, notes=[]) != Erased(board=one.board) for one in found)
-    if as_json:
-        print_json({"boards": found, "left": left, "dry_run": dry_run})
-    if not is_known:
+    is_done = reported({"boards": found, "left": left, "dry_run": dry_run}, as_json=as_json)
+    if not any(msgspec.structs.replace(one, notes=[]) != Erased(board=one.board) for one in found):
         fail("nothing is erased: no board has anything of this actor", 1)
-    if as_json:
+    if is_done:
         return
     _print_erased(found)
     out.print("This is what would be erased." if dry_run else "Erased. Delete older backups, which are not changed.")
     if left:
-        out.print(f"What is left for you: {left}", markup=False)
+        out.print(f"What is left for you: {left}")
 
 
 def _print_erased(found: list[Erased]) -> None:
@@ -125,16 +121,15 @@ def _print_erased(found: list[Erased]) -> None:
             out.print(
                 f"{one.board}: {counted(one.digests, 'digest')} in the store, {counted(one.segments, 'segment')} and "
                 f"{counted(one.checkpoints, 'checkpoint')} of the journal; {counted(one.amount, 'point')} taken back",
-                markup=False,
             )
         if one.again:
             rows = counted(one.again, "row")
-            out.print(f"{one.board}: {rows} of the journal, an older copy, with earlier erasures due", markup=False)
+            out.print(f"{one.board}: {rows} of the journal, an older copy, with earlier erasures due")
         if one.waiting:
             entries = counted(one.waiting, "entry", "entries")
-            out.print(f"{one.board}: {entries} in the store, to be moved to the journal and searched too", markup=False)
+            out.print(f"{one.board}: {entries} in the store, to be moved to the journal and searched too")
         for note in one.notes:
-            out.print(f"{one.board}: {note}", markup=False)
+            out.print(f"{one.board}: {note}")
 
 
 async def _erase(
@@ -207,12 +202,12 @@ def _print_outcomes(found: list[Outcome], *, dry: bool) -> None:
     verb = "would be taken back" if dry else "taken back"
     for outcome in found:
         if outcome.fault:
-            out.print(f"{outcome.board}: NOT {verb}: {outcome.fault}", markup=False)
+            out.print(f"{outcome.board}: NOT {verb}: {outcome.fault}")
         elif outcome.batches:
             votes = f" and {counted(outcome.votes, 'vote')}" if outcome.votes else ""
             points, batches = counted(outcome.amount, "point"), counted(outcome.batches, "batch", "batches")
-            out.print(f"{outcome.board}: {points}{votes} of {batches} {verb}", markup=False)
+            out.print(f"{outcome.board}: {points}{votes} of {batches} {verb}")
         for note in outcome.notes:
-            out.print(f"{outcome.board}: {note}", markup=False)
+            out.print(f"{outcome.board}: {note}")
     if not any(outcome.batches or outcome.fault for outcome in found):
         out.print("There is nothing to take back.")

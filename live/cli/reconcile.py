@@ -16,8 +16,8 @@ from live.cli.terminal import (
     StoreOption,
     clear_errors,
     out,
-    print_json,
     progress_bar,
+    reported,
 )
 from live.domain.board import Board
 from live.domain.board_file import load_boards
@@ -83,12 +83,11 @@ def reconcile(
                 reports = asyncio.run(_reconcile(settings, board or [], to, show))
             except EpochLostError as error:
                 raise SetupError(f"{error}. Run the command again when the board is back") from None
-    if as_json:
-        print_json({"equal": not any(report.drifted or report.fault for report in reports), "boards": reports})
-    else:
+    equal = not any(report.drifted or report.fault for report in reports)
+    if not reported({"equal": equal, "boards": reports}, as_json=as_json):
         for report in reports:
             _print(report, to)
-    if any(report.drifted or report.fault for report in reports):
+    if not equal:
         raise typer.Exit(1)
 
 
@@ -192,11 +191,11 @@ def _print(report: Report, side: Side | None) -> None:
     compared = f"{counted(sum(report.compared.values()), 'value')} compared at offset {report.offset:,}"
     if report.fault:
         verdict, compared = verdict if report.repaired else "NOT COMPARED", report.fault
-    out.print(f"{report.board} (epoch {report.epoch}): {verdict}; {compared}", markup=False)
+    out.print(f"{report.board} (epoch {report.epoch}): {verdict}; {compared}")
     if report.drifted:
         out.print(f"  {counted(report.drifted, 'different value')}; the first ones are:")
     for drift in report.drift:
-        out.print(f"  {_line(drift)}", markup=False)
+        out.print(f"  {_line(drift)}")
 
 
 def _line(drift: Difference) -> str:

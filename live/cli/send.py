@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from live.cli.terminal import JsonOption, KeyOption, UrlOption, clear_errors, out, print_json, progress_bar
+from live.cli.terminal import JsonOption, KeyOption, UrlOption, clear_errors, out, progress_bar, reported
 from live.domain.text import counted
 from live.send.options import make_options
 from live.send.run import SendOutcome, send_file
@@ -46,9 +46,7 @@ def send(  # noqa: PLR0913 - one parameter per flag
         options = make_options(path=file, url=to, board=board, speed=speed, restart=restart, key=key, ids=not no_ids)
         with progress_bar(f"Sending {file.name}", quiet=as_json) as show:
             outcome = asyncio.run(send_file(options, show))
-    if as_json:
-        print_json(outcome)
-    else:
+    if not reported(outcome, as_json=as_json):
         _print_outcome(outcome)
     if outcome.rejected:
         raise typer.Exit(1)
@@ -68,4 +66,4 @@ def _print_outcome(outcome: SendOutcome) -> None:
     for code, count in sorted(outcome.rejected.items()):
         out.print(f"{count:,} rejected as {code}")
     for example in outcome.examples:
-        out.print(f"  event {example['event']}: {example['detail']}", markup=False)
+        out.print(f"  event {example['event']}: {example['detail']}")

@@ -44,8 +44,8 @@ class Rows(Table):
         super().add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in cells), **options)
 
 
-out = Terminal(highlight=False, emoji=False, width=_width())
-err = Terminal(stderr=True, highlight=False, emoji=False)
+out = Terminal(markup=False, highlight=False, emoji=False, width=_width())
+err = Terminal(stderr=True, markup=False, highlight=False, emoji=False)
 
 
 def setting_help(name: str) -> str:
@@ -73,7 +73,7 @@ KeyOption = Annotated[
 def fail(message: str, status: int = 2) -> NoReturn:
     """Print an error message and exit."""
     for line in f"live: {message}".split("\n"):
-        err.print(line, markup=False, soft_wrap=True)
+        err.print(line, soft_wrap=True)
     raise typer.Exit(status)
 
 
@@ -142,6 +142,8 @@ def confirm(question: str, *, yes: bool) -> None:
         raise typer.Exit(1)
 
 
-def print_json(value: object) -> None:
-    """Print one JSON object on standard output."""
-    typer.echo(visible(msgspec.json.encode(value).decode()))
+def reported(value: object, *, as_json: bool) -> bool:
+    """Print a result as one JSON object on standard output, if asked. Return whether it did."""
+    if as_json:
+        typer.echo(visible(msgspec.json.encode(value).decode()))
+    return as_json
