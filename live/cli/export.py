@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, cast, get_args
 
@@ -21,6 +20,7 @@ from live.cli.terminal import (
 )
 from live.domain.board import Board
 from live.domain.board_file import load_boards
+from live.domain.event import rfc3339
 from live.domain.text import counted, unknown
 from live.domain.window import Periods
 from live.errors import NotFoundError, SetupError
@@ -139,7 +139,7 @@ def _ranking(database: Database, board: Board, as_of: str | None, period: str | 
     try:
         return ranking_parts(database, moment, archived=is_gone)
     except NoPastError as error:
-        since = "" if error.since is None else f"; it does from {_shown(error.since)} on"
+        since = "" if error.since is None else f"; it does from {rfc3339(error.since, timespec='seconds')} on"
         raise SetupError(f"the journal does not cover board {board.id!r} at that time{since}") from None
 
 
@@ -170,7 +170,3 @@ def _position(board: Board, found: PastRanking | None) -> dict[str, Any]:
 
 def _time(flag: str, text: str | None) -> int | None:
     return None if text is None else milliseconds_of(text, flag)
-
-
-def _shown(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,7 +1,6 @@
 """`live rebuild` and `live journal`: restore boards from the journal, inspect it and maintain it."""
 
 import asyncio
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +20,7 @@ from live.cli.terminal import (
     reported,
 )
 from live.domain.board_file import load_boards
+from live.domain.event import rfc3339
 from live.domain.text import counted
 from live.errors import SetupError, StoreUnavailableError
 from live.journal.database import Database, existing_journal, unsafe_in_sql
@@ -169,7 +169,7 @@ def _table(found: list[TimelineStatus]) -> Table:
         wraps=["board"], numbers=["offset", "entries", "size", "gaps"],
     )  # fmt: skip
     for life in found:
-        last = datetime.fromtimestamp(life.last / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if life.last else "none"
+        last = rfc3339(life.last, 1e6, "seconds", " ") if life.last else "none"
         numbers = (f"{life.entries:,}", decimal(life.bytes), f"{life.gaps:,}")
         table.add_row(life.board, life.epoch, f"{life.offset:,}", last, *numbers)
     return table

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import Annotated, Any, Final, cast, get_args
 
 import msgspec
@@ -15,7 +14,7 @@ from rich.text import Text
 from live.cli.terminal import DataDirOption, JsonOption, StoreOption, clear_errors, err, make_table, out, reported
 from live.domain.board import BOARD_ID
 from live.domain.board_file import load_boards
-from live.domain.event import MAX_SCORE
+from live.domain.event import MAX_SCORE, rfc3339
 from live.domain.producer import ALL, Record, Scope, Verb
 from live.domain.text import text_fault, unknown
 from live.errors import NotFoundError, SetupError
@@ -206,7 +205,7 @@ def _words(text: str | None) -> tuple[str, ...]:
 
 
 def _time(seconds: int | None) -> str | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return None if seconds is None else rfc3339(seconds, 1, "seconds")
 
 
 async def _add(settings: Settings, producer: str, scope: Scope, *, any_board: bool) -> tuple[Record, str]:

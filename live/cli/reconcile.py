@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -21,6 +20,7 @@ from live.cli.terminal import (
 )
 from live.domain.board import Board
 from live.domain.board_file import load_boards
+from live.domain.event import rfc3339
 from live.domain.text import counted, unknown
 from live.errors import EpochLostError, NotFoundError, SetupError
 from live.journal.database import existing_journal
@@ -199,14 +199,9 @@ def _print(report: Report, side: Side | None) -> None:
 
 
 def _line(drift: Difference) -> str:
-    slot = "" if drift.start is None else f" of {_time(drift.start)}"
+    slot = "" if drift.start is None else f" of {rfc3339(drift.start, 1, 'minutes') if drift.start else 'all time'}"
     values = [
         "none" if value is None else f"{value:,}" if isinstance(value, int) else value
         for value in (drift.store, drift.journal)
     ]
     return f"{drift.key}: {_NAMES[drift.kind]}{slot}: store {values[0]}, journal {values[1]}"
-
-
-def _time(start: int) -> str:
-    """The start of a slot; a slot that covers all time begins at 0."""
-    return datetime.fromtimestamp(start, UTC).strftime("%Y-%m-%dT%H:%MZ") if start else "all time"

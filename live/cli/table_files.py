@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, cast
@@ -13,6 +12,7 @@ from typing import Any, BinaryIO, Final, Literal, cast
 import msgspec
 
 from live.domain.csv_table import csv_writer
+from live.domain.event import rfc3339
 from live.domain.text import visible_lines
 from live.errors import SetupError
 from live.maintenance.export import Column, Row
@@ -124,7 +124,7 @@ def _parquet(file: BinaryIO, columns: Sequence[Column]) -> Iterator[Write]:
 
 
 def _time(microseconds: int) -> str:
-    return datetime.fromtimestamp(microseconds / 1e6, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return rfc3339(microseconds, 1e6, "microseconds")
 
 
 _FORMATS: Final[Mapping[Format, Callable[[BinaryIO, Sequence[Column]], AbstractContextManager[Write]]]] = {

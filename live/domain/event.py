@@ -181,9 +181,9 @@ def entries_of(events: Sequence[Event], identify: Callable[[Event], bytes]) -> l
     ]
 
 
-def rfc3339(time: int) -> str:
-    """A time in milliseconds since 1970 as text."""
-    return datetime.fromtimestamp(time / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def rfc3339(time: int, per_second: float = 1000, timespec: str = "milliseconds", sep: str = "T") -> str:
+    """Format a time since 1970, in milliseconds or other parts of a second, to the precision of `timespec`."""
+    return datetime.fromtimestamp(time / per_second, UTC).isoformat(sep, timespec).replace("+00:00", "Z")
 
 
 def milliseconds(time: datetime) -> int:

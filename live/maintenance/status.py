@@ -1,12 +1,12 @@
 """What the journal holds, and whether it is sound."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 
 import msgspec
 from sqlalchemy import Connection, func, select
 
+from live.domain.event import rfc3339
 from live.errors import JournalBrokenError, SetupError
 from live.journal.database import Database
 from live.journal.log.entries import Head, read_entries_of
@@ -90,7 +90,7 @@ def _gaps(connection: Connection, prefix: str, life: Timeline) -> list[str]:
 
 
 def _time(microseconds: int) -> str:
-    return f"{datetime.fromtimestamp(microseconds / 1e6, UTC):%Y-%m-%d %H:%M:%SZ}"
+    return rfc3339(microseconds, 1e6, "seconds", " ")
 
 
 def verify(database: Database, prefix: str, show: Progress) -> Verification:

@@ -7,10 +7,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.board import Board
+from live.domain.event import rfc3339
 from live.domain.window import Periods
 from live.store.board.read.baseline import Baseline
 from live.web.http.responses import json_response, kept_json, negotiated
-from live.web.pages.words import moment
 from live.web.services import live_of
 
 
@@ -40,7 +40,7 @@ async def get_baseline(request: Request) -> Response:
 
 
 def _view_of(board: Board, baseline: Baseline) -> BaselineView:
-    since = moment(baseline.time).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    since = rfc3339(baseline.time)
     return BaselineView(board.id, baseline.epoch, period_name(board, baseline.slot), since, baseline.ranks)
 
 

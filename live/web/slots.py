@@ -1,7 +1,6 @@
 """The scores of members in each slot of the window: the data of sparklines and charts."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -9,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.board import Board
+from live.domain.event import rfc3339
 from live.domain.window import EVER, Slot
 from live.errors import ProblemError
 from live.network.parameters import whole_number
@@ -93,8 +93,4 @@ def _list_of(board: Board, found: SlotValues, limit: int) -> SlotList:
 
 
 def _time_of(slot: Slot) -> SlotTime:
-    return SlotTime(None, None) if slot == EVER else SlotTime(*(_rfc3339(moment) for moment in slot))
-
-
-def _rfc3339(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+    return SlotTime(None, None) if slot == EVER else SlotTime(*(rfc3339(seconds, 1, "seconds") for seconds in slot))
