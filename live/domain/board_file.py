@@ -149,7 +149,7 @@ def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
     try:
         window = make_window(choice.window)
     except ValueError as error:
-        mistakes += str(error).splitlines()
+        mistakes += str(error).split("\n")
     else:
         mistakes += _like_mistakes(choice, window)
     mistakes += _window_conflicts(choice)
@@ -163,7 +163,7 @@ def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
         try:
             score = _make_score(choice.score)
         except ValueError as error:
-            mistakes += [f"score: {line}" for line in str(error).splitlines()]
+            mistakes += [f"score: {line}" for line in str(error).split("\n")]
     if mistakes:
         raise ValueError("\n".join(mistakes))
     return window, score, conflation
@@ -410,7 +410,7 @@ def read_choices(table: Mapping[str, Any], kind: type[C]) -> Reading[C]:
     except ValueError as error:
         # A mistake about a choice that was removed here follows from its default, and is nobody's mistake.
         out = {path.rpartition(".")[2] for path in paths} | {path.partition("[")[0] for path in paths if "[" in path}
-        mistakes += [line for line in str(error).splitlines() if not out & set(re.findall(r"\w+", line))]
+        mistakes += [line for line in str(error).split("\n") if not out & set(re.findall(r"\w+", line))]
     return Reading(choice, board, mistakes, frozenset(re.split(r"[.\[]", path)[0] for path in paths))
 
 

@@ -39,7 +39,7 @@ def mistakes(text: str) -> list[str]:
     """The lines with which a boards file is refused."""
     with pytest.raises(SetupError) as caught:
         parse_boards(text)
-    return str(caught.value).splitlines()
+    return str(caught.value).split("\n")
 
 
 def board_of(*lines: str) -> Board:

@@ -120,6 +120,22 @@ def test_no_mistake_hides_another() -> None:
     ]
 
 
+def test_a_mistake_stays_one_line() -> None:
+    """Names may hold characters that `str.splitlines` takes for the end of a line."""
+    assert mistakes(
+        """
+        [[board]]
+        id = "b"
+        operator = "best"
+        window = "forever"
+        score = [{ field = "a\\u2028b\\u0085c", min = 1, max = 0 }]
+        """
+    ) == [
+        "board 1 ('b'): score: the field 'a\\u2028b\\x85c' does not match ^[a-z][a-z0-9_]{0,63}$",
+        "board 1 ('b'): score: the field a\u2028b\x85c 1..0 is empty: its minimum is above its maximum",
+    ]
+
+
 def test_an_invalid_interval_is_reported_with_other_mistakes() -> None:
     """All mistakes of a board are reported together."""
     found = mistakes('[[board]]\nid = "B"\nconflation_interval = "fast"')
