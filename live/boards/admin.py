@@ -124,7 +124,7 @@ class BoardAdmin:
         return wait
 
     async def defined(self, board: str) -> Definition | None:
-        """The definition of a board, or None.
+        """Return the definition of a board, or None.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
@@ -165,7 +165,7 @@ class BoardAdmin:
             raise ProblemError("board_in_file", f"change board {board} in the boards file and restart the server")
 
     async def _settled(self, board: str) -> tuple[Definitions, Definition | None]:
-        """All definitions, and that of one board. Unfinished work of other processes on the board is finished first."""
+        """Finish what other processes left undone on a board. Return all definitions, and that of the board."""
         found = await self.known.load()
         held = found.boards.get(board)
         if held is None or held.state == "live":
@@ -252,7 +252,7 @@ class BoardAdmin:
         return True
 
     def _checked(self, found: Definitions, board: str, choices: dict[str, Any], old: Board | None) -> Board:
-        """The board of some choices, checked against the other boards.
+        """Make the board of some choices, and check it against the other boards.
 
         Of a union, this checks only the parts that it did not have before. So a board can change even if another union
         is invalid, and a union can change even if one of its parts was deleted.
@@ -297,7 +297,7 @@ def _require_rights(maker: Producer | None, new: Board, old: Board | None) -> No
 
 
 def _what(old: Board, new: Board) -> What:
-    """The kind of a change in the audit log."""
+    """Name a change as the audit log does."""
     if msgspec.structs.replace(old, frozen=new.frozen) == new and old != new:
         return "frozen" if new.frozen else "thawed"
     return "changed"

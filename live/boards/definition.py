@@ -26,7 +26,7 @@ class DefinitionError(ValueError):
 
 
 def read_board(board_id: str, choices: Mapping[str, Any]) -> Board:
-    """The board that some choices define.
+    """Make the board that some choices define.
 
     Raises:
         DefinitionError: the choices are invalid. It has every mistake.
@@ -59,7 +59,7 @@ def merge(choices: dict[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def forbidden(old: Board, new: Board) -> Iterator[str]:
-    """The changes that are not possible while the board has data, each with the reason."""
+    """Find changes that are not possible while the board has data, each with the reason."""
     before, after = old.shape, new.shape
     for part, (names, reason) in _FIXED.items():
         if getattr(before, part) != getattr(after, part):

@@ -127,12 +127,12 @@ class _Replay:
         self._held: Page | None = None  # a page of which nothing was sent yet: only totals changed
 
     def whole(self) -> PlayedFrame | None:
-        """The whole top."""
+        """Return the whole top."""
         frame = self._variant.next_frame(ViewerPosition())
         return None if frame is None else _played(self.player.now, frame)
 
     def take(self, pages: list[tuple[int, Page]], speed: float) -> list[PlayedFrame]:
-        """The messages of the next pages."""
+        """Make the messages of the next pages."""
         found = []
         for at, page in pages or ([] if self._held is None else [(self.player.now, self._held)]):
             if self._holds(page, round(at / speed)):
@@ -146,7 +146,7 @@ class _Replay:
         return found
 
     def _holds(self, page: Page, now: int) -> bool:
-        """Whether to send nothing of a page yet, because only totals have changed, and some were sent a moment ago.
+        """Tell whether to send nothing of a page yet: only totals have changed, and some were sent a moment ago.
 
         If no entry came since the last message, records have left the window by themselves. An update has to lead to
         another position, so the next message is then the whole top.
@@ -171,7 +171,7 @@ _DATABASES: Final[dict[str, Database]] = {}
 
 
 def _database(settings: Settings) -> Database:
-    """The database, which the other process only reads."""
+    """Open the database, which the other process only reads."""
     found = _DATABASES.get(settings.key_prefix)
     if found is None:
         found = open_journal(settings, writes=False)
@@ -219,7 +219,7 @@ def _end(number: int) -> None:
 
 
 def _memory() -> int:
-    """The bytes of memory that this process takes; 0 where the system does not say so."""
+    """Return the bytes of memory that this process takes, or 0 where the system does not say so."""
     try:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

@@ -119,7 +119,7 @@ class BoardRegistry:
         await self._work.leave()
 
     async def explain(self, board: str, error: EpochLostError) -> Exception:
-        """The error to report if the store does not have a board: it may have been deleted a moment ago."""
+        """Return the error to report if the store does not have a board: it may have been deleted a moment ago."""
         ledger = self.ledgers.get(board)
         with suppress(StoreUnavailableError, EpochLostError):
             deleted = ledger is None or await ledger.state.is_deleted()
@@ -155,7 +155,7 @@ class BoardRegistry:
             self._replace(deleted, fresh, changed)
 
     async def _opened(self, wanted: Mapping[str, Definition]) -> dict[str, Ledger]:
-        """The ledgers of defined boards, some opened at a time. A board that can't run is left out.
+        """Open the ledgers of defined boards, some at a time. A board that can't run is left out.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
@@ -173,7 +173,7 @@ class BoardRegistry:
         return opened
 
     async def _open(self, name: str, definition: Definition) -> Ledger | None:
-        """The ledger of a defined board, or None if the board can't run."""
+        """Open the ledger of a defined board. Return None if the board can't run."""
         try:
             board = msgspec.structs.replace(read_board(name, definition.choices), owner=definition.owner)
             ledger = Ledger(self._client, board, self._settings, born=definition.epoch)
@@ -191,7 +191,7 @@ class BoardRegistry:
         return ledger
 
     def _is_lost(self) -> bool:
-        """Whether the store lost data."""
+        """Tell whether the store lost data."""
         return bool(self._client.witness.lost)
 
     async def _explain_missing(self, ledger: Ledger, definition: Definition, error: EpochLostError) -> None:
@@ -203,7 +203,7 @@ class BoardRegistry:
             ledger.state.lose(error)
 
     def _detached(self) -> set[tuple[str, str]]:
-        """Pairs of a union and a part that was deleted.
+        """Return pairs of a union and a part that was deleted.
 
         A later board with the id of the part does not count for the union.
         """

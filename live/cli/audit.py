@@ -71,7 +71,7 @@ async def audit_boards(
 
 
 def print_report(report: Report) -> None:
-    """An audit's findings, for people."""
+    """Print the findings of an audit for people."""
     verdict = "no drift" if report.clean else "repaired" if report.repaired else "DRIFT"
     moving = " (the total was not checked, because the board changed meanwhile)" if report.totals == "moving" else ""
     members, slots = counted(report.members, "member"), counted(report.slots, "slot")

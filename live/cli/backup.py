@@ -118,7 +118,10 @@ def restore(
 
 @contextmanager
 def _target(settings: Settings, *, force: bool) -> Iterator[tuple[Database, Path | None]]:
-    """The locked, empty journal of the data directory, and the directory to which its old content was moved, if any."""
+    """Lock the journal of the data directory, which has to be empty unless `force` sets its content aside.
+
+    Yields it with the directory to which its old content was moved, if any.
+    """
     database = open_journal(settings, writes=True)
     if database is None or not database.is_sqlite:
         raise SetupError("backups are restored into a journal in SQLite: set LIVE_JOURNAL=sqlite")

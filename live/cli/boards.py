@@ -69,7 +69,7 @@ def show_boards(
 
 
 async def _read(settings: Settings, wanted: tuple[int | None, int | None] | None) -> list[dict[str, Any]]:
-    """The state of each board, with its memory if `wanted` names a load to estimate."""
+    """Read the state of each board, with its memory if `wanted` names a load to estimate."""
     prefix = settings.key_prefix
     async with opened_store(settings, start=False) as client:
         boards: dict[str, Board] = dict(load_boards(settings.boards).by_id)
@@ -85,7 +85,6 @@ async def _read(settings: Settings, wanted: tuple[int | None, int | None] | None
 
 
 def _table(found: list[dict[str, Any]]) -> Table:
-    """The boards as a table."""
     table = make_table("id", "title", "records", "offset", "", wraps=["id", "title"], numbers=["records", "offset"])
     for board in found:
         state = "frozen" if board["frozen"] else "" if board["epoch"] else "not opened"
@@ -94,7 +93,6 @@ def _table(found: list[dict[str, Any]]) -> Table:
 
 
 def _memory_table(found: list[dict[str, Any]], *, predicted: bool) -> Table:
-    """The memory of the boards as a table."""
     numbers = ["records", "memory", "per member", "per event", *(["estimate"] if predicted else [])]
     values = ["bytes", "bytes_per_member", "bytes_per_event", *(["predicted"] if predicted else [])]
     table = make_table("id", *numbers, wraps=["id"], numbers=numbers)

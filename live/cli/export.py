@@ -124,7 +124,7 @@ def _check(form: str, output: str, *, events: bool, ranking: str | None, times: 
 
 
 def _ranking(database: Database, board: Board, as_of: str | None, period: str | None) -> Any:  # noqa: ANN401
-    """The ranking, and its rows."""
+    """Return the ranking, and its rows."""
     now = round(time.time() * 1000)
     newest = newest_of(database, board, now)
     at = _time("--as-of", as_of)
@@ -144,7 +144,7 @@ def _ranking(database: Database, board: Board, as_of: str | None, period: str | 
 
 
 def _period(board: Board, name: str, current: int | None) -> int:
-    """The start of a period. `current` is a time in the current one, in seconds since 1970."""
+    """Return the start of a period. `current` is a time in the current one, in seconds since 1970."""
     window = board.window
     if not isinstance(window, Periods) or not window.tables:
         raise SetupError(f"--period: board {board.id!r} does not have a ranking for each period")
@@ -159,7 +159,6 @@ def _period(board: Board, name: str, current: int | None) -> int:
 
 
 def _position(board: Board, found: PastRanking | None) -> dict[str, Any]:
-    """The position of a ranking."""
     if found is None:
         return {}
     window, period = board.window, None

@@ -106,7 +106,7 @@ def show_status(*, store: StoreOption = None, data_dir: DataDirOption = None, as
 
 
 async def _warnings(settings: Settings, database: Database) -> tuple[list[str], list[str]]:
-    """How acknowledged events can be lost, and what the store has lost, as far as store and database show it."""
+    """Find how acknowledged events can be lost, and what the store has lost, as far as store and database show it."""
     lost: list[str] = []
     async with opened_store(settings, start=False) as client:
         try:

@@ -129,7 +129,7 @@ def revoke(
 
 
 def make_scope(boards: str | None, verbs: str | None, rate: float | None, burst: int | None) -> Scope:
-    """The scope that the flags describe.
+    """Make the scope that the flags describe.
 
     Raises:
         SetupError: a board id, a verb or the rate is invalid.
@@ -150,7 +150,7 @@ def make_scope(boards: str | None, verbs: str | None, rate: float | None, burst:
 
 
 def _limits(max_amount: int | None, sources: str | None) -> dict[str, Any]:
-    """The limits on amounts and event types, as fields of a scope.
+    """Make the limits on amounts and event types, as fields of a scope.
 
     Raises:
         SetupError: an event type is too long, or people can't read it.
@@ -168,7 +168,7 @@ def _limits(max_amount: int | None, sources: str | None) -> dict[str, Any]:
 
 
 def view(record: Record) -> dict[str, Any]:
-    """The public parts of a producer: neither its secrets nor their digests."""
+    """Return the public parts of a producer: neither its secrets nor their digests."""
     return {
         "id": record.id,
         "boards": record.boards,
@@ -184,7 +184,7 @@ def view(record: Record) -> dict[str, Any]:
 
 
 def table_of(records: list[Record], settings: Settings) -> Table:
-    """The producers as a table."""
+    """Show producers as a table."""
     headings = ("id", "boards", "verbs", "rate", "fingerprints", "created", "revoked")
     table = make_table(*headings, wraps=["id", "boards", "verbs"])
     for record in records:
@@ -241,7 +241,7 @@ async def _revoke(settings: Settings, producer: str, fingerprint: str | None) ->
 
 @asynccontextmanager
 async def _store(settings: Settings, *, create: bool = False) -> AsyncIterator[Store]:
-    """The store that the settings name. The data directory is created only to create an API key."""
+    """Open the store that the settings name. The data directory is created only to create an API key."""
     if not settings.store and not create and not settings.data_dir.exists():
         raise SetupError(f"there is no data directory {settings.data_dir.resolve()}; use --data-dir or --store")
     async with opened_store(settings) as client:

@@ -39,11 +39,11 @@ class Commands(TyperGroup):
     """The commands, each imported when it is used. An unknown name imports all of them, to suggest a similar one."""
 
     def list_commands(self, ctx: "Context") -> list[str]:  # noqa: ARG002 - of the base class
-        """The names of all commands."""
+        """Return the names of all commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: "Context", cmd_name: str) -> "Command | None":
-        """The command with a name, or None."""
+        """Import the command with a name. Return None if there is none."""
         for name in (cmd_name,) if cmd_name in COMMANDS else COMMANDS:
             if name not in self.commands:
                 self.commands[name] = _load(name)

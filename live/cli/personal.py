@@ -180,7 +180,7 @@ async def _require_known(client: Store, settings: Settings, criteria: Criteria) 
 
 
 async def _actor(client: Store, settings: Settings, text: str) -> str:
-    """The actor as events name it. For a visitor, this is a digest of the cookie.
+    """Return the actor as events name it. For a visitor, this is a digest of the cookie.
 
     Raises:
         Exit: it is a cookie that this server did not sign, so nothing could be found.

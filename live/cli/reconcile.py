@@ -100,7 +100,7 @@ async def _reconcile(settings: Settings, wanted: list[str], side: Side | None, s
 
 
 async def _boards(client: Store, settings: Settings) -> dict[str, Board]:
-    """The boards of the boards file and the run-time boards, by id."""
+    """Map the boards of the boards file and the run-time boards by id."""
     boards: dict[str, Board] = dict(load_boards(settings.boards).by_id)
     for name, definition in (await DefinitionStore(client, settings.key_prefix).load()).boards.items():
         if definition.state == "live":
@@ -114,7 +114,7 @@ async def _boards(client: Store, settings: Settings) -> dict[str, Board]:
 async def _in_store(
     client: Store, settings: Settings, boards: Mapping[str, Board], wanted: list[str]
 ) -> list[tuple[Board, str]]:
-    """The boards to compare, each with its epoch in the store."""
+    """Find the boards to compare, each with its epoch in the store."""
     found = []
     for name in wanted or boards:
         if name not in boards:
@@ -186,7 +186,6 @@ async def _rebuild(client: Store, settings: Settings, board: Board, epoch: str, 
 
 
 def _print(report: Report, side: Side | None) -> None:
-    """A report for people."""
     verdict = f"the {side} is replaced" if report.repaired else "DRIFT" if report.drifted else "equal"
     compared = f"{counted(sum(report.compared.values()), 'value')} compared at offset {report.offset:,}"
     if report.fault:

@@ -26,7 +26,7 @@ _JSON: Final = msgspec.json.Encoder()
 
 @contextmanager
 def output_file(target: str) -> Iterator[BinaryIO]:
-    """A file that gets its name when it is complete; `-` is standard output.
+    """Open a file that gets its name when it is complete. `-` is standard output.
 
     Raises:
         SetupError: the file system refuses.
@@ -50,7 +50,7 @@ class _Terminal(io.RawIOBase):
     """Standard output as a binary file, which shows a terminal what is written and lets it obey nothing."""
 
     def writable(self) -> bool:
-        """Whether it can be written to."""
+        """Return True."""
         return True
 
     def write(self, data: Any, /) -> int:  # noqa: ANN401 - any buffer
@@ -60,7 +60,7 @@ class _Terminal(io.RawIOBase):
 
 
 def table(form: Format, file: BinaryIO, columns: Sequence[Column]) -> AbstractContextManager[Write]:
-    """A table in a file. Call what the context gives with rows.
+    """Write a table to a file. Call what the context gives with rows.
 
     Raises:
         SetupError: the format needs a library that is not installed.
@@ -70,7 +70,7 @@ def table(form: Format, file: BinaryIO, columns: Sequence[Column]) -> AbstractCo
 
 @contextmanager
 def _csv(file: BinaryIO, columns: Sequence[Column]) -> Iterator[Write]:
-    """RFC 4180, in UTF-8 with a header. Nothing in it is a formula for a spreadsheet."""
+    """Write RFC 4180, in UTF-8 with a header. Nothing in it is a formula for a spreadsheet."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     write_cells = csv_writer(text, [column.name for column in columns])
     kinds = [column.kind for column in columns]
@@ -88,7 +88,7 @@ def _csv(file: BinaryIO, columns: Sequence[Column]) -> Iterator[Write]:
 
 @contextmanager
 def _ndjson(file: BinaryIO, columns: Sequence[Column]) -> Iterator[Write]:
-    """One JSON object on each line."""
+    """Write one JSON object on each line."""
     names = [column.name for column in columns]
     of_kind: dict[str, Callable[[Any], Any]] = {"time": _time, "json": lambda text: msgspec.Raw(text.encode())}
     shown = [of_kind.get(column.kind, lambda value: value) for column in columns]
@@ -103,7 +103,7 @@ def _ndjson(file: BinaryIO, columns: Sequence[Column]) -> Iterator[Write]:
 
 @contextmanager
 def _parquet(file: BinaryIO, columns: Sequence[Column]) -> Iterator[Write]:
-    """Parquet, with times as timestamps in UTC."""
+    """Write Parquet, with times as timestamps in UTC."""
     if find_spec("pyarrow") is None:
         raise SetupError("--format parquet needs the extra `parquet`: pip install 'live-board[parquet]'")
     import pyarrow as pa  # noqa: PLC0415 - an extra, which takes a while to load

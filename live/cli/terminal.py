@@ -24,7 +24,7 @@ _WIDE: Final = 10_000  # columns
 
 
 def _width() -> int | None:
-    """The width of standard output. A terminal or COLUMNS decides; a file or a pipe gets whole lines."""
+    """Return the width of standard output. A terminal or COLUMNS decides. A file or a pipe gets whole lines."""
     return None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDE
 
 
@@ -49,7 +49,7 @@ err = Terminal(stderr=True, markup=False, highlight=False, emoji=False)
 
 
 def setting_help(name: str) -> str:
-    """The meaning of a setting, its default and its environment variable."""
+    """Describe a setting: its meaning, its default and its environment variable."""
     field = next(field for field in msgspec.structs.fields(Settings) if field.name == name)
     meaning = next(part.description for part in field.type.__metadata__ if isinstance(part, msgspec.Meta))
     default = "" if field.default in (None, "", False) else f" (default {field.default})"
@@ -92,7 +92,7 @@ def clear_errors() -> Iterator[None]:
 
 @contextmanager
 def progress_bar(what: str, *, quiet: bool) -> Iterator[Any]:
-    """A progress bar. Call it with the amount done, the total, and an optional count to show."""
+    """Show a progress bar. Call it with the amount done, the total, and an optional count to show."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True) as bar:
         task = bar.add_task(escape(visible(what)), total=None, note="")
@@ -104,7 +104,7 @@ def progress_bar(what: str, *, quiet: bool) -> Iterator[Any]:
 
 
 def make_table(*headings: str, wraps: Collection[str] = (), numbers: Collection[str] = ()) -> Table:
-    """An empty table. Where the terminal is narrow, cells in the columns `wraps` take several lines."""
+    """Make an empty table. Where the terminal is narrow, cells in the columns `wraps` take several lines."""
     table = Rows(box=None, pad_edge=False)
     for heading in headings:
         justify: Literal["left", "right"] = "right" if heading in numbers else "left"
@@ -113,7 +113,7 @@ def make_table(*headings: str, wraps: Collection[str] = (), numbers: Collection[
 
 
 def milliseconds_of(text: str, flag: str) -> int:
-    """The time that a flag names, in milliseconds since 1970.
+    """Parse the time that a flag names into milliseconds since 1970.
 
     Raises:
         SetupError: it is not a time with a time zone.

@@ -175,7 +175,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
                 return 0
 
     def takes_likes(self, now: float) -> bool:
-        """Whether visitors can like members of the board at a time, in milliseconds since 1970."""
+        """Tell whether visitors can like members of the board at a time, in milliseconds since 1970."""
         votes = self.votes or Votes()
         is_open = (votes.opens is None or votes.opens <= now) and (votes.closes is None or now < votes.closes)
         return self.like_button and not self.frozen and is_open
@@ -209,7 +209,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     clock: ClockKind
 
     def encode(self) -> str:
-        """One line of JSON, always the same for the same choices."""
+        """Return one line of JSON, always the same for the same choices."""
         return msgspec.json.encode(self, order="sorted").decode()
 
 
@@ -244,16 +244,16 @@ class Boards:
     def changed(
         self, boards: Iterable[Board], deleted: Collection[str], detached: AbstractSet[tuple[str, str]]
     ) -> "Boards":
-        """These boards with new or changed ones, and without those that are `deleted`."""
+        """Return a copy with new or changed boards, and without those that are `deleted`."""
         return Boards(boards, detached, self._index.removed(deleted))
 
     def fed_by(self, event_type: str, category: str | None) -> list[Board]:
-        """The boards that take events of this type and category."""
+        """Return the boards that take events of this type and category."""
         boards = self._index.feeds.get(event_type, {}).values()
         return [board for board in boards if not board.categories or category in board.categories]
 
     def with_unions(self, boards: Sequence[Board]) -> list[tuple[Board, int]]:
-        """Some boards and the unions that add them up, each with its weight."""
+        """Add the unions of some boards, each with its weight. The boards themselves have weight 1."""
         weights: dict[str, int] = {}
         if self._parts:
             for board in boards:
@@ -273,7 +273,7 @@ class _Index(NamedTuple):
     unions: dict[str, Board]
 
     def removed(self, names: Collection[str]) -> "_Index":
-        """The index without some boards."""
+        """Return the index without some boards."""
         if not names:
             return self
         by_id, unions, left = dict(self.by_id), dict(self.unions), set[tuple[str, str]]()
@@ -283,7 +283,7 @@ class _Index(NamedTuple):
         return _Index(by_id, self._feeds_without(left), unions)
 
     def added(self, boards: Iterable[Board]) -> "_Index":
-        """The index with new or changed boards."""
+        """Return the index with new or changed boards."""
         by_id, unions, left = dict(self.by_id), dict(self.unions), set[tuple[str, str]]()
         fed: dict[str, dict[str, Board]] = {}
         for board in boards:
@@ -300,7 +300,7 @@ class _Index(NamedTuple):
         return _Index(by_id, feeds, unions)
 
     def _feeds_without(self, left: Collection[tuple[str, str]]) -> dict[str, dict[str, Board]]:
-        """The feeds without some boards, each a type and an id."""
+        """Copy the feeds without some boards, each a type and an id."""
         feeds = dict(self.feeds)
         for event_type in {event_type for event_type, _ in left}:
             feeds[event_type] = {

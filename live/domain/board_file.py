@@ -140,7 +140,7 @@ def make_board(choice: BoardChoice) -> Board:
 
 
 def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
-    """The window, the packing, and the conflation interval in milliseconds. Raises ValueError as `make_board` does."""
+    """Return the window, the packing, and the conflation interval in milliseconds. Raises as `make_board` does."""
     mistakes = list(_conflicts(choice))
     window: Window = Forever()
     score = None
@@ -170,7 +170,7 @@ def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
 
 
 def _max_amount_of(choice: BoardChoice) -> int:
-    """The largest distance of an amount from zero. The default of a union allows for the weights of its parts."""
+    """Return the largest distance of an amount from zero. By default, a union allows for the weights of its parts."""
     if choice.max_amount is not None:
         return choice.max_amount
     return min(MAX_SCORE, DEFAULT_MAX_AMOUNT * max(1, *map(abs, choice.weights or (1,))))
@@ -209,7 +209,7 @@ def _make_votes(choice: VotesChoice | None) -> Votes | None:
 
 
 def _conflicts(choice: BoardChoice) -> Iterator[str]:
-    """Combinations of choices that make no sense with any window."""
+    """Find choices that contradict each other with any window."""
     if choice.cap is not None and choice.operator == "incr":
         yield "`cap` with `operator = incr`: a record that was cut off would start again from zero; use best or set"
     if choice.score and choice.operator == "incr":
@@ -228,7 +228,7 @@ def _conflicts(choice: BoardChoice) -> Iterator[str]:
 
 
 def _like_mistakes(choice: BoardChoice, window: Window) -> Iterator[str]:
-    """Boards on which a like of a visitor can't be counted exactly once."""
+    """Refuse boards on which a like of a visitor can't be counted exactly once."""
     if not choice.like_button:
         return
     if choice.operator != "incr" or choice.union or choice.clock == "event":
@@ -271,7 +271,7 @@ def _union_mistakes(choice: BoardChoice) -> Iterator[str]:
 
 
 def _window_conflicts(choice: BoardChoice) -> Iterator[str]:
-    """Choices that make no sense with this kind of window."""
+    """Find choices that contradict the kind of window."""
     window = choice.window
     has_periods = isinstance(window, WindowChoice) and window.calendar is not None and window.last is None
     if choice.journal_periods is not None and not has_periods:
@@ -287,7 +287,7 @@ def _window_conflicts(choice: BoardChoice) -> Iterator[str]:
 
 
 def text_mistakes(new: Board, old: Board | None = None) -> Iterator[str]:
-    """What people can't read of a board. What it had before stays: earlier versions accepted more."""
+    """Find what people can't read of a board. What it had before stays: earlier versions accepted more."""
     for name, texts, known in (
         ("title", {new.title}, {old.title} if old else ()),
         ("source", new.source, old.source if old else ()),
@@ -338,7 +338,7 @@ def read_table(
 
 @cache
 def _fields(struct: type[msgspec.Struct]) -> Mapping[str, msgspec.structs.FieldInfo]:
-    """The fields of a struct by name.
+    """Map the fields of a struct by name.
 
     Cached, because finding their types takes longer than everything else about a board.
     """
@@ -364,7 +364,7 @@ def _read_value(value: object, kind: Any, path: str) -> tuple[object, list[Mista
 
 
 def _of_words(value: object, kind: Any) -> str | None:  # noqa: ANN401 - as above
-    """What is wrong with a value that must be one of some words; None if other values are allowed."""
+    """Say what is wrong with a value that must be one of some words. Return None if other values are allowed."""
     if get_origin(kind) is not Literal or not isinstance(value, str):
         kinds = [part for part in get_args(kind) if part is not type(None)]
         return _of_words(value, kinds[0]) if len(kinds) == 1 and get_origin(kinds[0]) is Literal else None

@@ -71,7 +71,7 @@ class Calendar:
         self._known: dict[int, Period] = {}  # by start
 
     def at(self, seconds: int) -> Period:
-        """The period of a moment.
+        """Return the period of a moment.
 
         Raises:
             OverflowError: the moment is not within the years 2 to 9997.
@@ -86,11 +86,11 @@ class Calendar:
         return self._cache(self._hour_at(seconds) if self.unit == "hour" else self._days_at(seconds))
 
     def before(self, period: Period) -> Period:
-        """The previous period."""
+        """Return the previous period."""
         return self.at(period.start - 1)
 
     def parse(self, name: str) -> Period:
-        """The period with a name such as `2026-W47`.
+        """Find the period with a name such as `2026-W47`.
 
         Raises:
             ValueError: there is no such period. The message shows the expected form.
@@ -114,7 +114,7 @@ class Calendar:
         return period
 
     def _moments(self, year: int, *rest: int) -> list[int]:
-        """Some moments, one of which is in the period with these numbers, if there is one."""
+        """Return some moments, one of which is in the period with these numbers, if there is one."""
         if self.unit != "hour":
             return [self._midnight(self._date(year, *rest))]
         month, day, hour = rest
@@ -123,7 +123,7 @@ class Calendar:
         return [int(edge.replace(fold=fold).timestamp()) for edge in edges for fold in (0, 1)]
 
     def _date(self, year: int, *rest: int) -> date:
-        """The first day of the period with these numbers."""
+        """Return the first day of the period with these numbers."""
         if self.unit == "week":
             return self._first_day(date(year, 1, 4)) + timedelta(weeks=rest[0] - 1)
         if self.unit == "quarter":
@@ -132,7 +132,7 @@ class Calendar:
         return date(year, month, day)
 
     def _days_at(self, seconds: int) -> Period:
-        """A period of whole days.
+        """Return a period of whole days.
 
         It is found by its date. If the clocks were set back from a new day to the previous one, it is a later one.
         """
@@ -143,7 +143,7 @@ class Calendar:
         return Period(self._midnight(first), self._midnight(after), self._days_name(first))
 
     def _midnight(self, day: date) -> int:
-        """The moment when a day begins: the first one with its date, or with a later one if midnight is skipped."""
+        """Return when a day begins: the first moment with its date, or with a later one if midnight is skipped."""
         midnight = datetime(day.year, day.month, day.day, tzinfo=self.zone)
         first, second = int(midnight.timestamp()), int(midnight.replace(fold=1).timestamp())
         if first <= second:
@@ -153,7 +153,7 @@ class Calendar:
         return second + bisect_left(range(second, first), x=True, key=lambda moment: self._offset(moment) == offset)
 
     def _first_day(self, day: date) -> date:
-        """The first day of the period that contains a day."""
+        """Return the first day of the period that contains a day."""
         if self.unit == "day":
             return day
         if self.unit == "week":
@@ -162,7 +162,7 @@ class Calendar:
         return day.replace(month=(day.month - 1) // months * months + 1, day=1)
 
     def _next(self, first: date) -> date:
-        """The first day of the period after the one that begins on a day."""
+        """Return the first day of the period after the one that begins on a day."""
         longest = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}[self.unit]
         return self._first_day(first + timedelta(days=longest))
 
@@ -175,7 +175,7 @@ class Calendar:
         return first.isoformat()[: len(EXAMPLES[self.unit])]
 
     def _hour_at(self, seconds: int) -> Period:
-        """The hour that a wall clock shows, bounded by clock changes."""
+        """Return the hour that a wall clock shows, bounded by clock changes."""
         offset = self._offset(seconds)
         start = seconds - (seconds + offset) % _HOUR
         end = start + _HOUR
@@ -190,7 +190,7 @@ class Calendar:
         return name + local.strftime("%z")[: len("+hhmm")] if again else name
 
     def _offset(self, seconds: int) -> int:
-        """The offset of the zone from UTC in seconds."""
+        """Return the offset of the zone from UTC in seconds."""
         local = datetime.fromtimestamp(seconds, self.zone)
         return int(local.replace(tzinfo=UTC).timestamp()) - seconds
 

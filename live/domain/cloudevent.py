@@ -94,7 +94,7 @@ def decode_batch(body: bytes, max_events: int) -> Steps:
 
 
 def is_binary(headers: Sequence[tuple[bytes, bytes]]) -> bool:
-    """Whether a request is an event in binary mode, unless its content type says that it is another mode.
+    """Tell whether a request is an event in binary mode, unless its content type says that it is another mode.
 
     Headers are those of an ASGI scope, their names in lower case.
     """
@@ -111,7 +111,7 @@ def _no_constant(name: str) -> None:
 
 
 def _whole(digits: str) -> int | float:
-    """A JSON integer. One that is too long for any attribute becomes a float, which is fast to parse at any length."""
+    """Parse a JSON integer. One that is too long for any attribute becomes a float: they are fast at any length."""
     return int(digits) if len(digits) < _MOST_DIGITS else float(digits)
 
 
@@ -132,7 +132,7 @@ def _parse(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def _event_of_part(part: bytes) -> Event | Rejection:
-    """The event in a JSON object. Large data is removed first."""
+    """Decode the event in a JSON object. Large data is removed first."""
     if len(part) > _MOST_ATTRIBUTES:
         found = _without_data(part)
         if isinstance(found, Rejection):
@@ -142,7 +142,7 @@ def _event_of_part(part: bytes) -> Event | Rejection:
 
 
 def _without_data(part: bytes) -> bytes | Rejection:
-    """An event without its data, which no board uses and which can be large."""
+    """Remove the data of an event, which no board uses and which can be large."""
     try:
         data = _data.decode(part)
         if len(part) - len(data.data) - len(data.data_base64) > _MOST_ATTRIBUTES:
@@ -196,7 +196,7 @@ def _event_of_headers(headers: Sequence[tuple[bytes, bytes]]) -> Event | Rejecti
 
 
 def _unescaped(value: bytes) -> str:
-    """The text of a header as the HTTP binding defines it: without quotes, then percent-decoded once."""
+    """Decode a header as the HTTP binding defines it: without quotes, then percent-decoded once."""
     quoted = _QUOTED.fullmatch(value)
     if quoted is not None:
         value = _QUOTED_PAIR.sub(rb"\1", quoted[1])
@@ -204,7 +204,7 @@ def _unescaped(value: bytes) -> str:
 
 
 def _event_of(attributes: dict[str, Any]) -> Event | Rejection:
-    """The event with these attributes, from text or from JSON."""
+    """Make an event of attributes from text or from JSON."""
     for name in attributes:
         if name not in _KNOWN and (name == "data" or not _NAME.fullmatch(name)):
             return _invalid(f"{name!r} is not an attribute name; use lower-case letters and digits, but not `data`")
@@ -238,7 +238,7 @@ def _converted(value: Any) -> Event | Rejection:  # noqa: ANN401 - any JSON valu
 
 
 def _text_fault(attributes: dict[str, Any]) -> Rejection | None:
-    """The rejection of an event with an attribute that is not a valid String of CloudEvents, if this server uses it."""
+    """Reject an event with an attribute that is not a valid String of CloudEvents, if this server uses it."""
     for name in _TEXTS:
         text = attributes.get(name)
         if text and not (text.isascii() and text.isprintable()) and (found := _NO_TEXT.search(text)):
@@ -260,5 +260,5 @@ def _twice(names: list[str]) -> Rejection:
 
 
 def _invalid(detail: str) -> Rejection:
-    """A rejection. `check_parts` sets its index."""
+    """Make a rejection. `check_parts` sets its index."""
     return Rejection(0, "event_invalid", detail[:MAX_DETAIL])

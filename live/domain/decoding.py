@@ -49,7 +49,7 @@ Steps: TypeAlias = Generator[None, None, Body]
 
 
 def decode_plain(body: bytes) -> Event | None:
-    """The event of a body that is one valid JSON object, the most frequent case.
+    """Decode a body that is one valid JSON object, the most frequent case.
 
     Returns None if it needs a closer check.
     """
@@ -177,7 +177,7 @@ def _checked(events: Sequence[Event], *, bare: bool) -> Steps:
 
 
 def _is_valid_actor(actor: str | UnsetType) -> bool:
-    """Whether an actor needs no closer check."""
+    """Tell whether an actor needs no closer check."""
     return actor is UNSET or actor.isprintable()
 
 
@@ -200,7 +200,7 @@ def check_parts(parts: Sequence[Event | Rejection]) -> Steps:
 
 
 def _doubled(source: bytes, decoded: Event | Sequence[Event]) -> bool:
-    """Whether `source` may contain a repeated field. False is certain.
+    """Tell whether `source` may contain a repeated field. False is certain.
 
     Every field has the quotes of its name. Without backslashes no string contains a quote. So encoding the decoded
     events gives the same number of quotes if, and only if, no field was dropped. Four quotes are a name and a member.
@@ -210,7 +210,7 @@ def _doubled(source: bytes, decoded: Event | Sequence[Event]) -> bool:
 
 
 def _doubled_name(part: bytes) -> str | None:
-    """The first repeated field of one event, found with the slow and exact parser."""
+    """Find the first repeated field of one event with the slow and exact parser."""
     doubled: list[str] = []
 
     def check(pairs: list[tuple[str, Any]]) -> None:
@@ -244,7 +244,7 @@ _grammar = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_no_c
 
 
 def split(body: bytes) -> Iterator[str | None]:
-    """The elements of a JSON array as text, and None after each step. Only the grammar is checked.
+    """Yield the elements of a JSON array as text, and None after each step. Only the grammar is checked.
 
     Raises:
         ProblemError: `malformed_body`.
@@ -270,7 +270,7 @@ def split(body: bytes) -> Iterator[str | None]:
 
 
 def _parse_within(text: str, position: int) -> int:
-    """The end of the array element that begins at `position`, parsed in pieces of bounded size."""
+    """Find the end of the array element that begins at `position`, parsed in pieces of bounded size."""
     for size in (_SHORT, MOST_EVENT):
         piece = text[position : position + size]
         whole = position + size >= len(text)
@@ -289,7 +289,7 @@ def _parse_within(text: str, position: int) -> int:
 
 
 def end_of_value(text: str, position: int) -> int:
-    """The end of the JSON value that begins at `position`.
+    """Find the end of the JSON value that begins at `position`.
 
     Raises:
         ProblemError: `malformed_body`.
@@ -303,14 +303,14 @@ def end_of_value(text: str, position: int) -> int:
 
 
 def _malformed(error: ValueError, text: str, start: int) -> ProblemError:
-    """The problem for a mistake in the part of a text that begins at `start`."""
+    """Describe a mistake in the part of a text that begins at `start`."""
     if isinstance(error, json.JSONDecodeError):
         error = json.JSONDecodeError(error.msg, text, start + error.pos)
     return ProblemError("malformed_body", f"JSON is malformed: {error}"[:MAX_DETAIL])
 
 
 def past_blank(text: AnyStr, position: int) -> Generator[None, None, int]:
-    """The position of the next character that is not a space. Each long piece of spaces takes one step."""
+    """Find the next character that is not a space. Each long piece of spaces takes one step."""
     while text[position : position + 1].isspace():
         piece = text[position : position + MOST_EVENT]
         left = piece.lstrip(SPACE if isinstance(piece, str) else SPACE.encode())
@@ -322,7 +322,7 @@ def past_blank(text: AnyStr, position: int) -> Generator[None, None, int]:
 
 
 def text_of(body: bytes) -> str:
-    """The text of a body.
+    """Decode the text of a body.
 
     Raises:
         ProblemError: `malformed_body`, because the body is not UTF-8.

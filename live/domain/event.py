@@ -86,7 +86,7 @@ class Identities:
         self._sources: dict[str, Any] = {}  # the part of the hash that all events of a source share
 
     def of(self, event: Event) -> bytes:
-        """The identity of an event with an id: BLAKE2b (RFC 7693) with 128 bits, which do not collide by chance."""
+        """Identify an event with an id by BLAKE2b (RFC 7693) with 128 bits, which do not collide by chance."""
         source = "" if event.source is UNSET else event.source
         begun = self._sources.get(source)
         if begun is None:
@@ -101,9 +101,9 @@ class Identities:
         return identity
 
     def of_part(self, key: str, index: int) -> bytes:
-        """The identity of the event at `index` in a body with the `Idempotency-Key` `key`.
+        """Identify the event at `index` in a body with the `Idempotency-Key` `key`.
 
-        It never equals that of an event id.
+        The result never equals the identity of an event with an id.
         """
         return blake2b(f"{self._producer}\n*{key}\n{index}".encode(), digest_size=16).digest()
 
@@ -131,7 +131,7 @@ class Likes(Sequence[Entry]):
 
 
 def join(parts: Sequence[Sequence[Entry]]) -> Sequence[Entry]:
-    """All entries of several sequences, in order."""
+    """Return all entries of several sequences, in order."""
     if all(isinstance(part, Likes) for part in parts):
         likes = cast("Sequence[Likes]", parts)
         return likes[0] if len(likes) == 1 else Likes([key for part in likes for key in part.keys])
@@ -150,12 +150,12 @@ def keys_of_likes(entries: Sequence[Entry]) -> list[str] | None:
 def make_entry(
     key: str, amount: int = 1, time: int | None = None, identity: bytes | None = None, extra: Extra | None = None
 ) -> Entry:
-    """An entry that does not come from an event."""
+    """Make an entry that does not come from an event."""
     return (key, amount, time, identity, extra)
 
 
 def entry_of(event: Event, identity: bytes | None = None) -> Entry:
-    """The entry of an event."""
+    """Make the entry of an event."""
     time = None if event.time is UNSET else milliseconds(event.time)
     return (event.key, 1 if event.amount is UNSET else event.amount, time, identity, _extra_of(event))
 
@@ -168,7 +168,10 @@ def _extra_of(event: Event) -> Extra | None:
 
 
 def entries_of(events: Sequence[Event], identify: Callable[[Event], bytes]) -> list[Entry]:
-    """`entry_of` for many events, several times as fast. `identify` returns the identity of an event that has an id."""
+    """Make the entries of many events, several times as fast as `entry_of`.
+
+    `identify` returns the identity of an event that has an id.
+    """
     return [
         (
             event.key,
@@ -187,12 +190,12 @@ def rfc3339(time: int, per_second: float = 1000, timespec: str = "milliseconds",
 
 
 def milliseconds(time: datetime) -> int:
-    """A time in milliseconds since 1970."""
+    """Convert a time to milliseconds since 1970."""
     return (time - _EPOCH) // _MILLISECOND
 
 
 def key_fault(key: str) -> str | None:
-    """Why a member is invalid, or None.
+    """Say why a member is invalid, or return None.
 
     Valid is 1 to 1,024 bytes of UTF-8 in NFC, without control or bidi characters.
     """
@@ -211,7 +214,7 @@ def key_fault(key: str) -> str | None:
 
 
 def event_fault(event: Event) -> tuple[str, str] | None:
-    """Why a decoded event is invalid, as code and detail, or None."""
+    """Say why a decoded event is invalid, as code and detail, or return None."""
     fault = key_fault(event.key)
     if fault is not None:
         return "key_invalid", fault

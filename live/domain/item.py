@@ -39,13 +39,13 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
 
 
 def host_of(url: str) -> str | None:
-    """The host of an https URL in lower case, without its port; None for any other text."""
+    """Return the host of an https URL in lower case, without its port, or None for any other text."""
     match = _URL.fullmatch(url) if len(url) <= MOST_URL else None
     return None if match is None else match[1].lower()
 
 
 def is_listed(url: str, hosts: Sequence[str]) -> bool:
-    """Whether a picture comes from the standard port of one of the hosts: a name, `*.` with a name, or `*`."""
+    """Tell whether a picture comes from the standard port of one of the hosts: a name, `*.` with a name, or `*`."""
     match = _URL.fullmatch(url)
     host = host_of(url)
     if match is None or host is None or match[2]:
@@ -54,7 +54,7 @@ def is_listed(url: str, hosts: Sequence[str]) -> bool:
 
 
 def item_faults(item: Item, hosts: Sequence[str]) -> Iterator[str]:
-    """What is wrong with an item. `hosts` are those from which pictures may come."""
+    """Find what is wrong with an item. `hosts` are those from which pictures may come."""
     if fault := key_fault(item.key):
         yield fault
     if len(item.title) > MOST_TITLE:

@@ -43,7 +43,7 @@ class Field(msgspec.Struct, frozen=True):
         return self.high - self.low + 1
 
     def digit(self, value: int) -> int:
-        """The index of a value among those of the field, from 0 for the worst.
+        """Return the index of a value among those of the field, from 0 for the worst.
 
         Raises:
             ValueError: the value is not in the range.
@@ -53,7 +53,7 @@ class Field(msgspec.Struct, frozen=True):
         return value - self.low if self.sort_order == "desc" else self.high - value
 
     def value(self, digit: int) -> int:
-        """The value of a digit."""
+        """Return the value of a digit."""
         return self.low + digit if self.sort_order == "desc" else self.high - digit
 
 
@@ -83,7 +83,7 @@ class Packing(msgspec.Struct, frozen=True):
         return prod(field.radix for field in self.fields)
 
     def pack(self, values: Mapping[str, int]) -> int:
-        """The score of a value for each field.
+        """Compute the score of a value for each field.
 
         Raises:
             ValueError: a field is missing, unknown or out of range. The message says which, and its range.
@@ -100,7 +100,7 @@ class Packing(msgspec.Struct, frozen=True):
         return score
 
     def unpack(self, score: int) -> dict[str, int]:
-        """The values of a score.
+        """Return the values of a score.
 
         Raises:
             ValueError: no values have this score.

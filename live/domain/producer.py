@@ -82,7 +82,7 @@ class Producer(msgspec.Struct, frozen=True):
             raise ProblemError("scope_forbidden", detail)
 
     def refusal(self, board: str) -> str | None:
-        """The code with which an event for this board is refused, or None if the producer may feed it."""
+        """Return the code with which an event for this board is refused, or None if the producer may feed it."""
         return None if self.boards is None or board in self.boards else "board_forbidden"
 
 
@@ -128,7 +128,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     revoked: int | None = None
 
     def producer(self, rate: float, burst: int) -> Producer:
-        """The producer. `rate` and `burst` are the defaults."""
+        """Return the producer. `rate` and `burst` are the defaults."""
         if self.burst is not None:
             burst = self.burst
         elif self.rate:
@@ -177,23 +177,23 @@ def liking(network: str, rate: int, burst: int) -> Producer:
 
 
 def new_secret() -> str:
-    """A random secret. It is shown once and never stored."""
+    """Draw a random secret. It is shown once and never stored."""
     return secrets.token_urlsafe(32)
 
 
 def digest_of(secret: bytes) -> bytes:
-    """The digest of a secret. Secrets are random and long, so a slow hash would protect nothing."""
+    """Hash a secret. Secrets are random and long, so a slow hash would protect nothing."""
     return hashlib.sha256(secret).digest()
 
 
 def parse_bearer(authorization: bytes) -> tuple[str, bytes] | None:
-    """The id and the secret in `Bearer <id>.<secret>`, or None."""
+    """Split `Bearer <id>.<secret>` into the id and the secret. Return None for any other text."""
     match = _BEARER.fullmatch(authorization)
     return None if match is None else (match[1].decode(), match[2])
 
 
 def matches(digests: Sequence[bytes], secret: bytes) -> bool:
-    """Whether a secret has one of the digests, in constant time."""
+    """Tell whether a secret has one of the digests, in constant time."""
     digest = digest_of(secret)
     found = False
     for kept in digests:
@@ -202,7 +202,7 @@ def matches(digests: Sequence[bytes], secret: bytes) -> bool:
 
 
 def with_secret(record: Record | None, producer: str, scope: Scope, digest: bytes, now: int) -> Record:
-    """The record with one more secret. This creates a producer, starts a key rotation, or restores a revoked producer.
+    """Add a secret. This creates a producer, starts a key rotation, or restores a revoked producer.
 
     Raises:
         SetupError: the id is invalid, or the producer has two valid secrets.
@@ -222,7 +222,7 @@ def with_secret(record: Record | None, producer: str, scope: Scope, digest: byte
 
 
 def without_secret(record: Record | None, producer: str, fingerprint: str | None, now: int) -> Record:
-    """The record without one of its secrets, or without all of them, which revokes the producer.
+    """Remove one secret, or all of them, which revokes the producer.
 
     Raises:
         SetupError: there is no such producer, or it has no such secret.

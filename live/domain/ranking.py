@@ -46,7 +46,7 @@ class Made:
         self._things: dict[Hashable, tuple[Any, int]] = {}
 
     def get(self, kind: Hashable) -> Any:  # noqa: ANN401 - whatever was kept
-        """What was kept of a kind, or None."""
+        """Return what was kept of a kind, or None."""
         return self._things.get(kind, (None, 0))[0]
 
     def keep(self, kind: Hashable, thing: _T, size: int = 0) -> _T:
@@ -94,7 +94,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return (self.records[-1].score, self.names[-1]) if self.names else None
 
     def top(self, size: int) -> "Page":
-        """The page with at most the first `size` records, the same object each time."""
+        """Return the page with at most the first `size` records, the same object each time."""
         if len(self.records) <= size:
             return self
         top: Page | None = self.made.get(("top", size))
@@ -105,7 +105,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def ranks_of(scores: Sequence[int], first: int, start: int, ranks: Ranks) -> list[int]:
-    """The ranks of consecutive records. The first one has the rank `first`, and `start` records are ahead of it.
+    """Rank consecutive records. The first one has the rank `first`, and `start` records are ahead of it.
 
     `ordinal` counts records. In the other schemes equal scores share a rank. After them, `competition` continues with
     the number of records, and `dense` with the next number.
@@ -124,7 +124,7 @@ def ranks_of(scores: Sequence[int], first: int, start: int, ranks: Ranks) -> lis
 
 
 def neighbourhood(records: Sequence[Record], key: str, around: int) -> tuple[Record, int | None, Sequence[Record]]:
-    """The record of a member, its gap to the record above, and the record with its neighbours on each side.
+    """Return the record of a member, its gap to the record above, and the record with its neighbours on each side.
 
     `records` are consecutive. They contain the member, and the record above unless the member is the first of the
     board.
@@ -136,7 +136,7 @@ def neighbourhood(records: Sequence[Record], key: str, around: int) -> tuple[Rec
 
 
 def diff(old: Sequence[Record], new: Sequence[Record]) -> tuple[list[Record], list[str]]:
-    """The difference between two tops: the new, changed or moved records in order, and the members that left."""
+    """Compare two tops. Return the new, changed or moved records in order, and the members that left."""
     before = {record.key: record for record in old}
     moved: set[str] = set()
     staying: list[str] = []
@@ -154,7 +154,7 @@ def diff(old: Sequence[Record], new: Sequence[Record]) -> tuple[list[Record], li
 
 
 def _out_of_order(old: Sequence[str], new: Sequence[str]) -> set[str]:
-    """The smallest set of members to move, in order to turn one order into another one of the same members.
+    """Find the smallest set of members to move, in order to turn one order into another one of the same members.
 
     The others are the longest increasing subsequence of old places, found by patience sorting (Fredman, 1975).
     """
@@ -180,7 +180,7 @@ def _out_of_order(old: Sequence[str], new: Sequence[str]) -> set[str]:
 def apply(
     old: Sequence[Record], changed: Sequence[Record], removed: Iterable[str], ranks: Ranks = "ordinal"
 ) -> list[Record]:
-    """The top after a difference: remove members that left or changed, then insert each changed record."""
+    """Apply a difference to a top: remove members that left or changed, then insert each changed record."""
     moving = {record.key for record in changed}
     moving.update(removed)
     top = [record for record in old if record.key not in moving]
@@ -190,7 +190,7 @@ def apply(
 
 
 def with_ranks(top: Sequence[Record], ranks: Ranks) -> list[Record]:
-    """A top from the first record on, with the rank and the position of each record."""
+    """Give each record of a top its rank and its position."""
     numbers = ranks_of([record.score for record in top], 1, 0, ranks)
     return [
         msgspec.structs.replace(record, rank=rank, position=position(rank, place))
@@ -199,5 +199,5 @@ def with_ranks(top: Sequence[Record], ranks: Ranks) -> list[Record]:
 
 
 def position(rank: int, place: int) -> int | UnsetType:
-    """The `position` of a record: unset if it equals the rank."""
+    """Return the `position` of a record, unset if it equals the rank."""
     return UNSET if rank == place else place

@@ -28,7 +28,10 @@ _MOST_LISTED: Final = 20  # known names; longer lists are not useful
 
 
 def text_fault(text: str) -> str | None:
-    """Why people can't read a text as it is, or None: control and bidi characters, nothing to see, or not in NFC."""
+    """Say why people can't read a text as it is, or return None.
+
+    Reasons are control and bidi characters, nothing to see, and a text that is not in NFC.
+    """
     if fault := character_fault(text):
         return fault
     if all(unicodedata.category(letter) in _UNSEEN or letter in _INVISIBLE for letter in text):
@@ -37,7 +40,7 @@ def text_fault(text: str) -> str | None:
 
 
 def character_fault(text: str) -> str | None:
-    """Which control or format character a text contains, or None."""
+    """Say which control or format character a text contains, or return None."""
     if text.isprintable():  # then none of its characters is of a refused category; this is much faster
         return None
     found = next((character for character in text if _is_refused(character)), None)
@@ -45,7 +48,7 @@ def character_fault(text: str) -> str | None:
 
 
 def json_fault(document: str) -> str | None:
-    """Which control or format character a string of a JSON document contains, or None. The document is valid."""
+    """Say which control or format character a string of a valid JSON document contains, or return None."""
     if document.isprintable() and "\\" not in document:
         return None
     # JSON allows control characters between strings only. Every backslash begins an escape.
@@ -54,12 +57,12 @@ def json_fault(document: str) -> str | None:
 
 
 def visible_lines(text: str) -> str:
-    """A text of several lines for a terminal."""
+    """Show a text of several lines on a terminal, as `visible` does."""
     return "\n".join(visible(line.removesuffix("\r")) for line in text.split("\n"))
 
 
 def visible(text: str) -> str:
-    """A text for a terminal, with control and format characters as escapes of JSON. JSON stays the same."""
+    """Write control and format characters as escapes of JSON, for a terminal. JSON means the same after it."""
     if text.isprintable():
         return text
     return "".join(_escaped(character) if _is_refused(character) else character for character in text)
@@ -75,12 +78,12 @@ def _is_refused(character: str) -> bool:
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """A count with its noun, such as `1 board` or `2,000 boards`. `plural` is for nouns that need more than an s."""
+    """Write a count with its noun: `1 board`, `2,000 boards`. `plural` is for nouns that need more than an s."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def unknown(what: str, name: str, known: Collection[str]) -> str:
-    """A clause that says that a name is unknown, and suggests the nearest known name or lists all of them.
+    """Say that a name is unknown, and suggest the nearest known name or list all of them.
 
     `what` is the kind of name, such as `parameter`.
     """

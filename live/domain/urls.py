@@ -37,7 +37,7 @@ def check_url(url: str, schemes: Sequence[str]) -> None:
 
 
 def shown(url: str) -> str:
-    """A URL without user information and options, for messages and logs. Of a URL that is refused, only its scheme."""
+    """Remove user information and options from a URL, for messages and logs. A refused URL keeps only its scheme."""
     parts = _PARTS.fullmatch(url)
     if parts is None:
         return "…"
@@ -49,7 +49,7 @@ def shown(url: str) -> str:
 
 
 def scrubbed(text: str, url: str) -> str:
-    """An error message of a driver without the user name and the password of its URL."""
+    """Hide the user name and the password of a URL in an error message of its driver."""
     parts = _PARTS.fullmatch(url)
     if parts is None:
         return text

@@ -65,12 +65,12 @@ class Rolling(msgspec.Struct, frozen=True):
             raise ValueError(f"the window ({self.length}s) is not a multiple of its slot ({self.slot}s)")
 
     def slot_at(self, seconds: int) -> Slot:
-        """The slot of a moment. Moments before 1970 are negative."""
+        """Return the slot of a moment. Moments before 1970 are negative."""
         start = seconds // self.slot * self.slot
         return Slot(start, start + self.slot)
 
     def oldest(self, newest: int) -> int:
-        """The start of the oldest slot that is kept while `newest` is the start of the newest one."""
+        """Return the start of the oldest slot that is kept while `newest` is the start of the newest one."""
         return newest - self.length
 
     @classmethod
@@ -86,11 +86,11 @@ class _OneSlot(msgspec.Struct, frozen=True):
     live: ClassVar[int] = 1
 
     def slot_at(self, _seconds: int) -> Slot:
-        """The only slot."""
+        """Return the only slot."""
         return EVER
 
     def oldest(self, _newest: int) -> int:
-        """The start of the only slot."""
+        """Return the start of the only slot."""
         return EVER.start
 
 
@@ -156,12 +156,12 @@ class Periods(msgspec.Struct, frozen=True, kw_only=True):
         return _calendar(self)
 
     def slot_at(self, seconds: int) -> Slot:
-        """The period of a moment. Outside of the supported years, this is the nearest one."""
+        """Return the period of a moment. Outside of the supported years, this is the nearest one."""
         period = _calendar(self).at(min(max(seconds, FIRST), LAST - 1))
         return Slot(period.start, period.end)
 
     def oldest(self, newest: int) -> int:
-        """The start of the oldest period that is kept while `newest` is the start of the newest one."""
+        """Return the start of the oldest period that is kept while `newest` is the start of the newest one."""
         return _oldest(self, newest)
 
     @classmethod
@@ -189,7 +189,7 @@ Window: TypeAlias = Rolling | Periods | Sliding | Forever
 
 
 def newest_slots(window: Window, newest: int, most: int) -> list[Slot]:
-    """The newest `most` slots of a window, the oldest first; the one that begins at `newest` is the last.
+    """Return the newest `most` slots of a window, the oldest first. The one that begins at `newest` is the last.
 
     A window without slots has a single one, which covers all time.
     """
@@ -223,7 +223,7 @@ def _oldest(periods: Periods, newest: int) -> int:
 
 
 def _all_seconds(**texts: str) -> list[int]:
-    """Several durations in whole seconds, with all mistakes at once."""
+    """Parse several durations in whole seconds. The error has all mistakes at once."""
     seconds, mistakes = [], []
     for name, text in texts.items():
         try:

@@ -23,7 +23,7 @@ _BYTES_A_STEP: Final = 262_144  # bytes that one step decompresses, approximatel
 
 
 def decoder_of(content_type: str) -> Decoder:
-    """The decoder for a content type.
+    """Return the decoder for a content type.
 
     Raises:
         ProblemError: `unsupported_media_type`.
@@ -38,7 +38,7 @@ def decoder_of(content_type: str) -> Decoder:
 
 
 def is_gzip(content_encoding: str) -> bool:
-    """Whether a content encoding is gzip.
+    """Tell whether a content encoding is gzip.
 
     Raises:
         ProblemError: `unsupported_media_type`, for any other encoding than gzip and identity.
@@ -78,5 +78,5 @@ def decompress(body: bytes, most: int) -> Generator[None, None, bytes]:
 
 
 def too_large(most: int) -> ProblemError:
-    """The problem for a body of more than `most` bytes."""
+    """Make the problem for a body of more than `most` bytes."""
     return ProblemError("body_too_large", f"the setting max_body allows {most} bytes after decompression")

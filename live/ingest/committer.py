@@ -44,10 +44,10 @@ class Share(Protocol):
         """The id of the producer that sent them."""
 
     def resolve(self, committed: Committed) -> None:
-        """The entries are counted and fsynced, except for refused ones."""
+        """Report that the entries are counted and fsynced, except for refused ones."""
 
     def reject(self, error: Exception) -> None:
-        """The entries are not counted; `error.unknown` is true if some of them may be."""
+        """Report that the entries are not counted. `error.unknown` is true if some of them may be."""
 
 
 class _AwaitedShare:
@@ -161,7 +161,7 @@ class Committer:
                     self._delay_next_batch(len(batch))
 
     async def _handle_missing(self, batch: Sequence[Share], error: EpochLostError) -> None:
-        """The store does not have the board: it was deleted or lost."""
+        """React to a board that the store does not have: it was deleted or lost."""
         is_deleted = True
         with suppress(StoreUnavailableError, EpochLostError):
             is_deleted = await self.state.is_deleted()  # first: `on_missing` forgets a board that was deleted

@@ -98,7 +98,7 @@ class _Refused:
                     self._until[kind] = until
 
     def has_all(self, kinds: AbstractSet[Kind]) -> bool:
-        """Whether all of some kinds were refused a moment ago."""
+        """Tell whether all of some kinds were refused a moment ago."""
         now = time.monotonic() if kinds else 0.0
         return all(self._until.get(kind, 0.0) > now for kind in kinds)
 
@@ -189,7 +189,7 @@ class Intake:
         return True
 
     def reply_to_plain(self, head: Head, body: bytes, outcome: Committed | Exception) -> Reply:
-        """The answer to a body that `submit_plain` accepted. All bodies of one batch share it."""
+        """Return the answer to a body that `submit_plain` accepted. All bodies of one batch share it."""
         if outcome is self._outcome:
             return self._reply
         if isinstance(outcome, Committed) and not outcome.refused:
@@ -396,12 +396,12 @@ def _replying(done: Done) -> OnResult:
 
 
 def _decoder_of_binary(headers: Headers) -> Decoder:
-    """A decoder for an event in the headers; the body is its data, which boards ignore."""
+    """Return a decoder for an event in the headers. The body is its data, which boards ignore."""
     return lambda _body, _most: decode_binary(headers)
 
 
 def _idempotency_key_of(headers: Headers) -> str:
-    """The key that makes a body idempotent.
+    """Return the key that makes a body idempotent.
 
     Raises:
         ProblemError: `idempotency_key_invalid`.

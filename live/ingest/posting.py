@@ -126,7 +126,7 @@ class Posting:
                 share.reject(error)
 
     def receive(self, outcome: Committed | Exception) -> None:
-        """The outcome of a body with one event for one board, which was submitted without `send`."""
+        """Take the outcome of a body with one event for one board, which was submitted without `send`."""
         self.route()
         self._left = 1
         (share,) = self._shares.values()
@@ -136,7 +136,7 @@ class Posting:
             share.reject(outcome)
 
     def received(self) -> None:
-        """One more board has an outcome; report when all have."""
+        """Take the outcome of one more board. Report when all have one."""
         self._left -= 1
         if self._left == 0:
             faults = [share.fault for share in self._shares.values() if share.fault is not None]
@@ -189,13 +189,13 @@ class Posting:
                 share.entries = [self._entry_for(share, target, weight, *triple) for triple in triples]
 
     def _is_plain_for(self, board: Board, weight: int, widest: int) -> bool:
-        """Whether a board takes entries unchanged; `widest` is the largest absolute amount."""
+        """Tell whether a board takes entries unchanged. `widest` is the largest absolute amount."""
         if weight != 1 or board.score is not None:
             return False
         return board.operator != "incr" or widest <= limit_of(board, self._producer)
 
     def _entry_for(self, share: _Share, board: Board, weight: int, index: int, event: Event, entry: Entry) -> Entry:
-        """The entry of an event for one board. A refused event is submitted too: it may be a duplicate."""
+        """Make the entry of an event for one board. A refused event is submitted too: it may be a duplicate."""
         key, amount, time, identity, extra = entry
         code = None
         if board.score is not None:
@@ -219,7 +219,6 @@ class Posting:
         return len(self._boards.by_id) > 1
 
     def _entries(self) -> list[Entry]:
-        """The entries of the body's events."""
         body = self._body
         if self._idempotency_key is None:
             return entries_of(body.events, self._identities.of)
@@ -231,7 +230,7 @@ class Posting:
     def _shares_for(
         self, board: str | UnsetType, kind: str | UnsetType, category: str | UnsetType
     ) -> Sequence[tuple["_Share", Board, int]] | str:
-        """The shares, boards and weights that events feed, or the code of why there are none."""
+        """Return the shares, boards and weights that events feed, or the code of why there are none."""
         targets = boards_for(self._boards, self._producer.boards, board, kind, category)
         if isinstance(targets, str):
             if targets in _UNKNOWN:
@@ -251,7 +250,7 @@ class Posting:
         return self._identities.of(event)
 
     def _failure(self, faults: Sequence[Exception]) -> Answer | Exception:
-        """The answer if boards failed: refuse their events if another board has counted, or else fail as a whole."""
+        """Answer if boards failed: refuse their events if another board has counted, or else fail as a whole."""
         if len(faults) < len(self._shares) and all(isinstance(fault, _BOARD_FAULTS) for fault in faults):
             return self._answer()
         return max(faults, key=lambda fault: getattr(fault, "unknown", False))  # one that may have counted goes first
@@ -272,7 +271,7 @@ class Posting:
         return Answer(accepted, duplicate, self._rejected, offsets)
 
     def _hidden_indexes(self, share: _Share) -> AbstractSet[int]:
-        """The events whose refusal stays hidden: the board belongs to another producer, and they do not name it."""
+        """Find events whose refusal stays hidden: the board belongs to another producer, and they do not name it."""
         if self._boards.by_id[share.board].owner in {"", self._producer.id}:
             return frozenset()
         body = self._body
@@ -310,7 +309,7 @@ class Posting:
 
 
 def limit_of(board: Board, producer: Producer) -> int:
-    """The largest absolute amount that a producer may send to a board that adds amounts up."""
+    """Return the largest absolute amount that a producer may send to a board that adds amounts up."""
     return board.max_amount if producer.max_amount is None else min(board.max_amount, producer.max_amount)
 
 
@@ -321,7 +320,7 @@ def boards_for(
     kind: str | UnsetType,
     category: str | UnsetType,
 ) -> Sequence[tuple[Board, int]] | str:
-    """The boards that an event feeds, with weights, or the code of why there are none.
+    """Return the boards that an event feeds, with weights, or the code of why there are none.
 
     The event names its board, or feeds all that take its type and category. `allowed` are the boards that its producer
     may post to (None: all). Unions follow from the boards that they add up.
@@ -339,7 +338,7 @@ def _boards_for(
     kind: str | UnsetType,
     category: str | UnsetType,
 ) -> Sequence[tuple[Board, int]] | str:
-    """As `boards_for`, for a board that exists."""
+    """Do as `boards_for`, for a board that exists."""
     taken: Sequence[Board]
     if board is not UNSET:
         named = boards.by_id[board]

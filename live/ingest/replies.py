@@ -95,17 +95,17 @@ class ProblemBody(msgspec.Struct, frozen=True):
 
 
 def weakened(tag: bytes) -> bytes:
-    """An entity tag in its weak form."""
+    """Return an entity tag in its weak form."""
     return tag if tag.startswith(b"W/") else b"W/" + tag
 
 
 def json_reply(body: bytes) -> Reply:
-    """A successful reply with a JSON document."""
+    """Make a successful reply with a JSON document."""
     return Reply(200, b"application/json", body)
 
 
 def problem_reply(error: Exception) -> Reply:
-    """The reply for an error; details of internal errors stay in the log."""
+    """Make the reply for an error. Details of internal errors stay in the log."""
     problem = as_problem(error)
     PROBLEMS_ANSWERED.labels(problem.code).inc()
     extra = [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
@@ -116,13 +116,13 @@ def problem_reply(error: Exception) -> Reply:
 
 
 def problem_body(problem: ProblemError) -> bytes:
-    """The encoded document of a problem."""
+    """Encode the document of a problem."""
     status, title = PROBLEMS[problem.code]
     return msgspec.json.encode(ProblemBody("about:blank", title, status, problem.code, problem.detail))
 
 
 def as_problem(error: Exception) -> ProblemError:
-    """The problem for an error; internal errors are logged."""
+    """Return the problem for an error. Internal errors are logged."""
     match error:
         case ProblemError():
             return error
