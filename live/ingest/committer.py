@@ -16,7 +16,7 @@ from live.metrics import COMMIT_EVENTS, COMMIT_SECONDS, EVENTS_ACCEPTED, RANGE_L
 from live.settings import Settings
 from live.store.board.rotate.rotation import catch_up
 from live.store.board.rotate.rotator import BoardRotator
-from live.store.board.write.senders import Senders
+from live.store.board.write.plan import Senders
 from live.store.board.write.writer import Added, BoardWriter
 
 log = structlog.get_logger()

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import blake2b
+from itertools import chain, repeat
 from typing import Final
 
 import msgspec
@@ -16,10 +17,12 @@ from live.domain.board import Board
 from live.domain.event import MAX_SCORE, Entry, Extra, keys_of_likes
 from live.domain.window import Periods, Sliding
 from live.store.board.clock import Clock, planned_clock
-from live.store.board.write.senders import Senders, number_senders
 
 _VOTER: Final = b"voter"
 _PAIR: Final = b"pair"
+
+Senders = Sequence[tuple[str, int]]
+"""The pieces of a batch in order: the id of the producer of each, and how many entries it has."""
 
 
 class Group(msgspec.Struct):
@@ -109,7 +112,7 @@ def make_plan(
         senders: who sent them; empty for unknown.
     """
     plan = begin_plan(board, clock)
-    plan.producers, plan.senders = number_senders(senders)
+    plan.producers, plan.senders = _number_senders(senders)
     is_whole = board.bare and board.clock == "server" and len(indexes) == len(entries)
     if is_whole and (keys := keys_of_likes(entries)) is not None:
         _plan_likes(plan, board, keys)
@@ -117,6 +120,19 @@ def make_plan(
     for index in indexes:
         _plan_entry(plan, board, entries, index, newest_time, secret)
     return plan
+
+
+def _number_senders(senders: Senders) -> tuple[list[str], list[int]]:
+    """Return the producers of a batch, and for each entry the number of its producer; nothing if there is only one.
+
+    The journal keeps them, so that an operator can void what one sent. Almost all batches come from one producer, so
+    they cost nothing more than its name.
+    """
+    names = list(dict.fromkeys([name for name, _ in senders]))
+    if len(names) <= 1:
+        return names, []
+    numbers = {name: number for number, name in enumerate(names)}
+    return names, list(chain.from_iterable(repeat(numbers[name], count) for name, count in senders))
 
 
 def begin_plan(board: Board, clock: Clock) -> Plan:

@@ -15,8 +15,16 @@ from live.errors import JournalBehindError, StoreUnavailableError
 from live.store.board.requests.write import AddRequest, Group, Identities, LogEvents, PlannedClock, Votes, rules_of
 from live.store.board.state import MOST_REPLANS, BoardState
 from live.store.board.write.plan import Group as Planned
-from live.store.board.write.plan import Plan, begin_plan, known_again, make_plan, out_of_range, planned, turned_away
-from live.store.board.write.senders import Senders
+from live.store.board.write.plan import (
+    Plan,
+    Senders,
+    begin_plan,
+    known_again,
+    make_plan,
+    out_of_range,
+    planned,
+    turned_away,
+)
 from live.store.connection.client import may_have_run, store_errors
 from live.store.connection.scripts import text, texts
 
