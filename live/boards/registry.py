@@ -23,7 +23,7 @@ from live.metrics import forget_board
 from live.settings import Settings
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import update
-from live.store.board.read.shared_pages import SharedCalls
+from live.store.board.read.shared_pages import SingleFlight
 from live.store.connection.client import Store
 from live.store.registry.definitions import Definition
 
@@ -51,7 +51,7 @@ class BoardRegistry:
         self._unions: set[str] = set()  # the unions of the store
         self._version: str | None = None  # None: never read
         self._refreshing = asyncio.Lock()
-        self._questions = SharedCalls(crowd=1, pace=_ASKED_EVERY)
+        self._questions = SingleFlight(crowd=1, pace=_ASKED_EVERY)
         self._work = BoardWork(client, settings, hub, board_admin)
         self.boards = Boards(())
         self._replace((), [Ledger(client, board, settings) for board in board_admin.in_file.by_id.values()])

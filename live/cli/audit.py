@@ -19,7 +19,7 @@ from live.domain.board_file import load_boards
 from live.domain.text import counted, unknown
 from live.errors import NotFoundError
 from live.settings import Settings, load_settings
-from live.store.board.check.audit import Auditor, Progress, Report
+from live.store.board.check.audit import Auditor, AuditReport, Progress
 from live.store.connection.embedded import opened_store
 from live.store.registry.definitions import DefinitionStore
 
@@ -58,7 +58,7 @@ def audit(
 
 async def audit_boards(
     settings: Settings, in_file: list[str], board: str | None, show: Progress, *, repair: bool
-) -> list[Report]:
+) -> list[AuditReport]:
     """Audit one board, or all boards of the file and of the store, one after another."""
     async with opened_store(settings, start=False) as client:
         made = (await DefinitionStore(client, settings.key_prefix).load()).boards
@@ -70,7 +70,7 @@ async def audit_boards(
         return [await Auditor(client, one, settings.key_prefix, show).audit(repair=repair) for one in wanted]
 
 
-def print_report(report: Report) -> None:
+def print_report(report: AuditReport) -> None:
     """Print the findings of an audit for people."""
     verdict = "no drift" if report.clean else "repaired" if report.repaired else "DRIFT"
     moving = " (the total was not checked, because the board changed meanwhile)" if report.totals == "moving" else ""

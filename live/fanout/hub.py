@@ -23,7 +23,7 @@ from live.metrics import STORE_STALE, TICK_SECONDS
 from live.settings import Settings
 from live.store.board.read.reader import BoardReader, read_positions, read_tops
 from live.store.connection.client import Store
-from live.store.connection.notices import Away, Changed, Channels, Gap, listen
+from live.store.connection.notices import Away, Changed, Channels, Missed, listen
 from live.store.registry.presence import BEAT, Presence
 
 log = structlog.get_logger()
@@ -284,11 +284,11 @@ class Hub:
             match notice:
                 case Changed(board) if board in self.channels:
                     self.channels[board].changed()
-                case Gap(None):
+                case Missed(None):
                     STORE_STALE.set(0)
                     for channel in self._watched():
                         channel.read_again()
-                case Gap(board) if board in self.channels:
+                case Missed(board) if board in self.channels:
                     self.channels[board].read_again()
                 case Away(reason):
                     STORE_STALE.set(1)

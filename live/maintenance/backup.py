@@ -44,7 +44,7 @@ from live.journal.log.timelines import (
 )
 from live.journal.schema import VERSION
 from live.settings import Settings
-from live.store.board.journal_stream import Entry, journals, read_entries, read_places, sink_of
+from live.store.board.journal_stream import Entry, journals, read_entries, read_streams, sink_of
 from live.store.board.keys import Keys
 from live.store.board.trim_pause import LEASE, paused
 from live.store.connection.client import Store
@@ -344,7 +344,7 @@ async def _add_waiting(client: Store, prefix: str, copy: Database) -> None:
             if life is None:
                 life = await copy.run(partial(begin_life, prefix=prefix, board=board, epoch=epoch))
             life, is_whole = await copy.run(partial(_add, life=life, entries=entries))
-        if not is_whole and not (await read_places(client, prefix, [(board, epoch)]))[0].ended:
+        if not is_whole and not (await read_streams(client, prefix, [(board, epoch)]))[0].ended:
             raise SetupError(_MISSING.format(board))
 
 
@@ -368,11 +368,11 @@ async def _end_deleted(client: Store, prefix: str, copy: Database) -> None:
     lives = await copy.run(lambda connection: open_lives(connection, prefix))
     for first in range(0, len(lives), _BOARDS):
         piece = lives[first : first + _BOARDS]
-        places = await read_places(client, prefix, [(life.board, life.epoch) for life in piece])
-        for life, place in zip(piece, places, strict=True):
-            if place.link and not place.entries and place.link != life.link:
+        streams = await read_streams(client, prefix, [(life.board, life.epoch) for life in piece])
+        for life, stream in zip(piece, streams, strict=True):
+            if stream.link and not stream.entries and stream.link != life.link:
                 raise SetupError(_MISSING.format(life.board))
-        ended = [life for life, place in zip(piece, places, strict=True) if place.ended]
+        ended = [life for life, stream in zip(piece, streams, strict=True) if stream.ended]
         await copy.run(partial(end_lives, lives=ended))
 
 

@@ -36,7 +36,7 @@ from live.maintenance.contributions import Contribution, Vote
 from live.maintenance.erasure import ActorErasure, Erasure, is_due, mark_done, remember, remembered
 from live.maintenance.void import Criteria, TakingBack, boards_of, find_contributions
 from live.settings import Settings
-from live.store.board.journal_stream import Entry, journals, read_places
+from live.store.board.journal_stream import Entry, journals, read_streams
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.manage.digests import Held, delete_digests, members_of, read_held
@@ -407,10 +407,10 @@ class Erasing:
     async def _count_waiting(self, found: list[Erased]) -> None:
         """Count the entries that `erase` would move to SQL first."""
         listed = await journals(self._client, self._prefix)
-        places = await read_places(self._client, self._prefix, listed)
+        streams = await read_streams(self._client, self._prefix, listed)
         for one in found:
             one.waiting = sum(
-                place.entries for (board, _), place in zip(listed, places, strict=True) if board == one.board
+                stream.entries for (board, _), stream in zip(listed, streams, strict=True) if board == one.board
             )
 
     def _count_again(self, found: list[Erased]) -> None:
@@ -434,8 +434,8 @@ class Erasing:
         """Move everything that waits in the store to SQL, where it can be rewritten."""
         await drainer.sweep()
         listed = await journals(self._client, self._prefix)
-        places = await read_places(self._client, self._prefix, listed)
-        if any(place.entries for place in places):
+        streams = await read_streams(self._client, self._prefix, listed)
+        if any(stream.entries for stream in streams):
             raise SetupError("entries of the journal still wait in the store: stop the servers, and try again")
 
     async def _erase(self, actor: str, one: Erased, *, dry: bool) -> None:

@@ -25,7 +25,7 @@ from live.journal.state.ranking import live_events, live_slots, newest_slot, ran
 from live.journal.state.snapshot import Ranking, Snapshot
 from live.maintenance.erase import erase_again
 from live.settings import Settings
-from live.store.board.journal_stream import read_places
+from live.store.board.journal_stream import read_streams
 from live.store.board.keys import Keys, SystemKeys
 from live.store.board.manage.lifecycle import create, delete_keys
 from live.store.board.manage.restore import BoardImage, RankingImage, restore
@@ -216,8 +216,8 @@ class Rebuilding:
         await DefinitionLog(self._client, self._prefix, self._database).follow()
         if wanted.name is None:
             names = [(life.board, life.epoch) for life in over]
-            places = await read_places(self._client, self._prefix, names)  # what the store holds goes on
-            ended = [life for life, place in zip(over, places, strict=True) if place.ended]
+            streams = await read_streams(self._client, self._prefix, names)  # what the store holds goes on
+            ended = [life for life, stream in zip(over, streams, strict=True) if stream.ended]
             await self._database.run(lambda connection: end_lives(connection, ended))
         return done
 

@@ -26,7 +26,7 @@ from live.maintenance.contributions import (
 )
 from live.settings import Settings
 from live.store.board.ledger import Ledger
-from live.store.board.write.plan import Group, Plan, begin_plan
+from live.store.board.write.plan import Plan, SlotPlan, begin_plan
 from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import Store, store_errors
 from live.store.connection.loss import LossWatch
@@ -146,7 +146,7 @@ class _Batch:
         """Plan to take back what still counts by the board's clock."""
         plan.identities = {one.identity: number for number, one in enumerate(self.left)}
         plan.producers = [VOIDER]
-        groups: dict[int, Group] = {}
+        groups: dict[int, SlotPlan] = {}
         if isinstance(board.window, Sliding):
             least = plan.now - board.window.length * 1000
             events = [event for one in self.left for event in one.events if event[0] > least]
@@ -179,7 +179,7 @@ class _Batch:
             found[vote.start, vote.pair] = (vote, net + vote.change)
         return found
 
-    def _fill_votes(self, groups: dict[int, Group], oldest: int) -> None:
+    def _fill_votes(self, groups: dict[int, SlotPlan], oldest: int) -> None:
         for place, (vote, net) in self._net().items():
             change = -min(net, self.held.get(place, 0))
             if change and vote.start >= oldest and place not in self._refused:
@@ -188,12 +188,12 @@ class _Batch:
                 groups[vote.start].voted.append((vote.member, 0))
 
 
-def _subtract(groups: dict[int, Group], start: int, member: str, amount: int) -> None:
-    amounts = groups.setdefault(start, Group({}, {}, {}, [], [], {})).amounts
+def _subtract(groups: dict[int, SlotPlan], start: int, member: str, amount: int) -> None:
+    amounts = groups.setdefault(start, SlotPlan({}, {}, {}, [], [], {})).amounts
     amounts[member] = amounts.get(member, 0) - amount
 
 
-def _is_change(board: Board, group: Group) -> bool:
+def _is_change(board: Board, group: SlotPlan) -> bool:
     """Whether a group changes anything. Members whose amounts cancel out are taken from it."""
     if not group.votes and not isinstance(board.window, Sliding):
         group.amounts = {member: amount for member, amount in group.amounts.items() if amount}

@@ -16,7 +16,7 @@ from live.errors import ProblemError
 from live.ingest.replies import Reply
 from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
-from live.store.board.read.reader import Reading, Selection
+from live.store.board.read.reader import PageReading, Selection
 from live.web.http.middleware import client_of
 from live.web.http.responses import NOT_STORED, json_response, negotiated, page_reply
 from live.web.past import archived_record, explain, past_record
@@ -162,7 +162,7 @@ def nearby(member: str, around: int, period: int | None) -> Selection:
     return Selection("around", max(around, 1), member, 0, period)
 
 
-def reply_with_record(known: str, reading: Reading, member: str, around: int) -> Reply:
+def reply_with_record(known: str, reading: PageReading, member: str, around: int) -> Reply:
     """The reply with a record that was read with its neighbours. `known` is the `If-None-Match` of the request."""
     board, page = reading
     return page_reply(known, page, ("record", around), lambda: _ranked(board, page, member, around))

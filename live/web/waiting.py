@@ -17,7 +17,7 @@ from live.fanout.viewer import PageViewer
 from live.ingest.replies import Reply, problem_reply
 from live.network.parameters import whole_number
 from live.settings import Settings
-from live.store.board.read.reader import Reading, Selection
+from live.store.board.read.reader import PageReading, Selection
 from live.store.board.read.shared_pages import Watched
 from live.web.contract.board_document import reply_with_page
 from live.web.http.middleware import client_of
@@ -132,7 +132,7 @@ class Waiting:
         elif channel is None:
             self._end(BOARD_DELETED)
         else:
-            self._finish(reply_with_page(self._wait.known, Reading(channel.reader.state.board, page), viewers))
+            self._finish(reply_with_page(self._wait.known, PageReading(channel.reader.state.board, page), viewers))
 
     def _end(self, code: int) -> None:
         if code == BOARD_DELETED:

@@ -13,7 +13,7 @@ from live.journal.log.timelines import find_life
 from live.journal.schema import GAP
 from live.journal.state.ranking import ranked_at
 from live.journal.state.snapshot import Snapshot
-from live.store.board.journal_stream import journals, read_places
+from live.store.board.journal_stream import journals, read_streams
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from tests.harness.waiting import eventually
@@ -32,7 +32,7 @@ async def verdict(machine: Machine, known: Acknowledged) -> list[str]:
 
     async def drained() -> bool:
         names = await journals(client, settings.key_prefix)
-        return all(not place.entries for place in await read_places(client, settings.key_prefix, names))
+        return all(not stream.entries for stream in await read_streams(client, settings.key_prefix, names))
 
     try:
         await eventually(drained, _DRAINED)

@@ -42,14 +42,14 @@ from live.settings import Settings
 from live.store.board.journal_stream import (
     MOST_ENTRIES,
     Entry,
-    Place,
+    StreamState,
     begin_journal,
     claim_sink,
     forget_journal,
     journals,
     keep_entries,
     read_entries,
-    read_places,
+    read_streams,
     trim,
 )
 from live.store.board.keys import Keys
@@ -186,11 +186,11 @@ class Drainer:
         listed = await journals(self._client, self._prefix)
         self._behind = set()
         await self._drain(listed)
-        places = await self._places([name for name in listed if name in self._lives])
-        self._compare(places)
+        streams = await self._streams([name for name in listed if name in self._lives])
+        self._compare(streams)
         if not await is_paused(self._client, self._prefix):
-            await self._mend(places)
-            await self._end(places)
+            await self._mend(streams)
+            await self._end(streams)
 
     async def drain(self, boards: Iterable[str]) -> None:
         """Move all entries of boards, and of journals that are new, to SQL. Raises as `sweep`."""
@@ -280,8 +280,8 @@ class Drainer:
         Nothing continues a board that has another epoch by now, or one that lost what SQL has.
         """
         keys, name = Keys(self._prefix, life.board), (life.board, life.epoch)
-        (place,) = await read_places(self._client, self._prefix, [name])
-        if place.ended:
+        (stream,) = await read_streams(self._client, self._prefix, [name])
+        if stream.ended:
             gap = Gap(life.link, found, parse_head(entries[0].head).time)
             await self._database.run(lambda connection: end_lives(connection, [life], [gap]))
             await forget_journal(self._client, keys, life.epoch)
@@ -317,39 +317,39 @@ class Drainer:
             self._health.lost[name] = reason
             self._client.witness.lose(reason)
 
-    async def _places(self, listed: list[Name]) -> dict[Name, Place]:
+    async def _streams(self, listed: list[Name]) -> dict[Name, StreamState]:
         """Return what the store holds of each journal."""
-        places: dict[Name, Place] = {}
+        streams: dict[Name, StreamState] = {}
         for first in range(0, len(listed), _BOARDS):
             names = listed[first : first + _BOARDS]
-            places |= zip(names, await read_places(self._client, self._prefix, names), strict=True)
-        JOURNAL_BACKLOG.set(sum(place.waiting for place in places.values()))
-        return places
+            streams |= zip(names, await read_streams(self._client, self._prefix, names), strict=True)
+        JOURNAL_BACKLOG.set(sum(stream.waiting for stream in streams.values()))
+        return streams
 
-    def _compare(self, places: dict[Name, Place]) -> None:
+    def _compare(self, streams: dict[Name, StreamState]) -> None:
         """Stop at the boards of which SQL has more than the store, and no longer at those of which it does not."""
-        for name, place in places.items():
-            if place.link and went_back(self._lives[name], place.link):
-                self._stop(self._lives[name], place.link)
+        for name, stream in streams.items():
+            if stream.link and went_back(self._lives[name], stream.link):
+                self._stop(self._lives[name], stream.link)
         for name in self._health.lost.keys() - self._behind:
             del self._health.lost[name]
 
-    async def _mend(self, places: dict[Name, Place]) -> None:
+    async def _mend(self, streams: dict[Name, StreamState]) -> None:
         """Trim what a killed drainer left behind, and begin a journal again if SQL lacks its last entries."""
-        for name, place in places.items():
+        for name, stream in streams.items():
             life, keys = self._lives[name], Keys(self._prefix, name[0])
             if name in self._behind:
                 continue
-            if place.entries:  # those of a life without a size came after this sweep had drained
+            if stream.entries:  # those of a life without a size came after this sweep had drained
                 if life.size:
                     await trim(self._client, keys, life.epoch, life.drained, life.size)
-            elif place.link and place.link != life.link:
+            elif stream.link and stream.link != life.link:
                 log.error("SQL lacks the last entries of a journal", board=life.board, epoch=life.epoch, has=life.link)
                 await begin_journal(self._client, keys, life.epoch, again=True)
 
-    async def _end(self, places: dict[Name, Place]) -> None:
+    async def _end(self, streams: dict[Name, StreamState]) -> None:
         """End the lives of deleted boards, once everything is in SQL."""
-        deleted = [name for name, place in places.items() if place.ended and not place.entries]
+        deleted = [name for name, stream in streams.items() if stream.ended and not stream.entries]
         ended = [self._lives[name] for name in deleted if self._lives[name].size]
         if ended:
             await self._database.run(lambda connection: end_lives(connection, ended))

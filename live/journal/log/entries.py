@@ -71,7 +71,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Identities(msgspec.Struct, frozen=True, kw_only=True):
-    """See `live.store.board.requests.write.Identities`."""
+    """See `live.store.board.requests.write.BatchIdentities`."""
 
     all: msgspec.Raw
     counted: int = 0
@@ -79,7 +79,7 @@ class Identities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Votes(msgspec.Struct, frozen=True):
-    """See `live.store.board.requests.write.Votes`."""
+    """See `live.store.board.requests.write.BatchVotes`."""
 
     actors: list[msgspec.Raw]
     pairs: list[msgspec.Raw]
@@ -89,7 +89,7 @@ class Votes(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """See `live.store.board.requests.write.Group`."""
+    """See `live.store.board.requests.write.SlotDelta`."""
 
     start: int
     suffix: str

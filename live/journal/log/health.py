@@ -8,7 +8,7 @@ import structlog
 
 from live.errors import StoreUnavailableError
 from live.metrics import JOURNAL_BACKLOG, JOURNAL_GAPS, JOURNAL_LAG
-from live.store.board.journal_stream import journals, read_places
+from live.store.board.journal_stream import journals, read_streams
 from live.store.connection.client import Store
 from live.store.registry.journal_health import JournalHealth, publish_health
 
@@ -93,8 +93,8 @@ class HealthReport:
         waiting: dict[str, int] = {}
         for first in range(0, len(names), _BOARDS):
             some = names[first : first + _BOARDS]
-            for (board, _), place in zip(some, await read_places(self._client, self._prefix, some), strict=True):
-                waiting[board] = max(place.waiting, waiting.get(board, 0))
+            for (board, _), stream in zip(some, await read_streams(self._client, self._prefix, some), strict=True):
+                waiting[board] = max(stream.waiting, waiting.get(board, 0))
         self._waiting = sum(waiting.values())
         self._fullest = max(waiting.items(), key=lambda item: item[1], default=("", 0))
         JOURNAL_BACKLOG.set(self._waiting)

@@ -10,7 +10,7 @@ from live.domain.board import Shape
 from live.errors import StoreUnavailableError
 from live.store.board.keys import Keys, SystemKeys
 from live.store.board.requests.journal import AdoptRequest, TrimRequest
-from live.store.board.requests.write import Part
+from live.store.board.requests.write import SlotRef
 from live.store.connection.client import Store, store_errors
 from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script
@@ -30,7 +30,7 @@ class Entry(NamedTuple):
     content: bytes
 
 
-class Place(NamedTuple):
+class StreamState(NamedTuple):
     """What the store holds of a journal.
 
     Attributes:
@@ -98,7 +98,7 @@ async def _begin(client: Store, keys: Keys, epoch: str, *, again: bool, adopt: S
         names.append(keys.journal(epoch))
         for start in starts:
             table = keys.table(int(start) if tables else None)
-            parts.append(Part(start.decode(), table.suffix, len(names) + 1))
+            parts.append(SlotRef(start.decode(), table.suffix, len(names) + 1))
             names += [keys.slot(int(start)), table.reached, table.metadata, table.votes]
         if not starts and not tables:  # the only ranking, without anything that counts
             names += [keys.table().reached, keys.table().metadata, keys.table().votes]
@@ -198,7 +198,7 @@ async def _trim(client: Store, keys: Keys, request: TrimRequest) -> None:
         await TRIM(client, [keys.meta, keys.journal(request.epoch)], request)
 
 
-async def read_places(client: Store, prefix: str, names: Sequence[tuple[str, str]]) -> list[Place]:
+async def read_streams(client: Store, prefix: str, names: Sequence[tuple[str, str]]) -> list[StreamState]:
     """What the store holds of journals, each named by board and epoch, with one round trip.
 
     Raises:
@@ -215,7 +215,7 @@ async def read_places(client: Store, prefix: str, names: Sequence[tuple[str, str
         ]
     async with store_errors():
         replies = await client.calls(commands)
-    places = []
+    streams = []
     for (_, epoch), state, deleted, entries in zip(names, replies[::3], replies[1::3], replies[2::3], strict=True):
         for reply in (state, deleted, entries):
             if isinstance(reply, Exception):
@@ -224,10 +224,10 @@ async def read_places(client: Store, prefix: str, names: Sequence[tuple[str, str
         link, _, size = (journal or b"0").decode().rpartition(" ")
         here = held == epoch.encode()
         waiting = int(size) - int(drained or 0)
-        places.append(
-            Place(not here and deleted != epoch.encode(), entries, waiting if here else 0, link if here else "")
+        streams.append(
+            StreamState(not here and deleted != epoch.encode(), entries, waiting if here else 0, link if here else "")
         )
-    return places
+    return streams
 
 
 async def claim_sink(client: Store, prefix: str, database: str) -> str:

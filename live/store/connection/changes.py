@@ -11,7 +11,7 @@ from live.store.connection.client import Store, store_errors
 from live.store.connection.pipelined import StoreConnection
 
 
-class _Receiver(StoreConnection):
+class _ChannelReceiver(StoreConnection):
     """A connection with one subscription. It collects the channels on which something was announced."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Changes:
         self._client = client
         self._before = f"{prefix}:{{".encode()
         self._pattern = f"{prefix}:{{*}}"
-        self._receiver: _Receiver | None = None
+        self._receiver: _ChannelReceiver | None = None
         self._missed = True  # announcements may have been missed: every board may have changed
 
     @asynccontextmanager
@@ -82,7 +82,7 @@ class Changes:
                 await receiver.changed.wait()
 
     async def _open(self) -> None:
-        receiver = self._receiver = _Receiver()
+        receiver = self._receiver = _ChannelReceiver()
         self._missed = True
         async with store_errors():
             await receiver.open(self._client.connection_pool)

@@ -22,7 +22,7 @@ class Changed(msgspec.Struct, frozen=True):
     board: str
 
 
-class Gap(msgspec.Struct, frozen=True):
+class Missed(msgspec.Struct, frozen=True):
     """Notices may be missing, and none is missing from now on: check one board, or (None) every board."""
 
     board: str | None = None
@@ -34,7 +34,7 @@ class Away(msgspec.Struct, frozen=True):
     reason: str
 
 
-Notice = Changed | Gap | Away
+Notice = Changed | Missed | Away
 
 
 class _Receiver(StoreConnection):
@@ -119,7 +119,7 @@ async def _receive_notices(receiver: _Receiver, channels: Channels, unconfirmed:
     """
     waiting_for_pong = False
     if not unconfirmed:
-        yield Gap()
+        yield Missed()
     while not receiver.lost.done():
         replies = await receiver.receive(_PING_INTERVAL)
         if not replies and not receiver.lost.done():
@@ -135,7 +135,7 @@ async def _receive_notices(receiver: _Receiver, channels: Channels, unconfirmed:
             if reply[0] == b"subscribe" and unconfirmed:
                 unconfirmed -= 1
                 if not unconfirmed:
-                    yield Gap()
+                    yield Missed()
             elif (notice := _notice(reply, channels)) is not None:
                 yield notice
 
@@ -146,5 +146,5 @@ def _notice(reply: Any, channels: Channels) -> Notice | None:  # noqa: ANN401 - 
         case [b"message", channel, _] if channel in channels.boards:
             return Changed(channels.boards[channel])
         case [b"subscribe", channel, *_] if channel in channels.boards:
-            return Gap(channels.boards[channel])
+            return Missed(channels.boards[channel])
     return None

@@ -3,7 +3,7 @@
 import asyncio
 from types import MappingProxyType
 
-from live.store.registry.definitions import Changes, Definition, Definitions, DefinitionStore
+from live.store.registry.definitions import Definition, DefinitionChanges, Definitions, DefinitionStore
 
 
 class DefinitionCache:
@@ -26,7 +26,7 @@ class DefinitionCache:
         changes = await self.follow(self._version)
         return Definitions(changes.version, MappingProxyType(self._boards), changes.now)
 
-    async def follow(self, since: str | None) -> Changes:
+    async def follow(self, since: str | None) -> DefinitionChanges:
         """Bring the mapping up to date; returns what has changed since a version, as `DefinitionStore.changes`.
 
         Raises:

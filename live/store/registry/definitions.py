@@ -88,7 +88,7 @@ class Definitions(msgspec.Struct, frozen=True):
     now: int
 
 
-class Changes(msgspec.Struct, frozen=True):
+class DefinitionChanges(msgspec.Struct, frozen=True):
     """What has changed since an earlier version.
 
     `boards` holds the new definition of each board, None where it was deleted. With `is_whole` it holds every
@@ -144,7 +144,7 @@ class DefinitionStore:
         known, self._decoded = self._decoded, {}
         return Definitions(version, {board: self._decode(board, text, known) for board, text in found.items()}, now)
 
-    async def changes(self, since: str | None) -> Changes:
+    async def changes(self, since: str | None) -> DefinitionChanges:
         """Read what has changed since a version; with None, or after a gap, all definitions.
 
         Raises:
@@ -163,9 +163,9 @@ class DefinitionStore:
                     boards[board] = self._decode(board, content, self._decoded) if content else None
                     if not content:
                         self._decoded.pop(board, None)
-                return Changes(self._hash.check_version(version, known), boards, int(now), is_whole=False)
+                return DefinitionChanges(self._hash.check_version(version, known), boards, int(now), is_whole=False)
         whole = await self.load()
-        return Changes(whole.version, whole.boards, whole.now, is_whole=True)
+        return DefinitionChanges(whole.version, whole.boards, whole.now, is_whole=True)
 
     def _decode(self, board: str, content: bytes, known: Mapping[str, tuple[bytes, Definition]]) -> Definition:
         """Decode a definition. One that did not change since the last read is the same object as then."""

@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 from live.domain.board import Board
 from live.domain.ranking import Page, Record
 from live.ingest.replies import Reply
-from live.store.board.read.reader import Reading
+from live.store.board.read.reader import PageReading
 from live.web.http.responses import page_reply
 from live.web.paging import cursors_around
 
@@ -40,7 +40,7 @@ class BoardPage(msgspec.Struct, frozen=True):
     revision: int | UnsetType = UNSET
 
 
-def reply_with_page(known: str, reading: Reading, viewers: int | None) -> Reply:
+def reply_with_page(known: str, reading: PageReading, viewers: int | None) -> Reply:
     """The reply with a page that was read. `known` is the `If-None-Match` of the request."""
     board, page = reading
     return page_reply(known, page, "board", lambda: board_page(board, page, viewers or 0), viewers)

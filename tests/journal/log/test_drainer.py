@@ -311,7 +311,7 @@ async def test_a_journal_that_begins_during_a_sweep_is_not_begun_again(valkey_ur
     async with journaled(valkey_url, tmp_path) as board:
         drainer = await board.drainer()
         state = board.ledger.state
-        right = live.journal.log.drainer.Drainer._places
+        right = live.journal.log.drainer.Drainer._streams
 
         async def late(*_: Any) -> Any:
             await board.like("a")
@@ -319,7 +319,7 @@ async def test_a_journal_that_begins_during_a_sweep_is_not_begun_again(valkey_ur
             await drainer._known_lives([name])
             return await right(drainer, [name])
 
-        with replaced(live.journal.log.drainer.Drainer, "_places", late):
+        with replaced(live.journal.log.drainer.Drainer, "_streams", late):
             await drainer.sweep()
         assert await board.waiting() == 2, "the beginning and the like, and no second beginning"
         await drainer.sweep()

@@ -18,7 +18,7 @@ from live.journal.log.timelines import find_life
 from live.journal.schema import SEGMENT
 from live.maintenance.status import verify
 from live.settings import Size
-from live.store.board.journal_stream import TRIM, read_places, trim
+from live.store.board.journal_stream import TRIM, read_streams, trim
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import delete_keys
 from live.store.board.state import SCRIPTS, Scripts
@@ -44,8 +44,8 @@ async def press(board: Journaled, add: Script[Any], rounds: int) -> None:
     state = ledgers[0].state
 
     async def waiting() -> int:
-        (place,) = await read_places(board.client, board.settings.key_prefix, [("posts", state.epoch or "")])
-        return place.waiting
+        (stream,) = await read_streams(board.client, board.settings.key_prefix, [("posts", state.epoch or "")])
+        return stream.waiting
 
     async def produce(ledger: Ledger) -> None:
         while True:
@@ -100,10 +100,10 @@ async def create_again(board: Journaled, *, wipe: bool = False) -> None:
         await board.like("new")
 
     epoch, prefix = again.state.epoch or "", board.settings.key_prefix
-    (before,) = await read_places(board.client, prefix, [("posts", epoch)])
+    (before,) = await read_streams(board.client, prefix, [("posts", epoch)])
     await trim(board.client, old.keys, old.epoch or "", "1-0", 100_000)
-    (place,) = await read_places(board.client, prefix, [("posts", epoch)])
-    assert place == before, "the entries of another life wait as before"
+    (stream,) = await read_streams(board.client, prefix, [("posts", epoch)])
+    assert stream == before, "the entries of another life wait as before"
 
     await drainer.sweep()
     await board.must_agree()

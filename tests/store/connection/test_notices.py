@@ -11,7 +11,7 @@ from live.domain.event import make_entry
 from live.settings import Duration
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
-from live.store.connection.notices import Away, Changed, Channels, Gap, Notice, listen
+from live.store.connection.notices import Away, Changed, Channels, Missed, Notice, listen
 from tests.harness.boards import rolling_board
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
@@ -56,30 +56,30 @@ async def until(received: list[Notice], *wanted: Notice) -> None:
 async def test_each_change_is_announced_once(any_store: str) -> None:
     """A batch has one notice, whatever its size. The first notice is a gap."""
     async with listening(any_store) as (received, ledger, _, _):
-        await until(received, Gap())
+        await until(received, Missed())
         await ledger.writer.add([make_entry("a", 1, None), make_entry("b", 1, None)])
         await ledger.writer.add([make_entry("a", 1, None)])
 
-        await until(received, Gap(), Changed("posts"), Changed("posts"))
+        await until(received, Missed(), Changed("posts"), Changed("posts"))
 
 
 async def test_a_notice_of_any_version_is_a_change(any_store: str) -> None:
     """What a notice says does not matter: processes of an older version put changes into it."""
     async with listening(any_store) as (received, ledger, client, _):
-        await until(received, Gap())
+        await until(received, Missed())
         for message in (b"", b"0123abcd:1", b"\x98\xa80123abcd\x01\xa0\x01\x01\x91\xa1a\x91\x01\x91\x01"):
             await client.publish(ledger.state.keys.channel, message)
-        await until(received, Gap(), *[Changed("posts")] * 3)
+        await until(received, Missed(), *[Changed("posts")] * 3)
 
 
 async def test_a_cut_connection_is_a_gap(any_store: str) -> None:
     """redis-py resubscribes without a report, so this listener reports it."""
     async with listening(any_store) as (received, ledger, client, _):
-        await until(received, Gap())
+        await until(received, Missed())
         await client.client_kill_filter(_type="pubsub")
 
         async def again() -> bool:
-            return received.count(Gap()) == 2
+            return received.count(Missed()) == 2
 
         await eventually(again)
         await ledger.writer.add([make_entry("a", 1, None)])
@@ -93,26 +93,26 @@ async def test_a_cut_connection_is_a_gap(any_store: str) -> None:
 async def test_a_connection_has_one_gap(any_store: str) -> None:
     """It comes when a thousand channels are all confirmed, at first and after a cut. A change after it is received."""
     async with listening(any_store, [f"b{number}" for number in range(999)]) as (received, ledger, client, _):
-        await until(received, Gap())
+        await until(received, Missed())
         await client.client_kill_filter(_type="pubsub")
-        await until(received, Gap(), Gap())
+        await until(received, Missed(), Missed())
         await ledger.writer.add([make_entry("a", 1, None)])
-        await until(received, Gap(), Gap(), Changed("posts"))
+        await until(received, Missed(), Missed(), Changed("posts"))
 
 
 async def test_a_connection_without_channels_has_a_gap_too(any_store: str) -> None:
     """A process without boards is connected too, and receives notices of the first board that is added."""
     async with listening(any_store) as (received, ledger, client, channels):
-        await until(received, Gap())
+        await until(received, Missed())
         channels.remove(ledger.state.keys.channel)
         await client.client_kill_filter(_type="normal", skipme=True)
-        await until(received, Gap(), Gap())
+        await until(received, Missed(), Missed())
         for _ in range(2):
             received.clear()
             channels.add(ledger.state.keys.channel, "posts")
-            await until(received, Gap("posts"))
+            await until(received, Missed("posts"))
             await ledger.writer.add([make_entry("a", 1, None)])
-            await until(received, Gap("posts"), Changed("posts"))
+            await until(received, Missed("posts"), Changed("posts"))
             channels.remove(ledger.state.keys.channel)
 
 
@@ -120,7 +120,7 @@ async def test_a_connection_without_channels_has_a_gap_too(any_store: str) -> No
 async def test_a_silent_store_is_unavailable(own_store: StoreProcess) -> None:
     """A ping with a deadline detects a store that neither replies nor closes. When it wakes, notices arrive again."""
     async with listening(own_store.url) as (received, _, _, _):
-        await until(received, Gap())
+        await until(received, Missed())
         with own_store.frozen():
 
             async def away() -> bool:
@@ -129,7 +129,7 @@ async def test_a_silent_store_is_unavailable(own_store: StoreProcess) -> None:
             await eventually(away)
 
         async def back() -> bool:
-            return received[-1] == Gap()
+            return received[-1] == Missed()
 
         await eventually(back)
 
@@ -138,7 +138,7 @@ async def test_a_silent_store_is_unavailable(own_store: StoreProcess) -> None:
 async def test_notices_continue_after_a_restart_of_the_store(own_store: StoreProcess) -> None:
     """It is unavailable for a while, and then there is a gap."""
     async with listening(own_store.url) as (received, _, _, _):
-        await until(received, Gap())
+        await until(received, Missed())
         own_store.kill()
 
         async def away() -> bool:
@@ -148,7 +148,7 @@ async def test_notices_continue_after_a_restart_of_the_store(own_store: StorePro
         own_store.start()
 
         async def back() -> bool:
-            return received[-1] == Gap()
+            return received[-1] == Missed()
 
         await eventually(back)
 
@@ -166,17 +166,17 @@ async def test_channels_can_be_added_and_removed(any_store: str) -> None:
             received.append(notice)  # noqa: PERF401 - it is read while it grows
 
     receiving = asyncio.create_task(receive())
-    await until(received, Gap())
+    await until(received, Missed())
     channels.add(ledgers["two"].state.keys.channel, "two")
-    await until(received, Gap(), Gap("two"))
+    await until(received, Missed(), Missed("two"))
     channels.remove(ledgers["one"].state.keys.channel)
     await ledgers["one"].writer.add([make_entry("a", 1, None)])
     await ledgers["two"].writer.add([make_entry("a", 1, None)])
-    await until(received, Gap(), Gap("two"), Changed("two"))
+    await until(received, Missed(), Missed("two"), Changed("two"))
     await client.client_kill_filter(_type="pubsub")
 
     async def again() -> bool:
-        return received.count(Gap()) == 2
+        return received.count(Missed()) == 2
 
     await eventually(again)
     receiving.cancel()

@@ -32,7 +32,7 @@ class Drift(msgspec.Struct, frozen=True):
     held: int
 
 
-class Report(msgspec.Struct, kw_only=True):
+class AuditReport(msgspec.Struct, kw_only=True):
     """The result of an audit.
 
     Attributes:
@@ -80,11 +80,11 @@ class Auditor:
         self._client = client
         self._keys = Keys(prefix, board)
         self._progress = progress
-        self._report = Report(board=board)
+        self._report = AuditReport(board=board)
         self._shape: Shape = DEFAULT_BOARD.shape
         self._epoch = ""
 
-    async def audit(self, *, repair: bool) -> Report:
+    async def audit(self, *, repair: bool) -> AuditReport:
         """Compare every member. With `repair`, give the ranking what the slots hold. Writes continue during the audit.
 
         Raises:
@@ -101,7 +101,7 @@ class Auditor:
             await self._pass(repair=repair)
             self._report.repaired = repair and not self._report.clean
             if self._report.repaired:  # a second pass corrects the totals; the report is that of the first
-                found, self._report = self._report, Report(board=self._report.board)
+                found, self._report = self._report, AuditReport(board=self._report.board)
                 await self._pass(repair=False, settle=True)
                 found.totals = self._report.totals
                 self._report = found

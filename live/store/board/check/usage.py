@@ -54,7 +54,7 @@ class Census(msgspec.Struct, frozen=True, kw_only=True):
     frozen: bool
 
 
-class Part(msgspec.Struct, frozen=True):
+class KeyUsage(msgspec.Struct, frozen=True):
     """One store key: what its elements cost elsewhere, its size in bytes, and its number of elements."""
 
     cost: Cost
@@ -78,7 +78,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
     members: int
     events: int
-    parts: Sequence[Part]
+    parts: Sequence[KeyUsage]
 
     @property
     def bytes(self) -> int:
@@ -168,7 +168,7 @@ async def measure(client: Store, prefix: str, board: str, names: Sequence[str]) 
     Raises:
         StoreUnavailableError: the store is unavailable.
     """
-    parts: list[Part] = []
+    parts: list[KeyUsage] = []
     members = votes = 0
     known: Counter[str] = Counter()
     async with store_errors():
@@ -179,7 +179,7 @@ async def measure(client: Store, prefix: str, board: str, names: Sequence[str]) 
                 continue  # it was deleted in between
             size = await client.call(name, "MEMORY", "USAGE", name, "SAMPLES", _SAMPLES)
             elements = await client.call(name, _COUNTING[kind], name)
-            parts.append(Part(COSTS.get(what, _FIXED), size or 0, elements))
+            parts.append(KeyUsage(COSTS.get(what, _FIXED), size or 0, elements))
             members = max(members, elements) if what == "ranking" else members
             known[what] += elements
             if what == "meta":

@@ -1,7 +1,7 @@
 """What operators do to single members: register them for a contest, and hide them."""
 
 from live.errors import ProblemError
-from live.store.board.requests.write import EnterRequest, HideRequest, Part, WithdrawRequest
+from live.store.board.requests.write import EnterRequest, HideRequest, SlotRef, WithdrawRequest
 from live.store.board.state import BoardState
 from live.store.connection.scripts import text
 
@@ -68,7 +68,7 @@ class BoardModeration:
         keys, parts = [own.meta, own.slots, own.hidden, state.journal], []
         for start in await state.call("ZRANGE", own.slots, 0, -1):
             table = state.table(int(start))
-            parts.append(Part(start.decode(), table.suffix, len(keys) + 1))
+            parts.append(SlotRef(start.decode(), table.suffix, len(keys) + 1))
             keys += [own.slot(int(start)), *table.order, table.metadata]
         request = HideRequest(
             epoch=state.epoch or "",

@@ -16,7 +16,7 @@ import structlog
 
 from live.domain.ranking import ranks_of
 from live.errors import EpochLostError, StoreUnavailableError
-from live.store.board.read.shared_reads import SharedReads
+from live.store.board.read.shared_reads import VersionCache
 from live.store.board.requests.read import BaselineRequest, view_of
 from live.store.board.rotate.timetable import Timetable
 from live.store.board.state import MOST_REPLANS, BoardState
@@ -121,7 +121,7 @@ class Baselines:
     """The baseline of each board, read once for each new baseline and shared by all requests."""
 
     def __init__(self) -> None:
-        self._reads: SharedReads[Baseline | None] = SharedReads()
+        self._reads: VersionCache[Baseline | None] = VersionCache()
 
     async def of(self, board: BoardBaseline) -> Baseline | None:
         """The newest baseline of a board; None if there is none yet.

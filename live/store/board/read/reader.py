@@ -39,7 +39,7 @@ class Selection(NamedTuple):
     period: int | None = None
 
 
-class Reading(NamedTuple):
+class PageReading(NamedTuple):
     """A page, and the definition of the board by which it was read."""
 
     board: Board
@@ -82,7 +82,7 @@ class ReadPlan(msgspec.Struct, frozen=True):
             offset=None if known is None else known.offset,
         )
 
-    def fits(self, held: Reading) -> bool:
+    def fits(self, held: PageReading) -> bool:
         """Whether an earlier reading has the definition and the period of this plan."""
         return held.board is self.board and held.page.slot == (self.slot if self.board.window.tables else None)
 
@@ -249,7 +249,7 @@ class BoardReader:
         state.check_offset(reply[1], known)
         return True
 
-    async def select(self, selection: Selection, held: Reading | None = None) -> Reading:
+    async def select(self, selection: Selection, held: PageReading | None = None) -> PageReading:
         """Read a selection. Returns `held`, an earlier reading of it, if the board is still at that position.
 
         Raises:
@@ -263,7 +263,7 @@ class BoardReader:
         reply, plan = await self._run(self.state.scripts.read, request, selection.period)
         if held is not None and len(reply) == _UNCHANGED:
             return held
-        return Reading(plan.board, page_of(reply, plan.board, plan.slot))
+        return PageReading(plan.board, page_of(reply, plan.board, plan.slot))
 
     async def _page(self, selection: Selection) -> Page:
         return (await self.select(selection)).page

@@ -10,7 +10,7 @@ import structlog
 from msgspec import UNSET
 
 from live.domain.ranking import Page
-from live.store.board.read.reader import BoardReader, Reading, Selection
+from live.store.board.read.reader import BoardReader, PageReading, Selection
 from live.store.registry.presence import Presence
 
 _MOST_MEMORY: Final = 20_000_000  # bytes of all readings that are held, with what was made of them
@@ -29,7 +29,7 @@ Call: TypeAlias = Callable[[], Awaitable[Any]]
 Callback: TypeAlias = Callable[[Any], None]
 
 
-class SharedCalls:
+class SingleFlight:
     """Calls that concurrent callers share.
 
     A call answers only the callers that came before it began, so each of them sees everything that it knew of then.
@@ -91,7 +91,7 @@ def _settle(future: asyncio.Future[Any], result: Any) -> None:  # noqa: ANN401 -
 class Watched(NamedTuple):
     """A reading, and the number of viewers that the board had in all processes, if they were counted."""
 
-    reading: Reading
+    reading: PageReading
     viewers: int | None
 
 
@@ -100,12 +100,12 @@ class SharedPages:
 
     def __init__(self, presence: Presence) -> None:
         self._presence = presence
-        self._calls = SharedCalls()
-        self._held: OrderedDict[tuple[BoardReader, Selection], Reading] = OrderedDict()
+        self._calls = SingleFlight()
+        self._held: OrderedDict[tuple[BoardReader, Selection], PageReading] = OrderedDict()
         self._size = 0
         self._counts: dict[str, tuple[int, float]] = {}  # the viewers of boards, and until when a count serves
 
-    async def read(self, reader: BoardReader, selection: Selection) -> Reading:
+    async def read(self, reader: BoardReader, selection: Selection) -> PageReading:
         """Read a selection, as `BoardReader.select`. The page is the same object while the board does not change.
 
         Raises:
@@ -171,7 +171,7 @@ class SharedPages:
         self._counts[board] = viewers, asyncio.get_running_loop().time() + _COUNT_SERVES
         return viewers
 
-    async def _select(self, reader: BoardReader, selection: Selection) -> Reading:
+    async def _select(self, reader: BoardReader, selection: Selection) -> PageReading:
         key = (reader, selection)
         held = self._held.get(key)
         await reader.state.use()
@@ -181,7 +181,7 @@ class SharedPages:
         self._held.move_to_end(key)
         return reading
 
-    def _hold(self, key: tuple[BoardReader, Selection], reading: Reading) -> None:
+    def _hold(self, key: tuple[BoardReader, Selection], reading: PageReading) -> None:
         """Hold a reading instead of the last one, and drop what was not used for longest."""
         self._drop(self._held.pop(key, None))
         self._held[key] = reading
@@ -195,7 +195,7 @@ class SharedPages:
         while self._size > _MOST_MEMORY and self._held:
             self._drop(self._held.popitem(last=False)[1])
 
-    def _drop(self, reading: Reading | None) -> None:
+    def _drop(self, reading: PageReading | None) -> None:
         if reading is not None:
             reading.page.made.on_growth = None
             self._size -= reading.page.made.size

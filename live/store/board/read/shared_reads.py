@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 _T = TypeVar("_T")
 
 
-class SharedReads(Generic[_T]):
+class VersionCache(Generic[_T]):
     """The newest read about each owner, made once for each version and shared by all requests."""
 
     def __init__(self) -> None:

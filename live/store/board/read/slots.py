@@ -8,7 +8,7 @@ import msgspec
 
 from live.domain.window import Slot, newest_slots
 from live.store.board.read.reader import BoardReader
-from live.store.board.read.shared_reads import SharedReads
+from live.store.board.read.shared_reads import VersionCache
 from live.store.board.requests.read import SlotsRequest
 from live.store.board.state import MOST_REPLANS, BoardState
 
@@ -40,7 +40,7 @@ class TopSlots:
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
-        self._reads: SharedReads[SlotValues] = SharedReads()
+        self._reads: VersionCache[SlotValues] = VersionCache()
 
     async def of(self, reader: BoardReader) -> SlotValues:
         """The newest `TOP_SLOTS` slots of the first `TOP_RECORDS` records, as they were when the slot was new.

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from live.store.board.requests.write import Part
+from live.store.board.requests.write import SlotRef
 from live.store.connection.scripts import Text
 
 
@@ -15,7 +15,7 @@ class AdoptRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """
 
     epoch: str
-    slots: list[Part] = []
+    slots: list[SlotRef] = []
     buckets: list[int] = []
     bucket: int | None = None
     tables: bool = False

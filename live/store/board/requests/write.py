@@ -68,7 +68,7 @@ class PlannedClock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     till: int | None = None
 
 
-class Identities(msgspec.Struct, kw_only=True, omit_defaults=True):
+class BatchIdentities(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The identities of a batch.
 
     Attributes:
@@ -88,7 +88,7 @@ class Identities(msgspec.Struct, kw_only=True, omit_defaults=True):
     kept: int
 
 
-class Votes(msgspec.Struct, omit_defaults=True):
+class BatchVotes(msgspec.Struct, omit_defaults=True):
     """For each vote, the digest of its actor, the digest of actor and member, and the change to their counts.
 
     The script needs neither `members`, the place of the voted member in the group, nor `producers`, the number of the
@@ -102,7 +102,7 @@ class Votes(msgspec.Struct, omit_defaults=True):
     producers: list[int] = []
 
 
-class Group(msgspec.Struct, kw_only=True, omit_defaults=True):
+class SlotDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What a batch does to one slot.
 
     Attributes:
@@ -126,12 +126,12 @@ class Group(msgspec.Struct, kw_only=True, omit_defaults=True):
     amounts: list[int]
     orders: list[int] = []
     metadata: list[Text] = []
-    votes: Votes | None = None
+    votes: BatchVotes | None = None
     parts: list[tuple[int, list[int]]] = []
 
 
 class LogEvents(msgspec.Struct, omit_defaults=True):
-    """Events for the log of a sliding window. A time of False means now. `producers` are as in `Votes`."""
+    """Events for the log of a sliding window. A time of False means now. `producers` are as in `BatchVotes`."""
 
     times: list[int | Literal[False]]
     amounts: list[int]
@@ -176,8 +176,8 @@ class AddRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     most: int
     most_slots: int | None = None
     most_members: int
-    identities: Identities | None = None
-    groups: list[Group] = []
+    identities: BatchIdentities | None = None
+    groups: list[SlotDelta] = []
     backlog: int | None = None
     events: LogEvents | None = None
     producers: list[str] = []
@@ -277,7 +277,7 @@ class WithdrawRequest(msgspec.Struct, omit_defaults=True):
     tagged: bool = False
 
 
-class Part(msgspec.Struct):
+class SlotRef(msgspec.Struct):
     """A slot: its start, the suffix of the total of its ranking, and the number of the first of its store keys."""
 
     start: str
@@ -293,7 +293,7 @@ class HideRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     member: str
     hide: bool = False
     rules: Rules
-    slots: list[Part] = []
+    slots: list[SlotRef] = []
 
 
 class AuditRequest(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -25,7 +25,7 @@ Senders = Sequence[tuple[str, int]]
 """The pieces of a batch in order: the id of the producer of each, and how many entries it has."""
 
 
-class Group(msgspec.Struct):
+class SlotPlan(msgspec.Struct):
     """What a plan does to one slot.
 
     Attributes:
@@ -71,7 +71,7 @@ class Plan(msgspec.Struct):
     now: int
     till: int | None = None
     latest: int | None = None
-    slots: dict[int, Group] = {}
+    slots: dict[int, SlotPlan] = {}
     refused: dict[int, str] = {}
     identities: dict[bytes, int] = {}
     refused_identities: dict[bytes, None] = {}
@@ -145,7 +145,7 @@ def begin_plan(board: Board, clock: Clock) -> Plan:
 def _plan_likes(plan: Plan, board: Board, keys: list[str]) -> None:
     """Plan likes that consist of a member only, and add up those of the same member at once."""
     assert plan.current is not None, "a server clock always has a newest slot"  # noqa: S101
-    group = plan.slots[plan.current] = Group(dict(Counter(keys)))
+    group = plan.slots[plan.current] = SlotPlan(dict(Counter(keys)))
     if board.ties != "key":
         group.orders = {key: -number for number, key in enumerate(keys, 1)}
     if plan.senders:
@@ -175,7 +175,7 @@ def _plan_entry(
         plan.identities[identity] = index
     group = plan.slots.get(slot)
     if group is None:
-        group = plan.slots[slot] = Group({}, {}, {}, [], [], {})
+        group = plan.slots[slot] = SlotPlan({}, {}, {}, [], [], {})
     sender = plan.senders[index] if plan.senders else 0
     _count(group, board, key, amount, index, sender)
     if board.operator == "set" or (board.operator == "best" and group.orders[key] == index + 1):
@@ -190,7 +190,7 @@ def _plan_entry(
             plan.event_senders.append(sender)
 
 
-def _share(group: Group, sender: int, key: str, amount: int) -> None:
+def _share(group: SlotPlan, sender: int, key: str, amount: int) -> None:
     """Record what a producer that is not the first one of its batch added."""
     if sender:
         part = group.parts.setdefault(sender, {})
@@ -218,7 +218,7 @@ def _place_of(plan: Plan, board: Board, entry: Entry, newest_time: int | None) -
     return slot
 
 
-def _count(group: Group, board: Board, key: str, amount: int, index: int, sender: int) -> None:
+def _count(group: SlotPlan, board: Board, key: str, amount: int, index: int, sender: int) -> None:
     """Combine an amount with the earlier ones of the same member, and record which event decides its order."""
     amounts, orders = group.amounts, group.orders
     number = index + 1

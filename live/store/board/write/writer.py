@@ -12,12 +12,20 @@ from live.domain.board import Board
 from live.domain.event import Entry
 from live.domain.window import Sliding
 from live.errors import JournalBehindError, StoreUnavailableError
-from live.store.board.requests.write import AddRequest, Group, Identities, LogEvents, PlannedClock, Votes, rules_of
+from live.store.board.requests.write import (
+    AddRequest,
+    BatchIdentities,
+    BatchVotes,
+    LogEvents,
+    PlannedClock,
+    SlotDelta,
+    rules_of,
+)
 from live.store.board.state import MOST_REPLANS, BoardState
-from live.store.board.write.plan import Group as Planned
 from live.store.board.write.plan import (
     Plan,
     Senders,
+    SlotPlan,
     begin_plan,
     known_again,
     make_plan,
@@ -193,14 +201,14 @@ class BoardWriter:
         )
         return keys, request
 
-    def _identities(self, plan: Plan, keys: list[str]) -> Identities | None:
+    def _identities(self, plan: Plan, keys: list[str]) -> BatchIdentities | None:
         """The identities of a batch. Adds the store keys of the buckets that may hold them to `keys`."""
         looked_up = plan.looked_up
         if not plan.identities and not looked_up:
             return None
         newest, seen = len(keys) + 1, self._seen_keys(self.state.bucket)
         keys += seen
-        return Identities(
+        return BatchIdentities(
             all=texts([*plan.identities, *looked_up], 16),
             counted=len(plan.identities),
             bucket=self.state.bucket,
@@ -209,11 +217,11 @@ class BoardWriter:
             kept=(len(seen) + 1) * self.state.span,
         )
 
-    def _group(self, board: Board, start: int, planned: Planned, keys: list[str]) -> Group:
+    def _group(self, board: Board, start: int, planned: SlotPlan, keys: list[str]) -> SlotDelta:
         """What a batch does to a slot. Adds the store keys of the slot to `keys`."""
         first, table, amounts = len(keys) + 1, self.state.table(start), planned.amounts
         keys += (self.state.keys.slot(start), *table.all)
-        return Group(
+        return SlotDelta(
             start=start,
             suffix=table.suffix,
             keys=first,
@@ -256,10 +264,10 @@ def _behind(board: Board, what: bytes, waiting: Sequence[bytes]) -> StoreUnavail
     return StoreUnavailableError(f"board {board.id} has {board.most_slots} slots, and most wait to be subtracted")
 
 
-def _votes(group: Planned) -> Votes:
+def _votes(group: SlotPlan) -> BatchVotes:
     actors, pairs, changes = zip(*group.votes, strict=True)
     places = {member: place for place, member in enumerate(group.amounts)}
-    return Votes(
+    return BatchVotes(
         [text(actor) for actor in actors],
         [text(pair) for pair in pairs],
         list(changes),
@@ -268,7 +276,7 @@ def _votes(group: Planned) -> Votes:
     )
 
 
-def _parts(group: Planned) -> list[tuple[int, list[int]]]:
+def _parts(group: SlotPlan) -> list[tuple[int, list[int]]]:
     places = {member: place for place, member in enumerate(group.amounts)}
     return [
         (sender, [number for member, amount in part.items() for number in (places[member], amount)])

@@ -12,7 +12,7 @@ from live.domain.event import make_entry
 from live.domain.window import Forever, Periods, Rolling, Sliding
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Settings, as_environment
-from live.store.board.check.audit import Auditor, Drift, Report
+from live.store.board.check.audit import Auditor, AuditReport, Drift
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board
@@ -39,7 +39,7 @@ class Bench:
         """Count a like in the slot of an hour."""
         await self.ledger.writer.add([make_entry(key, amount, hour * HOUR * 1000)])
 
-    async def audit(self, *, repair: bool = False) -> Report:
+    async def audit(self, *, repair: bool = False) -> AuditReport:
         """Audit the board."""
         auditor = Auditor(
             self.client,
@@ -69,7 +69,7 @@ async def bench(any_store: str) -> AsyncIterator[Bench]:
 async def test_a_correct_board_is_clean(bench: Bench) -> None:
     """Scores may be negative, and members may be in several slots. The audit changes nothing."""
     report = await bench.audit()
-    assert report == Report(board="posts", members=3, slots=2)
+    assert report == AuditReport(board="posts", members=3, slots=2)
     assert report.clean
     assert await bench.audit(repair=True) == report
     assert (await bench.ledger.reader.read(1)).offset == 4

@@ -15,8 +15,8 @@ from live.domain.event import make_entry
 from live.domain.ranking import Page
 from live.store.board.ledger import Ledger
 from live.store.board.read import shared_pages
-from live.store.board.read.reader import Reading, ReadPlan, Selection
-from live.store.board.read.shared_pages import SharedCalls, SharedPages
+from live.store.board.read.reader import PageReading, ReadPlan, Selection
+from live.store.board.read.shared_pages import SharedPages, SingleFlight
 from live.store.board.state import SCRIPTS
 from live.store.connection.client import connect
 from live.store.registry.presence import Presence
@@ -52,7 +52,7 @@ async def test_a_read_after_an_acknowledgement_contains_the_event(any_store: str
 
 async def everyone_sees_what_they_know(seed: int) -> None:
     """Callers that change a value and then ask for it; a call takes the value of the moment when it begins."""
-    calls, chosen, value = SharedCalls(), random.Random(seed), 0
+    calls, chosen, value = SingleFlight(), random.Random(seed), 0
 
     async def call() -> int:
         seen = value
@@ -81,7 +81,7 @@ async def test_a_call_answers_those_that_came_before_it_began(seed: int) -> None
 def test_a_call_that_answers_later_callers_is_caught() -> None:
     """The mutant also answers callers that came while the call was in progress."""
 
-    async def run_too_long(self: SharedCalls, key: Hashable, call: Callable[[], Any]) -> None:
+    async def run_too_long(self: SingleFlight, key: Hashable, call: Callable[[], Any]) -> None:
         try:
             while key in self._waiting:
                 result = await call()
@@ -90,13 +90,16 @@ def test_a_call_that_answers_later_callers_is_caught() -> None:
         finally:
             del self._calling[key]
 
-    with must_be_caught("a call answers callers that came after it began"), replaced(SharedCalls, "_run", run_too_long):
+    with (
+        must_be_caught("a call answers callers that came after it began"),
+        replaced(SingleFlight, "_run", run_too_long),
+    ):
         asyncio.run(everyone_sees_what_they_know(1))
 
 
 async def test_concurrent_readers_share_calls() -> None:
     """A call in progress, and one more for everyone who came meanwhile."""
-    calls, count, begun, gate = SharedCalls(), 0, asyncio.Event(), asyncio.Event()
+    calls, count, begun, gate = SingleFlight(), 0, asyncio.Event(), asyncio.Event()
 
     async def call() -> int:
         nonlocal count
@@ -119,7 +122,7 @@ async def test_a_crowd_shares_a_bounded_number_of_calls() -> None:
 
     A single caller does not wait.
     """
-    calls, begun = SharedCalls(), list[float]()
+    calls, begun = SingleFlight(), list[float]()
     loop = asyncio.get_running_loop()
 
     async def call() -> None:
@@ -142,7 +145,7 @@ async def test_a_crowd_shares_a_bounded_number_of_calls() -> None:
 
 async def test_a_callback_that_raises_disturbs_nobody() -> None:
     """The other callers of the call get the result, and so do those that come later."""
-    calls, results = SharedCalls(), list[int]()
+    calls, results = SingleFlight(), list[int]()
 
     async def call() -> int:
         return 1
@@ -159,7 +162,7 @@ async def test_a_callback_that_raises_disturbs_nobody() -> None:
 
 async def test_a_failed_call_fails_its_callers_only() -> None:
     """Callers that came in the meantime have their own call. A caller that left disturbs nobody."""
-    calls, outcomes = SharedCalls(), iter([ValueError("first"), None])
+    calls, outcomes = SingleFlight(), iter([ValueError("first"), None])
     begun, gate = asyncio.Event(), asyncio.Event()
 
     async def call() -> str:
@@ -242,7 +245,7 @@ def test_a_wrong_comparison_of_positions_is_caught(valkey_url: str, script: str)
 def test_a_page_of_an_old_definition_is_caught(valkey_url: str) -> None:
     """The mutant keeps a page although the board has a new definition."""
 
-    def fits(_self: ReadPlan, _held: Reading) -> bool:
+    def fits(_self: ReadPlan, _held: PageReading) -> bool:
         return True
 
     with must_be_caught("a held page fits every definition"), replaced(ReadPlan, "fits", fits):

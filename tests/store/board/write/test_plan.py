@@ -6,7 +6,7 @@ from live.domain.board import Votes
 from live.domain.event import MAX_SCORE, Extra, Likes, make_entry
 from live.domain.window import EVER, Periods, Sliding
 from live.store.board.clock import Clock
-from live.store.board.write.plan import Group, Plan, begin_plan, known_again, make_plan, voter_digests
+from live.store.board.write.plan import Plan, SlotPlan, begin_plan, known_again, make_plan, voter_digests
 from tests.harness.plans import EVENT, HOUR, SERVER, amounts, clock_at, forever, like, plan, plan_on, vote
 
 DAY = 24 * HOUR
@@ -18,7 +18,7 @@ def test_an_entry_without_a_time_goes_to_the_newest_slot() -> None:
     made = plan([like("a"), like("b", 2)], 10 * HOUR)
     assert made == Plan(
         10 * HOUR, 10 * HOUR, 10 * HOUR * 1000, till=11 * HOUR * 1000,
-        slots={10 * HOUR: Group({"a": 1, "b": 2}, {"a": -1, "b": -2})},
+        slots={10 * HOUR: SlotPlan({"a": 1, "b": 2}, {"a": -1, "b": -2})},
     )  # fmt: skip
 
 
@@ -135,7 +135,7 @@ def test_an_identity_is_planned_once() -> None:
 def test_a_sum_is_reached_with_its_last_change(amounts_: list[int], total: int, order: int) -> None:
     """Every change leaves the previous score. An event that changes nothing does not count as reaching the score."""
     made = plan_on(forever(), [like("a", amount) for amount in amounts_], 0)
-    assert made.slots[0] == Group({"a": total}, {"a": order})
+    assert made.slots[0] == SlotPlan({"a": total}, {"a": order})
 
 
 @pytest.mark.parametrize(
