@@ -33,14 +33,14 @@ from live.journal.log.reader import contents_of
 from live.journal.log.timelines import (
     START,
     Timeline,
-    add_pieces,
+    add_segments,
     begin_life,
     end_lives,
     find_life,
     find_lost,
     following,
     open_lives,
-    piece_of,
+    segment_of,
 )
 from live.journal.schema import VERSION
 from live.settings import Settings
@@ -357,9 +357,9 @@ def _add(connection: Connection, life: Timeline, entries: list[Entry]) -> tuple[
             followers = list(dropwhile(lambda entry: parse_head(entry.head).kind != "adopt", left))[:1]
         if not followers:
             return life, False
-        piece = piece_of(life, followers)
-        add_pieces(connection, [piece])
-        life, left = piece.after, left[left.index(followers[-1]) + 1 :]
+        segment = segment_of(life, followers)
+        add_segments(connection, [segment])
+        life, left = segment.after, left[left.index(followers[-1]) + 1 :]
     return life, True
 
 

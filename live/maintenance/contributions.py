@@ -19,7 +19,7 @@ from live.domain.producer import LIKES
 from live.domain.window import Sliding
 from live.errors import StoreUnavailableError
 from live.journal.database import Database
-from live.journal.log.entries import Add, Group, Head, content, contents, parse_head, unpack_entries
+from live.journal.log.entries import Add, EntryDelta, Head, content, contents, parse_head, unpack_entries
 from live.journal.log.reader import holds
 from live.journal.log.timelines import Timeline, continued, find_life, find_parent, following
 from live.journal.schema import SEGMENT
@@ -243,7 +243,7 @@ class ProducerTrace:
         self._leave_out_likes(epoch, head, add, found)
         return [found]
 
-    def _votes(self, epoch: str, head: Head, group: Group, number: int) -> Iterator[Vote]:
+    def _votes(self, epoch: str, head: Head, group: EntryDelta, number: int) -> Iterator[Vote]:
         votes = group.votes
         assert votes is not None, "the caller has checked"  # noqa: S101
         senders = votes.producers or [0] * len(votes.changes)
@@ -346,7 +346,7 @@ def identity_of(epoch: str, head: Head, name: str) -> bytes:
     return blake2b(f"{epoch} {head.id} {name}".encode(), digest_size=IDENTITY, person=b"void").digest()
 
 
-def _part(group: Group, number: int) -> list[int]:
+def _part(group: EntryDelta, number: int) -> list[int]:
     """What one of several producers added to each member of a group."""
     parts: Mapping[int, list[int]] = dict(group.parts)
     if number:

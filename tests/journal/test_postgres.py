@@ -19,7 +19,7 @@ from live.domain.board import Boards
 from live.errors import JournalError, SetupError, StoreUnavailableError
 from live.fanout import subscription
 from live.journal.database import Database
-from live.journal.log.timelines import ConflictError, add_pieces
+from live.journal.log.timelines import ConflictError, add_segments
 from live.journal.schema import LIFE
 from live.maintenance.erase import Erasing
 from tests.harness.boards import rolling_board
@@ -241,12 +241,12 @@ async def test_a_blind_retry_is_detected(
         for piece in pieces:
             row = connection.execute(select(LIFE).where(LIFE.c.id == piece.life.id)).mappings().one()
             life = msgspec.structs.replace(piece.life, drained=row["drained"], link=row["link"])
-            add_pieces(connection, [msgspec.structs.replace(piece, life=life)])
+            add_segments(connection, [msgspec.structs.replace(piece, life=life)])
 
     with (
         must_be_caught("blind retry without UNIQUE"),
         replaced(Database, "run", blind),
-        replaced(live.journal.log.drainer, "add_pieces", unchecked),
+        replaced(live.journal.log.drainer, "add_segments", unchecked),
     ):
         await lose_commits(valkey_url, tmp_path, postgres, chance, 8)
 

@@ -25,14 +25,14 @@ from live.journal.log.health import HealthReport
 from live.journal.log.timelines import (
     ConflictError,
     Gap,
-    Piece,
+    Segment,
     Timeline,
-    add_pieces,
+    add_segments,
     begin_lives,
     end_lives,
     following,
     open_lives,
-    piece_of,
+    segment_of,
     went_back,
 )
 from live.journal.upkeep.compactor import Compactor
@@ -213,27 +213,29 @@ class Drainer:
         found = await read_entries(
             self._client, [(Keys(self._prefix, life.board), life.epoch, life.drained) for life in lives]
         )
-        pieces = [
-            piece for life, entries in zip(lives, found, strict=True) if (piece := await self._piece(life, entries))
+        segments = [
+            segment
+            for life, entries in zip(lives, found, strict=True)
+            if (segment := await self._segment(life, entries))
         ]
-        if not pieces:
+        if not segments:
             return []
         started = time.perf_counter()
         try:
-            await self._database.run(lambda connection: add_pieces(connection, pieces))
+            await self._database.run(lambda connection: add_segments(connection, segments))
         except JournalError:
             self._lives.clear()  # it is unknown whether it was committed: read it again
             raise
         JOURNAL_COMMIT_SECONDS.observe(time.perf_counter() - started)
-        for piece in pieces:
-            after = piece.after
+        for segment in segments:
+            after = segment.after
             self._lives[after.board, after.epoch] = after
-            JOURNAL_ENTRIES.inc(piece.entries)
-            self._health.count_gaps(len(piece.gaps))
-        await self._trim([piece.after for piece in pieces])
+            JOURNAL_ENTRIES.inc(segment.entries)
+            self._health.count_gaps(len(segment.gaps))
+        await self._trim([segment.after for segment in segments])
         # A board that had fewer entries than one call reads waits for the next round: small commits cost the most.
         full = {life.id for life, entries in zip(lives, found, strict=True) if len(entries) == MOST_ENTRIES}
-        return [(piece.life.board, piece.life.epoch) for piece in pieces if piece.life.id in full]
+        return [(segment.life.board, segment.life.epoch) for segment in segments if segment.life.id in full]
 
     async def _trim(self, lives: Sequence[Timeline]) -> None:
         """Drop what is in SQL from the store. While a backup needs the entries, only record that they are in SQL."""
@@ -263,7 +265,7 @@ class Drainer:
             self._lives |= {(life.board, life.epoch): life for life in begun}
         return [self._lives[name] for name in names]
 
-    async def _piece(self, life: Timeline, entries: list[Entry]) -> Piece | None:
+    async def _segment(self, life: Timeline, entries: list[Entry]) -> Segment | None:
         """Return the entries that follow a life, packed; None for none. If one is missing, the journal begins again."""
         followers, found = following(life, entries)
         if found is not None and not followers:
@@ -271,10 +273,10 @@ class Drainer:
         if not followers:
             return None
         if sum(len(entry.content) for entry in followers) < _SMALL:
-            return piece_of(life, followers)
-        return await asyncio.get_running_loop().run_in_executor(None, piece_of, life, followers)
+            return segment_of(life, followers)
+        return await asyncio.get_running_loop().run_in_executor(None, segment_of, life, followers)
 
-    async def _skip(self, life: Timeline, entries: list[Entry], found: str) -> Piece | None:
+    async def _skip(self, life: Timeline, entries: list[Entry], found: str) -> Segment | None:
         """Continue after a gap with an entry that holds the whole content of the board, which is requested if need be.
 
         Nothing continues a board that has another epoch by now, or one that lost what SQL has.
@@ -296,7 +298,7 @@ class Drainer:
             while entries:  # an earlier attempt, whose commit failed, may have requested one
                 whole = [index for index, entry in enumerate(entries) if parse_head(entry.head).kind == "adopt"]
                 if whole:
-                    return await self._piece(life, entries[whole[0] :])
+                    return await self._segment(life, entries[whole[0] :])
                 (entries,) = await read_entries(self._client, [(keys, life.epoch, entries[-1].id)])
             begun = await begin_journal(self._client, keys, life.epoch, again=True)
             if not begun:  # the board was deleted just now

@@ -61,7 +61,7 @@ def position_of(link: str) -> tuple[int, int]:
     return int(offset), int(number or 0)
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class EntryRules(msgspec.Struct, frozen=True, kw_only=True):
     """See `live.store.board.requests.write.Rules`."""
 
     operation: str
@@ -70,7 +70,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     cap: int | None = None
 
 
-class Identities(msgspec.Struct, frozen=True, kw_only=True):
+class EntryIdentities(msgspec.Struct, frozen=True, kw_only=True):
     """See `live.store.board.requests.write.BatchIdentities`."""
 
     all: msgspec.Raw
@@ -78,7 +78,7 @@ class Identities(msgspec.Struct, frozen=True, kw_only=True):
     bucket: int
 
 
-class Votes(msgspec.Struct, frozen=True):
+class EntryVotes(msgspec.Struct, frozen=True):
     """See `live.store.board.requests.write.BatchVotes`."""
 
     actors: list[msgspec.Raw]
@@ -88,7 +88,7 @@ class Votes(msgspec.Struct, frozen=True):
     producers: list[int] = []
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class EntryDelta(msgspec.Struct, frozen=True, kw_only=True):
     """See `live.store.board.requests.write.SlotDelta`."""
 
     start: int
@@ -97,11 +97,11 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     amounts: list[int]
     orders: list[int] = []
     metadata: list[msgspec.Raw] = []
-    votes: Votes | None = None
+    votes: EntryVotes | None = None
     parts: list[tuple[int, list[int]]] = []
 
 
-class LogEvents(msgspec.Struct, frozen=True):
+class EntryEvents(msgspec.Struct, frozen=True):
     """See `live.store.board.requests.write.LogEvents`."""
 
     times: list[int | bool]
@@ -113,13 +113,13 @@ class LogEvents(msgspec.Struct, frozen=True):
 class Add(msgspec.Struct, frozen=True, kw_only=True):
     """A batch that was applied; see `live.store.board.requests.write.AddRequest`."""
 
-    rules: Rules
+    rules: EntryRules
     span: int
     reached: int | None
     latest: int | None = None
-    identities: Identities | None = None
-    groups: list[Group] = []
-    events: LogEvents | None = None
+    identities: EntryIdentities | None = None
+    groups: list[EntryDelta] = []
+    events: EntryEvents | None = None
     producers: list[str] = []
 
 
@@ -134,7 +134,7 @@ class Hide(msgspec.Struct, frozen=True, kw_only=True):
 
     member: str
     hide: bool = False
-    rules: Rules
+    rules: EntryRules
 
 
 class Enter(msgspec.Struct, frozen=True):

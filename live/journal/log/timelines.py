@@ -73,7 +73,7 @@ class Gap(msgspec.Struct, frozen=True):
         return int(self.expected.split(" ")[1])
 
 
-class Piece(msgspec.Struct, frozen=True):
+class Segment(msgspec.Struct, frozen=True):
     """Entries that follow the last one of a life, compressed, and the heads of the first and the last one.
 
     `gaps` are those between them. If the first entry says so, `parent` is the epoch that the life continues, and `lost`
@@ -96,8 +96,8 @@ class Piece(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self.life, drained=last.id, link=last.link, size=last.size)
 
 
-def piece_of(life: Timeline, entries: Sequence[Entry]) -> Piece:
-    """Return a piece of entries that follow a life. There is at least one."""
+def segment_of(life: Timeline, entries: Sequence[Entry]) -> Segment:
+    """Return a segment of entries that follow a life. There is at least one."""
     first, last = parse_head(entries[0].head), parse_head(entries[-1].head)
     gaps = []
     for number, entry in enumerate(entries):
@@ -105,7 +105,7 @@ def piece_of(life: Timeline, entries: Sequence[Entry]) -> Piece:
             head, link = parse_head(entry.head), parse_head(entries[number - 1].head).link if number else life.link
             if link not in (FIRST, head.before):
                 gaps.append(Gap(link, head.before, head.time))
-    return Piece(life, len(entries), first, last, pack_entries(entries), gaps, *continued(first, entries[0].content))
+    return Segment(life, len(entries), first, last, pack_entries(entries), gaps, *continued(first, entries[0].content))
 
 
 def continued(head: Head, body: bytes) -> tuple[str, int]:
@@ -236,33 +236,34 @@ def end_lives(connection: Connection, lives: Sequence[Timeline], gaps: Sequence[
     connection.execute(update(LIFE).where(LIFE.c.id.in_(ids), LIFE.c.ended.is_(None)).values(ended=_now()))
 
 
-def add_pieces(connection: Connection, pieces: Sequence[Piece]) -> None:
-    """Add pieces to lives. Each life must still end where its piece begins.
+def add_segments(connection: Connection, segments: Sequence[Segment]) -> None:
+    """Add segments to lives. Each life must still end where its segment begins.
 
     Raises:
         ConflictError: a life does not.
     """
-    moved = connection.execute(_MOVE, [_moved(piece) for piece in pieces])  # many rows with one call: 4 times as fast
-    if moved.rowcount != len(pieces):
-        raise ConflictError("boards " + ", ".join(sorted({piece.life.board for piece in pieces})))
-    for piece in pieces:
-        if piece.parent:
-            _continue(connection, piece)
-        add_gaps(connection, piece.life, piece.gaps)
+    # many rows with one call: 4 times as fast
+    moved = connection.execute(_MOVE, [_moved(segment) for segment in segments])
+    if moved.rowcount != len(segments):
+        raise ConflictError("boards " + ", ".join(sorted({segment.life.board for segment in segments})))
+    for segment in segments:
+        if segment.parent:
+            _continue(connection, segment)
+        add_gaps(connection, segment.life, segment.gaps)
     rows = [
         {
-            "life": piece.life.id, "first": piece.first.offset, "last": piece.last.offset,
-            "began": piece.first.time, "ended": piece.last.time,
-            "entries": piece.entries, "crc": piece.packed.crc, "data": piece.packed.data,
+            "life": segment.life.id, "first": segment.first.offset, "last": segment.last.offset,
+            "began": segment.first.time, "ended": segment.last.time,
+            "entries": segment.entries, "crc": segment.packed.crc, "data": segment.packed.data,
         }
-        for piece in pieces
+        for segment in segments
     ]  # fmt: skip
     connection.execute(insert(SEGMENT), rows)
 
 
-def _moved(piece: Piece) -> dict[str, object]:
+def _moved(segment: Segment) -> dict[str, object]:
     """Return the parameters of `_MOVE`."""
-    life, last = piece.life, piece.last
+    life, last = segment.life, segment.last
     return {
         "life": life.id, "was": life.drained, "named": life.link, "now": last.id, "next": last.link, "bytes": last.size,
     }  # fmt: skip
@@ -301,23 +302,23 @@ def add_gaps(connection: Connection, life: Timeline, gaps: Sequence[Gap]) -> Non
         connection.execute(insert(GAP).values(life=life.id, time=gap.time, expected=gap.expected, found=gap.found))
 
 
-def _continue(connection: Connection, piece: Piece) -> None:
+def _continue(connection: Connection, segment: Segment) -> None:
     """Record that a life continues another one of its board, which ends.
 
     If it begins with what the board held after a loss, what SQL has beyond that is not part of it. That is a gap. So is
     what the store had acknowledged and SQL never had.
     """
-    life, first = piece.life, piece.first
-    connection.execute(update(LIFE).where(LIFE.c.id == life.id).values(parent=piece.parent))
+    life, first = segment.life, segment.first
+    connection.execute(update(LIFE).where(LIFE.c.id == life.id).values(parent=segment.parent))
     prefix = connection.execute(select(LIFE.c.prefix).where(LIFE.c.id == life.id)).scalar_one()
-    parent = find_life(connection, prefix, life.board, piece.parent)
+    parent = find_life(connection, prefix, life.board, segment.parent)
     if parent is None:
         return
     end_lives(connection, [parent])
     if first.kind == "adopt" and went_back(parent, first.before):
         add_gaps(connection, life, [Gap(parent.link, first.before, first.time)])
-    elif piece.lost:
-        add_gaps(connection, life, [Gap(f"{piece.lost}-0 {first.time} - 0", first.before, first.time)])
+    elif segment.lost:
+        add_gaps(connection, life, [Gap(f"{segment.lost}-0 {first.time} - 0", first.before, first.time)])
 
 
 def _named(prefix: str, board: str, epoch: str) -> tuple[ColumnElement[bool], ...]:

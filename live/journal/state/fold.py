@@ -19,12 +19,12 @@ from live.journal.log.entries import (
     Adopt,
     Begin,
     Enter,
-    Group,
+    EntryDelta,
+    EntryRules,
+    EntryVotes,
     Head,
     Hide,
-    Rules,
     Tags,
-    Votes,
     Withdraw,
     content,
 )
@@ -84,7 +84,7 @@ def _add(data: Snapshot, head: Head, body: bytes) -> None:
         data.latest = max(request.latest, data.latest or request.latest)
 
 
-def _count(data: Snapshot, group: Group, rules: Rules, offset: int) -> None:
+def _count(data: Snapshot, group: EntryDelta, rules: EntryRules, offset: int) -> None:
     """Count amounts in a slot."""
     slot = data.slots.setdefault(group.start, {})
     if rules.operation == "incr":
@@ -113,7 +113,7 @@ def _count(data: Snapshot, group: Group, rules: Rules, offset: int) -> None:
                 ranking.metadata.pop(member, None)
 
 
-def _tag(data: Snapshot, group: Group, offset: int) -> None:
+def _tag(data: Snapshot, group: EntryDelta, offset: int) -> None:
     """Record the event with which each member reached its score."""
     reached = data.ranking(group.suffix).reached
     for member, order in zip(group.members, group.orders, strict=True):
@@ -121,7 +121,7 @@ def _tag(data: Snapshot, group: Group, offset: int) -> None:
             reached[member] = (offset, abs(order))
 
 
-def _vote(held: dict[bytes, int], votes: Votes) -> None:
+def _vote(held: dict[bytes, int], votes: EntryVotes) -> None:
     for actor, pair, change in zip(votes.actors, votes.pairs, votes.changes, strict=True):
         for field in (content(actor), content(pair)):
             count = held.get(field, 0) + change
@@ -131,7 +131,7 @@ def _vote(held: dict[bytes, int], votes: Votes) -> None:
                 held.pop(field, None)
 
 
-def trim(data: Snapshot, start: int, suffix: str, rules: Rules) -> None:
+def trim(data: Snapshot, start: int, suffix: str, rules: EntryRules) -> None:
     """Delete the last records of a ranking that is over its limit, with everything that belongs to them."""
     slot = data.slots.get(start, {})
     shown = [member for member in slot if member not in data.hidden] if data.hidden else slot

@@ -9,7 +9,7 @@ from msgspec import UNSET
 from live.domain.board import Board
 from live.domain.ranking import Record, position
 from live.domain.window import EVER, Periods, Sliding
-from live.journal.log.entries import Rules
+from live.journal.log.entries import EntryRules
 from live.journal.state.snapshot import Logged, Reached, Snapshot
 
 
@@ -67,9 +67,9 @@ class Scores(msgspec.Struct, frozen=True):
         return order_of(rules_of(board), self.scores, self.reached)
 
 
-def rules_of(board: Board) -> Rules:
+def rules_of(board: Board) -> EntryRules:
     """Return the rules by which the records of a board are in order."""
-    return Rules(operation=board.operation, order=board.reading, ties=None if board.tags == "key" else board.tags)
+    return EntryRules(operation=board.operation, order=board.reading, ties=None if board.tags == "key" else board.tags)
 
 
 def ranked_at(
@@ -145,7 +145,7 @@ _NEVER: Reached = (0, 0)
 
 
 def order_of(
-    rules: Rules, scores: Mapping[str, int], reached: Mapping[str, Reached]
+    rules: EntryRules, scores: Mapping[str, int], reached: Mapping[str, Reached]
 ) -> Callable[[str], tuple[int, int, int] | tuple[int, str]]:
     """Return the key by which members sort, the first record first.
 

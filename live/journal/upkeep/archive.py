@@ -20,7 +20,7 @@ from live.journal.state.ranking import ranked_at
 from live.journal.state.snapshot import Ranking, Snapshot
 
 
-class Period(msgspec.Struct, frozen=True, kw_only=True):
+class PeriodRanking(msgspec.Struct, frozen=True, kw_only=True):
     """The ranking of a period, with the records of hidden members, and the metadata (JSON) of some members."""
 
     members: Sequence[str]
@@ -43,7 +43,7 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
     life: Timeline
     offset: int
     revision: int
-    period: Period
+    period: PeriodRanking
 
 
 def closed_periods(connection: Connection, prefix: str, life: Timeline, board: Board) -> list[Closed]:
@@ -113,7 +113,7 @@ def find_archived(connection: Connection, prefix: str, board: Board, start: int)
         row = connection.execute(select(PERIOD).where(PERIOD.c.life == life.id, PERIOD.c.start == start)).first()
         if row is not None and row.final:
             try:
-                period = msgspec.msgpack.decode(decompress(row.crc, row.data), type=Period)
+                period = msgspec.msgpack.decode(decompress(row.crc, row.data), type=PeriodRanking)
             except msgspec.DecodeError as error:
                 raise SetupError(f"a period in the journal is damaged: {error}") from None
             return Archived(life=life, offset=row.offset, revision=row.revision, period=period)
@@ -128,10 +128,10 @@ def find_archived(connection: Connection, prefix: str, board: Board, start: int)
     return Archived(life=lives[0], offset=data.offset, revision=revision, period=_period(board, data, start))
 
 
-def _period(board: Board, data: Snapshot, start: int) -> Period:
+def _period(board: Board, data: Snapshot, start: int) -> PeriodRanking:
     found = ranked_at(board, data, data.time // 1000, start, frozenset())
     held = data.rankings.get(f":{start}", Ranking()).metadata if board.votes is None else data.entrants
-    return Period(
+    return PeriodRanking(
         members=found.members,
         scores=[found.scores[member] for member in found.members],
         metadata={member: held[member] for member in found.members if member in held},

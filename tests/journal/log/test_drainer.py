@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 import live.journal.log.drainer
 from live.domain.event import make_entry
 from live.errors import JournalBehindError, JournalError, SetupError, StoreUnavailableError
-from live.journal.log.timelines import ConflictError, add_pieces, following
+from live.journal.log.timelines import ConflictError, add_segments, following
 from live.journal.schema import LIFE
 from live.journal.upkeep.compactor import Compactor
 from live.metrics import REGISTRY
@@ -82,7 +82,7 @@ async def test_trimming_before_the_commit_is_detected(valkey_url: str, tmp_path:
         with must_be_caught("trim before commit"):
             with suppress(KilledError), replaced(live.journal.log.drainer, "read_entries", read_and_trim):
                 drainer = await board.drainer()
-                with replaced(live.journal.log.drainer, "add_pieces", lambda *_: (_ for _ in ()).throw(KilledError)):
+                with replaced(live.journal.log.drainer, "add_segments", lambda *_: (_ for _ in ()).throw(KilledError)):
                     await drainer.sweep()
             await (await board.drainer()).sweep()
             await board.must_agree()
@@ -115,14 +115,14 @@ async def test_a_missing_comparison_is_detected(valkey_url: str, tmp_path: Path)
     def careless(connection: Any, pieces: Any) -> None:
         for piece in pieces:
             with suppress(ConflictError):
-                add_pieces(connection, [piece])
+                add_segments(connection, [piece])
                 continue
             row = connection.execute(select(LIFE).where(LIFE.c.id == piece.life.id)).mappings().one()
-            add_pieces(connection, [_moved(piece, row["drained"], row["link"])])
+            add_segments(connection, [_moved(piece, row["drained"], row["link"])])
 
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
-        with must_be_caught("no compare-and-set"), replaced(live.journal.log.drainer, "add_pieces", careless):
+        with must_be_caught("no compare-and-set"), replaced(live.journal.log.drainer, "add_segments", careless):
             await both(board)
 
 
@@ -289,7 +289,7 @@ async def test_the_lag_grows_while_sql_is_unavailable(valkey_url: str, tmp_path:
         drainer = await board.drainer()
         running = asyncio.create_task(drainer.run())
         try:
-            with replaced(live.journal.log.drainer, "add_pieces", _refuse):
+            with replaced(live.journal.log.drainer, "add_segments", _refuse):
                 await board.like("a")
                 await eventually(is_behind)
             await eventually(is_even)
@@ -359,7 +359,7 @@ async def after_failed_commits(board: Journaled) -> None:
 
     for _ in range(4):
         await board.like("c")
-        with replaced(live.journal.log.drainer, "add_pieces", refuse), suppress(JournalError):
+        with replaced(live.journal.log.drainer, "add_segments", refuse), suppress(JournalError):
             await drainer.drain([board.board.id])
     entries: Any = await board.client.xrange(board.ledger.state.journal)
     assert sum(fields[b"h"].startswith(b"adopt") for _, fields in entries) == 1, "the whole board was added again"

@@ -219,7 +219,7 @@ async def test_a_watermark_outside_the_transaction_is_detected(valkey_url: str, 
             await board.must_agree()
             await board.like("a")
         with must_be_caught("watermark outside the transaction"):
-            with replaced(live.journal.log.drainer, "add_pieces", wrong), suppress(KilledError), dying():
+            with replaced(live.journal.log.drainer, "add_segments", wrong), suppress(KilledError), dying():
                 await (await board.drainer()).sweep()
             await die_after_the_commit(board)
 
