@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from live.domain.producer import Record, Scope, digest_of, new_secret, parse_bearer
+from live.domain.producer import Scope, StoredProducer, digest_of, new_secret, parse_bearer
 from live.errors import SetupError
 from live.settings import Settings
 from live.store.connection.client import connect
@@ -46,11 +46,11 @@ async def provide_admin_key(settings: Settings) -> str | None:
         await client.aclose()
 
 
-def _is_missing(records: Mapping[str, Record]) -> bool:
+def _is_missing(records: Mapping[str, StoredProducer]) -> bool:
     return ID not in records and not any(record.secrets for record in records.values())
 
 
-def _good_key(records: Mapping[str, Record], path: Path) -> str | None:
+def _good_key(records: Mapping[str, StoredProducer], path: Path) -> str | None:
     """The key in the file, if the store accepts it."""
     if ID not in records or not path.exists():
         return None

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from live.auth.client import Client
-from live.domain.producer import NO_DIGESTS, Producer, Verb, anonymous, matches, parse_bearer
+from live.domain.producer import NO_DIGESTS, Principal, Verb, anonymous, matches, parse_bearer
 from live.errors import EPOCH_LOST_DETAIL, ProblemError, StoreUnavailableError
 from live.network.hosts import is_loopback
 from live.settings import Settings
@@ -27,7 +27,7 @@ _CHALLENGE: Final = 'Bearer realm="Live Board"'
 class _Known(NamedTuple):
     """A producer, and the digests of its secrets."""
 
-    producer: Producer
+    producer: Principal
     digests: tuple[bytes, ...]
 
 
@@ -84,7 +84,7 @@ class Authenticator:
             if self._lapse is not None:
                 self._lapse.cancel()
 
-    def identify(self, authorization: bytes | None, client: Client, verb: Verb = "post") -> Producer:
+    def identify(self, authorization: bytes | None, client: Client, verb: Verb = "post") -> Principal:
         """The producer that the `Authorization` header proves, or the anonymous producer of a network, for a verb.
 
         Browsers send no API key by themselves. So what anonymous clients may do must be protected from pages of other
@@ -118,7 +118,7 @@ class Authenticator:
             )
         return known.producer
 
-    def authorize(self, authorization: bytes | None, client: Client, verb: Verb = "post") -> Producer:
+    def authorize(self, authorization: bytes | None, client: Client, verb: Verb = "post") -> Principal:
         """The producer of a request, as `identify` finds it, if it may do `verb`.
 
         Raises:

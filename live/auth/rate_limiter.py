@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from live.domain.producer import Producer
+from live.domain.producer import Principal
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
 from live.store.connection.client import Store
@@ -79,7 +79,7 @@ class RateLimiter:
         self._clock = clock
         self._accounts: dict[str, _Account] = {}
 
-    def admit_now(self, producer: Producer) -> bool:
+    def admit_now(self, producer: Principal) -> bool:
         """Admit a request at the price of one event, if that needs no store.
 
         Returns False if `admit` must ask the store.
@@ -103,7 +103,7 @@ class RateLimiter:
             raise _refusal(producer, account.refused_until - now)
         return False
 
-    async def admit(self, producer: Producer) -> None:
+    async def admit(self, producer: Principal) -> None:
         """Admit a request at the price of one event. One call to the store serves all waiting requests.
 
         Raises:
@@ -113,7 +113,7 @@ class RateLimiter:
         if not self.admit_now(producer):
             await self.wait(producer)
 
-    def wait(self, producer: Producer) -> asyncio.Future[None]:
+    def wait(self, producer: Principal) -> asyncio.Future[None]:
         """Ask the store, once for all requests that wait; the future ends as `admit` does."""
         account = self._account(producer)
         waiter = asyncio.get_running_loop().create_future()
@@ -121,7 +121,7 @@ class RateLimiter:
         self._start_call(producer, account)
         return waiter
 
-    def charge(self, producer: Producer, events: int) -> None:
+    def charge(self, producer: Principal, events: int) -> None:
         """Charge the events of an admitted request, once their number is known. One event is paid already."""
         if not producer.rate or events <= 1:
             return
@@ -137,7 +137,7 @@ class RateLimiter:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _account(self, producer: Producer) -> _Account:
+    def _account(self, producer: Principal) -> _Account:
         account = self._accounts.get(producer.rate_key)
         if account is None:
             if len(self._accounts) >= _MOST_ACCOUNTS:
@@ -154,11 +154,11 @@ class RateLimiter:
         for key in quiet[: max(0, excess)]:
             del self._accounts[key]
 
-    def _start_call(self, producer: Producer, account: _Account) -> None:
+    def _start_call(self, producer: Principal, account: _Account) -> None:
         if account.task is None:
             account.task = asyncio.get_running_loop().create_task(self._settle(producer, account))
 
-    async def _settle(self, producer: Producer, account: _Account) -> None:
+    async def _settle(self, producer: Principal, account: _Account) -> None:
         """Ask the store until no request waits and no debt is left."""
         try:
             while account.waiting or account.credit < 0:
@@ -170,7 +170,7 @@ class RateLimiter:
             account.task = None
             account.refuse_waiting(lambda: StoreUnavailableError("the rate could not be read"))
 
-    async def _borrow(self, producer: Producer, account: _Account) -> None:
+    async def _borrow(self, producer: Principal, account: _Account) -> None:
         """Ask the store once."""
         need = sum(not waiter.done() for waiter in account.waiting)
         debt = max(0, -account.credit)
@@ -190,7 +190,7 @@ class RateLimiter:
             account.refuse_waiting(lambda: _refusal(producer, lease.wait))
 
 
-def _refusal(producer: Producer, wait: float) -> ProblemError:
+def _refusal(producer: Principal, wait: float) -> ProblemError:
     """The response for a producer that sent too much, with headers as in draft-ietf-httpapi-ratelimit-headers-10."""
     seconds = max(1, math.ceil(wait))
     window = max(1, math.ceil(producer.burst / producer.rate))

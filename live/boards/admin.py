@@ -18,7 +18,7 @@ from live.boards.all_boards import AllBoards
 from live.boards.definition import DefinitionError, forbidden, merge, read_board
 from live.domain.board import Board, Boards
 from live.domain.board_file import part_mistakes, text_mistakes
-from live.domain.producer import Producer
+from live.domain.producer import Principal
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
 from live.store.board.keys import Keys
@@ -49,7 +49,7 @@ class BoardAdmin:
         self._journals = settings.journal != "off"
         self.known = DefinitionCache(self.definitions)
 
-    async def put(self, board: str, choices: dict[str, Any], who: str, maker: Producer | None = None) -> bool:
+    async def put(self, board: str, choices: dict[str, Any], who: str, maker: Principal | None = None) -> bool:
         """Create a board, or replace its choices. `maker` must have rights to everything that the board reads.
 
         Returns:
@@ -68,7 +68,7 @@ class BoardAdmin:
 
         return await self._until_done(board, attempt)
 
-    async def patch(self, board: str, patch: dict[str, Any], who: str, maker: Producer | None = None) -> None:
+    async def patch(self, board: str, patch: dict[str, Any], who: str, maker: Principal | None = None) -> None:
         """Change some choices of a board; `maker` as in `put`.
 
         Raises:
@@ -188,7 +188,7 @@ class BoardAdmin:
             raise ProblemError("too_many_boards", detail)
 
     async def _make(
-        self, found: Definitions, board: str, choices: dict[str, Any], who: str, maker: Producer | None
+        self, found: Definitions, board: str, choices: dict[str, Any], who: str, maker: Principal | None
     ) -> bool:
         """Create a board. Returns False if another process changed a definition meanwhile."""
         self._require_room(found)
@@ -234,7 +234,7 @@ class BoardAdmin:
         held: Definition,
         choices: dict[str, Any],
         who: str,
-        maker: Producer | None,
+        maker: Principal | None,
     ) -> bool:
         """Replace the choices of a board. Returns False if another process changed a definition meanwhile."""
         if choices == held.choices:
@@ -281,7 +281,7 @@ def _no_such(board: str) -> ProblemError:
     return ProblemError("board_not_found", f"there is no board {board}; create it with PUT")
 
 
-def _require_rights(maker: Producer | None, new: Board, old: Board | None) -> None:
+def _require_rights(maker: Principal | None, new: Board, old: Board | None) -> None:
     """Check that an administrator has rights to everything that a board newly reads.
 
     Raises:

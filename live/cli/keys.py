@@ -15,7 +15,7 @@ from live.cli.terminal import DataDirOption, JsonOption, StoreOption, clear_erro
 from live.domain.board import BOARD_ID
 from live.domain.board_file import load_boards
 from live.domain.event import MAX_SCORE, rfc3339
-from live.domain.producer import ALL, Record, Scope, Verb
+from live.domain.producer import ALL, Scope, StoredProducer, Verb
 from live.domain.text import text_fault, unknown
 from live.errors import NotFoundError, SetupError
 from live.settings import Settings, load_settings
@@ -167,7 +167,7 @@ def _limits(max_amount: int | None, sources: str | None) -> dict[str, Any]:
     return given
 
 
-def view(record: Record) -> dict[str, Any]:
+def view(record: StoredProducer) -> dict[str, Any]:
     """Return the public parts of a producer: neither its secrets nor their digests."""
     return {
         "id": record.id,
@@ -183,7 +183,7 @@ def view(record: Record) -> dict[str, Any]:
     }
 
 
-def table_of(records: list[Record], settings: Settings) -> Table:
+def table_of(records: list[StoredProducer], settings: Settings) -> Table:
     """Show producers as a table."""
     headings = ("id", "boards", "verbs", "rate", "fingerprints", "created", "revoked")
     table = make_table(*headings, wraps=["id", "boards", "verbs"])
@@ -208,7 +208,7 @@ def _time(seconds: int | None) -> str | None:
     return None if seconds is None else rfc3339(seconds, 1, "seconds")
 
 
-async def _add(settings: Settings, producer: str, scope: Scope, *, any_board: bool) -> tuple[Record, str]:
+async def _add(settings: Settings, producer: str, scope: Scope, *, any_board: bool) -> tuple[StoredProducer, str]:
     async with _store(settings, create=True) as client:
         if scope.boards and not any_board:
             await _require_boards(client, settings, scope.boards)
@@ -225,12 +225,12 @@ async def _require_boards(client: Store, settings: Settings, named: Iterable[str
         )
 
 
-async def _load(settings: Settings) -> list[Record]:
+async def _load(settings: Settings) -> list[StoredProducer]:
     async with _store(settings) as client:
         return list((await ProducerStore(client, settings.key_prefix).load()).records.values())
 
 
-async def _revoke(settings: Settings, producer: str, fingerprint: str | None) -> Record:
+async def _revoke(settings: Settings, producer: str, fingerprint: str | None) -> StoredProducer:
     async with _store(settings) as client:
         producers = ProducerStore(client, settings.key_prefix)
         known = (await producers.load()).records

@@ -381,7 +381,7 @@ def _struct_of(kind: Any, *, of_list: bool = False) -> type[msgspec.Struct] | No
     )
 
 
-class Reading(NamedTuple, Generic[C]):
+class CheckedChoices(NamedTuple, Generic[C]):
     """The content of a table of choices, as far as it is valid, and all its mistakes.
 
     `unsure` names the choices whose value is unknown because of a mistake.
@@ -393,7 +393,7 @@ class Reading(NamedTuple, Generic[C]):
     unsure: frozenset[str]
 
 
-def read_choices(table: Mapping[str, Any], kind: type[C]) -> Reading[C]:
+def read_choices(table: Mapping[str, Any], kind: type[C]) -> CheckedChoices[C]:
     """Read a table of choices from a file or a request, and report all its mistakes."""
     valid, found = read_table(table, kind)
     wrong = []
@@ -411,7 +411,7 @@ def read_choices(table: Mapping[str, Any], kind: type[C]) -> Reading[C]:
         # A mistake about a choice that was removed here follows from its default, and is nobody's mistake.
         out = {path.rpartition(".")[2] for path in paths} | {path.partition("[")[0] for path in paths if "[" in path}
         mistakes += [line for line in str(error).split("\n") if not out & set(re.findall(r"\w+", line))]
-    return Reading(choice, board, mistakes, frozenset(re.split(r"[.\[]", path)[0] for path in paths))
+    return CheckedChoices(choice, board, mistakes, frozenset(re.split(r"[.\[]", path)[0] for path in paths))
 
 
 def part_mistakes(

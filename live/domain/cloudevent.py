@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Meta
 
 from live.domain.decoding import SPACE, Steps, check_parts, limit, split, text_of
-from live.domain.event import MAX_DETAIL, Event, Key, Label, Rejection
+from live.domain.event import MAX_DETAIL, IncomingEvent, Key, Label, Rejection
 from live.errors import ProblemError
 
 MAX_SAMPLED_RATE: Final = 2**31 - 1  # CloudEvents' Integer has 32 bits
@@ -81,7 +81,7 @@ def decode_batch(body: bytes, max_events: int) -> Steps:
         raise ProblemError(
             "malformed_body", "a batch must be a JSON array; send one event as application/cloudevents+json"
         )
-    parts: list[Event | Rejection] = []
+    parts: list[IncomingEvent | Rejection] = []
     for part in split(body):
         if part is None:
             yield
@@ -131,7 +131,7 @@ def _parse(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
         raise ProblemError("malformed_body", f"JSON is malformed: {error}"[:MAX_DETAIL]) from None
 
 
-def _event_of_part(part: bytes) -> Event | Rejection:
+def _event_of_part(part: bytes) -> IncomingEvent | Rejection:
     """Decode the event in a JSON object. Large data is removed first."""
     if len(part) > _MOST_ATTRIBUTES:
         found = _without_data(part)
@@ -168,7 +168,7 @@ def _small(body: bytes) -> None:
         _parse(body)
 
 
-def _event_of_json(value: Any) -> Event | Rejection:  # noqa: ANN401 - any JSON value
+def _event_of_json(value: Any) -> IncomingEvent | Rejection:  # noqa: ANN401 - any JSON value
     if not isinstance(value, tuple):
         return _converted(value)
     attributes = dict(value)
@@ -181,7 +181,7 @@ def _event_of_json(value: Any) -> Event | Rejection:  # noqa: ANN401 - any JSON 
     return _event_of(attributes)
 
 
-def _event_of_headers(headers: Sequence[tuple[bytes, bytes]]) -> Event | Rejection:
+def _event_of_headers(headers: Sequence[tuple[bytes, bytes]]) -> IncomingEvent | Rejection:
     pairs = [(name[len(_PREFIX) :].decode("latin-1"), value) for name, value in headers if name.startswith(_PREFIX)]
     raw = dict(pairs)
     if len(raw) < len(pairs):
@@ -203,7 +203,7 @@ def _unescaped(value: bytes) -> str:
     return unquote_to_bytes(value).decode()
 
 
-def _event_of(attributes: dict[str, Any]) -> Event | Rejection:
+def _event_of(attributes: dict[str, Any]) -> IncomingEvent | Rejection:
     """Make an event of attributes from text or from JSON."""
     for name in attributes:
         if name not in _KNOWN and (name == "data" or not _NAME.fullmatch(name)):
@@ -216,7 +216,7 @@ def _event_of(attributes: dict[str, Any]) -> Event | Rejection:
     return event if isinstance(event, Rejection) else _text_fault(attributes) or event
 
 
-def _converted(value: Any) -> Event | Rejection:  # noqa: ANN401 - any JSON value
+def _converted(value: Any) -> IncomingEvent | Rejection:  # noqa: ANN401 - any JSON value
     try:
         event = msgspec.convert(value, CloudEvent)
     except msgspec.ValidationError as error:
@@ -225,7 +225,7 @@ def _converted(value: Any) -> Event | Rejection:  # noqa: ANN401 - any JSON valu
         return _invalid(
             f"the text contains U+{ord(error.object[error.start]):04X}, which CloudEvents attributes do not allow"
         )
-    return Event(
+    return IncomingEvent(
         key=event.subject,
         amount=UNSET if event.sampledrate is None else event.sampledrate,
         type=event.type,

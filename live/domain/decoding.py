@@ -13,15 +13,15 @@ from typing import Any, AnyStr, Final, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from live.domain.event import MAX_DETAIL, MAX_KEY_BYTES, Event, Rejection, event_fault
+from live.domain.event import MAX_DETAIL, MAX_KEY_BYTES, IncomingEvent, Rejection, event_fault
 from live.errors import ProblemError
 
 STEP: Final = 64  # elements per step
 MOST_EVENT: Final = 65_536  # bytes or characters of one event among several; valid events are far smaller
 SPACE: Final = " \t\r\n"
 
-_one = msgspec.json.Decoder(Event)
-_many = msgspec.json.Decoder(list[Event])
+_one = msgspec.json.Decoder(IncomingEvent)
+_many = msgspec.json.Decoder(list[IncomingEvent])
 _encode = msgspec.json.Encoder().encode
 
 _QUOTES_OF_A_LIKE: Final = 4  # `{"key":"p1"}`; every other field adds quotes
@@ -32,23 +32,23 @@ _CHECKED: Final = 16  # members checked per step, because normalizing a member c
 _OVERSIZED: Final = Rejection(0, "event_invalid", f"the event is longer than {MOST_EVENT:,} bytes")
 
 
-class Body(msgspec.Struct, frozen=True):
+class DecodedBody(msgspec.Struct, frozen=True):
     """A decoded body: the valid events with their indexes in the body, and the rejections of the others.
 
     `likes` holds the members if all events are valid and contain nothing but a member, which is the most frequent case.
     """
 
-    events: Sequence[Event]
+    events: Sequence[IncomingEvent]
     indexes: Sequence[int]
     rejections: list[Rejection]
     likes: list[str] | None = None
 
 
 # Decoding a large body runs in steps of about a millisecond. Most bodies need none.
-Steps: TypeAlias = Generator[None, None, Body]
+Steps: TypeAlias = Generator[None, None, DecodedBody]
 
 
-def decode_plain(body: bytes) -> Event | None:
+def decode_plain(body: bytes) -> IncomingEvent | None:
     """Decode a body that is one valid JSON object, the most frequent case.
 
     Returns None if it needs a closer check.
@@ -89,7 +89,7 @@ def decode_ndjson(body: bytes, max_events: int) -> Steps:
         ProblemError: `malformed_body` if the body is not UTF-8 or has no event, or `too_many_events`.
     """
     text_of(body)
-    parts: list[Event | Rejection] = []
+    parts: list[IncomingEvent | Rejection] = []
     position = done = 0
     while True:
         position = yield from past_blank(body, position)
@@ -108,13 +108,13 @@ def decode_ndjson(body: bytes, max_events: int) -> Steps:
     return (yield from check_parts(parts))
 
 
-def finish(steps: Steps) -> Body:
+def finish(steps: Steps) -> DecodedBody:
     """Run all steps at once, for small bodies."""
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            body: Body = end.value
+            body: DecodedBody = end.value
             return body
 
 
@@ -127,7 +127,7 @@ def _decode_object(body: bytes) -> Steps:
         return (yield from check_parts([_OVERSIZED]))
     event = decode_plain(body)
     if event is not None:
-        return Body([event], (0,), [])
+        return DecodedBody([event], (0,), [])
     text = text_of(body).strip(SPACE)
     if not text:
         raise ProblemError("malformed_body", "the body is empty")
@@ -138,7 +138,7 @@ def _decode_object(body: bytes) -> Steps:
 
 def _decode_array(body: bytes, max_events: int) -> Steps:
     """Decode an array, event by event."""
-    parts: list[Event | Rejection] = []
+    parts: list[IncomingEvent | Rejection] = []
     for part in split(body):
         if part is None:
             yield
@@ -148,7 +148,7 @@ def _decode_array(body: bytes, max_events: int) -> Steps:
     return (yield from check_parts(parts))
 
 
-def _decode_part(part: bytes) -> Event | Rejection:
+def _decode_part(part: bytes) -> IncomingEvent | Rejection:
     """Decode one event. A mistake becomes a rejection; `check_parts` sets its index."""
     try:
         event = _one.decode(part)
@@ -165,14 +165,14 @@ def _decode_part(part: bytes) -> Event | Rejection:
     return event
 
 
-def _checked(events: Sequence[Event], *, bare: bool) -> Steps:
+def _checked(events: Sequence[IncomingEvent], *, bare: bool) -> Steps:
     """Check the members of events that are otherwise valid: all at once, and one by one if that finds a mistake."""
     keys = [event.key for event in events]
     together = "".join(keys)
     is_valid = together.isascii() and together.isprintable() and "" not in keys
     is_valid = is_valid and (bare or all(event.metadata is UNSET and _is_valid_actor(event.actor) for event in events))
     if is_valid and max(map(len, keys), default=0) <= MAX_KEY_BYTES:
-        return Body(events, range(len(events)), [], keys if bare else None)
+        return DecodedBody(events, range(len(events)), [], keys if bare else None)
     return (yield from check_parts(events))
 
 
@@ -181,9 +181,9 @@ def _is_valid_actor(actor: str | UnsetType) -> bool:
     return actor is UNSET or actor.isprintable()
 
 
-def check_parts(parts: Sequence[Event | Rejection]) -> Steps:
+def check_parts(parts: Sequence[IncomingEvent | Rejection]) -> Steps:
     """Separate valid events from rejections, check the members of the valid ones, and set the indexes."""
-    events: list[Event] = []
+    events: list[IncomingEvent] = []
     indexes: list[int] = []
     rejections: list[Rejection] = []
     for index, part in enumerate(parts):
@@ -196,10 +196,10 @@ def check_parts(parts: Sequence[Event | Rejection]) -> Steps:
         else:
             events.append(part)
             indexes.append(index)
-    return Body(events, indexes, rejections)
+    return DecodedBody(events, indexes, rejections)
 
 
-def _doubled(source: bytes, decoded: Event | Sequence[Event]) -> bool:
+def _doubled(source: bytes, decoded: IncomingEvent | Sequence[IncomingEvent]) -> bool:
     """Tell whether `source` may contain a repeated field. False is certain.
 
     Every field has the quotes of its name. Without backslashes no string contains a quote. So encoding the decoded

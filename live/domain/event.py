@@ -26,7 +26,7 @@ Label = Annotated[str, Meta(min_length=1, max_length=256)]
 Key = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_KEY_BYTES, "pattern": PATTERN})]
 
 
-class Event(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, gc=False):
+class IncomingEvent(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, gc=False):
     """An event: a member (`key`) received `amount` at `time`.
 
     `type` and `category` select the boards that the event feeds. `fields` make up the score on boards that rank by
@@ -85,7 +85,7 @@ class Identities:
         self._producer = producer
         self._sources: dict[str, Any] = {}  # the part of the hash that all events of a source share
 
-    def of(self, event: Event) -> bytes:
+    def of(self, event: IncomingEvent) -> bytes:
         """Identify an event with an id by BLAKE2b (RFC 7693) with 128 bits, which do not collide by chance."""
         source = "" if event.source is UNSET else event.source
         begun = self._sources.get(source)
@@ -154,20 +154,20 @@ def make_entry(
     return (key, amount, time, identity, extra)
 
 
-def entry_of(event: Event, identity: bytes | None = None) -> Entry:
+def entry_of(event: IncomingEvent, identity: bytes | None = None) -> Entry:
     """Make the entry of an event."""
     time = None if event.time is UNSET else milliseconds(event.time)
     return (event.key, 1 if event.amount is UNSET else event.amount, time, identity, _extra_of(event))
 
 
-def _extra_of(event: Event) -> Extra | None:
+def _extra_of(event: IncomingEvent) -> Extra | None:
     if event.actor is UNSET and event.metadata is UNSET:
         return None
     metadata = None if event.metadata is UNSET else bytes(event.metadata)
     return Extra(None if event.actor is UNSET else event.actor, metadata)
 
 
-def entries_of(events: Sequence[Event], identify: Callable[[Event], bytes]) -> list[Entry]:
+def entries_of(events: Sequence[IncomingEvent], identify: Callable[[IncomingEvent], bytes]) -> list[Entry]:
     """Make the entries of many events, several times as fast as `entry_of`.
 
     `identify` returns the identity of an event that has an id.
@@ -213,7 +213,7 @@ def key_fault(key: str) -> str | None:
     return None
 
 
-def event_fault(event: Event) -> tuple[str, str] | None:
+def event_fault(event: IncomingEvent) -> tuple[str, str] | None:
     """Say why a decoded event is invalid, as code and detail, or return None."""
     fault = key_fault(event.key)
     if fault is not None:

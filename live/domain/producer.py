@@ -25,7 +25,7 @@ _BEARER: Final = re.compile(rb"(?i:bearer) +([a-z0-9][a-z0-9_-]{0,63})\.([\x21-\
 _NO_DIGEST: Final = bytes(32)  # no known secret has this digest
 
 
-class Producer(msgspec.Struct, frozen=True):
+class Principal(msgspec.Struct, frozen=True):
     """The sender of a request, and what it may do.
 
     `id` is empty for an anonymous producer. `boards` is None for all boards. `rate` is in events per second, 0 for no
@@ -109,7 +109,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[str, ...] | UnsetType | None = UNSET
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class StoredProducer(msgspec.Struct, frozen=True, kw_only=True):
     """A producer as it is stored, with times in seconds since 1970. A revoked producer stays, without secrets.
 
     `rate` is None for the default in the settings; `burst` is None for two seconds of an own rate. `sources` is None
@@ -127,14 +127,14 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     secrets: tuple[Secret, ...] = ()
     revoked: int | None = None
 
-    def producer(self, rate: float, burst: int) -> Producer:
+    def producer(self, rate: float, burst: int) -> Principal:
         """Return the producer. `rate` and `burst` are the defaults."""
         if self.burst is not None:
             burst = self.burst
         elif self.rate:
             burst = max(1, round(2 * self.rate))
         boards = None if self.boards is None else frozenset(self.boards)
-        return Producer(
+        return Principal(
             id=self.id,
             boards=boards,
             verbs=frozenset(self.verbs),
@@ -160,17 +160,17 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 NO_DIGESTS: Final = (_NO_DIGEST,) * MOST_SECRETS
 
 
-def anonymous(network: str, rate: float, burst: int, *, admin: bool = False) -> Producer:
+def anonymous(network: str, rate: float, burst: int, *, admin: bool = False) -> Principal:
     """Return a producer without an API key, with the verb `post`, and `admin` if asked for.
 
     Its rate is that of its network, as `live.network.hosts.network_of` gives it.
     """
     rate_key = f"anonymous:{hashlib.sha256(network.encode()).hexdigest()[:32]}"
     verbs: frozenset[Verb] = frozenset({"post", "admin"} if admin else {"post"})
-    return Producer("", None, verbs, rate, burst, rate_key)
+    return Principal("", None, verbs, rate, burst, rate_key)
 
 
-def liking(network: str, rate: int, burst: int) -> Producer:
+def liking(network: str, rate: int, burst: int) -> Principal:
     """Return the visitors of the pages from a network, who share the rate of its likes."""
     sender = anonymous(network, rate, burst)
     return msgspec.structs.replace(sender, rate_key=f"likes:{sender.rate_key}")
@@ -201,7 +201,7 @@ def matches(digests: Sequence[bytes], secret: bytes) -> bool:
     return found
 
 
-def with_secret(record: Record | None, producer: str, scope: Scope, digest: bytes, now: int) -> Record:
+def with_secret(record: StoredProducer | None, producer: str, scope: Scope, digest: bytes, now: int) -> StoredProducer:
     """Add a secret. This creates a producer, starts a key rotation, or restores a revoked producer.
 
     Raises:
@@ -209,7 +209,7 @@ def with_secret(record: Record | None, producer: str, scope: Scope, digest: byte
     """
     if not PRODUCER_ID.fullmatch(producer):
         raise SetupError(f"the producer's id {producer!r} does not match ^[a-z0-9][a-z0-9_-]{{0,63}}$")
-    record = record or Record(id=producer, created=now)
+    record = record or StoredProducer(id=producer, created=now)
     if len(record.secrets) >= MOST_SECRETS:
         live = ", ".join(secret.fingerprint for secret in record.secrets)
         raise SetupError(
@@ -221,7 +221,7 @@ def with_secret(record: Record | None, producer: str, scope: Scope, digest: byte
     return msgspec.structs.replace(record, **given, secrets=(*record.secrets, secret), revoked=None)
 
 
-def without_secret(record: Record | None, producer: str, fingerprint: str | None, now: int) -> Record:
+def without_secret(record: StoredProducer | None, producer: str, fingerprint: str | None, now: int) -> StoredProducer:
     """Remove one secret, or all of them, which revokes the producer.
 
     Raises:

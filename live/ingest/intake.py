@@ -22,9 +22,9 @@ from live.auth.client import Client
 from live.auth.rate_limiter import RateLimiter
 from live.domain.board import Boards
 from live.domain.cloudevent import decode_binary
-from live.domain.decoding import MOST_EVENT, STEP, Body, Steps, decode_json, decode_plain, finish
-from live.domain.event import Entry, Event, Identities, entry_of
-from live.domain.producer import Producer
+from live.domain.decoding import MOST_EVENT, STEP, DecodedBody, Steps, decode_json, decode_plain, finish
+from live.domain.event import Entry, Identities, IncomingEvent, entry_of
+from live.domain.producer import Principal
 from live.errors import ProblemError, StoreUnavailableError
 from live.ingest.bodies import Decoder, decoder_of, decompress, is_gzip, too_large
 from live.ingest.committer import Committed, Committer, Share
@@ -54,7 +54,7 @@ _identities_of = lru_cache(maxsize=64)(Identities)  # shared by the heads of a p
 _IDEMPOTENCY_KEY: Final = re.compile(rb'"([\x21\x23-\x5b\x5d-\x7e]{1,255})"|([\x21\x23-\x5b\x5d-\x7e]{1,255})')
 
 
-class Head(msgspec.Struct, frozen=True):
+class CheckedHead(msgspec.Struct, frozen=True):
     """The result of checking the head of a request.
 
     `idempotency_key` makes the whole body idempotent. `only_board` is the single board that takes plain likes of this
@@ -62,7 +62,7 @@ class Head(msgspec.Struct, frozen=True):
     the check.
     """
 
-    producer: Producer
+    producer: Principal
     decode: Decoder
     gzip: bool
     idempotency_key: str | None
@@ -136,7 +136,7 @@ class Intake:
         self._refused = _Refused()
         self._authenticator.generation += 1
 
-    def read_head(self, producer: Producer, headers: Headers, named: Mapping[bytes, bytes]) -> Head:
+    def read_head(self, producer: Principal, headers: Headers, named: Mapping[bytes, bytes]) -> CheckedHead:
         """Check the head of a request; `named` holds the first value of each header field.
 
         Raises:
@@ -154,7 +154,9 @@ class Intake:
         idempotency_key = _idempotency_key_of(headers) if b"idempotency-key" in named else None
         is_plain = decode is decode_json and not gzip and idempotency_key is None
         only_board = self._only_board_of(producer) if is_plain else None
-        return Head(producer, decode, gzip, idempotency_key, _identities_of(producer.id), only_board, self._boards)
+        return CheckedHead(
+            producer, decode, gzip, idempotency_key, _identities_of(producer.id), only_board, self._boards
+        )
 
     def check_length(self, declared: int) -> None:
         """Refuse a body whose declared length is too large.
@@ -165,7 +167,7 @@ class Intake:
         if declared > self._settings.max_body:
             raise too_large(self._settings.max_body)
 
-    def submit_plain(self, head: Head, body: bytes, share: PlainShare) -> bool:
+    def submit_plain(self, head: CheckedHead, body: bytes, share: PlainShare) -> bool:
         """Submit a body that is a single plain like, on the fastest path; False if the body is anything else.
 
         Raises:
@@ -188,7 +190,7 @@ class Intake:
         self._committers[head.only_board].submit(share)
         return True
 
-    def reply_to_plain(self, head: Head, body: bytes, outcome: Committed | Exception) -> Reply:
+    def reply_to_plain(self, head: CheckedHead, body: bytes, outcome: Committed | Exception) -> Reply:
         """Return the answer to a body that `submit_plain` accepted. All bodies of one batch share it."""
         if outcome is self._outcome:
             return self._reply
@@ -201,7 +203,7 @@ class Intake:
         Posting(head.boards, head.producer, head.identities, decoded, _replying(replies.append)).receive(outcome)
         return replies[0]
 
-    def submit(self, head: Head, body: bytes, done: Done) -> None:
+    def submit(self, head: CheckedHead, body: bytes, done: Done) -> None:
         """Count the events of a body. Calls `done` once with the answer, possibly before it returns."""
         if head.idempotency_key is not None:
             self.spawn(self._receive_idempotent(head, body), done)
@@ -233,7 +235,7 @@ class Intake:
         self.submit(head, whole, lambda reply: None if answer.done() else answer.set_result(reply))
         return await answer
 
-    async def count(self, producer: Producer, event: Event) -> Answer:
+    async def count(self, producer: Principal, event: IncomingEvent) -> Answer:
         """Count an event that the server itself makes, such as the like of a visitor. Producers send bodies instead.
 
         Raises:
@@ -242,7 +244,7 @@ class Intake:
             EpochLostError: the store lost the board.
         """
         result: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
-        body = Body([event], [0], [])
+        body = DecodedBody([event], [0], [])
         posting = Posting(self._boards, producer, Identities(producer.id), body, result.set_result)
         posting.route()
         posting.send(self._committers)
@@ -275,14 +277,14 @@ class Intake:
             parts.append(part)
         return b"".join(parts)
 
-    def _decode(self, head: Head, body: bytes) -> Steps:
+    def _decode(self, head: CheckedHead, body: bytes) -> Steps:
         """Decode a body in steps, and charge its producer one for each event; more for work that no event needs."""
         steps, taken = _read(head, body, self._settings), 0
         while True:
             try:
                 next(steps)
             except StopIteration as end:
-                decoded: Body = end.value
+                decoded: DecodedBody = end.value
                 events = len(decoded.events) + len(decoded.rejections)
                 # Events take fewer than two steps each. The others are for blanks, or for gzip without content.
                 self._rate_limiter.charge(head.producer, max(events, (taken - 2 * events) * STEP))
@@ -293,7 +295,7 @@ class Intake:
             taken += 1
             yield
 
-    async def _run_steps(self, steps: Steps) -> Body:
+    async def _run_steps(self, steps: Steps) -> DecodedBody:
         """Run the steps of a large body, one body at a time, and let other tasks run in between."""
         clock = asyncio.get_running_loop().time
         async with self._decoding:
@@ -302,18 +304,18 @@ class Intake:
                 try:
                     next(steps)
                 except StopIteration as end:
-                    decoded: Body = end.value
+                    decoded: DecodedBody = end.value
                     return decoded
                 if clock() >= until:
                     await asyncio.sleep(0)
                     until = clock() + _TIME_SLICE
 
-    def _queue(self, head: Head, steps: Steps, done: Done) -> None:
+    def _queue(self, head: CheckedHead, steps: Steps, done: Done) -> None:
         """Decode a body in its turn."""
         self._slow += 1
         self.spawn(self._receive_slowly(head, steps), done)
 
-    async def _receive_slowly(self, head: Head, steps: Steps) -> Reply:
+    async def _receive_slowly(self, head: CheckedHead, steps: Steps) -> Reply:
         """Count a body that takes many steps to decode."""
         try:
             try:
@@ -324,7 +326,7 @@ class Intake:
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
             return problem_reply(error)
 
-    def _send(self, head: Head, decoded: Body, on_result: OnResult) -> None:
+    def _send(self, head: CheckedHead, decoded: DecodedBody, on_result: OnResult) -> None:
         """Give the events of a body to their boards. If one has no board, look for new boards before refusing it."""
         posting = self._posting(head, decoded, on_result)
         if self._refused.has_all(posting.route()):
@@ -332,7 +334,9 @@ class Intake:
         else:
             self._ask_soon(partial(self._send_after_asking, head, decoded, on_result))
 
-    def _send_after_asking(self, head: Head, decoded: Body, on_result: OnResult, fault: Exception | None) -> None:
+    def _send_after_asking(
+        self, head: CheckedHead, decoded: DecodedBody, on_result: OnResult, fault: Exception | None
+    ) -> None:
         if fault is not None:
             on_result(fault)
             return
@@ -340,14 +344,14 @@ class Intake:
         self._refused.add(posting.route())
         posting.send(self._committers)
 
-    def _posting(self, head: Head, decoded: Body, on_result: OnResult) -> Posting:
+    def _posting(self, head: CheckedHead, decoded: DecodedBody, on_result: OnResult) -> Posting:
         return Posting(self._boards, head.producer, head.identities, decoded, on_result, head.idempotency_key)
 
-    def _only_board_of(self, producer: Producer) -> str | None:
+    def _only_board_of(self, producer: Principal) -> str | None:
         boards = boards_for(self._boards, producer.boards, UNSET, UNSET, UNSET)
         return boards[0][0].id if not isinstance(boards, str) and len(boards) == 1 and boards[0][0].bare else None
 
-    async def _receive_idempotent(self, head: Head, body: bytes) -> Reply:
+    async def _receive_idempotent(self, head: CheckedHead, body: bytes) -> Reply:
         """Count a body with an `Idempotency-Key`; a repeated request gets the same answer."""
         idempotency_key, producer = head.idempotency_key or "", head.producer.id
         try:
@@ -366,7 +370,7 @@ class Intake:
             return problem_reply(error)
         return json_reply(reply)
 
-    async def _count(self, head: Head, decoded: Body) -> Answer:
+    async def _count(self, head: CheckedHead, decoded: DecodedBody) -> Answer:
         """Count the events of a body. Raises the error of a board if none has counted."""
         result: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
         self._send(head, decoded, result.set_result)
@@ -379,7 +383,7 @@ def _answer_of(outcome: Answer | Exception) -> Answer:
     return outcome
 
 
-def _read(head: Head, body: bytes, settings: Settings) -> Steps:
+def _read(head: CheckedHead, body: bytes, settings: Settings) -> Steps:
     """Decompress and decode a body."""
     if head.gzip:
         body = yield from decompress(body, settings.max_body)

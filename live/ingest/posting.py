@@ -11,9 +11,19 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from live.domain.board import Board, Boards
-from live.domain.decoding import Body
-from live.domain.event import MAX_DETAIL, Entry, Event, Extra, Identities, Likes, Rejection, entries_of, entry_of
-from live.domain.producer import Producer
+from live.domain.decoding import DecodedBody
+from live.domain.event import (
+    MAX_DETAIL,
+    Entry,
+    Extra,
+    Identities,
+    IncomingEvent,
+    Likes,
+    Rejection,
+    entries_of,
+    entry_of,
+)
+from live.domain.producer import Principal
 from live.errors import REFUSALS, EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.committer import Committed, Committer
 from live.metrics import EVENTS_DUPLICATE, EVENTS_REJECTED
@@ -95,9 +105,9 @@ class Posting:
     def __init__(
         self,
         boards: Boards,
-        producer: Producer,
+        producer: Principal,
         identities: Identities,
-        body: Body,
+        body: DecodedBody,
         on_result: OnResult,
         idempotency_key: str | None = None,
     ) -> None:
@@ -194,7 +204,9 @@ class Posting:
             return False
         return board.operator != "incr" or widest <= limit_of(board, self._producer)
 
-    def _entry_for(self, share: _Share, board: Board, weight: int, index: int, event: Event, entry: Entry) -> Entry:
+    def _entry_for(
+        self, share: _Share, board: Board, weight: int, index: int, event: IncomingEvent, entry: Entry
+    ) -> Entry:
         """Make the entry of an event for one board. A refused event is submitted too: it may be a duplicate."""
         key, amount, time, identity, extra = entry
         code = None
@@ -243,7 +255,7 @@ class Posting:
         share = self._shares[board] = _Share(self, board, self._producer.id)
         return share
 
-    def _identity(self, event: Event, index: int) -> bytes:
+    def _identity(self, event: IncomingEvent, index: int) -> bytes:
         if event.id is UNSET:
             self._implied.add(index)
             return self._identities.of_part(self._idempotency_key or "", index)
@@ -308,7 +320,7 @@ class Posting:
         return len(accepted), len(duplicates)
 
 
-def limit_of(board: Board, producer: Producer) -> int:
+def limit_of(board: Board, producer: Principal) -> int:
     """Return the largest absolute amount that a producer may send to a board that adds amounts up."""
     return board.max_amount if producer.max_amount is None else min(board.max_amount, producer.max_amount)
 

@@ -14,7 +14,7 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from live.domain.board import Board
-from live.domain.event import Event, Identities
+from live.domain.event import Identities, IncomingEvent
 from live.domain.producer import LIKES
 from live.domain.window import Sliding
 from live.errors import StoreUnavailableError
@@ -330,7 +330,7 @@ class ActorTrace:
         """The identity of the visitor's like of a member, outside of contests."""
         found = self._likes.get(member)
         if found is None:
-            event = Event(key=member, source=self._actor, id=f"\n{member}")
+            event = IncomingEvent(key=member, source=self._actor, id=f"\n{member}")
             found = self._likes[member] = Identities(LIKES).of(event)
         return found
 

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import msgspec
 from sqlalchemy import Connection, func, insert, inspect, select, update
 
-from live.domain.event import Event, Identities
+from live.domain.event import Identities, IncomingEvent
 from live.domain.producer import LIKES
 from live.journal.database import Database
 from live.journal.schema import ABOUT, ERASED
@@ -76,7 +76,7 @@ class ActorErasure:
         new = set(product(members, periods)) - self._liked
         self._liked |= new
         for member, period in new:
-            event = Event(key=member, source=self._actor, id=f"{period or ''}\n{member}")
+            event = IncomingEvent(key=member, source=self._actor, id=f"{period or ''}\n{member}")
             self._digests.add(self._likes.of(event))
 
     def among(self, fields: Iterable[bytes], time: int) -> set[bytes]:

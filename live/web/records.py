@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.board import Board
-from live.domain.event import Event, event_fault, key_fault
+from live.domain.event import IncomingEvent, event_fault, key_fault
 from live.domain.ranking import Page, Record, neighbourhood
 from live.errors import ProblemError
 from live.ingest.replies import Reply
@@ -174,7 +174,7 @@ async def put_record(request: Request) -> Response:
     _require_contest(ledger)
     metadata = await read_body(request)
     read_object(metadata, "record_invalid", "the body must be one JSON object, the metadata of the member")
-    fault = event_fault(Event(key=member, metadata=msgspec.Raw(metadata)))
+    fault = event_fault(IncomingEvent(key=member, metadata=msgspec.Raw(metadata)))
     if fault is not None:
         raise ProblemError("record_invalid", fault[1])
     created = await ledger.moderation.enter(member, metadata)

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from live.auth.authenticator import Authenticator
-from live.domain.producer import Producer, Scope
+from live.domain.producer import Principal, Scope
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
 from live.store.connection.client import connect
@@ -51,7 +51,7 @@ async def running(store: str, authenticators: int = 1, **changes: Any) -> AsyncI
         await made.client.aclose()
 
 
-def result(authenticator: Authenticator, header: bytes | None) -> Producer | str:
+def result(authenticator: Authenticator, header: bytes | None) -> Principal | str:
     """The producer, or the code of the problem."""
     try:
         return authenticator.identify(header, CLIENT)
@@ -115,7 +115,7 @@ async def test_a_revoked_api_key_is_refused_everywhere_within_five_seconds(any_s
         header = await made.key()
 
         async def known() -> bool:
-            return all(isinstance(result(authenticator, header), Producer) for authenticator in made.authenticators)
+            return all(isinstance(result(authenticator, header), Principal) for authenticator in made.authenticators)
 
         await eventually(known, 5)
         generations = [authenticator.generation for authenticator in made.authenticators]
@@ -197,7 +197,7 @@ async def test_old_data_admits_nobody_while_the_store_is_frozen(own_store: Store
                 assert result(authenticator, None) == "away"
 
             async def back() -> bool:
-                return isinstance(result(authenticator, header), Producer)
+                return isinstance(result(authenticator, header), Principal)
 
             await eventually(back)
         lines = [line for line in logs if line["event"] == "can't read the API keys"]
@@ -217,7 +217,7 @@ async def test_a_process_can_start_before_its_store(own_store: StoreProcess) -> 
     own_store.start()
 
     async def admitted() -> bool:
-        return isinstance(result(authenticator, None), Producer)
+        return isinstance(result(authenticator, None), Principal)
 
     await eventually(admitted)
     await stop(running)

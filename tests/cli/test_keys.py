@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from live.auth.authenticator import Authenticator
-from live.domain.producer import Record, digest_of
+from live.domain.producer import StoredProducer, digest_of
 from live.settings import Settings
 from live.store.connection.client import connect
 from live.store.connection.embedded import EmbeddedStore
@@ -56,10 +56,10 @@ class Commands:
         assert "Traceback" not in ended.stderr
         return ended.stderr
 
-    def records(self) -> dict[str, Record]:
+    def records(self) -> dict[str, StoredProducer]:
         """The stored records."""
 
-        async def load() -> dict[str, Record]:
+        async def load() -> dict[str, StoredProducer]:
             client = connect(self.settings.store, self.settings)
             try:
                 return dict((await ProducerStore(client, self.settings.key_prefix).load()).records)

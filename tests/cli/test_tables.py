@@ -12,7 +12,7 @@ from live.cli.boards import _table as boards_table
 from live.cli.journal import _table as status_table
 from live.cli.keys import table_of
 from live.cli.terminal import _width
-from live.domain.producer import Record, Secret
+from live.domain.producer import Secret, StoredProducer
 from live.maintenance.status import TimelineStatus
 from live.settings import Settings
 
@@ -27,7 +27,7 @@ LIFE = TimelineStatus(
     bytes=12_345_678_901, checkpoints=365, gaps=0,
 )  # fmt: skip
 SECRET = Secret(bytes(32), 1_763_844_766)
-PRODUCER = Record(
+PRODUCER = StoredProducer(
     id=LONG, boards=("posts", "songs", "votes"), verbs=("post", "admin"), created=1_763_844_766,
     revoked=1_763_844_767, secrets=(SECRET,),
 )  # fmt: skip

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from live.domain.cloudevent import MAX_SAMPLED_RATE, is_binary
-from live.domain.decoding import Body
-from live.domain.event import Event, key_fault
+from live.domain.decoding import DecodedBody
+from live.domain.event import IncomingEvent, key_fault
 from live.errors import ProblemError
 from tests.harness.decoders import decode_batch, decode_binary, decode_structured
 
@@ -51,10 +51,10 @@ attributes = st.fixed_dictionaries(
 )
 
 
-def expected(given_: Attributes) -> Event:
+def expected(given_: Attributes) -> IncomingEvent:
     """The event for some attributes."""
     same = {name: given_.get(name, UNSET) for name in ("type", "board", "time", "id", "source", "actor")}
-    return Event(key=given_["subject"], amount=given_.get("sampledrate", UNSET), **same)
+    return IncomingEvent(key=given_["subject"], amount=given_.get("sampledrate", UNSET), **same)
 
 
 def scope_headers(headers: dict[str, str]) -> Headers:
@@ -73,7 +73,7 @@ def as_headers(changes: Attributes) -> Headers:
     return scope_headers({f"ce-{name}": str(value) for name, value in fields.items()})
 
 
-def fates(body: Body) -> list[tuple[str, str]]:
+def fates(body: DecodedBody) -> list[tuple[str, str]]:
     """The code and detail of each refusal."""
     return [(rejection.code, rejection.detail) for rejection in body.rejections]
 
@@ -84,8 +84,8 @@ def test_events_of_the_sdk_are_decoded_exactly(given_: Attributes, payload: Any)
     """They are in structured or binary mode, with any data and any other attributes."""
     event = CloudEvent(dict(given_), payload)
     structured, binary = to_structured_event(event), to_binary_event(event)
-    assert decode_structured(structured.body) == Body([expected(given_)], [0], [])
-    assert decode_binary(scope_headers(binary.headers)) == Body([expected(given_)], [0], [])
+    assert decode_structured(structured.body) == DecodedBody([expected(given_)], [0], [])
+    assert decode_binary(scope_headers(binary.headers)) == DecodedBody([expected(given_)], [0], [])
     assert is_binary(scope_headers(binary.headers))
     assert not is_binary(scope_headers(structured.headers))
 
@@ -96,7 +96,7 @@ def test_a_batch_is_an_array_of_events(many: list[Attributes]) -> None:
     """Or an empty array."""
     body = b"[" + b",\n".join(JSONFormat().write(CloudEvent(dict(given_))) for given_ in many) + b"]"
     events = [expected(given_) for given_ in many]
-    assert decode_batch(body, 4) == Body(events, list(range(len(many))), [])
+    assert decode_batch(body, 4) == DecodedBody(events, list(range(len(many))), [])
 
 
 @pytest.mark.parametrize("name", ["id", "source", "type", "subject", "specversion"])

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from live.domain.decoding import Body
-from live.domain.event import MAX_SCORE, Event, Rejection, entry_of, key_fault, make_entry
+from live.domain.decoding import DecodedBody
+from live.domain.event import MAX_SCORE, IncomingEvent, Rejection, entry_of, key_fault, make_entry
 from live.domain.text import character_fault
 from live.errors import ProblemError
 from tests.harness.decoders import decode_json, decode_ndjson
@@ -66,17 +66,17 @@ def written(draw: st.DrawFn, fields: list[tuple[str, Any]]) -> str:
     return draw(spaces) + "{" + ",".join(parts) + "}" + draw(spaces)
 
 
-def event_of(fields: Fields) -> Event:
+def event_of(fields: Fields) -> IncomingEvent:
     """The event for some fields."""
     read: Fields = {}
     if "time" in fields:
         read["time"] = datetime.fromisoformat(fields["time"])
     if "metadata" in fields:  # kept as written
         read["metadata"] = msgspec.Raw(json.dumps(fields["metadata"]).encode())
-    return Event(**{**fields, **read})
+    return IncomingEvent(**{**fields, **read})
 
 
-def parts(body: Body) -> tuple[list[tuple[int, Event]], list[Rejection]]:
+def parts(body: DecodedBody) -> tuple[list[tuple[int, IncomingEvent]], list[Rejection]]:
     """The valid events of a body with their indexes, and the invalid ones."""
     return list(zip(body.indexes, body.events, strict=True)), body.rejections
 

@@ -3,14 +3,14 @@
 import pytest
 from msgspec import UNSET
 
-from live.domain.event import MAX_KEY_BYTES, Event, entry_of, key_fault, make_entry
+from live.domain.event import MAX_KEY_BYTES, IncomingEvent, entry_of, key_fault, make_entry
 
 
 def test_omitted_fields_have_defaults() -> None:
     """An amount of one, and no time."""
-    assert entry_of(Event(key="a")) == make_entry("a", 1, None)
-    assert entry_of(Event(key="a", amount=0)) == make_entry("a", 0, None)
-    assert Event(key="a").type is UNSET
+    assert entry_of(IncomingEvent(key="a")) == make_entry("a", 1, None)
+    assert entry_of(IncomingEvent(key="a", amount=0)) == make_entry("a", 0, None)
+    assert IncomingEvent(key="a").type is UNSET
 
 
 @pytest.mark.parametrize(

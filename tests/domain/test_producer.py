@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from live.domain import producer as producers
 from live.domain.producer import (
     NO_DIGESTS,
-    Record,
     Scope,
+    StoredProducer,
     anonymous,
     digest_of,
     matches,
@@ -29,7 +29,7 @@ from live.network.hosts import network_of
 OLD, NEW = digest_of(b"old"), digest_of(b"new")
 
 
-def record(**scope: Any) -> Record:
+def record(**scope: Any) -> StoredProducer:
     """A producer with one secret."""
     return with_secret(None, "shop", Scope(**scope), OLD, 100)
 
@@ -181,7 +181,7 @@ def test_a_fingerprint_does_not_reveal_the_digest() -> None:
 def test_a_record_can_be_stored() -> None:
     """Its form is JSON."""
     full = with_secret(record(boards=("a",), rate=1.5, burst=3), "shop", Scope(), NEW, 2)
-    assert msgspec.json.decode(msgspec.json.encode(full), type=Record) == full
+    assert msgspec.json.decode(msgspec.json.encode(full), type=StoredProducer) == full
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from live.boards.definition import read_board
 from live.domain import event, text
 from live.domain.board_file import parse_boards, text_mistakes
-from live.domain.event import Event, event_fault
+from live.domain.event import IncomingEvent, event_fault
 from live.domain.item import Item, item_faults
 from live.domain.text import PATTERN, character_fault, counted, json_fault, text_fault, visible, visible_lines
 from live.errors import SetupError
@@ -30,7 +30,7 @@ def metadata_fault(value: str) -> str | None:
     for ascii_only in (True, False):
         for document in ({"name": value}, {value: 1}, {"of": [{"a": value}]}):
             raw = json.dumps(document, ensure_ascii=ascii_only).encode()
-            faults.add(event_fault(Event(key="a", metadata=msgspec.Raw(raw))))
+            faults.add(event_fault(IncomingEvent(key="a", metadata=msgspec.Raw(raw))))
     assert len(faults) == 1, "all forms are judged alike"
     fault = faults.pop()
     return None if fault is None else " ".join(fault)
@@ -42,7 +42,7 @@ def board_fault(**choices: Any) -> str | None:
 
 
 CHECKS: Final[dict[str, Callable[[str], str | None]]] = {
-    "member": lambda value: (event_fault(Event(key=value)) or ("", None))[1],
+    "member": lambda value: (event_fault(IncomingEvent(key=value)) or ("", None))[1],
     "title of a member": lambda value: next(item_faults(Item("a", value), []), None),
     "title of a board": lambda value: board_fault(title=value),
     "event type": lambda value: board_fault(source=[value]),

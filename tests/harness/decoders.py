@@ -3,29 +3,29 @@
 from collections.abc import Sequence
 
 from live.domain import cloudevent, decoding
-from live.domain.decoding import Body, finish
+from live.domain.decoding import DecodedBody, finish
 
 
-def decode_json(body: bytes, max_events: int) -> Body:
+def decode_json(body: bytes, max_events: int) -> DecodedBody:
     """One JSON object, or an array."""
     return finish(decoding.decode_json(body, max_events))
 
 
-def decode_ndjson(body: bytes, max_events: int) -> Body:
+def decode_ndjson(body: bytes, max_events: int) -> DecodedBody:
     """One JSON object per line."""
     return finish(decoding.decode_ndjson(body, max_events))
 
 
-def decode_structured(body: bytes) -> Body:
+def decode_structured(body: bytes) -> DecodedBody:
     """One CloudEvent."""
     return finish(cloudevent.decode_structured(body))
 
 
-def decode_batch(body: bytes, max_events: int) -> Body:
+def decode_batch(body: bytes, max_events: int) -> DecodedBody:
     """An array of CloudEvents."""
     return finish(cloudevent.decode_batch(body, max_events))
 
 
-def decode_binary(headers: Sequence[tuple[bytes, bytes]]) -> Body:
+def decode_binary(headers: Sequence[tuple[bytes, bytes]]) -> DecodedBody:
     """A CloudEvent in headers."""
     return finish(cloudevent.decode_binary(headers))

@@ -4,7 +4,7 @@ import asyncio
 from typing import Final, Self
 
 from live.auth.rate_limiter import RateLimiter
-from live.domain.producer import Producer
+from live.domain.producer import Principal
 from live.errors import ProblemError
 from live.store.connection.client import connect
 from live.store.connection.scripts import Script
@@ -15,9 +15,9 @@ from tests.harness.settings import fresh_settings
 NOON: Final = 1_800_000_000
 
 
-def sender(rate: float, burst: int, rate_key: str = "shop") -> Producer:
+def sender(rate: float, burst: int, rate_key: str = "shop") -> Principal:
     """A producer with a rate."""
-    return Producer("shop", None, frozenset({"post"}), rate, burst, rate_key)
+    return Principal("shop", None, frozenset({"post"}), rate, burst, rate_key)
 
 
 class Model:
@@ -83,12 +83,12 @@ class Simulation:
         self.skew += seconds
         await self.go_on(0)
 
-    def wait_of(self, process: int, producer: Producer) -> float:
+    def wait_of(self, process: int, producer: Principal) -> float:
         """How many seconds a process will refuse a producer."""
         account = self.processes[process]._accounts.get(producer.rate_key)
         return max(0.0, account.refused_until - self.now) if account else 0.0
 
-    async def send(self, process: int, producer: Producer, events: int = 1) -> bool:
+    async def send(self, process: int, producer: Principal, events: int = 1) -> bool:
         """Send one request; returns whether it was admitted. Everything that it started has finished by then."""
         rate_limiter = self.processes[process]
         try:

@@ -11,9 +11,9 @@ import pytest
 
 from live.auth.rate_limiter import RateLimiter
 from live.domain.decoding import STEP, Steps
-from live.domain.producer import Producer
+from live.domain.producer import Principal
 from live.ingest import intake
-from live.ingest.intake import Head, Intake
+from live.ingest.intake import CheckedHead, Intake
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
@@ -55,7 +55,7 @@ async def charged(client: httpx.AsyncClient, kind: str, body: bytes, **headers: 
     charges: list[int] = []
     charge = RateLimiter.charge
 
-    def record(rate_limiter: RateLimiter, producer: Producer, events: int) -> None:
+    def record(rate_limiter: RateLimiter, producer: Principal, events: int) -> None:
         charges.append(events)
         charge(rate_limiter, producer, events)
 
@@ -113,7 +113,7 @@ async def test_useless_work_is_charged(valkey_url: str) -> None:
         assert (status, charge > COUNT) == (400, True)
 
 
-def by_steps(self: Intake, head: Head, body: bytes) -> Steps:
+def by_steps(self: Intake, head: CheckedHead, body: bytes) -> Steps:
     """A mutant of `Intake._decode`, as it was: every step is charged as if it decoded 64 events."""
     steps, work = intake._read(head, body, self._settings), 0
     while True:
@@ -126,7 +126,7 @@ def by_steps(self: Intake, head: Head, body: bytes) -> Steps:
         yield
 
 
-def by_events(self: Intake, head: Head, body: bytes) -> Steps:
+def by_events(self: Intake, head: CheckedHead, body: bytes) -> Steps:
     """A mutant of `Intake._decode` that charges nothing but the events."""
     decoded = yield from intake._read(head, body, self._settings)
     self._rate_limiter.charge(head.producer, len(decoded.events) + len(decoded.rejections))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import find, given
 from hypothesis import strategies as st
 
-from live.domain.event import MAX_SCORE, Event, Identities
+from live.domain.event import MAX_SCORE, Identities, IncomingEvent
 from live.errors import REFUSALS
 from live.metrics import REGISTRY
 from live.store.board.keys import Keys
@@ -31,7 +31,7 @@ Origin = tuple[str, str, str]
 def identity_of(make: type[Identities], origin: Origin) -> bytes:
     """The identity of a producer's event, with an id and optionally a source."""
     producer, source, event_id = origin
-    event = Event(key="a", id=event_id, source=source) if source else Event(key="a", id=event_id)
+    event = IncomingEvent(key="a", id=event_id, source=source) if source else IncomingEvent(key="a", id=event_id)
     return make(producer).of(event)
 
 
@@ -77,7 +77,7 @@ def test_elements_of_different_bodies_have_different_identities(one: tuple[str, 
 def test_the_memory_for_sources_is_bounded() -> None:
     """With any number of sources, the identity of each event stays the same."""
     identities = Identities("a")
-    events = [Event(key="k", id="1", source=f"s{number}") for number in range(300)]
+    events = [IncomingEvent(key="k", id="1", source=f"s{number}") for number in range(300)]
     assert [identities.of(event) for event in events] == [Identities("a").of(event) for event in events]
     assert len(identities._sources) <= 100
 
@@ -92,8 +92,8 @@ class Careless(Identities):
 class Unmeasured(Identities):
     """Identities that do not mark where the source ends."""
 
-    def of(self, event: Event) -> bytes:
-        return super().of(Event(key="a", id=f"{event.source or ''}{event.id}"))
+    def of(self, event: IncomingEvent) -> bytes:
+        return super().of(IncomingEvent(key="a", id=f"{event.source or ''}{event.id}"))
 
 
 @pytest.mark.parametrize("make", [Careless, Unmeasured])

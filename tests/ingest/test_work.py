@@ -16,7 +16,7 @@ from live.domain.cloudevent import decode_batch, decode_structured
 from live.domain.decoding import Steps, decode_json, decode_ndjson
 from live.errors import ProblemError
 from live.ingest.bodies import decompress
-from live.ingest.intake import Head, Intake
+from live.ingest.intake import CheckedHead, Intake
 from live.ingest.replies import Reply
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.server import serving
@@ -203,7 +203,7 @@ async def begun_at_once(store: str) -> int:
     begun = most = 0
     decode = Intake._decode
 
-    def counting(intake: Intake, head: Head, body: bytes) -> Steps:
+    def counting(intake: Intake, head: CheckedHead, body: bytes) -> Steps:
         nonlocal begun, most
         begun += 1
         most = max(most, begun)
@@ -232,7 +232,7 @@ async def test_bodies_that_wait_for_their_turn_have_not_begun(valkey_url: str) -
 async def test_bodies_that_all_begin_at_once_are_caught(valkey_url: str) -> None:
     """The mutant takes the first step of every body as soon as it is complete."""
 
-    def submit(intake: Intake, head: Head, body: bytes, done: Callable[[Reply], None]) -> None:
+    def submit(intake: Intake, head: CheckedHead, body: bytes, done: Callable[[Reply], None]) -> None:
         steps = intake._decode(head, body)
         next(steps)
         intake._queue(head, steps, done)

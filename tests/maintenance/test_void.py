@@ -12,7 +12,7 @@ import pytest
 import live.maintenance.void
 from live.domain.board import Board, Boards
 from live.domain.board_file import BoardChoice, VotesChoice, make_board
-from live.domain.event import Entry, Event, Extra, Identities, make_entry
+from live.domain.event import Entry, Extra, Identities, IncomingEvent, make_entry
 from live.domain.producer import LIKES
 from live.domain.window import WindowChoice
 from live.maintenance.contributions import Voided
@@ -249,7 +249,7 @@ async def test_voiding_an_actor_takes_back_its_votes(valkey_url: str, tmp_path: 
 
 def like_of(member: str, visitor: str) -> Entry:
     """A like in the form that the pages send."""
-    event = Event(key=member, source=visitor, actor=visitor, id=f"\n{member}")
+    event = IncomingEvent(key=member, source=visitor, actor=visitor, id=f"\n{member}")
     return make_entry(member, 1, None, Identities(LIKES).of(event), Extra(visitor))
 
 

@@ -8,7 +8,7 @@ from typing import Final, Protocol, cast
 from live.domain.event import Entry
 from live.ingest.bodies import too_large
 from live.ingest.committer import Committed
-from live.ingest.intake import Head
+from live.ingest.intake import CheckedHead
 from live.ingest.replies import Reply, problem_reply
 from live.protocols.http.fast_get import AnsweringConnection
 from live.protocols.http.requests import RequestHead
@@ -17,7 +17,7 @@ from live.protocols.http.transport import Flow, Peer
 from live.settings import Settings
 
 _PATH: Final = b"/v1/events"
-_UNCHECKED: Final = cast("Head", None)
+_UNCHECKED: Final = cast("CheckedHead", None)
 
 
 class PostConnection(AnsweringConnection, Protocol):
@@ -41,7 +41,7 @@ class Post:
         self._connection = connection
         self._shared = shared
         self.keep_alive = keep_alive
-        self._head: Head = _UNCHECKED
+        self._head: CheckedHead = _UNCHECKED
         self.body = b""
         self._more = bytearray()  # the body after its first piece
         self._is_complete = False
@@ -144,7 +144,7 @@ class Post:
         if self.reply is None:  # otherwise the body was too large
             self.answer(problem_reply(error))
 
-    def _submit(self, head: Head) -> None:
+    def _submit(self, head: CheckedHead) -> None:
         intake = self._shared.intake
         try:
             if not intake.submit_plain(head, self.body, self):

@@ -9,8 +9,8 @@ from uvicorn.server import ServerState
 from live.auth.authenticator import Authenticator
 from live.auth.client import ClientResolver
 from live.auth.rate_limiter import RateLimiter
-from live.domain.producer import Producer
-from live.ingest.intake import AskSoon, Head, Intake
+from live.domain.producer import Principal
+from live.ingest.intake import AskSoon, CheckedHead, Intake
 from live.ingest.replies import POLICY_HEADER, SECURITY_HEADERS, Reply
 from live.protocols.body_budget import BodyBudget
 from live.protocols.connection_limits import ConnectionLimits
@@ -36,17 +36,17 @@ class HeadCache:
         self._intake = intake
         self._authenticator = authenticator
         self._clients = clients
-        self._known: dict[tuple[bytes, Peer], Head] = {}
+        self._known: dict[tuple[bytes, Peer], CheckedHead] = {}
         self._generation = -1
 
-    def known(self, head: RequestHead, peer: Peer) -> Head | None:
+    def known(self, head: RequestHead, peer: Peer) -> CheckedHead | None:
         """The cached result for the same head from the same peer, if there is one."""
         if self._generation != self._authenticator.generation:
             self._known.clear()
             self._generation = self._authenticator.generation
         return self._known.get((head.raw, peer))
 
-    def producer_of(self, head: RequestHead, peer: Peer) -> Producer:
+    def producer_of(self, head: RequestHead, peer: Peer) -> Principal:
         """The producer of a request.
 
         Raises:
@@ -56,7 +56,7 @@ class HeadCache:
         client = self._clients.resolve(peer.address, head.fields, tls=peer.tls)
         return self._authenticator.authorize(_first_values(head).get(b"authorization"), client)
 
-    def check(self, head: RequestHead, peer: Peer, producer: Producer) -> Head:
+    def check(self, head: RequestHead, peer: Peer, producer: Principal) -> CheckedHead:
         """Check the head of a request that is within the rate of its producer."""
         checked = self._intake.read_head(producer, head.fields, _first_values(head))
         if checked.idempotency_key is None and len(head.raw) <= _LARGEST_KNOWN:

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from live.domain.producer import Producer
+from live.domain.producer import Principal
 from live.store.connection.client import Store, store_errors
 from live.store.connection.scripts import Script
 
@@ -54,7 +54,7 @@ class LeaseStore:
         self._prefix = prefix
         self._gcra = gcra
 
-    async def take(self, producer: Producer, debt: int, need: int, spare: int) -> Lease:
+    async def take(self, producer: Principal, debt: int, need: int, spare: int) -> Lease:
         """Pay a debt, and take credit for `need` waiting requests and for `spare` later events.
 
         Raises:

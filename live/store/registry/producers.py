@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from live.domain.producer import Record, Scope, digest_of, new_secret, with_secret, without_secret
+from live.domain.producer import Scope, StoredProducer, digest_of, new_secret, with_secret, without_secret
 from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, store_errors
@@ -30,7 +30,7 @@ class Registered(msgspec.Struct, frozen=True):
     """All producers at one instant; `version` grows with every change, and is empty if there never was a producer."""
 
     version: str
-    records: Mapping[str, Record]
+    records: Mapping[str, StoredProducer]
 
 
 class ProducerStore:
@@ -59,7 +59,7 @@ class ProducerStore:
         version, found, _ = await self._hash.load()
         return Registered(version, {producer: _decode(producer, record) for producer, record in found.items()})
 
-    async def add(self, producer: str, scope: Scope, secret: str | None = None) -> tuple[Record, str]:
+    async def add(self, producer: str, scope: Scope, secret: str | None = None) -> tuple[StoredProducer, str]:
         """Create a producer, or add a secret to it. Returns the secret, of which the store keeps only a digest.
 
         Raises:
@@ -70,7 +70,7 @@ class ProducerStore:
         digest = digest_of(secret.encode())
         return await self._change(producer, lambda old, now: with_secret(old, producer, scope, digest, now)), secret
 
-    async def revoke(self, producer: str, fingerprint: str | None = None) -> Record:
+    async def revoke(self, producer: str, fingerprint: str | None = None) -> StoredProducer:
         """Revoke one secret of a producer, or all of them.
 
         Raises:
@@ -79,7 +79,9 @@ class ProducerStore:
         """
         return await self._change(producer, lambda old, now: without_secret(old, producer, fingerprint, now))
 
-    async def _change(self, producer: str, change: Callable[[Record | None, int], Record]) -> Record:
+    async def _change(
+        self, producer: str, change: Callable[[StoredProducer | None, int], StoredProducer]
+    ) -> StoredProducer:
         for _ in range(_MAX_TRIES):
             async with store_errors():
                 known = await self._client.call(self.key, "HGET", self.key, producer) or b""
@@ -93,5 +95,5 @@ class ProducerStore:
         raise StoreUnavailableError(f"other processes changed producer {producer} {_MAX_TRIES} times in a row")
 
 
-def _decode(producer: str, record: bytes) -> Record:
-    return decode_entry(record, Record, f"the record of producer {producer!r}")
+def _decode(producer: str, record: bytes) -> StoredProducer:
+    return decode_entry(record, StoredProducer, f"the record of producer {producer!r}")

@@ -7,7 +7,7 @@ from typing import Final
 from live import __version__
 from live.boards.definition import RunningChoice
 from live.domain.cloudevent import CloudEvent
-from live.domain.event import MAX_SCORE, Event
+from live.domain.event import MAX_SCORE, IncomingEvent
 from live.domain.item import Item
 from live.errors import REFUSALS
 from live.ingest.posting import Answer
@@ -109,9 +109,9 @@ _SLOTS: Final = parameter(
 _KNOWN: Final = parameter("If-None-Match", "header", {"type": "string"}, "`ETag` of an earlier response.")
 _WATCHED: Final = [parameter(name, "query", *options) for name, options in WATCHED.items()]
 _STRUCTS: Final = (
-    Event, CloudEvent, Answer, BoardList, BoardPage, SlotList, BaselineView, RecordView, RecordList, MemberRecords,
-    AuditLog, RunningChoice, Visibility, Item, ItemChoice, ItemChanges, ItemList, HistoryList, Explanation, Liked,
-    ProblemBody,
+    IncomingEvent, CloudEvent, Answer, BoardList, BoardPage, SlotList, BaselineView, RecordView, RecordList,
+    MemberRecords, AuditLog, RunningChoice, Visibility, Item, ItemChoice, ItemChanges, ItemList, HistoryList,
+    Explanation, Liked, ProblemBody,
 )  # fmt: skip
 
 
@@ -453,7 +453,7 @@ Each form may use `Content-Encoding: gzip`."""
 
 def _post_events(cloudevent: Json) -> Json:
     """Posts events. `cloudevent` is the schema of a CloudEvent."""
-    event, structured = reference(Event), reference(CloudEvent)
+    event, structured = reference(IncomingEvent), reference(CloudEvent)
     once = parameter(
         "Idempotency-Key", "header", {"type": "string", "minLength": 1, "maxLength": 255},
         "Requests with the same value and body return the same response and count once. Another body is refused.",

@@ -12,6 +12,7 @@ from live.errors import PROBLEMS, REFUSALS
 Json = dict[str, Any]
 
 REFERENCE: Final = "#/components/schemas/{name}"
+_NAMES: Final = {"IncomingEvent": "Event"}  # of schemas, where they differ from those of the structs
 
 # The meaning of each field, by name, or by struct and name where the name is ambiguous.
 MEANINGS: Final[Mapping[str, str]] = {
@@ -165,7 +166,8 @@ MEANINGS: Final[Mapping[str, str]] = {
 
 def components_of(structs: Iterable[type]) -> Json:
     """The schemas of structs by name, with the meaning of each field."""
-    _, components = msgspec.json.schema_components(structs, ref_template=REFERENCE)
+    _, found = msgspec.json.schema_components(structs, ref_template=REFERENCE)
+    components = {_NAMES.get(name, name): schema for name, schema in found.items()}
     for name, schema in components.items():
         schema["title"] = name
         if "description" in schema:
@@ -203,7 +205,8 @@ def contract_components(structs: Iterable[type]) -> Json:
 
 def reference(struct: type | str) -> Json:
     """A reference to the schema of a struct, or to a schema by name."""
-    return {"$ref": REFERENCE.format(name=struct if isinstance(struct, str) else struct.__name__)}
+    name = struct if isinstance(struct, str) else struct.__name__
+    return {"$ref": REFERENCE.format(name=_NAMES.get(name, name))}
 
 
 def listed(meanings: Mapping[str, str]) -> str:

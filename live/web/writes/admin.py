@@ -7,7 +7,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from live.domain.producer import Producer
+from live.domain.producer import Principal
 from live.errors import ProblemError
 from live.network.parameters import whole_number
 from live.store.registry.definitions import AuditEntry
@@ -20,7 +20,7 @@ _DEFAULT_LIMIT: Final = 100
 _MAX_LIMIT: Final = 1000
 
 
-async def admin_of(request: Request) -> Producer:
+async def admin_of(request: Request) -> Principal:
     """Return the producer whose API key may change the board of this request, or any board if the path names none.
 
     Raises:
@@ -39,7 +39,7 @@ async def admin_of(request: Request) -> Producer:
     return producer
 
 
-async def unlimited_admin_of(request: Request) -> Producer:
+async def unlimited_admin_of(request: Request) -> Principal:
     """Return the producer whose API key may change what all boards show.
 
     Raises:

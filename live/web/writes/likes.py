@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from live.domain.board import Board
-from live.domain.event import MAX_KEY_BYTES, Event, key_fault
-from live.domain.producer import LIKES, Producer, liking
+from live.domain.event import MAX_KEY_BYTES, IncomingEvent, key_fault
+from live.domain.producer import LIKES, Principal, liking
 from live.errors import REFUSALS, ProblemError
 from live.ingest.posting import Answer
 from live.web.http.middleware import client_of
@@ -31,7 +31,7 @@ _FORM: Final = "application/x-www-form-urlencoded"
 _CLOSED: Final = frozenset({"frozen", "closed", "not_open"})
 _MOST_COOKIES: Final = 16  # of one browser; it sends at most a few requests before it has one
 _SECOND: Final = "visitor"  # in the query of a request that is repeated with the cookie
-_PRODUCER: Final = Producer(LIKES, None, frozenset({"post"}), 0, 1, LIKES)
+_PRODUCER: Final = Principal(LIKES, None, frozenset({"post"}), 0, 1, LIKES)
 
 
 class _Attributes(TypedDict):
@@ -188,7 +188,9 @@ async def _count(live: Live, board: Board, member: str, visitor: str) -> bool:
     if page is None:
         raise ProblemError("record_not_found", "only members on the board can be liked")
     # Where likes are votes, the actor decides in each period; elsewhere the identity decides in the whole window.
-    event = Event(key=member, board=board.id, actor=visitor, source=visitor, id=f"{page.period or ''}\n{member}")
+    event = IncomingEvent(
+        key=member, board=board.id, actor=visitor, source=visitor, id=f"{page.period or ''}\n{member}"
+    )
     return _is_counted(board, await live.intake.count(_PRODUCER, event))
 
 
