@@ -33,7 +33,7 @@ class GapError(Exception):
     """An update does not start at the position of the top, so a message is missing."""
 
 
-class Status(msgspec.Struct, frozen=True):
+class Freshness(msgspec.Struct, frozen=True):
     """Whether the top is up to date. `retry_after` (seconds) announces that the server will close the connection."""
 
     stale: bool
@@ -69,7 +69,7 @@ class _Update(msgspec.Struct):
 _type_of = msgspec.json.Decoder(_Type).decode
 _sync_of = msgspec.json.Decoder(_Sync).decode
 _update_of = msgspec.json.Decoder(_Update).decode
-_status_of = msgspec.json.Decoder(Status).decode
+_status_of = msgspec.json.Decoder(Freshness).decode
 
 
 class TopState:
@@ -86,7 +86,7 @@ class TopState:
         """Start a new connection. Its first message says whether the top is stale."""
         self._stale = None
 
-    def receive(self, message: str | bytes) -> Status | None:
+    def receive(self, message: str | bytes) -> Freshness | None:
         """Apply a message. Returns it if it is a status. Unknown message types are ignored.
 
         Raises:

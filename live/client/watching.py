@@ -16,7 +16,7 @@ from live.client.backoff import Backoff
 from live.client.errors import RequestRefusedError, ServerUnavailableError, WatchEndedError
 from live.client.sender import PATIENCE
 from live.client.target import socket_url
-from live.client.top import GapError, Status, Top, TopState
+from live.client.top import Freshness, GapError, Top, TopState
 
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 20.0
@@ -130,7 +130,7 @@ class Watcher:
         position = {} if top is None else {"epoch": top.epoch, "offset": top.offset}
         return live_url(self._url, self._board, **self._query, **position)
 
-    def _note(self, status: Status) -> None:
+    def _note(self, status: Freshness) -> None:
         if status.retry_after is not None:
             self._earliest = _now() + self._backoff.after(status.retry_after)
 

@@ -18,7 +18,7 @@ ENOUGH: Final = 0.95  # of the requested likes
 _STEPS: Final = 10  # of a ramp, in the report
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class RampStep(msgspec.Struct, frozen=True, kw_only=True):
     """One part of the test: likes per second that were due and that were counted, and the time that took."""
 
     until: float
@@ -27,14 +27,14 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     acknowledged: Quantiles | None
 
 
-class Objective(msgspec.Struct, frozen=True):
+class ObjectiveResult(msgspec.Struct, frozen=True):
     """An objective, and whether it was met."""
 
     text: str
     met: bool
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     """The measurements of a load test.
 
     All times count from when a request was due, in milliseconds.
@@ -73,12 +73,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     converged: int
     frames: int
     bytes_per_viewer_second: float
-    steps: list[Step]
-    objectives: list[Objective]
+    steps: list[RampStep]
+    objectives: list[ObjectiveResult]
     passed: bool
 
 
-def make_report(options: Options, results: Sequence[Result], started: float, last_offset: int) -> Report:
+def make_report(options: Options, results: Sequence[Result], started: float, last_offset: int) -> LoadReport:
     """Put together what all processes measured."""
     plan = options.schedule
     acks = sorted(chain.from_iterable(result.acknowledged for result in results), key=lambda ack: ack.due)
@@ -86,9 +86,9 @@ def make_report(options: Options, results: Sequence[Result], started: float, las
     viewers = [seen for result in results for seen in (*result.websocket, *result.sse)]
     converged = sum(1 for seen in viewers if seen.reached(last_offset))
     times = _measured(acks, results)
-    met = [Objective(each.text, is_met(each, times.of(each.what))) for each in options.objectives]
+    met = [ObjectiveResult(each.text, is_met(each, times.of(each.what))) for each in options.objectives]
     failed = _total(results, "failed")
-    return Report(
+    return LoadReport(
         producers=options.producers, viewers=options.viewers, sse_viewers=options.sse_viewers,
         processes=options.processes, batch=plan.batch, seconds=plan.seconds, requested=plan.likes,
         sent=_total(results, "sent"), accepted=_total(results, "accepted"), rejected=_total(results, "rejected"),
@@ -137,7 +137,7 @@ def _total(results: Sequence[Result], name: str) -> int:
     return sum(getattr(result.counts, name) for result in results)
 
 
-def _steps(options: Options, acks: Sequence[Acknowledged], started: float) -> list[Step]:
+def _steps(options: Options, acks: Sequence[Acknowledged], started: float) -> list[RampStep]:
     """The parts of a ramp; none for a constant rate."""
     plan = options.schedule
     if plan.first_rate == plan.last_rate:
@@ -148,7 +148,7 @@ def _steps(options: Options, acks: Sequence[Acknowledged], started: float) -> li
         first, last = number * length, (number + 1) * length
         due = [ack for ack in acks if first <= ack.due - started < last]
         steps.append(
-            Step(
+            RampStep(
                 until=round(last, 3),
                 requested_rate=round(plan.likes_between(first, last) / length, 1),
                 rate=round(sum(ack.likes for ack in acks if first <= ack.at - started < last) / length, 1),
@@ -158,7 +158,7 @@ def _steps(options: Options, acks: Sequence[Acknowledged], started: float) -> li
     return steps
 
 
-def show(report: Report) -> RenderableType:
+def show(report: LoadReport) -> RenderableType:
     """The report for a terminal."""
     parts: list[RenderableType] = [Text("\n".join(_counts(report))), _times(report)]
     if report.steps:
@@ -167,7 +167,7 @@ def show(report: Report) -> RenderableType:
     return Group(*parts)
 
 
-def _counts(report: Report) -> Iterable[str]:
+def _counts(report: LoadReport) -> Iterable[str]:
     yield (
         f"{report.accepted:,} of {report.requested:,} likes counted, {report.rate:,.0f} of "
         f"{report.requested_rate:,.0f} per second; {report.rejected:,} rejected, {report.failed:,} failed, "
@@ -180,7 +180,7 @@ def _counts(report: Report) -> Iterable[str]:
         )
 
 
-def _times(report: Report) -> Table:
+def _times(report: LoadReport) -> Table:
     table = Table("since due, until", "p50", "p90", "p99", "p99.9", "max", box=None, pad_edge=False)
     for name, times in (
         ("sent", report.sent_late),
@@ -199,7 +199,7 @@ def _values(times: Quantiles) -> tuple[float, ...]:
     return times.p50, times.p90, times.p99, times.p999, times.max
 
 
-def _ramp(report: Report) -> Table:
+def _ramp(report: LoadReport) -> Table:
     table = Table("until", "requested", "counted", "acknowledged p50", "p99", "max", box=None, pad_edge=False)
     for step in report.steps:
         times = ("-",) * 3
@@ -212,7 +212,7 @@ def _ramp(report: Report) -> Table:
     return table
 
 
-def _verdicts(report: Report) -> Iterable[str]:
+def _verdicts(report: LoadReport) -> Iterable[str]:
     for objective in report.objectives:
         yield f"objective {objective.text}: {'met' if objective.met else 'MISSED'}"
     if report.reached < ENOUGH:

@@ -12,7 +12,7 @@ import aiohttp
 from live.errors import SetupError
 from live.load.messages import Connected, Failed, Message, Result, Sent, Settle, Start, Task, encode, receive
 from live.load.options import Options
-from live.load.report import Report, make_report
+from live.load.report import LoadReport, make_report
 
 _SETTLE: Final = 3.0  # seconds for the last messages to arrive
 _LEAD: Final = 0.2  # seconds from the signal to start until the first like is due
@@ -21,7 +21,7 @@ Progress = Callable[[float, float], None]
 _Expected = TypeVar("_Expected", bound=Message)
 
 
-async def run(options: Options, progress: Progress) -> Report:
+async def run(options: Options, progress: Progress) -> LoadReport:
     """Run the test.
 
     Raises:

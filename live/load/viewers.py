@@ -29,7 +29,7 @@ _Note = Callable[[bytes], None]
 _Watch = Callable[[_Note], Awaitable[None]]
 
 
-class Viewers:
+class ViewerPool:
     """Open connections that watch one board, over WebSockets or server-sent events."""
 
     def __init__(self, url: str, board: str) -> None:

@@ -11,7 +11,7 @@ import uvloop
 from live.errors import SetupError
 from live.load.messages import Connected, Failed, Message, Result, Sent, Settle, Start, Task, encode, receive
 from live.load.producers import Producers
-from live.load.viewers import Viewers
+from live.load.viewers import ViewerPool
 
 
 async def work(task: Task, reader: asyncio.StreamReader) -> None:
@@ -20,7 +20,7 @@ async def work(task: Task, reader: asyncio.StreamReader) -> None:
     Raises:
         SetupError: the server refuses a viewer or the producers.
     """
-    viewers = Viewers(task.url, task.board)
+    viewers = ViewerPool(task.url, task.board)
     producers = Producers(task.url, task.board, task.members, task.key, seed=task.process)
     try:
         await viewers.connect(task.websocket, task.sse)

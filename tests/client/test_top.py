@@ -5,7 +5,7 @@ import math
 import pytest
 
 from live.client.backoff import Backoff
-from live.client.top import GapError, Status, TopState
+from live.client.top import Freshness, GapError, TopState
 
 SYNC = b"""{"type":"sync","board":"b","epoch":"e","offset":1,"rank_count":2,"total_score":5,"recovered":false,
 "records":[{"key":"x","score":3,"rank":1},{"key":"y","score":2,"rank":2}]}"""
@@ -44,7 +44,7 @@ def test_a_top_stays_stale_until_it_is_confirmed() -> None:
     """The server or a new connection confirms it. Records that arrive in between do not make it live."""
     state = TopState("b")
     state.receive(SYNC)
-    assert state.receive(b'{"type":"status","stale":true,"reason":"so"}') == Status(stale=True, reason="so")
+    assert state.receive(b'{"type":"status","stale":true,"reason":"so"}') == Freshness(stale=True, reason="so")
     state.receive(UPDATE % 1)
     assert stale(state) == "so"
     state.receive(b'{"type":"status","stale":false}')

@@ -8,7 +8,7 @@ import pytest
 from live.load.messages import Result
 from live.load.options import make_options
 from live.load.producers import Counts
-from live.load.report import Report, make_report
+from live.load.report import LoadReport, make_report
 from live.load.seen import Acknowledged, Seen
 
 STARTED = 1000.0
@@ -22,7 +22,7 @@ def likes(count: int, *, wait: float = 0.01) -> list[Acknowledged]:
     ]
 
 
-def report(*, slo: tuple[str, ...] = (), **changes: Any) -> Report:
+def report(*, slo: tuple[str, ...] = (), **changes: Any) -> LoadReport:
     """The report of ten seconds with ten likes a second, which one viewer saw."""
     options = make_options(
         url="http://h", board="posts", producers=1, viewers=1, rate="10", duration="10s", members=1, slo=slo

@@ -17,11 +17,11 @@ from live.domain.producer import Scope
 from live.errors import SetupError
 from live.load import latencies
 from live.load.options import Options, make_options, parse_rate
-from live.load.report import Report, show
+from live.load.report import LoadReport, show
 from live.load.run import run
 from live.load.schedule import Schedule
 from live.load.seen import Acknowledged
-from live.load.viewers import Viewers
+from live.load.viewers import ViewerPool
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import rolling_board
@@ -54,19 +54,19 @@ def options(url: str, **changes: Any) -> Options:
     return make_options(url=url, **{**values, **changes})
 
 
-async def load(url: str, **changes: Any) -> Report:
+async def load(url: str, **changes: Any) -> LoadReport:
     """Run a small load."""
     return await run(options(url, **changes), lambda *_: None)
 
 
-def text_of(report: Report) -> str:
+def text_of(report: LoadReport) -> str:
     """The report as a terminal shows it."""
     console = Console(width=160, record=True, file=io.StringIO())
     console.print(show(report))
     return console.export_text()
 
 
-async def loaded_with_a_freeze(store: StoreProcess, patch: pytest.MonkeyPatch | None = None) -> Report:
+async def loaded_with_a_freeze(store: StoreProcess, patch: pytest.MonkeyPatch | None = None) -> LoadReport:
     """Run a load during which the store is frozen for 1.5 s. With `patch`, times count from when a request was sent."""
     async with run_server(fresh_settings(store.url), [rolling_board()]) as url:
         if patch is not None:
@@ -88,7 +88,7 @@ async def until_counted(url: str, likes: int) -> None:
         await eventually(counted, 30)
 
 
-def assert_freeze_shows(report: Report) -> None:
+def assert_freeze_shows(report: LoadReport) -> None:
     """About a third of the likes were due while the store was frozen, and waited for 0.75 s on average."""
     assert report.acknowledged is not None
     assert report.seen is not None
@@ -109,8 +109,8 @@ def test_rates_and_ramps_are_parsed() -> None:
 
 def test_a_server_below_a_path_is_watched_there() -> None:
     """Likes are sent there too."""
-    assert Viewers("http://h:1/live", "posts")._live == "ws://h:1/live/v1/boards/posts/live"
-    assert Viewers("https://h", "posts")._live == "wss://h/v1/boards/posts/live"
+    assert ViewerPool("http://h:1/live", "posts")._live == "ws://h:1/live/v1/boards/posts/live"
+    assert ViewerPool("https://h", "posts")._live == "wss://h/v1/boards/posts/live"
 
 
 async def test_a_report_counts_what_the_server_counted(url: str) -> None:
@@ -270,7 +270,7 @@ async def test_the_exit_status_tells_whether_the_load_test_passed(url: str, slo:
         *command, "--duration", "1s", "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ
     )
     output, errors = await ended.communicate()
-    report = msgspec.json.decode(output, type=Report)
+    report = msgspec.json.decode(output, type=LoadReport)
     assert (ended.returncode, errors) == (0 if report.passed else 1, b"")
     assert [(objective.text, objective.met) for objective in report.objectives] == [(slo, met)]
     assert report.accepted == report.sent > 0
@@ -294,7 +294,7 @@ async def test_producers_send_an_api_key_and_viewers_need_none(valkey_url: str, 
         )  # fmt: skip
         output, errors = await ended.communicate()
     if given == "right":
-        report = msgspec.json.decode(output, type=Report)
+        report = msgspec.json.decode(output, type=LoadReport)
         assert (ended.returncode, errors, report.failed, report.converged) == (0, b"", 0, 5)
         assert report.accepted == report.sent > 0
         return
