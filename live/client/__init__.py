@@ -3,7 +3,6 @@
 `LiveBoard` is asynchronous. `SyncProducer` sends events from ordinary threads. See docs/client.md.
 """
 
-from live.client.answers import Answer
 from live.client.board import LiveBoard
 from live.client.errors import (
     AccessRefusedError,
@@ -18,7 +17,7 @@ from live.client.events import Event
 from live.client.producer import Producer, Totals
 from live.client.sync_producer import SyncProducer
 from live.client.top import Top
-from live.domain.event import Rejection
+from live.domain.event import Answer, Rejection
 from live.domain.ranking import Record
 
 __all__ = [

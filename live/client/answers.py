@@ -8,7 +8,7 @@ import msgspec
 
 from live.client.errors import NotALiveBoardError, RequestRefusedError
 from live.client.target import ACCESS_REFUSED, access_refused
-from live.domain.event import Rejection
+from live.domain.event import Answer
 
 _OK: Final = 200
 _TOO_MANY: Final = 429
@@ -16,22 +16,6 @@ _NOT_TAKEN: Final = frozenset({408, _TOO_MANY, 503})  # nothing was counted, so 
 _LOST: Final = frozenset({500, 502, 504})  # from a failed server or a proxy; the server may have counted the events
 _MAX_PAUSE: Final = 86_400.0
 _MAX_SHOWN: Final = 300
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """The result of a request with events.
-
-    Attributes:
-        accepted: number of events that were counted and synced to disk.
-        duplicate: number of events that were not counted again, because their ids were known.
-        rejected: the other events, each with its index in the request, a stable `code` and a `detail`.
-        offsets: for each board, the offset from which on it shows these events.
-    """
-
-    accepted: int
-    duplicate: int
-    rejected: tuple[Rejection, ...]
-    offsets: dict[str, int]
 
 
 class FailedAttempt(NamedTuple):

@@ -10,13 +10,13 @@ from typing import Self
 import aiohttp
 from websockets.asyncio.client import ClientConnection
 
-from live.client.answers import Answer
 from live.client.events import Event, encode_event
 from live.client.producer import LINGER, MAX_PENDING, OnRejected, Producer
 from live.client.sender import Body, Sender, open_session
 from live.client.target import parse_api_key, parse_url
 from live.client.top import Top
 from live.client.watching import Watcher
+from live.domain.event import Answer
 
 
 class LiveBoard:

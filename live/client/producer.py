@@ -11,10 +11,9 @@ from typing import Final, Self
 
 import msgspec
 
-from live.client.answers import Answer
 from live.client.events import Event, decode_event, encode_event, with_identity
 from live.client.sender import MAX_BYTES, MAX_EVENTS, Sender, ndjson
-from live.domain.event import Rejection
+from live.domain.event import Answer, Rejection
 
 LINGER: Final = 0.01  # seconds
 MAX_PENDING: Final = 10_000

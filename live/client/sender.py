@@ -9,10 +9,11 @@ from typing import Final, NamedTuple
 
 import aiohttp
 
-from live.client.answers import Answer, FailedAttempt, read_answer
+from live.client.answers import FailedAttempt, read_answer
 from live.client.backoff import Backoff
 from live.client.errors import LiveBoardError, OutcomeUnknownError, ServerUnavailableError
 from live.client.target import authorization
+from live.domain.event import Answer
 
 PATIENCE: Final = 60.0  # seconds for which the server may be unavailable
 MAX_EVENTS: Final = 1000  # per request, the default limit of the server

@@ -55,6 +55,18 @@ class Rejection(msgspec.Struct, frozen=True, omit_defaults=True):
     board: str | None = None
 
 
+class Answer(msgspec.Struct, frozen=True):
+    """The result of a request with events.
+
+    It says how many events counted, which ones were refused, and the new offset of each board that changed.
+    """
+
+    accepted: int
+    duplicate: int
+    rejected: tuple[Rejection, ...]
+    offsets: dict[str, int]
+
+
 class Extra(msgspec.Struct, frozen=True):
     """The parts of an event that only some boards use: its actor, and JSON that is stored with the record.
 

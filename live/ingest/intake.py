@@ -23,12 +23,12 @@ from live.auth.rate_limiter import RateLimiter
 from live.domain.board import Boards
 from live.domain.cloudevent import decode_binary
 from live.domain.decoding import MOST_EVENT, STEP, DecodedBody, Steps, decode_json, decode_plain, finish
-from live.domain.event import Entry, Identities, IncomingEvent, entry_of
+from live.domain.event import Answer, Entry, Identities, IncomingEvent, entry_of
 from live.domain.producer import Principal
 from live.errors import ProblemError, StoreUnavailableError
 from live.ingest.bodies import Decoder, decoder_of, decompress, is_gzip, too_large
 from live.ingest.committer import Committed, Committer, Share
-from live.ingest.posting import Answer, Kind, OnResult, Posting, boards_for, limit_of
+from live.ingest.posting import Kind, OnResult, Posting, boards_for, limit_of
 from live.ingest.replies import Reply, json_reply, problem_reply
 from live.settings import Settings
 from live.store.registry.idempotency import Answers

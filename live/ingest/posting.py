@@ -14,6 +14,7 @@ from live.domain.board import Board, Boards
 from live.domain.decoding import DecodedBody
 from live.domain.event import (
     MAX_DETAIL,
+    Answer,
     Entry,
     Extra,
     Identities,
@@ -32,18 +33,6 @@ DEFAULT_TYPE: Final = "like"
 _PLAIN: Final = (UNSET, UNSET, UNSET)
 _UNKNOWN: Final = {"board_unknown", "type_unknown"}  # refusals that a new board can change
 _BOARD_FAULTS: Final = (ProblemError, StoreUnavailableError, EpochLostError)
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """The result of a request with events.
-
-    It says how many events counted, which ones were refused, and the new offset of each board that changed.
-    """
-
-    accepted: int
-    duplicate: int
-    rejected: Sequence[Rejection]
-    offsets: dict[str, int]
 
 
 Kind = tuple[str | UnsetType, str | UnsetType, str | UnsetType]
@@ -280,7 +269,7 @@ class Posting:
         self._rejected.sort(key=_by_index)
         for code, count in Counter(rejection.code for rejection in self._rejected).items():
             EVENTS_REJECTED.labels(code).inc(count)
-        return Answer(accepted, duplicate, self._rejected, offsets)
+        return Answer(accepted, duplicate, tuple(self._rejected), offsets)
 
     def _hidden_indexes(self, share: _Share) -> AbstractSet[int]:
         """Find events whose refusal stays hidden: the board belongs to another producer, and they do not name it."""

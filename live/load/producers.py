@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
-from live.client.answers import Answer
 from live.client.errors import AccessRefusedError, RequestRefusedError
 from live.client.events import Event, encode_event
 from live.client.sender import Body, Sender, ndjson, open_session
+from live.domain.event import Answer
 from live.errors import SetupError
 from live.load.schedule import Schedule
 from live.load.seen import Acknowledged

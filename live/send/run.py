@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from live.client.answers import Answer
 from live.client.errors import LiveBoardError, OutcomeUnknownError, ServerUnavailableError
 from live.client.sender import Sender, SendingStoppedError, ndjson, open_session, stopped_within
+from live.domain.event import Answer
 from live.errors import SetupError
 from live.send.batches import EventBatch, batches
 from live.send.options import SendOptions

@@ -25,9 +25,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from live.domain.event import Answer
 from live.domain.text import PATTERN
 from live.errors import PROBLEMS, REFUSALS
-from live.ingest.posting import Answer
 from live.ingest.replies import ProblemBody
 from live.web.contract.openapi import openapi_document
 from tests.harness.mutation import must_be_caught

@@ -7,10 +7,9 @@ from typing import Final
 from live import __version__
 from live.boards.definition import RunningChoice
 from live.domain.cloudevent import CloudEvent
-from live.domain.event import MAX_SCORE, IncomingEvent
+from live.domain.event import MAX_SCORE, Answer, IncomingEvent
 from live.domain.item import Item
 from live.errors import REFUSALS
-from live.ingest.posting import Answer
 from live.ingest.replies import ProblemBody
 from live.web.baseline import BaselineView
 from live.web.boards import BoardList, BoardSummary

@@ -16,10 +16,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from live.domain.board import Board
-from live.domain.event import MAX_KEY_BYTES, IncomingEvent, key_fault
+from live.domain.event import MAX_KEY_BYTES, Answer, IncomingEvent, key_fault
 from live.domain.producer import LIKES, Principal, liking
 from live.errors import REFUSALS, ProblemError
-from live.ingest.posting import Answer
 from live.web.http.middleware import client_of
 from live.web.http.responses import NOT_STORED, problem_response
 from live.web.pages.rendering import addresses, record_path
