@@ -1,7 +1,9 @@
-"""Limits that keep every file, class and function of `live` small enough to read."""
+"""Limits that keep every file, class, function and folder of `live` small enough to read, and its names unambiguous."""
 
 import ast
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +15,7 @@ MAX_LINES: Final = 600
 MAX_FUNCTION: Final = 60  # lines, without decorators
 MAX_ATTRIBUTES: Final = 15
 MAX_AT_ROOT: Final = 8  # files
+MAX_IN_FOLDER: Final = 20  # files
 
 
 def name_of(path: Path) -> str:
@@ -57,6 +60,20 @@ def faults(source: str) -> list[str]:
     return [*([f"{lines} lines"] if lines > MAX_LINES else []), *too_long(tree), *too_wide(tree)]
 
 
+def full_folders(paths: Iterable[Path]) -> list[str]:
+    """List the folders with too many files."""
+    counts = Counter(path.parent for path in paths)
+    return [f"{folder} has {count} files" for folder, count in counts.items() if count > MAX_IN_FOLDER]
+
+
+def shared_names(sources: Iterable[str]) -> list[str]:
+    """List the names of classes that are in more than one module."""
+    found = (
+        {node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)} for source in sources
+    )
+    return sorted(name for name, count in Counter(chain.from_iterable(found)).items() if count > 1)
+
+
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_files_functions_and_classes_are_small(path: Path) -> None:
     """Nothing is over a limit."""
@@ -66,6 +83,16 @@ def test_files_functions_and_classes_are_small(path: Path) -> None:
 def test_the_root_has_few_files() -> None:
     """Everything else belongs to a package."""
     assert len(list(LIVE.glob("*.py"))) <= MAX_AT_ROOT
+
+
+def test_no_folder_is_full() -> None:
+    """A folder can be surveyed."""
+    assert full_folders(MODULES) == []
+
+
+def test_no_two_modules_have_a_class_of_the_same_name() -> None:
+    """A name says which class it is without its module."""
+    assert shared_names(path.read_text(encoding="utf-8") for path in MODULES) == []
 
 
 @pytest.mark.parametrize(
@@ -81,3 +108,12 @@ def test_the_root_has_few_files() -> None:
 def test_each_limit_can_be_exceeded(source: str, count: int) -> None:
     """The tests above can fail."""
     assert len(faults(source)) == count
+
+
+def test_folders_and_names_can_exceed_their_limits() -> None:
+    """The tests of folders and names can fail."""
+    assert full_folders([LIVE / f"{number}.py" for number in range(20)]) == []
+    assert full_folders([LIVE / f"{number}.py" for number in range(21)]) == [f"{LIVE} has 21 files"]
+    inner = "def f():\n    class A: pass\n"
+    assert shared_names(["class A: pass", "class B: pass", "x = 1"]) == []
+    assert shared_names(["class A: pass\nclass B: pass", inner, "class B: pass"]) == ["A", "B"]
