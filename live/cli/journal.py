@@ -168,10 +168,10 @@ def _table(found: list[TimelineStatus]) -> Table:
         "board", "epoch", "offset", "last entry", "entries", "size", "gaps",
         wraps=["board"], numbers=["offset", "entries", "size", "gaps"],
     )  # fmt: skip
-    for life in found:
-        last = rfc3339(life.last, 1e6, "seconds", " ") if life.last else "none"
-        numbers = (f"{life.entries:,}", decimal(life.bytes), f"{life.gaps:,}")
-        table.add_row(life.board, life.epoch, f"{life.offset:,}", last, *numbers)
+    for timeline in found:
+        last = rfc3339(timeline.last, 1e6, "seconds", " ") if timeline.last else "none"
+        numbers = (f"{timeline.entries:,}", decimal(timeline.bytes), f"{timeline.gaps:,}")
+        table.add_row(timeline.board, timeline.epoch, f"{timeline.offset:,}", last, *numbers)
     return table
 
 

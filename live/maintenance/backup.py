@@ -34,12 +34,12 @@ from live.journal.log.timelines import (
     START,
     Timeline,
     add_segments,
-    begin_life,
-    end_lives,
-    find_life,
+    begin_timeline,
+    end_timelines,
     find_lost,
+    find_timeline,
     following,
-    open_lives,
+    open_timelines,
     segment_of,
 )
 from live.journal.schema import VERSION
@@ -223,7 +223,9 @@ async def back_up(
         raise
 
 
-def _complete(folder: Path, settings: Settings, copy: Database, lives: list[Timeline], left_out: list[str]) -> Manifest:
+def _complete(
+    folder: Path, settings: Settings, copy: Database, timelines: list[Timeline], left_out: list[str]
+) -> Manifest:
     """Add the boards file and the manifest."""
     copy.path.with_suffix(".lock").unlink()
     with closing(sqlite3.connect(copy.path)) as connection:
@@ -238,7 +240,7 @@ def _complete(folder: Path, settings: Settings, copy: Database, lives: list[Time
         prefix=copy.prefix,
         journal=copy.id,
         made=time.time_ns() // 1000,
-        boards=[Position(life.board, life.epoch, life.offset) for life in lives],
+        boards=[Position(timeline.board, timeline.epoch, timeline.offset) for timeline in timelines],
         left_out=left_out,
         files=[fingerprint(path) for path in sorted(folder.iterdir())],
     )
@@ -337,59 +339,59 @@ async def _require_no_loss(client: Store, prefix: str, copy: Database) -> None:
 async def _add_waiting(client: Store, prefix: str, copy: Database) -> None:
     """Add the entries that wait in the store."""
     for board, epoch in await journals(client, prefix):
-        life = await copy.run(partial(find_life, prefix=prefix, board=board, epoch=epoch))
-        after, is_whole = life.drained if life else START, True
+        timeline = await copy.run(partial(find_timeline, prefix=prefix, board=board, epoch=epoch))
+        after, is_whole = timeline.drained if timeline else START, True
         while entries := (await read_entries(client, [(Keys(prefix, board), epoch, after)]))[0]:
             after = entries[-1].id
-            if life is None:
-                life = await copy.run(partial(begin_life, prefix=prefix, board=board, epoch=epoch))
-            life, is_whole = await copy.run(partial(_add, life=life, entries=entries))
+            if timeline is None:
+                timeline = await copy.run(partial(begin_timeline, prefix=prefix, board=board, epoch=epoch))
+            timeline, is_whole = await copy.run(partial(_add, timeline=timeline, entries=entries))
         if not is_whole and not (await read_streams(client, prefix, [(board, epoch)]))[0].ended:
             raise SetupError(_MISSING.format(board))
 
 
-def _add(connection: Connection, life: Timeline, entries: list[Entry]) -> tuple[Timeline, bool]:
-    """Add entries to a life. Returns it, and whether none is missing."""
+def _add(connection: Connection, timeline: Timeline, entries: list[Entry]) -> tuple[Timeline, bool]:
+    """Add entries to a timeline. Returns it, and whether none is missing."""
     left = entries
     while left:
-        followers, _ = following(life, left)
+        followers, _ = following(timeline, left)
         if not followers:  # entries are missing; the whole content of the board may follow
             followers = list(dropwhile(lambda entry: parse_head(entry.head).kind != "adopt", left))[:1]
         if not followers:
-            return life, False
-        segment = segment_of(life, followers)
+            return timeline, False
+        segment = segment_of(timeline, followers)
         add_segments(connection, [segment])
-        life, left = segment.after, left[left.index(followers[-1]) + 1 :]
-    return life, True
+        timeline, left = segment.after, left[left.index(followers[-1]) + 1 :]
+    return timeline, True
 
 
 async def _end_deleted(client: Store, prefix: str, copy: Database) -> None:
-    """End the lives of boards that were deleted."""
-    lives = await copy.run(lambda connection: open_lives(connection, prefix))
-    for first in range(0, len(lives), _BOARDS):
-        piece = lives[first : first + _BOARDS]
-        streams = await read_streams(client, prefix, [(life.board, life.epoch) for life in piece])
-        for life, stream in zip(piece, streams, strict=True):
-            if stream.link and not stream.entries and stream.link != life.link:
-                raise SetupError(_MISSING.format(life.board))
-        ended = [life for life, stream in zip(piece, streams, strict=True) if stream.ended]
-        await copy.run(partial(end_lives, lives=ended))
+    """End the timelines of boards that were deleted."""
+    timelines = await copy.run(lambda connection: open_timelines(connection, prefix))
+    for first in range(0, len(timelines), _BOARDS):
+        piece = timelines[first : first + _BOARDS]
+        streams = await read_streams(client, prefix, [(timeline.board, timeline.epoch) for timeline in piece])
+        for timeline, stream in zip(piece, streams, strict=True):
+            if stream.link and not stream.entries and stream.link != timeline.link:
+                raise SetupError(_MISSING.format(timeline.board))
+        ended = [timeline for timeline, stream in zip(piece, streams, strict=True) if stream.ended]
+        await copy.run(partial(end_timelines, timelines=ended))
 
 
 def _contents(connection: Connection, prefix: str, in_file: Mapping[str, Board]) -> tuple[list[Timeline], list[str]]:
-    """The lives of all boards, each of which was folded; and the boards that have no journal."""
-    lives = open_lives(connection, prefix)
-    for life in lives:
+    """The timelines of all boards, each of which was folded; and the boards that have no journal."""
+    timelines = open_timelines(connection, prefix)
+    for timeline in timelines:
         try:
-            contents_of(connection, prefix, life)
+            contents_of(connection, prefix, timeline)
         except SetupError as error:
-            raise SetupError(f"board {life.board!r} can't be rebuilt from its journal: {error}") from None
+            raise SetupError(f"board {timeline.board!r} can't be rebuilt from its journal: {error}") from None
     made = latest(connection, prefix, "boards")
-    if unknown := sorted({life.board for life in lives} - {*made, *in_file}):
+    if unknown := sorted({timeline.board for timeline in timelines} - {*made, *in_file}):
         raise SetupError(
             f"the boards {', '.join(unknown)} are neither run-time boards nor in the boards file: name the boards file "
             "of the server with --boards"
         )
     left_out = {name for name, board in in_file.items() if board.journal.level == "off"}
     left_out |= {name for name, text in made.items() if _DEFINITION.decode(text).choices.get("journal") == "off"}
-    return lives, sorted(left_out)
+    return timelines, sorted(left_out)

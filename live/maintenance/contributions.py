@@ -21,7 +21,7 @@ from live.errors import StoreUnavailableError
 from live.journal.database import Database
 from live.journal.log.entries import Add, EntryDelta, Head, content, contents, parse_head, unpack_entries
 from live.journal.log.reader import holds
-from live.journal.log.timelines import Timeline, continued, find_life, find_parent, following
+from live.journal.log.timelines import Timeline, continued, find_parent, find_timeline, following
 from live.journal.schema import SEGMENT
 from live.journal.state.snapshot import IDENTITY
 from live.store.board.journal_stream import Entry, read_entries
@@ -45,7 +45,7 @@ class Trail(msgspec.Struct, frozen=True):
     """The entries of a board since a time.
 
     Attributes:
-        parts: the lives of the board, the oldest first, each with the link of the last entry that is part of the board.
+        parts: the timelines of the board, the oldest first, each with the link of the last entry that counts.
         waiting: the entries that are not in SQL.
         since: the time from which on entries are wanted, in microseconds since 1970.
         reach: the time from which on the journal has every entry: 0 if it has them since the board began.
@@ -62,10 +62,10 @@ class Trail(msgspec.Struct, frozen=True):
         Raises:
             SetupError: the journal is damaged.
         """
-        for life, last in self.parts:
-            for head, body in _entries(connection, life, self.since):
+        for timeline, last in self.parts:
+            for head, body in _entries(connection, timeline, self.since):
                 if head.time >= self.since:
-                    yield life.epoch, head, body
+                    yield timeline.epoch, head, body
                 if head.link == last:
                     break
         for entry in self.waiting:
@@ -83,22 +83,22 @@ async def find_trail(client: Store, database: Database, prefix: str, board: str,
     """
     keys = Keys(prefix, board)
     for _ in range(_ATTEMPTS):
-        known = await database.run(lambda connection: find_life(connection, prefix, board, epoch))
-        life = known or Timeline(0, board, epoch)
-        waiting = await _waiting(client, keys, life)
+        known = await database.run(lambda connection: find_timeline(connection, prefix, board, epoch))
+        timeline = known or Timeline(0, board, epoch)
+        waiting = await _waiting(client, keys, timeline)
         if waiting is not None:
-            parts, reach = await database.run(partial(_parts, prefix=prefix, life=life, waiting=waiting))
+            parts, reach = await database.run(partial(_parts, prefix=prefix, timeline=timeline, waiting=waiting))
             return Trail(parts, waiting, since, reach)
         await asyncio.sleep(_PAUSE)  # the drainer has moved entries in between
     raise StoreUnavailableError(f"board {board}: entries of its journal are missing between SQL and the store")
 
 
-async def _waiting(client: Store, keys: Keys, life: Timeline) -> list[Entry] | None:
-    """The entries that follow a life in the store; None if some of them are gone."""
+async def _waiting(client: Store, keys: Keys, timeline: Timeline) -> list[Entry] | None:
+    """The entries that follow a timeline in the store; None if some of them are gone."""
     found: list[Entry] = []
-    after, end = life.drained, life
+    after, end = timeline.drained, timeline
     while True:
-        (entries,) = await read_entries(client, [(keys, life.epoch, after)])
+        (entries,) = await read_entries(client, [(keys, timeline.epoch, after)])
         if not entries:
             return found
         followers, missing = following(end, entries)
@@ -110,10 +110,10 @@ async def _waiting(client: Store, keys: Keys, life: Timeline) -> list[Entry] | N
 
 
 def _parts(
-    connection: Connection, prefix: str, life: Timeline, waiting: Sequence[Entry]
+    connection: Connection, prefix: str, timeline: Timeline, waiting: Sequence[Entry]
 ) -> tuple[list[tuple[Timeline, str]], int]:
-    """The lives of which a board consists, and from which time on the journal has every entry."""
-    parts, last = [(life, life.link)], life.link
+    """The timelines of which a board consists, and from which time on the journal has every entry."""
+    parts, last = [(timeline, timeline.link)], timeline.link
     while True:
         first = next(_entries(connection, parts[0][0], 0), None)
         if first is None and len(parts) == 1 and waiting:
@@ -122,7 +122,7 @@ def _parts(
             return parts, parse_time(last)
         head, body = first
         (epoch, _), last = continued(head, body), head.before
-        parent = find_parent(connection, life, prefix, epoch) if epoch else None
+        parent = find_parent(connection, timeline, prefix, epoch) if epoch else None
         if parent is None or (head.kind == "adopt" and not holds(connection, parent, last)):
             return parts, 0 if head.kind == "begin" else head.time
         parts.insert(0, (parent, last))
@@ -133,9 +133,9 @@ def parse_time(link: str) -> int:
     return int(link.split(" ")[1])
 
 
-def _entries(connection: Connection, life: Timeline, since: int) -> Iterator[tuple[Head, bytes]]:
-    """The entries of a life in SQL, from the first segment on that ends at a time or later."""
-    where = (SEGMENT.c.life == life.id, SEGMENT.c.ended >= since)
+def _entries(connection: Connection, timeline: Timeline, since: int) -> Iterator[tuple[Head, bytes]]:
+    """The entries of a timeline in SQL, from the first segment on that ends at a time or later."""
+    where = (SEGMENT.c.life == timeline.id, SEGMENT.c.ended >= since)
     names = connection.execute(select(SEGMENT.c.id).where(*where).order_by(SEGMENT.c.id)).all()
     for name in names:
         row = connection.execute(select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.id == name.id)).one()

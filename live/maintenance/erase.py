@@ -29,7 +29,7 @@ from live.journal.log.entries import (
     parse_head,
     unpack_entries,
 )
-from live.journal.log.timelines import lives_of
+from live.journal.log.timelines import timelines_of
 from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
 from live.journal.state.snapshot import IDENTITY, Snapshot, pack, unpack
 from live.maintenance.contributions import Contribution, Vote
@@ -218,10 +218,12 @@ def secrets_of(connection: Connection, prefix: str, board: str) -> set[bytes]:
         SetupError: the journal is damaged.
     """
     found = set()
-    for life in lives_of(connection, prefix, board):
-        for row in connection.execute(select(CHECKPOINT.c.crc, CHECKPOINT.c.data).where(CHECKPOINT.c.life == life.id)):
+    for timeline in timelines_of(connection, prefix, board):
+        for row in connection.execute(
+            select(CHECKPOINT.c.crc, CHECKPOINT.c.data).where(CHECKPOINT.c.life == timeline.id)
+        ):
             found.add(unpack(decompress(row.crc, row.data)).secret)
-        for head, body in _entries(connection, life.id):
+        for head, body in _entries(connection, timeline.id):
             if head.kind == "begin":
                 found.add(content(_BEGIN.decode(body).secret))
             elif head.kind == "adopt":
@@ -241,9 +243,9 @@ def erase_board(
         SetupError: the journal is damaged.
         JournalError: the database does not answer.
     """
-    ids = [life.id for life in database.work(partial(lives_of, prefix=prefix, board=board))]
-    segments = database.work(partial(_ids, table=SEGMENT, lives=ids))
-    checkpoints = database.work(partial(_ids, table=CHECKPOINT, lives=ids))
+    ids = [timeline.id for timeline in database.work(partial(timelines_of, prefix=prefix, board=board))]
+    segments = database.work(partial(_ids, table=SEGMENT, timelines=ids))
+    checkpoints = database.work(partial(_ids, table=CHECKPOINT, timelines=ids))
     done, total = Rewritten(), len(segments) + len(checkpoints)
     for number, row in enumerate(segments, 1):
         done.segments += database.work(partial(_segment, row=row, erasure=erasure, dry=dry))
@@ -274,13 +276,13 @@ def erase_again(database: Database, show: Progress) -> int:
     return count
 
 
-def _ids(connection: Connection, table: Table, lives: list[int]) -> list[int]:
-    rows = connection.execute(select(table.c.id).where(table.c.life.in_(lives)).order_by(table.c.id))
+def _ids(connection: Connection, table: Table, timelines: list[int]) -> list[int]:
+    rows = connection.execute(select(table.c.id).where(table.c.life.in_(timelines)).order_by(table.c.id))
     return [row.id for row in rows]
 
 
-def _entries(connection: Connection, life: int) -> Iterator[tuple[Head, bytes]]:
-    for segment in _ids(connection, SEGMENT, [life]):
+def _entries(connection: Connection, timeline: int) -> Iterator[tuple[Head, bytes]]:
+    for segment in _ids(connection, SEGMENT, [timeline]):
         row = connection.execute(select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.id == segment)).one_or_none()
         if row is not None:  # a server may have dropped it meanwhile
             for text, body in unpack_entries(row.crc, row.data):

@@ -15,7 +15,7 @@ from live.journal.database import Database
 from live.journal.log.definitions import latest
 from live.journal.log.entries import Add, Head, parse_head, unpack_entries
 from live.journal.log.reader import contents_of
-from live.journal.log.timelines import lives_of
+from live.journal.log.timelines import timelines_of
 from live.journal.past.queries import AsOf, NoPastError, PastRanking
 from live.journal.past.snapshots import period_at, ranking_at
 from live.journal.schema import LIFE, SEGMENT
@@ -84,8 +84,8 @@ def newest_of(database: Database, board: Board, now: int) -> Newest:
     """The end of a board's journal, read at a time in milliseconds since 1970."""
 
     def read(connection: Connection) -> Newest:
-        lives = lives_of(connection, database.prefix, board.id)
-        data = contents_of(connection, database.prefix, lives[-1]) if lives else Snapshot()
+        timelines = timelines_of(connection, database.prefix, board.id)
+        data = contents_of(connection, database.prefix, timelines[-1]) if timelines else Snapshot()
         return Newest(frozenset(data.hidden), data.time // 1000, newest_slot(board, data, now))
 
     return database.work(read)

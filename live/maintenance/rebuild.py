@@ -19,7 +19,7 @@ from live.journal.database import Database
 from live.journal.log.definitions import COOKIES, KINDS, DefinitionLog, latest, newest_version
 from live.journal.log.drainer import Drainer
 from live.journal.log.reader import before, contents_of
-from live.journal.log.timelines import Timeline, end_lives, find_life, made_once, open_lives, origins
+from live.journal.log.timelines import Timeline, end_timelines, find_timeline, made_once, open_timelines, origins
 from live.journal.state.fold import tag_of
 from live.journal.state.ranking import live_events, live_slots, newest_slot, ranked_at
 from live.journal.state.snapshot import Ranking, Snapshot
@@ -40,7 +40,7 @@ Progress = Callable[[str, int, int], None]
 _ITEMS: Final = 1000  # titles in one command
 _Texts = dict[str, dict[str, str]]
 _Line = list[Timeline]
-"""A life, and those that it continues, the newest one first."""
+"""A timeline, and those that it continues, the newest one first."""
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
@@ -211,14 +211,14 @@ class Rebuilding:
             await drainer.claim()
             done = [one for line in missing if (one := await self._load(line[0], boards[line[0].board], wanted, texts))]
             await self._restore_texts(texts, missing, wanted)
-        # The new lives reach SQL before the old ones end there: the store may be lost again at any time.
+        # The new timelines reach SQL before the old ones end there: the store may be lost again at any time.
         await drainer.drain([wanted.name or line[0].board for line in lines])
         await DefinitionLog(self._client, self._prefix, self._database).follow()
         if wanted.name is None:
-            names = [(life.board, life.epoch) for life in over]
+            names = [(timeline.board, timeline.epoch) for timeline in over]
             streams = await read_streams(self._client, self._prefix, names)  # what the store holds goes on
-            ended = [life for life, stream in zip(over, streams, strict=True) if stream.ended]
-            await self._database.run(lambda connection: end_lives(connection, ended))
+            ended = [timeline for timeline, stream in zip(over, streams, strict=True) if stream.ended]
+            await self._database.run(lambda connection: end_timelines(connection, ended))
         return done
 
     async def replace(self, board: str, epoch: str) -> Rebuilt:
@@ -243,9 +243,9 @@ class Rebuilding:
             raise SetupError("another process writes to the journal: stop the servers that use it, and try again")
 
     async def _lines(self, wanted: Wanted, texts: _Texts) -> tuple[list[_Line], list[Timeline]]:
-        """The last life of each wanted board, with those that it continues; and the lives that end with the rebuild.
+        """Return the last timeline of each wanted board, with those that it continues, and those that end here.
 
-        The last life of a run-time board is that of its definition. It has no entry if the board never had a journal.
+        The last timeline of a run-time board is that of its definition. It is empty if the board never had a journal.
         """
         lines, created = await self._database.run(self._read_lines)
         newest = {line[0].board: line for line in lines}
@@ -264,22 +264,22 @@ class Rebuilding:
         return chosen, [line[0] for line in lines if line[0].board in ending]
 
     def _read_lines(self, connection: Connection) -> tuple[list[_Line], set[str]]:
-        """The lives that have not ended, with those that they continue; and the boards that were made at run time."""
-        lives = open_lives(connection, self._prefix)
-        lines = [[life, *origins(connection, self._prefix, life)] for life in lives]
+        """Return the open timelines, each with those that it continues, and the boards that were made at run time."""
+        timelines = open_timelines(connection, self._prefix)
+        lines = [[timeline, *origins(connection, self._prefix, timeline)] for timeline in timelines]
         return lines, made_once(connection, self._prefix)
 
     async def _with(
         self, begun: Timeline, newest: dict[str, _Line], lines: Sequence[_Line], wanted: Wanted
     ) -> dict[str, _Line]:
-        """The last lives, with that of a run-time board; `begun` is one without entries in the defined epoch."""
+        """The last timelines, with that of a run-time board; `begun` is one without entries in the defined epoch."""
         of_board = [line for line in lines if line[0].board == begun.board]
         for line in reversed(of_board):
-            if any(life.epoch == begun.epoch for life in line):
+            if any(timeline.epoch == begun.epoch for timeline in line):
                 return {**newest, begun.board: line}
             if line[0].epoch == self._epoch(begun, wanted):  # rebuilt, and its definition is not in SQL yet
                 return {**newest, begun.board: [line[0], begun]}
-        find = partial(find_life, prefix=self._prefix, board=begun.board, epoch=begun.epoch)
+        find = partial(find_timeline, prefix=self._prefix, board=begun.board, epoch=begun.epoch)
         held = await self._database.run(find)
         return newest if held is not None and held.size else {**newest, begun.board: [begun]}
 
@@ -291,13 +291,13 @@ class Rebuilding:
         """
         missing = []
         for line in lines:
-            life, keys = line[0], Keys(self._prefix, wanted.name or line[0].board)
+            timeline, keys = line[0], Keys(self._prefix, wanted.name or line[0].board)
             async with store_errors():
                 held = (await self._client.call(keys.meta, "HGET", keys.meta, "epoch") or b"").decode()
-            same = wanted.at is None or (len(line) > 1 and life.epoch == self._epoch(line[1], wanted))
-            if held == life.epoch and same:
+            same = wanted.at is None or (len(line) > 1 and timeline.epoch == self._epoch(line[1], wanted))
+            if held == timeline.epoch and same:
                 continue
-            if held not in ("", self._epoch(life, wanted)):
+            if held not in ("", self._epoch(timeline, wanted)):
                 raise SetupError(
                     f"the store holds board {keys.board!r} (epoch {held}): rebuild into an empty store, "
                     "or under another id with --as"
@@ -305,53 +305,53 @@ class Rebuilding:
             missing.append(line)
         return missing
 
-    def _epoch(self, life: Timeline, wanted: Wanted) -> str:
-        """The new epoch of a life, which is the same for each attempt."""
-        salt = f"{self._database.id}:{life.epoch}:{life.link}:{wanted.at}:{wanted.name}"
+    def _epoch(self, timeline: Timeline, wanted: Wanted) -> str:
+        """The new epoch of a timeline, which is the same for each attempt."""
+        salt = f"{self._database.id}:{timeline.epoch}:{timeline.link}:{wanted.at}:{wanted.name}"
         return hashlib.blake2b(salt.encode(), digest_size=4).hexdigest()
 
-    async def _contents(self, life: Timeline, wanted: Wanted) -> Snapshot:
+    async def _contents(self, timeline: Timeline, wanted: Wanted) -> Snapshot:
         def read() -> Snapshot:
             return self._database.work(
                 lambda connection: contents_of(
                     connection,
                     self._prefix,
-                    life,
+                    timeline,
                     (lambda *_: False) if wanted.at is None else before(wanted.at),
-                    progress=lambda done, total: self._show(life.board, done, 2 * total),
+                    progress=lambda done, total: self._show(timeline.board, done, 2 * total),
                 )
             )
 
         return await asyncio.to_thread(read)
 
-    async def _planned(self, life: Timeline, board: Board, wanted: Wanted) -> Rebuilt:
-        if not life.size:
-            return Rebuilt(wanted.name or board.id, self._epoch(life, wanted), 0, 0)
-        data = await self._contents(life, wanted)
+    async def _planned(self, timeline: Timeline, board: Board, wanted: Wanted) -> Rebuilt:
+        if not timeline.size:
+            return Rebuilt(wanted.name or board.id, self._epoch(timeline, wanted), 0, 0)
+        data = await self._contents(timeline, wanted)
         members = len({member for slot in data.slots.values() for member in slot})
-        return Rebuilt(wanted.name or board.id, self._epoch(life, wanted), data.offset, members)
+        return Rebuilt(wanted.name or board.id, self._epoch(timeline, wanted), data.offset, members)
 
-    async def _load(self, life: Timeline, board: Board, wanted: Wanted, texts: _Texts) -> Rebuilt | None:
-        keys, epoch = Keys(self._prefix, wanted.name or board.id), self._epoch(life, wanted)
-        if not life.size:
+    async def _load(self, timeline: Timeline, board: Board, wanted: Wanted, texts: _Texts) -> Rebuilt | None:
+        keys, epoch = Keys(self._prefix, wanted.name or board.id), self._epoch(timeline, wanted)
+        if not timeline.size:
             other = await create(self._client, keys, board, epoch, journal=board.journal.level != "off")
             return None if other else Rebuilt(keys.board, epoch, 0, 0)
-        data = await self._contents(life, wanted)
+        data = await self._contents(timeline, wanted)
         return await load(
             self._client,
             keys,
             board,
             data,
             epoch=epoch,
-            parent=life.epoch,
+            parent=timeline.epoch,
             dedupe_window=self._settings.dedupe_window,
-            made=life.board in texts["boards"],
-            progress=lambda done, total: self._show(life.board, total + done, 2 * total),
+            made=timeline.board in texts["boards"],
+            progress=lambda done, total: self._show(timeline.board, total + done, 2 * total),
         )
 
     async def _restore_texts(self, texts: _Texts, lines: Sequence[_Line], wanted: Wanted) -> None:
         """Write what belongs to no single board. The definitions of run-time boards get the new epochs."""
-        epochs = {life.epoch: self._epoch(line[0], wanted) for line in lines for life in line}
+        epochs = {timeline.epoch: self._epoch(line[0], wanted) for line in lines for timeline in line}
         names = SystemKeys(self._prefix)
         definitions: dict[str, str] = {}
         for name, defined in texts["boards"].items():

@@ -11,7 +11,7 @@ from live.errors import JournalBrokenError, SetupError
 from live.journal.database import Database
 from live.journal.log.entries import Head, read_entries_of
 from live.journal.log.reader import contents_of
-from live.journal.log.timelines import Timeline, gaps_of, lives_of, open_lives
+from live.journal.log.timelines import Timeline, gaps_of, open_timelines, timelines_of
 from live.journal.schema import CHECKPOINT, SEGMENT
 from live.journal.upkeep.scrubber import WRONG_TYPES, scan
 
@@ -22,7 +22,7 @@ class TimelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What the journal holds of a board.
 
     `last` is the time of the last entry in microseconds since 1970, 0 for none. `bytes` is the compressed size. `gaps`
-    counts those of the board's earlier lives too.
+    counts those of the board's earlier timelines too.
     """
 
     board: str
@@ -58,34 +58,35 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
 def status(connection: Connection, prefix: str) -> list[TimelineStatus]:
     """Return what the journal holds of each board that has not ended."""
-    return [_status(connection, prefix, life) for life in open_lives(connection, prefix)]
+    return [_status(connection, prefix, timeline) for timeline in open_timelines(connection, prefix)]
 
 
-def _status(connection: Connection, prefix: str, life: Timeline) -> TimelineStatus:
+def _status(connection: Connection, prefix: str, timeline: Timeline) -> TimelineStatus:
     sums = connection.execute(
         select(func.max(SEGMENT.c.ended), func.sum(SEGMENT.c.entries), func.sum(func.length(SEGMENT.c.data))).where(
-            SEGMENT.c.life == life.id
+            SEGMENT.c.life == timeline.id
         )
     ).one()
     count = func.count()
     return TimelineStatus(
-        board=life.board,
-        epoch=life.epoch,
-        offset=life.offset,
+        board=timeline.board,
+        epoch=timeline.epoch,
+        offset=timeline.offset,
         last=sums[0] or 0,
         entries=int(sums[1] or 0),
         bytes=int(sums[2] or 0),
-        checkpoints=connection.scalar(select(count).select_from(CHECKPOINT).where(CHECKPOINT.c.life == life.id)) or 0,
-        gaps=len(_gaps(connection, prefix, life)),
+        checkpoints=connection.scalar(select(count).select_from(CHECKPOINT).where(CHECKPOINT.c.life == timeline.id))
+        or 0,
+        gaps=len(_gaps(connection, prefix, timeline)),
     )
 
 
-def _gaps(connection: Connection, prefix: str, life: Timeline) -> list[str]:
-    """Return what is missing in the lives of a board, one sentence each."""
+def _gaps(connection: Connection, prefix: str, timeline: Timeline) -> list[str]:
+    """Return what is missing in the timelines of a board, one sentence each."""
     return [
         f"{'the store lost data' if gap.is_loss else 'entries are missing'}: between {_time(gap.since)} "
         f"(entry {gap.expected.partition(' ')[0]}) and {_time(gap.time)}"
-        for gap in gaps_of(connection, lives_of(connection, prefix, life.board))
+        for gap in gaps_of(connection, timelines_of(connection, prefix, timeline.board))
     ]
 
 
@@ -101,21 +102,21 @@ def verify(database: Database, prefix: str, show: Progress) -> Verification:
     Raises:
         JournalError: the database does not answer.
     """
-    faults, lives = database.check_pages(), []
+    faults, timelines = database.check_pages(), []
     try:
-        lives = database.work(lambda connection: open_lives(connection, prefix))
-        ids = {life.id: database.work(partial(_segments, life=life)) for life in lives}
+        timelines = database.work(lambda connection: open_timelines(connection, prefix))
+        ids = {timeline.id: database.work(partial(_segments, timeline=timeline)) for timeline in timelines}
     except JournalBrokenError as error:
         return Verification(sound=False, faults=faults or [str(error)], boards=[])
-    of_lives: dict[int | None, list[str]] = {life.id: [] for life in lives}
+    of_timelines: dict[int | None, list[str]] = {timeline.id: [] for timeline in timelines}
     for batch in scan(database, without=[SEGMENT]):
-        for life_id, fault in batch.faults:
-            of_lives.get(life_id, faults).append(fault)
+        for timeline_id, fault in batch.faults:
+            of_timelines.get(timeline_id, faults).append(fault)
     total, done, verdicts = sum(map(len, ids.values())), 0, []
-    for life in lives:
-        entries, found = 0, of_lives[life.id]
+    for timeline in timelines:
+        entries, found = 0, of_timelines[timeline.id]
         link, is_whole = None, False
-        for segment in ids[life.id]:
+        for segment in ids[timeline.id]:
             try:
                 heads = database.work(partial(_heads, segment=segment))
             except (SetupError, *WRONG_TYPES) as error:
@@ -125,36 +126,36 @@ def verify(database: Database, prefix: str, show: Progress) -> Verification:
                 if link is not None and head.before != link and head.kind != "adopt":
                     found.append(f"an entry is missing before offset {head.offset}")
                 link, entries = head.link, entries + 1
-                is_whole = is_whole or link == life.link  # a running server may have added more since
+                is_whole = is_whole or link == timeline.link  # a running server may have added more since
             done += 1
             show(done, total)
         if link is not None and not is_whole:
-            found.append(f"the last entry is {link!r}, and SQL has the board at {life.link!r}")
+            found.append(f"the last entry is {link!r}, and SQL has the board at {timeline.link!r}")
         if not found:
             try:
-                found += database.work(partial(_unreadable, prefix=prefix, life=life))
+                found += database.work(partial(_unreadable, prefix=prefix, timeline=timeline))
             except (SetupError, LookupError, *WRONG_TYPES) as error:
                 found.append(f"the board can't be read: {error}")
         try:
-            gaps = database.work(partial(_gaps, prefix=prefix, life=life))
+            gaps = database.work(partial(_gaps, prefix=prefix, timeline=timeline))
         except (SetupError, LookupError, *WRONG_TYPES) as error:
             gaps = []
             found.append(f"its gaps can't be read: {error}")
-        verdicts.append(Verdict(board=life.board, epoch=life.epoch, entries=entries, faults=found, gaps=gaps))
-    return Verification(sound=not faults and not any(of_lives.values()), faults=faults, boards=verdicts)
+        verdicts.append(Verdict(board=timeline.board, epoch=timeline.epoch, entries=entries, faults=found, gaps=gaps))
+    return Verification(sound=not faults and not any(of_timelines.values()), faults=faults, boards=verdicts)
 
 
-def _unreadable(connection: Connection, prefix: str, life: Timeline) -> list[str]:
+def _unreadable(connection: Connection, prefix: str, timeline: Timeline) -> list[str]:
     """Return why the board can't be rebuilt from sound entries; empty if it can."""
     try:
-        contents_of(connection, prefix, life)
+        contents_of(connection, prefix, timeline)
     except SetupError as error:
         return [str(error)]
     return []
 
 
-def _segments(connection: Connection, life: Timeline) -> list[int]:
-    rows = connection.execute(select(SEGMENT.c.id).where(SEGMENT.c.life == life.id).order_by(SEGMENT.c.id))
+def _segments(connection: Connection, timeline: Timeline) -> list[int]:
+    rows = connection.execute(select(SEGMENT.c.id).where(SEGMENT.c.life == timeline.id).order_by(SEGMENT.c.id))
     return [row.id for row in rows]
 
 

@@ -84,7 +84,7 @@ class Machine:
 
         async def equal() -> object:
             with Database("sqlite", self.data, "live", writes=False) as database:
-                found = {life.board: life.offset for life in database.work(lambda sql: status(sql, "live"))}
+                found = {timeline.board: timeline.offset for timeline in database.work(lambda sql: status(sql, "live"))}
                 titles = database.work(lambda sql: latest(sql, "live", "items"))
             return titles and all(found.get(name, -1) >= offset for name, offset in offsets.items() if offset)
 

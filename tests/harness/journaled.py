@@ -13,7 +13,7 @@ from live.domain.event import make_entry
 from live.journal.database import Database
 from live.journal.log.drainer import Drainer
 from live.journal.log.reader import contents_of
-from live.journal.log.timelines import find_life
+from live.journal.log.timelines import find_timeline
 from live.journal.schema import GAP
 from live.journal.state.ranking import ranked_at
 from live.journal.state.snapshot import Snapshot
@@ -65,8 +65,8 @@ class Journaled:
         database, prefix, epoch = self.databases[0], self.settings.key_prefix, self.ledger.state.epoch or ""
 
         def read(connection: Any) -> Snapshot:
-            life = find_life(connection, prefix, self.board.id, epoch)
-            return Snapshot() if life is None else contents_of(connection, prefix, life, **choices)
+            timeline = find_timeline(connection, prefix, self.board.id, epoch)
+            return Snapshot() if timeline is None else contents_of(connection, prefix, timeline, **choices)
 
         return await asyncio.to_thread(database.work, read)
 

@@ -12,7 +12,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from live.errors import JournalError
 from live.fanout.engine import playback
-from live.journal.log.timelines import find_life
+from live.journal.log.timelines import find_timeline
 from live.settings import Duration
 from tests.harness.server import until_ready
 from tests.harness.viewer import ModelViewer
@@ -41,10 +41,10 @@ async def until_drained(server: Served, offset: int) -> None:
 
     async def drained() -> bool:
         try:
-            life = await journal.run(lambda sql: find_life(sql, prefix, "posts", state.epoch or ""))
+            timeline = await journal.run(lambda sql: find_timeline(sql, prefix, "posts", state.epoch or ""))
         except JournalError:  # its tables are not there yet
             return False
-        return life is not None and life.offset >= offset
+        return timeline is not None and timeline.offset >= offset
 
     await eventually(drained)
 

@@ -13,7 +13,7 @@ from live.domain.board_file import parse_boards
 from live.domain.event import make_entry
 from live.journal.log.drainer import Drainer
 from live.journal.log.reader import before, contents_of
-from live.journal.log.timelines import Timeline, open_lives
+from live.journal.log.timelines import Timeline, open_timelines
 from live.journal.past.coverage import reaches_of, since_of
 from live.journal.past.history import scores_at_all
 from live.journal.state.ranking import ranked_at
@@ -101,17 +101,17 @@ class RecordedBoard(Journaled):
         """Read from SQL."""
 
         def reading(connection: Connection) -> Any:
-            (life,) = open_lives(connection, self.settings.key_prefix)
-            return work(connection, life)
+            (timeline,) = open_timelines(connection, self.settings.key_prefix)
+            return work(connection, timeline)
 
         return await self.databases[0].run(reading)
 
     async def from_events(self, hour: int) -> list[Row]:
         """The ranking at an hour from the entries."""
 
-        def work(connection: Connection, life: Timeline) -> list[Row]:
+        def work(connection: Connection, timeline: Timeline) -> list[Row]:
             stop = before(hour * 1000, self.board.clock)
-            data = contents_of(connection, self.settings.key_prefix, life, stop)
+            data = contents_of(connection, self.settings.key_prefix, timeline, stop)
             return self._rows(data, hour)
 
         found: list[Row] = await self.read(work)
@@ -120,7 +120,7 @@ class RecordedBoard(Journaled):
     async def in_one_pass(self, hours: list[int]) -> list[list[Row]]:
         """The rankings at hours in one pass. Each record has the rank that it is said to have without the others."""
 
-        def work(connection: Connection, _life: Timeline) -> list[list[Row]]:
+        def work(connection: Connection, _timeline: Timeline) -> list[list[Row]]:
             found = []
             times = [hour * 1000 for hour in hours]
             for _, scores in scores_at_all(connection, self.settings.key_prefix, self.board, times):

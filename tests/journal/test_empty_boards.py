@@ -12,7 +12,7 @@ from sqlalchemy import insert
 
 import live.store.board.manage.lifecycle
 from live.domain.board import Boards
-from live.journal.log.timelines import Timeline, find_life
+from live.journal.log.timelines import Timeline, find_timeline
 from live.journal.schema import DEFINITION
 from live.maintenance.rebuild import Rebuilding, Wanted
 from live.store.board.keys import Keys, SystemKeys
@@ -28,14 +28,14 @@ MADE = msgspec.structs.replace(rolling_board(), id="made", title="made")
 
 
 async def known(board: Journaled, epoch: str) -> Timeline | None:
-    """The life of the made board in SQL, if it has an entry."""
+    """The timeline of the made board in SQL, if it has an entry."""
     prefix = board.settings.key_prefix
-    life = await board.databases[0].run(lambda connection: find_life(connection, prefix, "made", epoch))
-    return life if life is not None and life.size else None
+    timeline = await board.databases[0].run(lambda connection: find_timeline(connection, prefix, "made", epoch))
+    return timeline if timeline is not None and timeline.size else None
 
 
 async def make_and_make_again(board: Journaled) -> None:
-    """Create a board while a drainer listens, and create it again under its id. SQL has both lives without a sweep."""
+    """Create a board twice under one id while a drainer listens. SQL has both timelines without a sweep."""
     drainer = await board.drainer()
     running = asyncio.create_task(drainer.run())
     try:
@@ -81,7 +81,7 @@ def defined(prefix: str, name: str, epoch: str, **choices: Any) -> dict[str, Any
     return {"prefix": prefix, "kind": "boards", "name": name, "version": 3, "time": 1, "value": value}
 
 
-async def rebuild_without_a_life(board: Journaled) -> None:
+async def rebuild_without_a_timeline(board: Journaled) -> None:
     """SQL has the definition of a board, and no entry. It is rebuilt as an empty board, which counts events."""
     await board.drainer()
     prefix, database = board.settings.key_prefix, board.databases[0]
@@ -136,7 +136,7 @@ async def test_a_forgotten_union_is_detected(valkey_url: str, tmp_path: Path) ->
 async def test_a_board_that_is_only_defined_is_rebuilt(valkey_url: str, tmp_path: Path) -> None:
     """Its definition gets the new epoch."""
     async with journaled(valkey_url, tmp_path) as board:
-        await rebuild_without_a_life(board)
+        await rebuild_without_a_timeline(board)
 
 
 @pytest.mark.mutant
@@ -148,5 +148,5 @@ async def test_a_dropped_definition_is_detected(valkey_url: str, tmp_path: Path)
         return newest
 
     async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("a definition without a life"), replaced(Rebuilding, "_with", with_entries):
-            await rebuild_without_a_life(board)
+        with must_be_caught("a definition without a timeline"), replaced(Rebuilding, "_with", with_entries):
+            await rebuild_without_a_timeline(board)

@@ -239,9 +239,9 @@ async def test_a_blind_retry_is_detected(
 
     def unchecked(connection: Any, pieces: Any) -> None:
         for piece in pieces:
-            row = connection.execute(select(LIFE).where(LIFE.c.id == piece.life.id)).mappings().one()
-            life = msgspec.structs.replace(piece.life, drained=row["drained"], link=row["link"])
-            add_segments(connection, [msgspec.structs.replace(piece, life=life)])
+            row = connection.execute(select(LIFE).where(LIFE.c.id == piece.timeline.id)).mappings().one()
+            timeline = msgspec.structs.replace(piece.timeline, drained=row["drained"], link=row["link"])
+            add_segments(connection, [msgspec.structs.replace(piece, timeline=timeline)])
 
     with (
         must_be_caught("blind retry without UNIQUE"),

@@ -86,8 +86,8 @@ async def lose_and_accept(board: Journaled, store: StoreProcess, folder: Path) -
     assert not drainer._health.lost
     assert await board.gaps() == 1
     prefix, database = board.settings.key_prefix, board.databases[0]
-    (life,) = await database.run(partial(status, prefix=prefix))
-    assert (life.epoch, life.gaps) == ("accepted", 1)
+    (timeline,) = await database.run(partial(status, prefix=prefix))
+    assert (timeline.epoch, timeline.gaps) == ("accepted", 1)
     new, old = await database.run(partial(reaches_of, prefix=prefix, board=board.board))
     assert (new.gaps, old.gaps) == ([], []), "the past before the loss is what the board held then"
     (verdict,) = (await asyncio.to_thread(verify, database, prefix, lambda *_: None)).boards
@@ -185,11 +185,11 @@ async def test_an_unrecorded_loss_is_detected(own_store: StoreProcess, tmp_path:
 async def acknowledge_nothing(board: Journaled, store: StoreProcess, folder: Path) -> None:
     """SQL is ahead of the store, which is told how far SQL is, and then gets a new epoch. Nothing is acknowledged."""
     drainer = await go_back(board, store, folder)
-    (life,) = drainer._lives.values()
-    await trim(board.client, board.ledger.state.keys, life.epoch, life.drained, life.size)
+    (timeline,) = drainer._timelines.values()
+    await trim(board.client, board.ledger.state.keys, timeline.epoch, timeline.drained, timeline.size)
     _, offset, _, safe, drained = await held(board)
     assert int(safe or 0) <= int(offset or 0), "nothing is safe beyond the offset"
-    assert int(drained or 0) < life.size
+    assert int(drained or 0) < timeline.size
     board.settings = msgspec.structs.replace(board.settings, journal_ack=True, write_deadline=Duration(0.5))
     await accept(board)
     assert (await held(board))[3:] == [None, None], "nothing of the new epoch is in SQL"

@@ -16,7 +16,7 @@ from live.domain.event import make_entry
 from live.errors import SetupError
 from live.journal.database import Database
 from live.journal.log.reader import contents_of
-from live.journal.log.timelines import open_lives
+from live.journal.log.timelines import open_timelines
 from live.journal.state.ranking import ranked_at
 from live.maintenance.backup import back_up, check_files, read_manifest
 from live.maintenance.status import verify
@@ -37,8 +37,8 @@ def rows_in(board: Journaled, folder: Path) -> Rows:
     prefix = board.settings.key_prefix
     with Database("sqlite", folder, prefix, writes=False) as copy:
         assert verify(copy, prefix, lambda *_: None).sound
-        (life,) = copy.work(lambda sql: open_lives(sql, prefix))
-        data = copy.work(lambda sql: contents_of(sql, prefix, life))
+        (timeline,) = copy.work(lambda sql: open_timelines(sql, prefix))
+        data = copy.work(lambda sql: contents_of(sql, prefix, timeline))
     found = ranked_at(board.board, data, data.time // 1000)
     return [(member, found.scores[member]) for member in found.members]
 
@@ -315,7 +315,7 @@ async def keeps_what_stopped(board: Journaled) -> None:
     async with paused(board.client, board.settings.key_prefix):
         await board.like("a")
         await drainer.sweep()
-    drainer._behind.update(drainer._lives)
+    drainer._behind.update(drainer._timelines)
     await drainer._trim_left()
     assert await board.waiting() > 0
     drainer._behind.clear()
@@ -334,7 +334,7 @@ async def test_a_stopped_board_that_is_trimmed_is_detected(valkey_url: str, tmp_
     """The mutant drops everything that a backup has kept."""
 
     async def trim_all(drainer: live.journal.log.drainer.Drainer) -> None:
-        await drainer._trim([drainer._lives[name] for name in drainer._untrimmed])
+        await drainer._trim([drainer._timelines[name] for name in drainer._untrimmed])
 
     async with journaled(valkey_url, tmp_path) as board:
         with must_be_caught("a stopped board"), replaced(live.journal.log.drainer.Drainer, "_trim_left", trim_all):

@@ -22,7 +22,7 @@ from live.errors import SetupError
 from live.journal.database import Database
 from live.journal.log.entries import Head, decompress
 from live.journal.log.reader import contents_of
-from live.journal.log.timelines import find_life
+from live.journal.log.timelines import find_timeline
 from live.journal.schema import CHECKPOINT, METADATA, SEGMENT
 from live.journal.upkeep.checkpoints import Due, keep, make
 from live.maintenance.erase import Erased, Erasing, erase_again, rewrite
@@ -87,10 +87,10 @@ def vote_of(member: str, actor: str) -> Entry:
 def checkpoint(connection: Any, board: Journaled) -> None:
     """Make a checkpoint after everything in SQL."""
     prefix = board.settings.key_prefix
-    life = find_life(connection, prefix, "posts", board.ledger.state.epoch or "")
-    assert life is not None
+    timeline = find_timeline(connection, prefix, "posts", board.ledger.state.epoch or "")
+    assert timeline is not None
     last = connection.execute(select(SEGMENT.c.id).order_by(SEGMENT.c.id.desc())).first()
-    wanted = Due(life, last.id)
+    wanted = Due(timeline, last.id)
     keep(connection, wanted, *make(connection, prefix, wanted, 86400.0))
 
 
@@ -252,9 +252,9 @@ def contents_of_board(database: Database, board: Journaled) -> Any:
     prefix, epoch = board.settings.key_prefix, board.ledger.state.epoch or ""
 
     def read(connection: Any) -> Any:
-        life = find_life(connection, prefix, "posts", epoch)
-        assert life is not None
-        return contents_of(connection, prefix, life)
+        timeline = find_timeline(connection, prefix, "posts", epoch)
+        assert timeline is not None
+        return contents_of(connection, prefix, timeline)
 
     return database.work(read)
 

@@ -10,7 +10,7 @@ from sqlalchemy import insert
 from live.domain.board import Boards
 from live.errors import SetupError
 from live.journal.log.drainer import Drainer
-from live.journal.log.timelines import open_lives
+from live.journal.log.timelines import open_timelines
 from live.journal.schema import DEFINITION
 from live.maintenance.rebuild import Rebuilding, Wanted
 from live.store.board.keys import Keys
@@ -52,15 +52,15 @@ async def lose_twice(board: Journaled) -> None:
 
 
 async def test_a_store_that_is_lost_again_is_rebuilt_again(valkey_url: str, tmp_path: Path) -> None:
-    """SQL has the new life before the old one ends."""
+    """SQL has the new timeline before the old one ends."""
     async with journaled(valkey_url, tmp_path) as board:
         await lose_twice(board)
         assert await rebuilding(board).rebuild(Wanted()) == [], "there is nothing left to do"
 
 
 @pytest.mark.mutant
-async def test_an_old_life_that_ends_too_early_is_detected(valkey_url: str, tmp_path: Path) -> None:
-    """The new life would be in the store only."""
+async def test_an_old_timeline_that_ends_too_early_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The new timeline would be in the store only."""
 
     async def nothing(_: Drainer, boards: Iterable[str]) -> None:
         assert list(boards)
@@ -93,10 +93,10 @@ def row(board: Journaled, epoch: str, *, deleted: bool = False, **choices: Any) 
 
 
 async def make(board: Journaled, drainer: Drainer, epoch: str) -> None:
-    """Create the board in an epoch. SQL has its life; no sweep has ended an earlier one."""
+    """Create the board in an epoch. SQL has its timeline; no sweep has ended an earlier one."""
     keys = Keys(board.settings.key_prefix, "made")
     await create(board.client, keys, MADE, epoch, journal=True)
-    drainer._lives.clear()  # as when a notice comes
+    drainer._timelines.clear()  # as when a notice comes
     await drainer.drain(["made", board.board.id])
     await board.client.delete(keys.meta)
 
@@ -109,8 +109,8 @@ async def define(board: Journaled, *rows: dict[str, Any]) -> None:
 async def epochs(board: Journaled) -> list[str]:
     """The epochs of the board `made` that have not ended in SQL."""
     prefix = board.settings.key_prefix
-    lives = await board.databases[0].run(lambda connection: open_lives(connection, prefix))
-    return [life.epoch for life in lives if life.board == "made"]
+    timelines = await board.databases[0].run(lambda connection: open_timelines(connection, prefix))
+    return [timeline.epoch for timeline in timelines if timeline.board == "made"]
 
 
 async def delete_and_lose(board: Journaled) -> None:
@@ -130,7 +130,7 @@ async def delete_and_lose(board: Journaled) -> None:
 
 
 async def test_a_deleted_board_does_not_stop_a_rebuild(valkey_url: str, tmp_path: Path) -> None:
-    """Its life is open until the next sweep."""
+    """Its timeline is open until the next sweep."""
     async with journaled(valkey_url, tmp_path) as board:
         await delete_and_lose(board)
 
@@ -147,10 +147,10 @@ async def test_a_deleted_board_that_is_not_left_out_is_detected(valkey_url: str,
 
 
 def _lines(work: Rebuilding, connection: Any) -> list[Any]:
-    return [[life] for life in open_lives(connection, work._prefix)]
+    return [[timeline] for timeline in open_timelines(connection, work._prefix)]
 
 
-async def test_both_lives_of_a_board_made_again_end(valkey_url: str, tmp_path: Path) -> None:
+async def test_both_timelines_of_a_board_made_again_end(valkey_url: str, tmp_path: Path) -> None:
     """Only the newer one is rebuilt. The next start would report the older one as lost."""
     async with journaled(valkey_url, tmp_path) as board:
         drainer = await board.drainer()

@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from live.domain.board import Board
 from live.domain.board_file import load_boards
 from live.journal.log.reader import contents_of
-from live.journal.log.timelines import find_life
+from live.journal.log.timelines import find_timeline
 from live.journal.schema import GAP
 from live.journal.state.ranking import ranked_at
 from live.journal.state.snapshot import Snapshot
@@ -42,15 +42,15 @@ async def verdict(machine: Machine, known: Acknowledged) -> list[str]:
             for board in load_boards(BOARDS).by_id.values():
                 ledger = Ledger(client, board, settings)
                 await ledger.state.open()
-                life = database.work(
-                    lambda sql, board=board, ledger=ledger: find_life(  # type: ignore[misc]
+                timeline = database.work(
+                    lambda sql, board=board, ledger=ledger: find_timeline(  # type: ignore[misc]
                         sql, settings.key_prefix, board.id, ledger.state.epoch or ""
                     )
                 )
-                if life is None:
+                if timeline is None:
                     faults.append(f"{board.id}: the journal does not know it")
                     continue
-                data = database.work(lambda sql, life=life: contents_of(sql, settings.key_prefix, life))  # type: ignore[misc]
+                data = database.work(lambda sql, timeline=timeline: contents_of(sql, settings.key_prefix, timeline))  # type: ignore[misc]
                 faults += await _board_faults(ledger, board, data, now, known.scores(board.id))
             gaps = database.work(lambda sql: sql.scalar(select(func.count()).select_from(GAP)))
         if gaps:

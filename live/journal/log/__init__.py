@@ -1,1 +1,1 @@
-"""The entries of boards on their way into SQL: the lives that they belong to, moving them there, and reading them."""
+"""The entries of boards in SQL: timelines, how entries are moved there, and how they are read."""

@@ -1,7 +1,7 @@
 """The drainer: moves the entries of all journals from the store to SQL, in one process at a time.
 
 An entry is trimmed in the store after SQL has committed it, unless a backup has paused trimming. A commit names the
-entry before its first one, and SQL refuses it if the life has moved on. So a drainer that is killed at any point, or
+entry before its first one. SQL refuses it if the timeline has moved on. So a drainer that is killed at any point, or
 that runs beside another one, neither loses an entry nor stores one twice.
 
 Where SQL and the store do not fit together, one of them is ahead. If it is the store, entries are missing: the journal
@@ -28,10 +28,10 @@ from live.journal.log.timelines import (
     Segment,
     Timeline,
     add_segments,
-    begin_lives,
-    end_lives,
+    begin_timelines,
+    end_timelines,
     following,
-    open_lives,
+    open_timelines,
     segment_of,
     went_back,
 )
@@ -77,15 +77,15 @@ class Drainer:
     def __init__(
         self, client: Store, settings: Settings, database: Database, boards: Callable[[], Boards] = lambda: Boards(())
     ) -> None:
-        """Drain into a database. `boards` gives the boards as they are defined now, for the keeper."""
+        """Drain into a database. `boards` gives the boards as they are defined now, for the compactor."""
         prefix = settings.key_prefix
         self.writes = False
         self._client = client
         self._prefix = prefix
-        self._keeper = Compactor(settings, database, boards)
+        self._compactor = Compactor(settings, database, boards)
         self._interval = _INTERVAL_OF_ACK if settings.journal_ack else _INTERVAL
         self._database = database
-        self._lives: dict[Name, Timeline] = {}
+        self._timelines: dict[Name, Timeline] = {}
         self._definitions = DefinitionLog(client, prefix, database)
         self._untrimmed: set[Name] = set()  # whose entries are in SQL and may still be in the store
         # Journals that were announced, but had no entry and no board at the last sweep.
@@ -143,7 +143,7 @@ class Drainer:
 
     async def _work(self) -> None:
         """Drain, and do what goes on beside it. If any of it ends with an error, all of it does."""
-        works = (self._drain_forever(), self._keeper.run(), self._scrubber.run())
+        works = (self._drain_forever(), self._compactor.run(), self._scrubber.run())
         tasks = [asyncio.create_task(work) for work in works]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -181,12 +181,12 @@ class Drainer:
         Raises:
             ConflictError: another process drains.
         """
-        known = await self._database.run(lambda connection: open_lives(connection, self._prefix))
-        self._lives = {(life.board, life.epoch): life for life in known}
+        known = await self._database.run(lambda connection: open_timelines(connection, self._prefix))
+        self._timelines = {(timeline.board, timeline.epoch): timeline for timeline in known}
         listed = await journals(self._client, self._prefix)
         self._behind = set()
         await self._drain(listed)
-        streams = await self._streams([name for name in listed if name in self._lives])
+        streams = await self._streams([name for name in listed if name in self._timelines])
         self._compare(streams)
         if not await is_paused(self._client, self._prefix):
             await self._mend(streams)
@@ -195,10 +195,10 @@ class Drainer:
     async def drain(self, boards: Iterable[str]) -> None:
         """Move all entries of boards, and of journals that are new, to SQL. Raises as `sweep`."""
         wanted = set(boards)
-        names = [name for name in self._lives if name[0] in wanted]
+        names = [name for name in self._timelines if name[0] in wanted]
         if len({board for board, _ in names}) < len(wanted):  # a board is new, or it is the channel of new journals
             listed = await journals(self._client, self._prefix)
-            names = [name for name in listed if name[0] in wanted or name not in self._lives]
+            names = [name for name in listed if name[0] in wanted or name not in self._timelines]
         await self._drain(names)
 
     async def _drain(self, names: list[Name]) -> None:
@@ -209,14 +209,15 @@ class Drainer:
 
     async def _move(self, names: list[Name]) -> list[Name]:
         """Move a few entries of each journal. Returns those that may have more."""
-        lives = await self._known_lives(names)
+        timelines = await self._known_timelines(names)
         found = await read_entries(
-            self._client, [(Keys(self._prefix, life.board), life.epoch, life.drained) for life in lives]
+            self._client,
+            [(Keys(self._prefix, timeline.board), timeline.epoch, timeline.drained) for timeline in timelines],
         )
         segments = [
             segment
-            for life, entries in zip(lives, found, strict=True)
-            if (segment := await self._segment(life, entries))
+            for timeline, entries in zip(timelines, found, strict=True)
+            if (segment := await self._segment(timeline, entries))
         ]
         if not segments:
             return []
@@ -224,95 +225,99 @@ class Drainer:
         try:
             await self._database.run(lambda connection: add_segments(connection, segments))
         except JournalError:
-            self._lives.clear()  # it is unknown whether it was committed: read it again
+            self._timelines.clear()  # it is unknown whether it was committed: read it again
             raise
         JOURNAL_COMMIT_SECONDS.observe(time.perf_counter() - started)
         for segment in segments:
             after = segment.after
-            self._lives[after.board, after.epoch] = after
+            self._timelines[after.board, after.epoch] = after
             JOURNAL_ENTRIES.inc(segment.entries)
             self._health.count_gaps(len(segment.gaps))
         await self._trim([segment.after for segment in segments])
         # A board that had fewer entries than one call reads waits for the next round: small commits cost the most.
-        full = {life.id for life, entries in zip(lives, found, strict=True) if len(entries) == MOST_ENTRIES}
-        return [(segment.life.board, segment.life.epoch) for segment in segments if segment.life.id in full]
+        full = {timeline.id for timeline, entries in zip(timelines, found, strict=True) if len(entries) == MOST_ENTRIES}
+        return [(segment.timeline.board, segment.timeline.epoch) for segment in segments if segment.timeline.id in full]
 
-    async def _trim(self, lives: Sequence[Timeline]) -> None:
+    async def _trim(self, timelines: Sequence[Timeline]) -> None:
         """Drop what is in SQL from the store. While a backup needs the entries, only record that they are in SQL."""
-        self._untrimmed |= {(life.board, life.epoch) for life in lives}
+        self._untrimmed |= {(timeline.board, timeline.epoch) for timeline in timelines}
         paused = await is_paused(self._client, self._prefix)
-        await asyncio.gather(*[self._trim_one(life, paused=paused) for life in lives])  # the calls share packets
+        await asyncio.gather(
+            *[self._trim_one(timeline, paused=paused) for timeline in timelines]
+        )  # the calls share packets
 
-    async def _trim_one(self, life: Timeline, *, paused: bool) -> None:
-        keys = Keys(self._prefix, life.board)
+    async def _trim_one(self, timeline: Timeline, *, paused: bool) -> None:
+        keys = Keys(self._prefix, timeline.board)
         if paused:
-            await keep_entries(self._client, keys, life.epoch, life.offset)
+            await keep_entries(self._client, keys, timeline.epoch, timeline.offset)
         else:
-            await trim(self._client, keys, life.epoch, life.drained, life.size)
-            self._untrimmed.discard((life.board, life.epoch))
+            await trim(self._client, keys, timeline.epoch, timeline.drained, timeline.size)
+            self._untrimmed.discard((timeline.board, timeline.epoch))
 
     async def _trim_left(self) -> None:
         """Drop what a backup has kept, when it is over."""
         if self._untrimmed and not await is_paused(self._client, self._prefix):
             moving = self._untrimmed - self._behind  # a board that stopped keeps its entries until an operator decides
-            await self._trim([self._lives[name] for name in moving if name in self._lives])
+            await self._trim([self._timelines[name] for name in moving if name in self._timelines])
 
-    async def _known_lives(self, names: list[Name]) -> list[Timeline]:
-        """Return the lives of journals, which begin here if they are new."""
-        new = [name for name in names if name not in self._lives]
+    async def _known_timelines(self, names: list[Name]) -> list[Timeline]:
+        """Return the timelines of journals, which begin here if they are new."""
+        new = [name for name in names if name not in self._timelines]
         if new:
-            begun = await self._database.run(lambda connection: begin_lives(connection, self._prefix, new))
-            self._lives |= {(life.board, life.epoch): life for life in begun}
-        return [self._lives[name] for name in names]
+            begun = await self._database.run(lambda connection: begin_timelines(connection, self._prefix, new))
+            self._timelines |= {(timeline.board, timeline.epoch): timeline for timeline in begun}
+        return [self._timelines[name] for name in names]
 
-    async def _segment(self, life: Timeline, entries: list[Entry]) -> Segment | None:
-        """Return the entries that follow a life, packed; None for none. If one is missing, the journal begins again."""
-        followers, found = following(life, entries)
+    async def _segment(self, timeline: Timeline, entries: list[Entry]) -> Segment | None:
+        """Pack the entries that follow a timeline (None for none). If one is missing, begin the journal again."""
+        followers, found = following(timeline, entries)
         if found is not None and not followers:
-            return await self._skip(life, entries, found)
+            return await self._skip(timeline, entries, found)
         if not followers:
             return None
         if sum(len(entry.content) for entry in followers) < _SMALL:
-            return segment_of(life, followers)
-        return await asyncio.get_running_loop().run_in_executor(None, segment_of, life, followers)
+            return segment_of(timeline, followers)
+        return await asyncio.get_running_loop().run_in_executor(None, segment_of, timeline, followers)
 
-    async def _skip(self, life: Timeline, entries: list[Entry], found: str) -> Segment | None:
+    async def _skip(self, timeline: Timeline, entries: list[Entry], found: str) -> Segment | None:
         """Continue after a gap with an entry that holds the whole content of the board, which is requested if need be.
 
         Nothing continues a board that has another epoch by now, or one that lost what SQL has.
         """
-        keys, name = Keys(self._prefix, life.board), (life.board, life.epoch)
+        keys, name = Keys(self._prefix, timeline.board), (timeline.board, timeline.epoch)
         (stream,) = await read_streams(self._client, self._prefix, [name])
         if stream.ended:
-            gap = Gap(life.link, found, parse_head(entries[0].head).time)
-            await self._database.run(lambda connection: end_lives(connection, [life], [gap]))
-            await forget_journal(self._client, keys, life.epoch)
-            self._lives.pop(name, None)
+            gap = Gap(timeline.link, found, parse_head(entries[0].head).time)
+            await self._database.run(lambda connection: end_timelines(connection, [timeline], [gap]))
+            await forget_journal(self._client, keys, timeline.epoch)
+            self._timelines.pop(name, None)
             return None
-        if went_back(life, found):
-            self._stop(life, found)
+        if went_back(timeline, found):
+            self._stop(timeline, found)
             return None
-        log.error("the journal has a gap", board=life.board, epoch=life.epoch, expected=life.link, found=found)
-        self._health.count_gaps(0 if life.size else 1)  # a gap before the first entry is not recorded in SQL
+        log.error(
+            "the journal has a gap", board=timeline.board, epoch=timeline.epoch, expected=timeline.link, found=found
+        )
+        self._health.count_gaps(0 if timeline.size else 1)  # a gap before the first entry is not recorded in SQL
         while True:
             while entries:  # an earlier attempt, whose commit failed, may have requested one
                 whole = [index for index, entry in enumerate(entries) if parse_head(entry.head).kind == "adopt"]
                 if whole:
-                    return await self._segment(life, entries[whole[0] :])
-                (entries,) = await read_entries(self._client, [(keys, life.epoch, entries[-1].id)])
-            begun = await begin_journal(self._client, keys, life.epoch, again=True)
+                    return await self._segment(timeline, entries[whole[0] :])
+                (entries,) = await read_entries(self._client, [(keys, timeline.epoch, entries[-1].id)])
+            begun = await begin_journal(self._client, keys, timeline.epoch, again=True)
             if not begun:  # the board was deleted just now
                 return None
             offset, _, number = begun.partition("-")
-            (entries,) = await read_entries(self._client, [(keys, life.epoch, f"{offset}-{int(number) - 1}")])
+            (entries,) = await read_entries(self._client, [(keys, timeline.epoch, f"{offset}-{int(number) - 1}")])
 
-    def _stop(self, life: Timeline, found: str) -> None:
+    def _stop(self, timeline: Timeline, found: str) -> None:
         """Stop at a board of which SQL has more than the store: it lost data, and nothing is acknowledged any more."""
-        name = life.board, life.epoch
+        name = timeline.board, timeline.epoch
         self._behind.add(name)
         if name not in self._health.lost:
             reason = (
-                f"the journal has board {life.board} (epoch {life.epoch}) up to entry {life.drained}, "
+                f"the journal has board {timeline.board} (epoch {timeline.epoch}) up to entry {timeline.drained}, "
                 f"and the store continues after {found.partition(' ')[0]}: it lost data"
             )
             log.error("the journal of a board has stopped", reason=reason)
@@ -331,32 +336,37 @@ class Drainer:
     def _compare(self, streams: dict[Name, StreamState]) -> None:
         """Stop at the boards of which SQL has more than the store, and no longer at those of which it does not."""
         for name, stream in streams.items():
-            if stream.link and went_back(self._lives[name], stream.link):
-                self._stop(self._lives[name], stream.link)
+            if stream.link and went_back(self._timelines[name], stream.link):
+                self._stop(self._timelines[name], stream.link)
         for name in self._health.lost.keys() - self._behind:
             del self._health.lost[name]
 
     async def _mend(self, streams: dict[Name, StreamState]) -> None:
         """Trim what a killed drainer left behind, and begin a journal again if SQL lacks its last entries."""
         for name, stream in streams.items():
-            life, keys = self._lives[name], Keys(self._prefix, name[0])
+            timeline, keys = self._timelines[name], Keys(self._prefix, name[0])
             if name in self._behind:
                 continue
-            if stream.entries:  # those of a life without a size came after this sweep had drained
-                if life.size:
-                    await trim(self._client, keys, life.epoch, life.drained, life.size)
-            elif stream.link and stream.link != life.link:
-                log.error("SQL lacks the last entries of a journal", board=life.board, epoch=life.epoch, has=life.link)
-                await begin_journal(self._client, keys, life.epoch, again=True)
+            if stream.entries:  # those of a timeline without a size came after this sweep had drained
+                if timeline.size:
+                    await trim(self._client, keys, timeline.epoch, timeline.drained, timeline.size)
+            elif stream.link and stream.link != timeline.link:
+                log.error(
+                    "SQL lacks the last entries of a journal",
+                    board=timeline.board,
+                    epoch=timeline.epoch,
+                    has=timeline.link,
+                )
+                await begin_journal(self._client, keys, timeline.epoch, again=True)
 
     async def _end(self, streams: dict[Name, StreamState]) -> None:
-        """End the lives of deleted boards, once everything is in SQL."""
+        """End the timelines of deleted boards, once everything is in SQL."""
         deleted = [name for name, stream in streams.items() if stream.ended and not stream.entries]
-        ended = [self._lives[name] for name in deleted if self._lives[name].size]
+        ended = [self._timelines[name] for name in deleted if self._timelines[name].size]
         if ended:
-            await self._database.run(lambda connection: end_lives(connection, ended))
-        unknown = {name for name in deleted if not self._lives[name].size}
-        for name in [*((life.board, life.epoch) for life in ended), *(unknown & self._unknown)]:
+            await self._database.run(lambda connection: end_timelines(connection, ended))
+        unknown = {name for name in deleted if not self._timelines[name].size}
+        for name in [*((timeline.board, timeline.epoch) for timeline in ended), *(unknown & self._unknown)]:
             await forget_journal(self._client, Keys(self._prefix, name[0]), name[1])
-            self._lives.pop(name, None)
+            self._timelines.pop(name, None)
         self._unknown = unknown

@@ -38,7 +38,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 FIRST: Final = "0-0 0 - 0"
-"""The link before the first entry of a life."""
+"""The link before the first entry of a timeline."""
 
 
 def parse_head(text: str) -> Head:

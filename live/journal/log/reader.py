@@ -13,7 +13,7 @@ from live.domain.board import ClockKind
 from live.errors import SetupError
 from live.journal.database import Database
 from live.journal.log.entries import FIRST, Head, Latest, decompress, parse_head, position_of, read_entries_of
-from live.journal.log.timelines import START, Timeline, find_life, find_parent
+from live.journal.log.timelines import START, Timeline, find_parent, find_timeline
 from live.journal.schema import CHECKPOINT, SEGMENT
 from live.journal.state.fold import apply
 from live.journal.state.snapshot import Snapshot, unpack
@@ -33,22 +33,22 @@ Follow = Callable[[Head, bytes], None]
 def contents_of(
     connection: Connection,
     prefix: str,
-    life: Timeline,
+    timeline: Timeline,
     stop: Stop = lambda *_: False,
     *,
     until: int | None = None,
     progress: Progress = lambda *_: None,
 ) -> Snapshot:
-    """What a board held before the first entry for which `stop` is true; at the end of its life if there is none.
+    """What a board held before the first entry for which `stop` is true; at the end of its timeline if there is none.
 
     `until` is the last segment to read. `progress` is called with the number of entries so far, and of all entries.
 
     Raises:
         SetupError: the journal is damaged, or has no entry before that time.
     """
-    data, segment = checkpoint_before(connection, life, stop)
-    reading = Reading(prefix, life, data)
-    for head, body in _entries(connection, life, segment, progress, until):
+    data, segment = checkpoint_before(connection, timeline, stop)
+    reading = Reading(prefix, timeline, data)
+    for head, body in _entries(connection, timeline, segment, progress, until):
         if stop(head, body):
             break
         reading.apply(connection, head, body)
@@ -58,13 +58,13 @@ def contents_of(
 def contents_at(
     connection: Connection,
     prefix: str,
-    life: Timeline,
+    timeline: Timeline,
     times: Sequence[int],
     clock: ClockKind,
     *,
     follow: Follow = lambda *_: None,
 ) -> Iterator[tuple[int, Snapshot]]:
-    """Yield what a board held at some ascending times of its life (milliseconds since 1970, by its clock), in one pass.
+    """Yield what a board held at each of some ascending times (milliseconds since 1970, by its clock), in one pass.
 
     The contents are the same object each time, which grows. `follow` is called after each entry that was applied.
 
@@ -72,9 +72,9 @@ def contents_at(
         SetupError: the journal is damaged.
     """
     left = list(times)
-    data, segment = checkpoint_before(connection, life, before(left[0], clock))
-    reading = Reading(prefix, life, data)
-    for head, body in _entries(connection, life, segment, lambda *_: None):
+    data, segment = checkpoint_before(connection, timeline, before(left[0], clock))
+    reading = Reading(prefix, timeline, data)
+    for head, body in _entries(connection, timeline, segment, lambda *_: None):
         while left and before(left[0], clock)(head, body):
             yield left.pop(0), reading.contents
         if not left:
@@ -86,10 +86,10 @@ def contents_at(
 
 
 class Reading:
-    """The contents of a board while the entries of its lives are applied. `life` is the one that is being read."""
+    """The contents of a board while entries are applied. `timeline` is the one that is being read."""
 
-    def __init__(self, prefix: str, life: Timeline, data: Snapshot) -> None:
-        self.life = life
+    def __init__(self, prefix: str, timeline: Timeline, data: Snapshot) -> None:
+        self.timeline = timeline
         self._prefix = prefix
         self._data = data
         self._unknown: SetupError | None = None  # why SQL does not have what the board held
@@ -119,7 +119,7 @@ class Reading:
         """Apply the next entry. After one that continues from what SQL lacks, only a whole content helps."""
         if head.kind == "renew":
             try:
-                self._data = contents_of_parent(connection, self._prefix, self.life, body.decode(), head.before)
+                self._data = contents_of_parent(connection, self._prefix, self.timeline, body.decode(), head.before)
             except SetupError as error:
                 self._unknown = error
         elif head.kind == "begin":
@@ -130,31 +130,31 @@ class Reading:
             apply(self._data, head, body)
 
 
-def oldest_checkpoint(connection: Connection, life: Timeline) -> tuple[Snapshot, int] | None:
+def oldest_checkpoint(connection: Connection, timeline: Timeline) -> tuple[Snapshot, int] | None:
     """The oldest checkpoint if older entries were deleted, and the last segment in it; None if no entry was deleted."""
-    first = select(func.min(SEGMENT.c.id)).where(SEGMENT.c.life == life.id).scalar_subquery()
+    first = select(func.min(SEGMENT.c.id)).where(SEGMENT.c.life == timeline.id).scalar_subquery()
     row = connection.execute(
         select(CHECKPOINT.c.segment, CHECKPOINT.c.crc, CHECKPOINT.c.data)
-        .where(CHECKPOINT.c.life == life.id, CHECKPOINT.c.segment < func.coalesce(first, CHECKPOINT.c.segment + 1))
+        .where(CHECKPOINT.c.life == timeline.id, CHECKPOINT.c.segment < func.coalesce(first, CHECKPOINT.c.segment + 1))
         .order_by(CHECKPOINT.c.segment)
         .limit(1)
     ).first()
     return None if row is None else (unpack(decompress(row.crc, row.data)), row.segment)
 
 
-def newest_segment(connection: Connection, life: Timeline) -> int:
-    """Return the number of the last segment of a life; 0 for none."""
-    return connection.scalar(select(func.max(SEGMENT.c.id)).where(SEGMENT.c.life == life.id)) or 0
+def newest_segment(connection: Connection, timeline: Timeline) -> int:
+    """Return the number of the last segment of a timeline; 0 for none."""
+    return connection.scalar(select(func.max(SEGMENT.c.id)).where(SEGMENT.c.life == timeline.id)) or 0
 
 
-def entries_after(connection: Connection, life: Timeline, segment: int) -> tuple[int, list[tuple[Head, bytes]]]:
-    """Return the entries of a life after a segment, and the last segment that holds them.
+def entries_after(connection: Connection, timeline: Timeline, segment: int) -> tuple[int, list[tuple[Head, bytes]]]:
+    """Return the entries of a timeline after a segment, and the last segment that holds them.
 
     Raises:
         SetupError: the journal is damaged.
     """
-    newest = max(segment, newest_segment(connection, life))
-    return newest, list(_entries(connection, life, segment, lambda *_: None, newest)) if newest > segment else []
+    newest = max(segment, newest_segment(connection, timeline))
+    return newest, list(_entries(connection, timeline, segment, lambda *_: None, newest)) if newest > segment else []
 
 
 def before(time: int, clock: ClockKind = "server") -> Stop:
@@ -164,11 +164,11 @@ def before(time: int, clock: ClockKind = "server") -> Stop:
     return lambda head, body: head.kind == "add" and (_LATEST.decode(body).latest or time - 1) >= time
 
 
-def checkpoint_before(connection: Connection, life: Timeline, stop: Stop) -> tuple[Snapshot, int]:
-    """Return the last checkpoint of a life before the stop, and the last segment in it."""
+def checkpoint_before(connection: Connection, timeline: Timeline, stop: Stop) -> tuple[Snapshot, int]:
+    """Return the last checkpoint of a timeline before the stop, and the last segment in it."""
     known = connection.execute(
         select(CHECKPOINT.c.id, CHECKPOINT.c.segment, CHECKPOINT.c.time)
-        .where(CHECKPOINT.c.life == life.id)
+        .where(CHECKPOINT.c.life == timeline.id)
         .order_by(CHECKPOINT.c.segment.desc())
     )
     for row in known.all():
@@ -183,10 +183,10 @@ def checkpoint_before(connection: Connection, life: Timeline, stop: Stop) -> tup
 
 
 def _entries(
-    connection: Connection, life: Timeline, after: int, progress: Progress, until: int | None = None
+    connection: Connection, timeline: Timeline, after: int, progress: Progress, until: int | None = None
 ) -> Iterator[tuple[Head, bytes]]:
-    """Yield all entries of a life after a segment, up to another one."""
-    where = [SEGMENT.c.life == life.id, SEGMENT.c.id > after]
+    """Yield all entries of a timeline after a segment, up to another one."""
+    where = [SEGMENT.c.life == timeline.id, SEGMENT.c.id > after]
     if until is not None:
         where.append(SEGMENT.c.id <= until)
     sizes = connection.execute(select(SEGMENT.c.id, SEGMENT.c.entries).where(*where).order_by(SEGMENT.c.id)).all()
@@ -195,7 +195,7 @@ def _entries(
         piece = sizes[first : first + _ROWS]
         rows = connection.execute(
             select(SEGMENT.c.entries, SEGMENT.c.crc, SEGMENT.c.data)
-            .where(SEGMENT.c.life == life.id, SEGMENT.c.id.between(piece[0].id, piece[-1].id))
+            .where(SEGMENT.c.life == timeline.id, SEGMENT.c.id.between(piece[0].id, piece[-1].id))
             .order_by(SEGMENT.c.id)
         )
         for row in rows.all():
@@ -204,9 +204,9 @@ def _entries(
             progress(done, total)
 
 
-def contents_of_parent(connection: Connection, prefix: str, life: Timeline, epoch: str, link: str) -> Snapshot:
-    """Return what the board held at the end of its previous life, whose last entry has this link."""
-    parent = find_parent(connection, life, prefix, epoch)
+def contents_of_parent(connection: Connection, prefix: str, timeline: Timeline, epoch: str, link: str) -> Snapshot:
+    """Return what the board held at the end of its previous timeline, whose last entry has this link."""
+    parent = find_parent(connection, timeline, prefix, epoch)
     data = Snapshot()
     if parent is not None:
         data, segment = checkpoint_before(connection, parent, _after(link))
@@ -218,18 +218,18 @@ def contents_of_parent(connection: Connection, prefix: str, life: Timeline, epoc
         data = reading.contents
     if data.link != link:
         raise SetupError(
-            f"the journal does not hold what board {life.board!r} had when epoch {life.epoch} began. If the store "
-            f"holds the board, run `live reconcile --board {life.board} --repair --to journal`"
+            f"the journal does not hold what board {timeline.board!r} had when epoch {timeline.epoch} began. "
+            f"If the store holds the board, run `live reconcile --board {timeline.board} --repair --to journal`"
         )
     return data
 
 
-def holds(connection: Connection, life: Timeline, link: str) -> bool:
-    """Return whether a life has the entry with a link."""
+def holds(connection: Connection, timeline: Timeline, link: str) -> bool:
+    """Return whether a timeline has the entry with a link."""
     offset = position_of(link)[0]
     rows = connection.execute(
         select(SEGMENT.c.crc, SEGMENT.c.data).where(
-            SEGMENT.c.life == life.id, SEGMENT.c.first <= offset, SEGMENT.c.last >= offset
+            SEGMENT.c.life == timeline.id, SEGMENT.c.first <= offset, SEGMENT.c.last >= offset
         )
     )
     return any(head.link == link for row in rows.all() for head, _ in read_entries_of(row))
@@ -257,7 +257,7 @@ class Follower:
         self._database = database
         self._prefix = prefix
         self._name = (board, epoch)
-        self._life: Timeline | None = None
+        self._timeline: Timeline | None = None
         self._segment = 0
         self._ahead: deque[tuple[Head, bytes]] = deque()  # entries that are read, and not applied yet
         self._last = (0, 0)  # the position of the last entry that was read
@@ -269,11 +269,11 @@ class Follower:
             SetupError: the journal is damaged.
         """
         await self._find()
-        life = self._life
-        if life is None:
+        timeline = self._timeline
+        if timeline is None:
             return
-        self._segment = await self._database.run(lambda connection: newest_segment(connection, life))
-        read = partial(contents_of, prefix=self._prefix, life=life, until=self._segment, progress=progress)
+        self._segment = await self._database.run(lambda connection: newest_segment(connection, timeline))
+        read = partial(contents_of, prefix=self._prefix, timeline=timeline, until=self._segment, progress=progress)
         self.contents = await self._database.run(read)
         self._last = position_of(self.contents.link)
 
@@ -301,7 +301,7 @@ class Follower:
             parent = partial(
                 contents_of_parent,
                 prefix=self._prefix,
-                life=Timeline(0, board, epoch),
+                timeline=Timeline(0, board, epoch),
                 epoch=body.decode(),
                 link=head.before,
             )
@@ -325,19 +325,21 @@ class Follower:
         )
 
     async def _find(self) -> None:
-        """Find the life in SQL, which lacks it until its first entry is there."""
-        life = await self._database.run(lambda connection: find_life(connection, self._prefix, *self._name))
-        self._life = life if life is not None and life.size else None
+        """Find the timeline in SQL, which lacks it until its first entry is there."""
+        timeline = await self._database.run(lambda connection: find_timeline(connection, self._prefix, *self._name))
+        self._timeline = timeline if timeline is not None and timeline.size else None
 
     async def _read(self) -> None:
         """Read what follows. An entry that the drainer trims meanwhile has reached SQL before."""
         waiting = await self._waiting()
-        if self._life is None:
+        if self._timeline is None:
             await self._find()
         stored: list[tuple[Head, bytes]] = []
-        if self._life is not None:
-            life, after = self._life, self._segment
-            self._segment, stored = await self._database.run(lambda connection: entries_after(connection, life, after))
+        if self._timeline is not None:
+            timeline, after = self._timeline, self._segment
+            self._segment, stored = await self._database.run(
+                lambda connection: entries_after(connection, timeline, after)
+            )
         for head, body in chain(stored, waiting):
             if position_of(head.id) > self._last:
                 self._ahead.append((head, body))

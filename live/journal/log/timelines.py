@@ -1,4 +1,4 @@
-"""The lives of boards in SQL: how far each journal has been moved there."""
+"""The timelines of boards in SQL: how far each journal has been moved there."""
 
 import time
 from collections.abc import Collection, Sequence
@@ -28,7 +28,7 @@ _MOVE: Final = (
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """One life of a board, as far as SQL has it.
+    """One timeline of a board, as far as SQL has it.
 
     Attributes:
         id: the number of its row.
@@ -74,13 +74,13 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """Entries that follow the last one of a life, compressed, and the heads of the first and the last one.
+    """Entries that follow the last one of a timeline, compressed, and the heads of the first and the last one.
 
-    `gaps` are those between them. If the first entry says so, `parent` is the epoch that the life continues, and `lost`
-    the offset up to which the store lost data.
+    `gaps` are those between them. `parent` is the epoch that the timeline continues, if the first entry names one, and
+    `lost` the offset up to which the store lost data.
     """
 
-    life: Timeline
+    timeline: Timeline
     entries: int
     first: Head
     last: Head
@@ -91,25 +91,27 @@ class Segment(msgspec.Struct, frozen=True):
 
     @property
     def after(self) -> Timeline:
-        """The life with these entries."""
+        """The timeline with these entries."""
         last = self.last
-        return msgspec.structs.replace(self.life, drained=last.id, link=last.link, size=last.size)
+        return msgspec.structs.replace(self.timeline, drained=last.id, link=last.link, size=last.size)
 
 
-def segment_of(life: Timeline, entries: Sequence[Entry]) -> Segment:
-    """Return a segment of entries that follow a life. There is at least one."""
+def segment_of(timeline: Timeline, entries: Sequence[Entry]) -> Segment:
+    """Return a segment of entries that follow a timeline. There is at least one."""
     first, last = parse_head(entries[0].head), parse_head(entries[-1].head)
     gaps = []
     for number, entry in enumerate(entries):
         if entry.head.startswith("adopt "):
-            head, link = parse_head(entry.head), parse_head(entries[number - 1].head).link if number else life.link
+            head, link = parse_head(entry.head), parse_head(entries[number - 1].head).link if number else timeline.link
             if link not in (FIRST, head.before):
                 gaps.append(Gap(link, head.before, head.time))
-    return Segment(life, len(entries), first, last, pack_entries(entries), gaps, *continued(first, entries[0].content))
+    return Segment(
+        timeline, len(entries), first, last, pack_entries(entries), gaps, *continued(first, entries[0].content)
+    )
 
 
 def continued(head: Head, body: bytes) -> tuple[str, int]:
-    """The epoch that the first entry of a life continues, empty for none, and the offset up to which data was lost."""
+    """Return the epoch that the first entry continues (empty for none), and the offset up to which data was lost."""
     match head.kind:
         case "renew":
             return body.decode(), 0
@@ -129,65 +131,65 @@ class _Continuing(msgspec.Struct, frozen=True):
 _CONTINUING: Final = msgspec.msgpack.Decoder(_Continuing)
 
 
-def went_back(life: Timeline, link: str) -> bool:
+def went_back(timeline: Timeline, link: str) -> bool:
     """Return whether a store whose last entry has a link, or whose next entry names it, lacks entries that SQL has."""
-    return link != life.link and position_of(link) <= position_of(life.drained)
+    return link != timeline.link and position_of(link) <= position_of(timeline.drained)
 
 
 class ConflictError(Exception):
-    """Another process has moved entries of a life to SQL."""
+    """Another process has moved entries of a timeline to SQL."""
 
 
-def open_lives(connection: Connection, prefix: str, among: Collection[int] | None = None) -> list[Timeline]:
-    """Return the lives that have not ended; `among` limits them to some numbers of rows.
+def open_timelines(connection: Connection, prefix: str, among: Collection[int] | None = None) -> list[Timeline]:
+    """Return the timelines that have not ended; `among` limits them to some numbers of rows.
 
-    A life without an entry never began: a process announced its epoch, and another one had created the board.
+    A timeline without an entry never began: a process announced its epoch, and another one had created the board.
     """
     wanted = select(LIFE).where(LIFE.c.prefix == prefix, LIFE.c.ended.is_(None), LIFE.c.size > 0).order_by(LIFE.c.id)
     if among is not None and len(among) <= _MOST_NUMBERS:
         wanted = wanted.where(LIFE.c.id.in_(among))
-    return [_life(row) for row in connection.execute(wanted).mappings() if among is None or row["id"] in among]
+    return [_timeline(row) for row in connection.execute(wanted).mappings() if among is None or row["id"] in among]
 
 
 def drained_of(connection: Connection, prefix: str) -> list[tuple[int, str, str]]:
-    """Return the number of the row, the board, and the id of the last entry of each life that `open_lives` finds."""
+    """Return the row, the board and the id of the last entry of each timeline that `open_timelines` finds."""
     where = (LIFE.c.prefix == prefix, LIFE.c.ended.is_(None), LIFE.c.size > 0)
     rows = connection.execute(select(LIFE.c.id, LIFE.c.board, LIFE.c.drained).where(*where))
-    return [(life, board, drained) for life, board, drained in rows]
+    return [(timeline, board, drained) for timeline, board, drained in rows]
 
 
-def lives_of(connection: Connection, prefix: str, board: str) -> list[Timeline]:
-    """Return all lives of a board, the first one first."""
+def timelines_of(connection: Connection, prefix: str, board: str) -> list[Timeline]:
+    """Return all timelines of a board, the first one first."""
     where = (LIFE.c.prefix == prefix, LIFE.c.board == board)
     rows = connection.execute(select(LIFE).where(*where).order_by(LIFE.c.id))
-    return [_life(row) for row in rows.mappings()]
+    return [_timeline(row) for row in rows.mappings()]
 
 
-def find_life(connection: Connection, prefix: str, board: str, epoch: str) -> Timeline | None:
-    """Return a life; None if SQL does not know it."""
+def find_timeline(connection: Connection, prefix: str, board: str, epoch: str) -> Timeline | None:
+    """Return a timeline; None if SQL does not know it."""
     row = connection.execute(select(LIFE).where(*_named(prefix, board, epoch))).mappings().first()
-    return None if row is None else _life(row)
+    return None if row is None else _timeline(row)
 
 
-def find_parent(connection: Connection, life: Timeline, prefix: str, epoch: str) -> Timeline | None:
-    """Return the life that a life continues: of the same board, or of another one that was rebuilt under this id."""
-    found = find_life(connection, prefix, life.board, epoch)
+def find_parent(connection: Connection, timeline: Timeline, prefix: str, epoch: str) -> Timeline | None:
+    """Find the timeline that another one continues: of the same board, or of one that was rebuilt under this id."""
+    found = find_timeline(connection, prefix, timeline.board, epoch)
     if found is None:
         where = (LIFE.c.prefix == prefix, LIFE.c.epoch == epoch)
         row = connection.execute(select(LIFE).where(*where).order_by(LIFE.c.id)).mappings().first()
-        found = None if row is None else _life(row)
+        found = None if row is None else _timeline(row)
     return found
 
 
-def origins(connection: Connection, prefix: str, life: Timeline) -> list[Timeline]:
-    """Return the lives that a life continues, the newest one first."""
+def origins(connection: Connection, prefix: str, timeline: Timeline) -> list[Timeline]:
+    """Return the timelines that a timeline continues, the newest one first."""
     found: list[Timeline] = []
-    while parent := connection.scalar(select(LIFE.c.parent).where(LIFE.c.id == life.id)):
-        earlier = find_parent(connection, life, prefix, parent)
+    while parent := connection.scalar(select(LIFE.c.parent).where(LIFE.c.id == timeline.id)):
+        earlier = find_parent(connection, timeline, prefix, parent)
         if earlier is None:
             break
-        life = earlier
-        found.append(life)
+        timeline = earlier
+        found.append(timeline)
     return found
 
 
@@ -197,14 +199,14 @@ def made_once(connection: Connection, prefix: str) -> set[str]:
     return set(connection.scalars(select(DEFINITION.c.name).where(*where).distinct()))
 
 
-def begin_life(connection: Connection, prefix: str, board: str, epoch: str) -> Timeline:
-    """Return a life. If SQL does not know it, it begins now."""
-    return begin_lives(connection, prefix, [(board, epoch)])[0]
+def begin_timeline(connection: Connection, prefix: str, board: str, epoch: str) -> Timeline:
+    """Return a timeline. If SQL does not know it, it begins now."""
+    return begin_timelines(connection, prefix, [(board, epoch)])[0]
 
 
-def begin_lives(connection: Connection, prefix: str, names: Sequence[tuple[str, str]]) -> list[Timeline]:
-    """Lives, each named by board and epoch. Those that SQL does not know begin now. At most a thousand."""
-    known = _find_lives(connection, prefix, names)
+def begin_timelines(connection: Connection, prefix: str, names: Sequence[tuple[str, str]]) -> list[Timeline]:
+    """Timelines, each named by board and epoch. Those that SQL does not know begin now. At most a thousand."""
+    known = _find_timelines(connection, prefix, names)
     new = [
         {
             "prefix": prefix, "board": board, "epoch": epoch, "began": _now(),
@@ -215,44 +217,44 @@ def begin_lives(connection: Connection, prefix: str, names: Sequence[tuple[str, 
     ]  # fmt: skip
     if new:
         connection.execute(insert(LIFE), new)
-        known = _find_lives(connection, prefix, names)
+        known = _find_timelines(connection, prefix, names)
     return [known[name] for name in names]
 
 
-def _find_lives(
+def _find_timelines(
     connection: Connection, prefix: str, names: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], Timeline]:
-    """Return the lives of some boards, by board and epoch."""
+    """Return the timelines of some boards, by board and epoch."""
     where = (LIFE.c.prefix == prefix, LIFE.c.board.in_([board for board, _ in names]))
     rows = connection.execute(select(LIFE).where(*where)).mappings()
-    return {(row["board"], row["epoch"]): _life(row) for row in rows}
+    return {(row["board"], row["epoch"]): _timeline(row) for row in rows}
 
 
-def end_lives(connection: Connection, lives: Sequence[Timeline], gaps: Sequence[Gap] = ()) -> None:
-    """Record that lives have ended: no entry follows, or only others than expected, which are gaps at their end."""
-    for life in lives:
-        add_gaps(connection, life, gaps)
-    ids = [life.id for life in lives]
+def end_timelines(connection: Connection, timelines: Sequence[Timeline], gaps: Sequence[Gap] = ()) -> None:
+    """Record that timelines have ended: no entry follows, or only others than expected, which are gaps at their end."""
+    for timeline in timelines:
+        add_gaps(connection, timeline, gaps)
+    ids = [timeline.id for timeline in timelines]
     connection.execute(update(LIFE).where(LIFE.c.id.in_(ids), LIFE.c.ended.is_(None)).values(ended=_now()))
 
 
 def add_segments(connection: Connection, segments: Sequence[Segment]) -> None:
-    """Add segments to lives. Each life must still end where its segment begins.
+    """Add segments to timelines. Each timeline must still end where its segment begins.
 
     Raises:
-        ConflictError: a life does not.
+        ConflictError: a timeline does not.
     """
     # many rows with one call: 4 times as fast
     moved = connection.execute(_MOVE, [_moved(segment) for segment in segments])
     if moved.rowcount != len(segments):
-        raise ConflictError("boards " + ", ".join(sorted({segment.life.board for segment in segments})))
+        raise ConflictError("boards " + ", ".join(sorted({segment.timeline.board for segment in segments})))
     for segment in segments:
         if segment.parent:
             _continue(connection, segment)
-        add_gaps(connection, segment.life, segment.gaps)
+        add_gaps(connection, segment.timeline, segment.gaps)
     rows = [
         {
-            "life": segment.life.id, "first": segment.first.offset, "last": segment.last.offset,
+            "life": segment.timeline.id, "first": segment.first.offset, "last": segment.last.offset,
             "began": segment.first.time, "ended": segment.last.time,
             "entries": segment.entries, "crc": segment.packed.crc, "data": segment.packed.data,
         }
@@ -263,21 +265,22 @@ def add_segments(connection: Connection, segments: Sequence[Segment]) -> None:
 
 def _moved(segment: Segment) -> dict[str, object]:
     """Return the parameters of `_MOVE`."""
-    life, last = segment.life, segment.last
+    timeline, last = segment.timeline, segment.last
     return {
-        "life": life.id, "was": life.drained, "named": life.link, "now": last.id, "next": last.link, "bytes": last.size,
+        "life": timeline.id, "was": timeline.drained, "named": timeline.link,
+        "now": last.id, "next": last.link, "bytes": last.size,
     }  # fmt: skip
 
 
-def following(life: Timeline, entries: Sequence[Entry]) -> tuple[list[Entry], str | None]:
-    """The entries that follow a life one after another, and the link that the next entry names instead, if it does not.
+def following(timeline: Timeline, entries: Sequence[Entry]) -> tuple[list[Entry], str | None]:
+    """Return the entries that follow a timeline, and the link that the next entry names if it does not follow them.
 
-    The whole content of a board follows anything, and a life may begin as the continuation of another one.
+    An entry with the whole content of a board follows anything. A timeline may begin by continuing another one.
 
     Raises:
         SetupError: this version cannot read an entry.
     """
-    link = life.link
+    link = timeline.link
     found: list[Entry] = []
     for entry in entries:
         head = parse_head(entry.head)
@@ -289,43 +292,43 @@ def following(life: Timeline, entries: Sequence[Entry]) -> tuple[list[Entry], st
     return found, None
 
 
-def gaps_of(connection: Connection, lives: Sequence[Timeline]) -> list[Gap]:
-    """Return the gaps of some lives, the first one first."""
-    where = GAP.c.life.in_([life.id for life in lives])
+def gaps_of(connection: Connection, timelines: Sequence[Timeline]) -> list[Gap]:
+    """Return the gaps of some timelines, the first one first."""
+    where = GAP.c.life.in_([timeline.id for timeline in timelines])
     rows = connection.execute(select(GAP.c.expected, GAP.c.found, GAP.c.time).where(where).order_by(GAP.c.id))
     return [Gap(*row) for row in rows]
 
 
-def add_gaps(connection: Connection, life: Timeline, gaps: Sequence[Gap]) -> None:
-    """Record that entries of a life are missing."""
+def add_gaps(connection: Connection, timeline: Timeline, gaps: Sequence[Gap]) -> None:
+    """Record that entries of a timeline are missing."""
     for gap in gaps:
-        connection.execute(insert(GAP).values(life=life.id, time=gap.time, expected=gap.expected, found=gap.found))
+        connection.execute(insert(GAP).values(life=timeline.id, time=gap.time, expected=gap.expected, found=gap.found))
 
 
 def _continue(connection: Connection, segment: Segment) -> None:
-    """Record that a life continues another one of its board, which ends.
+    """Record that a timeline continues another one of its board, which ends.
 
     If it begins with what the board held after a loss, what SQL has beyond that is not part of it. That is a gap. So is
     what the store had acknowledged and SQL never had.
     """
-    life, first = segment.life, segment.first
-    connection.execute(update(LIFE).where(LIFE.c.id == life.id).values(parent=segment.parent))
-    prefix = connection.execute(select(LIFE.c.prefix).where(LIFE.c.id == life.id)).scalar_one()
-    parent = find_life(connection, prefix, life.board, segment.parent)
+    timeline, first = segment.timeline, segment.first
+    connection.execute(update(LIFE).where(LIFE.c.id == timeline.id).values(parent=segment.parent))
+    prefix = connection.execute(select(LIFE.c.prefix).where(LIFE.c.id == timeline.id)).scalar_one()
+    parent = find_timeline(connection, prefix, timeline.board, segment.parent)
     if parent is None:
         return
-    end_lives(connection, [parent])
+    end_timelines(connection, [parent])
     if first.kind == "adopt" and went_back(parent, first.before):
-        add_gaps(connection, life, [Gap(parent.link, first.before, first.time)])
+        add_gaps(connection, timeline, [Gap(parent.link, first.before, first.time)])
     elif segment.lost:
-        add_gaps(connection, life, [Gap(f"{segment.lost}-0 {first.time} - 0", first.before, first.time)])
+        add_gaps(connection, timeline, [Gap(f"{segment.lost}-0 {first.time} - 0", first.before, first.time)])
 
 
 def _named(prefix: str, board: str, epoch: str) -> tuple[ColumnElement[bool], ...]:
     return LIFE.c.prefix == prefix, LIFE.c.board == board, LIFE.c.epoch == epoch
 
 
-def _life(row: RowMapping) -> Timeline:
+def _timeline(row: RowMapping) -> Timeline:
     return Timeline(row["id"], row["board"], row["epoch"], row["drained"], row["link"], row["size"])
 
 
@@ -334,72 +337,75 @@ def _now() -> int:
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """A life of which SQL has more than the store: what the store has instead, for people.
+    """A timeline of which SQL has more than the store: what the store has instead, for people.
 
-    `gone` means that the store has nothing of it. Otherwise it has the life to an earlier entry.
+    `gone` means that the store has nothing of it. Otherwise it has the timeline to an earlier entry.
     """
 
-    life: Timeline
+    timeline: Timeline
     what: str
     gone: bool
 
     def __str__(self) -> str:
         """Return one sentence."""
-        life = self.life
-        return f"the journal has board {life.board} (epoch {life.epoch}) up to offset {life.offset}, and it {self.what}"
+        timeline = self.timeline
+        has = f"the journal has board {timeline.board} (epoch {timeline.epoch}) up to offset {timeline.offset}"
+        return f"{has}, and it {self.what}"
 
 
 async def find_lost(client: Store, prefix: str, database: Database) -> list[Loss]:
-    """Return the lives that the store lacks or in which it went back."""
-    lives = database.work(lambda connection: open_lives(connection, prefix))
+    """Return the timelines that the store lacks or in which it went back."""
+    timelines = database.work(lambda connection: open_timelines(connection, prefix))
     commands: list[tuple[str, tuple[Word, ...]]] = []
-    for life in lives:
-        keys, stream = Keys(prefix, life.board), Keys(prefix, life.board).journal(life.epoch)
+    for timeline in timelines:
+        keys, stream = Keys(prefix, timeline.board), Keys(prefix, timeline.board).journal(timeline.epoch)
         commands.append((keys.meta, ("HMGET", keys.meta, "epoch", "offset", "journal")))
         commands.append((keys.gone, ("HGET", keys.gone, "epoch")))
-        commands.append((keys.journals, ("SISMEMBER", keys.journals, f"{life.board} {life.epoch}")))
-        commands.append((stream, ("XRANGE", stream, f"({life.drained}", "+", "COUNT", 1)))
+        commands.append((keys.journals, ("SISMEMBER", keys.journals, f"{timeline.board} {timeline.epoch}")))
+        commands.append((stream, ("XRANGE", stream, f"({timeline.drained}", "+", "COUNT", 1)))
     async with store_errors():
         replies = await client.calls(commands)
     for reply in replies:
         if isinstance(reply, Exception):
             raise StoreUnavailableError(str(reply)) from reply
     found = []
-    for life, (epoch, offset, journal), deleted, listed, waiting in zip(
-        lives, replies[::4], replies[1::4], replies[2::4], replies[3::4], strict=True
+    for timeline, (epoch, offset, journal), deleted, listed, waiting in zip(
+        timelines, replies[::4], replies[1::4], replies[2::4], replies[3::4], strict=True
     ):
-        name = life.epoch.encode()
+        name = timeline.epoch.encode()
         if epoch == name:
-            what = _what_is_missing(life, int(offset or 0), journal, waiting[0][1][1] if waiting else None)
+            what = _what_is_missing(timeline, int(offset or 0), journal, waiting[0][1][1] if waiting else None)
             if what:
-                found.append(Loss(life, what, gone=False))
+                found.append(Loss(timeline, what, gone=False))
         elif name != deleted and not listed:
             what = f"has epoch {epoch.decode()}" if epoch else "is not in the store"
-            found.append(Loss(life, what, gone=True))
+            found.append(Loss(timeline, what, gone=True))
     return found
 
 
-def _what_is_missing(life: Timeline, offset: int, journal: bytes | None, waiting: bytes | None) -> str:
-    """Return what the store has instead of the last entry of a life; empty if it has that, or more.
+def _what_is_missing(timeline: Timeline, offset: int, journal: bytes | None, waiting: bytes | None) -> str:
+    """Return what the store has instead of the last entry of a timeline; empty if it has that, or more.
 
     `journal` is the link of its last entry, with a size, and `waiting` the head of the first one that SQL lacks.
     """
     if journal is None:  # the journal has ended
-        return f"is at offset {offset}" if offset < life.offset else ""
+        return f"is at offset {offset}" if offset < timeline.offset else ""
     link = journal.decode().rpartition(" ")[0]
-    if went_back(life, link):
+    if went_back(timeline, link):
         return f"is at offset {offset}, with {link.partition(' ')[0]} as the last entry"
     head = None if waiting is None else parse_head(waiting.decode())
-    if head is not None and head.kind != "adopt" and went_back(life, head.before):
+    if head is not None and head.kind != "adopt" and went_back(timeline, head.before):
         return f"has other events up to offset {offset}: the store went back, and counted again"
     return ""
 
 
 def end_lost(connection: Connection, lost: Sequence[Loss]) -> None:
-    """End the lives that were lost, after an operator has accepted the loss.
+    """End lost timelines, after an operator has accepted the loss.
 
-    What a board holds that continues an earlier entry is the beginning of a life, which records what is missing. Of the
-    others, nothing continues, and it is recorded here.
+    Record a gap only for a timeline of which the store has nothing. If a board goes on from an earlier entry, its new
+    timeline records what is missing.
     """
     for loss in lost:
-        end_lives(connection, [loss.life], [Gap(loss.life.link, "", time.time_ns() // 1000)] if loss.gone else [])
+        end_timelines(
+            connection, [loss.timeline], [Gap(loss.timeline.link, "", time.time_ns() // 1000)] if loss.gone else []
+        )

@@ -8,40 +8,43 @@ from sqlalchemy import Connection, func, select
 from live.domain.board import Board
 from live.journal.log.entries import read_entries_of
 from live.journal.log.reader import oldest_checkpoint
-from live.journal.log.timelines import Timeline, find_parent, gaps_of, lives_of
+from live.journal.log.timelines import Timeline, find_parent, gaps_of, timelines_of
 from live.journal.past.queries import NoPastError
 from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
 from live.journal.state.fold import apply
 from live.journal.state.snapshot import Snapshot
 
 _ALWAYS: Final = -(2**62)
-_BEGINNINGS: Final = ("begin", "adopt", "renew")  # kinds of the first entry of a life
+_BEGINNINGS: Final = ("begin", "adopt", "renew")  # kinds of the first entry of a timeline
 
 
 class Coverage(NamedTuple):
-    """What the journal covers of a life. All times are in milliseconds since 1970, by the board's clock.
+    """What the journal covers of a timeline. All times are in milliseconds since 1970, by the board's clock.
 
     Attributes:
-        life: the life.
+        timeline: the timeline.
         began: when it began.
         entries: the time from which its entries are complete.
         gaps: stretches of which entries are missing, each from the last entry before to the first one after.
     """
 
-    life: Timeline
+    timeline: Timeline
     began: int
     entries: int
     gaps: Sequence[tuple[int, int]] = ()
 
 
 def reaches_of(connection: Connection, prefix: str, board: Board) -> list[Coverage]:
-    """Return what the journal covers of the lives of a board, the last one first."""
-    found = [_coverage(connection, prefix, board, life) for life in reversed(lives_of(connection, prefix, board.id))]
+    """Return what the journal covers of the timelines of a board, the last one first."""
+    found = [
+        _coverage(connection, prefix, board, timeline)
+        for timeline in reversed(timelines_of(connection, prefix, board.id))
+    ]
     return [reach for reach in found if reach is not None]
 
 
-def life_at(reaches: Sequence[Coverage], at: int) -> Timeline | None:
-    """Return the life in which to read a board at a time (milliseconds since 1970); None before it began.
+def timeline_at(reaches: Sequence[Coverage], at: int) -> Timeline | None:
+    """Return the timeline in which to read a board at a time (milliseconds since 1970); None before it began.
 
     Raises:
         NoPastError: the journal has forgotten it.
@@ -51,7 +54,7 @@ def life_at(reaches: Sequence[Coverage], at: int) -> Timeline | None:
             if begin < at <= end:
                 raise NoPastError(end)
         if at >= reach.entries:
-            return reach.life
+            return reach.timeline
         if at >= reach.began:
             raise NoPastError(reach.entries)
     return None
@@ -62,38 +65,38 @@ def since_of(reaches: Sequence[Coverage]) -> int | None:
     return min((reach.entries for reach in reaches), default=None)
 
 
-def _coverage(connection: Connection, prefix: str, board: Board, life: Timeline) -> Coverage | None:
-    """Return what the journal covers of a life; None if it has no entry."""
-    checkpoint = connection.scalar(select(func.min(CHECKPOINT.c.time)).where(CHECKPOINT.c.life == life.id))
+def _coverage(connection: Connection, prefix: str, board: Board, timeline: Timeline) -> Coverage | None:
+    """Return what the journal covers of a timeline; None if it has no entry."""
+    checkpoint = connection.scalar(select(func.min(CHECKPOINT.c.time)).where(CHECKPOINT.c.life == timeline.id))
     segment = connection.execute(
         select(SEGMENT.c.id, SEGMENT.c.began, SEGMENT.c.crc, SEGMENT.c.data)
-        .where(SEGMENT.c.life == life.id)
+        .where(SEGMENT.c.life == timeline.id)
         .order_by(SEGMENT.c.id)
         .limit(1)
     ).first()
     if checkpoint is None and segment is None:
         return None
-    row = connection.execute(select(LIFE.c.began, LIFE.c.parent).where(LIFE.c.id == life.id)).one()
-    # If its first entry is not the beginning of a life, later segments need a checkpoint.
+    row = connection.execute(select(LIFE.c.began, LIFE.c.parent).where(LIFE.c.id == timeline.id)).one()
+    # If its first entry is not the beginning of a timeline, later segments need a checkpoint.
     is_whole = segment is not None and (checkpoint is None or next(read_entries_of(segment))[0].kind in _BEGINNINGS)
     if board.clock == "event":
-        latest = _first_latest(connection, life, segment.id if is_whole and segment is not None else None)
+        latest = _first_latest(connection, timeline, segment.id if is_whole and segment is not None else None)
         entries = _ALWAYS if latest is None else latest + 1
         continues = is_whole and row.parent is not None and latest is not None
-        return Coverage(life, entries if continues else _ALWAYS, entries)
+        return Coverage(timeline, entries if continues else _ALWAYS, entries)
     entries = segment.began // 1000 if is_whole and segment is not None else (checkpoint or 0) // 1000 + 1
     # A board held what the store lost until an operator accepted the loss.
-    gaps = [gap for gap in gaps_of(connection, [life]) if not gap.is_loss]
+    gaps = [gap for gap in gaps_of(connection, [timeline]) if not gap.is_loss]
     stretches = [(gap.since // 1000, gap.time // 1000) for gap in gaps]
-    # The life before was forgotten after it had ended, but the board was there.
-    has_lost = row.parent is not None and find_parent(connection, life, prefix, row.parent) is None
-    return Coverage(life, _ALWAYS if has_lost else min(row.began // 1000, entries), entries, stretches)
+    # The timeline before was forgotten after it had ended, but the board was there.
+    has_lost = row.parent is not None and find_parent(connection, timeline, prefix, row.parent) is None
+    return Coverage(timeline, _ALWAYS if has_lost else min(row.began // 1000, entries), entries, stretches)
 
 
-def _first_latest(connection: Connection, life: Timeline, segment: int | None) -> int | None:
-    """The newest event time in what a life begins with, in milliseconds: in its first segment, or in a checkpoint."""
+def _first_latest(connection: Connection, timeline: Timeline, segment: int | None) -> int | None:
+    """Return the newest event time (milliseconds) in the first segment of a timeline, or in its first checkpoint."""
     if segment is None:
-        held = oldest_checkpoint(connection, life)
+        held = oldest_checkpoint(connection, timeline)
         return None if held is None else held[0].latest
     row = connection.execute(select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.id == segment)).one()
     head, body = next(read_entries_of(row))

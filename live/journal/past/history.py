@@ -11,7 +11,7 @@ from live.domain.board import Board
 from live.domain.window import Sliding
 from live.journal.log.entries import Add, Head
 from live.journal.log.reader import contents_at
-from live.journal.past.coverage import life_at, reaches_of, since_of
+from live.journal.past.coverage import reaches_of, since_of, timeline_at
 from live.journal.past.queries import NoPastError, Step, TooLongError
 from live.journal.past.worker import database_of
 from live.journal.state.ranking import Scores, live_slots, newest_slot, scores_at
@@ -59,16 +59,16 @@ def scores_at_all(
         NoPastError: the journal does not cover it, or the board had not begun at any of the times.
     """
     reaches = reaches_of(connection, prefix, board)
-    found = [life_at(reaches, at) for at in times]
+    found = [timeline_at(reaches, at) for at in times]
     if not any(found):
         raise NoPastError(since_of(reaches))
-    for life, some in groupby(zip(found, times, strict=True), key=lambda item: item[0]):
+    for timeline, some in groupby(zip(found, times, strict=True), key=lambda item: item[0]):
         wanted = [at for _, at in some]
-        if life is None:
+        if timeline is None:
             yield from ((at, Scores(None, {}, {})) for at in wanted)
         else:
             running = RunningScores(board)
-            held = contents_at(connection, prefix, life, wanted, board.clock, follow=running.follow)
+            held = contents_at(connection, prefix, timeline, wanted, board.clock, follow=running.follow)
             yield from ((at, running.scores(data, at)) for at, data in held)
 
 

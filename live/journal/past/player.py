@@ -11,8 +11,8 @@ from live.domain.board import Board
 from live.domain.ranking import Page
 from live.journal.log.entries import Head, read_entries_of
 from live.journal.log.reader import Reading, before, checkpoint_before, oldest_checkpoint
-from live.journal.log.timelines import Timeline, lives_of
-from live.journal.past.coverage import life_at, reaches_of, since_of
+from live.journal.log.timelines import Timeline, timelines_of
+from live.journal.past.coverage import reaches_of, since_of, timeline_at
 from live.journal.past.queries import NoPastError
 from live.journal.schema import SEGMENT
 from live.journal.state.snapshot import pack, unpack
@@ -21,7 +21,7 @@ from live.journal.state.top import RunningTop
 _SLICE: Final = 0.05  # seconds of one call, so that other replays get their turn
 _MOST_PAGES: Final = 16  # in one call
 _SEGMENTS: Final = 4  # read at once
-_CHECKPOINT: Final = "checkpoint"  # stands for the deleted entries of a life
+_CHECKPOINT: Final = "checkpoint"  # stands for the deleted entries of a timeline
 
 
 class Player:
@@ -38,9 +38,9 @@ class Player:
         self._board = board
         self._top = top
         self._entries: deque[tuple[Head, bytes]] = deque()
-        self.now, life = _beginning(connection, prefix, board, at)
-        data, self._segment = checkpoint_before(connection, life, before(self.now))
-        self._reading = Reading(prefix, life, data)
+        self.now, timeline = _beginning(connection, prefix, board, at)
+        data, self._segment = checkpoint_before(connection, timeline, before(self.now))
+        self._reading = Reading(prefix, timeline, data)
         self._has_begun = False
 
     def play(self, connection: Connection, until: int, stride: int) -> list[tuple[int, Page]]:
@@ -61,14 +61,14 @@ class Player:
                     return found
             self.now, self._has_begun = tick, True
             if self._reading.is_known and self._top.is_due(self._reading.contents, tick):
-                found.append((tick, self._top.page(self._reading.contents, self._reading.life.epoch, tick)))
+                found.append((tick, self._top.page(self._reading.contents, self._reading.timeline.epoch, tick)))
             if time.monotonic() > deadline:
                 break
         return found
 
     def _apply(self, connection: Connection, head: Head, body: bytes) -> None:
         if head.kind == _CHECKPOINT:
-            self._reading = Reading(self._prefix, self._reading.life, unpack(body))
+            self._reading = Reading(self._prefix, self._reading.timeline, unpack(body))
         else:
             self._reading.apply(connection, head, body)
         if self._reading.is_known:
@@ -77,9 +77,9 @@ class Player:
             self._top.follow(head, body, data)
 
     def _load(self, connection: Connection) -> bool:
-        """Read the next entries, of the next life at the end of one. Returns False if there is none yet."""
-        life = self._reading.life
-        where = (SEGMENT.c.life == life.id, SEGMENT.c.id > self._segment)
+        """Read the next entries, of the next timeline at the end of one. Returns False if there is none yet."""
+        timeline = self._reading.timeline
+        where = (SEGMENT.c.life == timeline.id, SEGMENT.c.id > self._segment)
         columns = (SEGMENT.c.id, SEGMENT.c.crc, SEGMENT.c.data)
         rows = connection.execute(select(*columns).where(*where).order_by(SEGMENT.c.id).limit(_SEGMENTS)).all()
         for row in rows:
@@ -87,11 +87,15 @@ class Player:
             self._entries.extend(read_entries_of(row))
         if rows:
             return True
-        later = [each for each in lives_of(connection, self._prefix, self._board.id) if each.id > life.id and each.size]
+        later = [
+            each
+            for each in timelines_of(connection, self._prefix, self._board.id)
+            if each.id > timeline.id and each.size
+        ]
         if not later:
             return False
-        life, held = later[0], oldest_checkpoint(connection, later[0])
-        self._reading.life, self._segment = life, 0
+        timeline, held = later[0], oldest_checkpoint(connection, later[0])
+        self._reading.timeline, self._segment = timeline, 0
         if held is None:
             return self._load(connection)
         data, self._segment = held  # its earlier entries were deleted
@@ -100,17 +104,17 @@ class Player:
 
 
 def _beginning(connection: Connection, prefix: str, board: Board, at: int) -> tuple[int, Timeline]:
-    """Return when to begin, and in which life: at a time, or at the first later time that the journal covers."""
+    """Return when to begin, and in which timeline: at a time, or at the first later time that the journal covers."""
     reaches = reaches_of(connection, prefix, msgspec.structs.replace(board, clock="server"))
     at = max(at, since_of(reaches) or at)
     while True:
         try:
-            life = life_at(reaches, at)
+            timeline = timeline_at(reaches, at)
         except NoPastError as error:
             if error.since is None or error.since <= at:
                 raise
             at = error.since
             continue
-        if life is None:
+        if timeline is None:
             raise NoPastError
-        return at, life
+        return at, timeline

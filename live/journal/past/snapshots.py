@@ -10,7 +10,7 @@ from live.domain.ranking import ranks_of
 from live.journal.log.entries import Add, read_entries_of
 from live.journal.log.reader import Stop, before, contents_of
 from live.journal.log.timelines import Timeline
-from live.journal.past.coverage import life_at, reaches_of, since_of
+from live.journal.past.coverage import reaches_of, since_of, timeline_at
 from live.journal.past.queries import (
     AsOf,
     Change,
@@ -64,12 +64,12 @@ def explain_record(settings: Settings, moment: AsOf, member: str) -> ScoreBreakd
 
     def work(connection: Connection) -> ScoreBreakdown:
         board, at = moment.board, moment.at
-        life = _life(connection, settings.key_prefix, moment)
-        data = contents_of(connection, settings.key_prefix, life, before(at, board.clock))
+        timeline = _timeline(connection, settings.key_prefix, moment)
+        data = contents_of(connection, settings.key_prefix, timeline, before(at, board.clock))
         held = live_slots(board, data, at, moment.period)
         slots = sorted((start, slot[member]) for start, slot in held.items() if member in slot)
-        changes = _changes(connection, life, member, before(at, board.clock))
-        return ScoreBreakdown(life.epoch, data.offset, scores_of(held).get(member), slots, changes)
+        changes = _changes(connection, timeline, member, before(at, board.clock))
+        return ScoreBreakdown(timeline.epoch, data.offset, scores_of(held).get(member), slots, changes)
 
     return database_of(settings).work(work)
 
@@ -88,15 +88,15 @@ def _ranking(settings: Settings, moment: AsOf) -> PastRanking:
 def ranking_at(connection: Connection, prefix: str, moment: AsOf) -> PastRanking:
     """Return the whole ranking of a board at a time. Raises as `read_ranking`."""
     board = moment.board
-    life = _life(connection, prefix, moment)
-    data = contents_of(connection, prefix, life, before(moment.at, board.clock))
+    timeline = _timeline(connection, prefix, moment)
+    data = contents_of(connection, prefix, timeline, before(moment.at, board.clock))
     scores = scores_at(board, data, moment.at, moment.period)
     suffix = f":{scores.period}" if board.window.tables else ""
     metadata = data.rankings.get(suffix, Ranking()).metadata if board.votes is None else data.entrants
     found = scores.ranked(board, moment.hidden)
     values = [found.scores[member] for member in found.members]
     return PastRanking(
-        epoch=life.epoch,
+        epoch=timeline.epoch,
         offset=data.offset,
         period=found.period,
         members=found.members,
@@ -118,7 +118,7 @@ def period_at(connection: Connection, prefix: str, moment: AsOf) -> PastRanking 
     rows = [row for row in zip(kept.members, kept.scores, strict=True) if row[0] not in moment.hidden]
     scores = [score for _, score in rows]
     return PastRanking(
-        epoch=archived.life.epoch,
+        epoch=archived.timeline.epoch,
         offset=archived.offset,
         period=period,
         members=[member for member, _ in rows],
@@ -150,20 +150,20 @@ def _cut(found: PastRanking, start: int, end: int) -> RankingSlice:
     return RankingSlice(piece, len(found.members), start)
 
 
-def _life(connection: Connection, prefix: str, moment: AsOf) -> Timeline:
-    """Return the life in which to read a board at a time."""
+def _timeline(connection: Connection, prefix: str, moment: AsOf) -> Timeline:
+    """Return the timeline in which to read a board at a time."""
     reaches = reaches_of(connection, prefix, moment.board)
-    life = life_at(reaches, moment.at)
-    if life is None:
+    timeline = timeline_at(reaches, moment.at)
+    if timeline is None:
         raise NoPastError(since_of(reaches))
-    return life
+    return timeline
 
 
-def _changes(connection: Connection, life: Timeline, member: str, stop: Stop) -> list[Change]:
+def _changes(connection: Connection, timeline: Timeline, member: str, stop: Stop) -> list[Change]:
     """Return the newest changes of a member before the stop, the last one first."""
     rows = connection.execute(
         select(SEGMENT.c.crc, SEGMENT.c.data)
-        .where(SEGMENT.c.life == life.id)
+        .where(SEGMENT.c.life == timeline.id)
         .order_by(SEGMENT.c.id.desc())
         .limit(_SEGMENTS)
     )

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, select
 from live.errors import SetupError
 from live.journal.database import Database, open_journal
 from live.journal.log.entries import position_of
-from live.journal.log.timelines import find_life
+from live.journal.log.timelines import find_timeline
 from live.journal.past.queries import TooLongError
 from live.journal.schema import ABOUT, SEGMENT
 from live.settings import Settings
@@ -85,11 +85,11 @@ def drained(settings: Settings, board: str, epoch: str) -> tuple[tuple[int, int]
     """Return the position of the last entry of a board in SQL, and its time in microseconds since 1970."""
 
     def work(connection: Connection) -> tuple[tuple[int, int], int]:
-        life = find_life(connection, settings.key_prefix, board, epoch)
-        if life is None:
+        timeline = find_timeline(connection, settings.key_prefix, board, epoch)
+        if timeline is None:
             return (0, 0), 0
-        last = select(SEGMENT.c.ended).where(SEGMENT.c.life == life.id).order_by(SEGMENT.c.id.desc()).limit(1)
-        return position_of(life.drained), connection.scalar(last) or 0
+        last = select(SEGMENT.c.ended).where(SEGMENT.c.life == timeline.id).order_by(SEGMENT.c.id.desc()).limit(1)
+        return position_of(timeline.drained), connection.scalar(last) or 0
 
     return database_of(settings).work(work)
 

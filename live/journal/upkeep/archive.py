@@ -14,7 +14,7 @@ from live.domain.board import Board
 from live.errors import SetupError
 from live.journal.log.entries import Packed, compress, decompress
 from live.journal.log.reader import contents_of
-from live.journal.log.timelines import Timeline, lives_of
+from live.journal.log.timelines import Timeline, timelines_of
 from live.journal.schema import PERIOD
 from live.journal.state.ranking import ranked_at
 from live.journal.state.snapshot import Ranking, Snapshot
@@ -38,24 +38,24 @@ class Closed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Archived(msgspec.Struct, frozen=True, kw_only=True):
-    """A readable period and its life; `revision` is how often it became final."""
+    """A readable period and its timeline; `revision` is how often it became final."""
 
-    life: Timeline
+    timeline: Timeline
     offset: int
     revision: int
     period: PeriodRanking
 
 
-def closed_periods(connection: Connection, prefix: str, life: Timeline, board: Board) -> list[Closed]:
+def closed_periods(connection: Connection, prefix: str, timeline: Timeline, board: Board) -> list[Closed]:
     """Return the final periods of a board that are not in the archive yet.
 
     Raises:
         SetupError: the journal is damaged.
     """
-    data = contents_of(connection, prefix, life)
+    data = contents_of(connection, prefix, timeline)
     if data.newest is None:
         return []
-    known = set(connection.scalars(select(PERIOD.c.start).where(PERIOD.c.life == life.id, PERIOD.c.final)))
+    known = set(connection.scalars(select(PERIOD.c.start).where(PERIOD.c.life == timeline.id, PERIOD.c.final)))
     oldest = board.window.oldest(data.newest)
     starts = [start for start in data.slots if start < oldest and start not in known]
     return [
@@ -69,37 +69,39 @@ def closed_periods(connection: Connection, prefix: str, life: Timeline, board: B
     ]
 
 
-def keep_closed(connection: Connection, life: Timeline, closed: Sequence[Closed]) -> None:
+def keep_closed(connection: Connection, timeline: Timeline, closed: Sequence[Closed]) -> None:
     """Put periods into the archive, each with a new revision."""
     for period in closed:
-        where = (PERIOD.c.life == life.id, PERIOD.c.start == period.start)
+        where = (PERIOD.c.life == timeline.id, PERIOD.c.start == period.start)
         row = {
             "newest": period.newest, "final": True, "offset": period.offset,
             "crc": period.packed.crc, "data": period.packed.data,
         }  # fmt: skip
         again = connection.execute(update(PERIOD).where(*where).values(row | {"revision": PERIOD.c.revision + 1}))
         if not again.rowcount:
-            connection.execute(insert(PERIOD).values(row | {"life": life.id, "start": period.start, "revision": 1}))
+            connection.execute(insert(PERIOD).values(row | {"life": timeline.id, "start": period.start, "revision": 1}))
 
 
-def reopen(connection: Connection, life: Timeline, board: Board) -> None:
+def reopen(connection: Connection, timeline: Timeline, board: Board) -> None:
     """Mark the periods that are not final any more, because the board keeps more periods now."""
-    rows = connection.execute(select(PERIOD.c.start, PERIOD.c.newest).where(PERIOD.c.life == life.id, PERIOD.c.final))
+    rows = connection.execute(
+        select(PERIOD.c.start, PERIOD.c.newest).where(PERIOD.c.life == timeline.id, PERIOD.c.final)
+    )
     for start, newest in rows.all():
         if start >= board.window.oldest(newest):
-            where = (PERIOD.c.life == life.id, PERIOD.c.start == start)
+            where = (PERIOD.c.life == timeline.id, PERIOD.c.start == start)
             connection.execute(update(PERIOD).where(*where).values(final=False))
 
 
-def forget_periods(connection: Connection, life: Timeline, board: Board, now: int, kept: int) -> None:
+def forget_periods(connection: Connection, timeline: Timeline, board: Board, now: int, kept: int) -> None:
     """Delete the periods that ended more than `kept` seconds ago.
 
     `now` is in seconds since 1970. A board with an event clock goes by its newest period instead.
     """
-    of_life = PERIOD.c.life == life.id
+    of_timeline = PERIOD.c.life == timeline.id
     if board.clock == "event":
-        now = connection.scalar(select(func.max(PERIOD.c.newest)).where(of_life)) or now
-    connection.execute(delete(PERIOD).where(of_life, PERIOD.c.start < board.window.slot_at(now - kept).start))
+        now = connection.scalar(select(func.max(PERIOD.c.newest)).where(of_timeline)) or now
+    connection.execute(delete(PERIOD).where(of_timeline, PERIOD.c.start < board.window.slot_at(now - kept).start))
 
 
 def find_archived(connection: Connection, prefix: str, board: Board, start: int) -> Archived | None:
@@ -108,24 +110,27 @@ def find_archived(connection: Connection, prefix: str, board: Board, start: int)
     Raises:
         SetupError: the journal is damaged.
     """
-    lives, revision = [life for life in reversed(lives_of(connection, prefix, board.id)) if life.size], 1
-    for life in lives:
-        row = connection.execute(select(PERIOD).where(PERIOD.c.life == life.id, PERIOD.c.start == start)).first()
+    timelines, revision = (
+        [timeline for timeline in reversed(timelines_of(connection, prefix, board.id)) if timeline.size],
+        1,
+    )
+    for timeline in timelines:
+        row = connection.execute(select(PERIOD).where(PERIOD.c.life == timeline.id, PERIOD.c.start == start)).first()
         if row is not None and row.final:
             try:
                 period = msgspec.msgpack.decode(decompress(row.crc, row.data), type=PeriodRanking)
             except msgspec.DecodeError as error:
                 raise SetupError(f"a period in the journal is damaged: {error}") from None
-            return Archived(life=life, offset=row.offset, revision=row.revision, period=period)
+            return Archived(timeline=timeline, offset=row.offset, revision=row.revision, period=period)
         if row is not None:
             revision = row.revision + 1
             break
-    if not lives:
+    if not timelines:
         return None
-    data = contents_of(connection, prefix, lives[0])
+    data = contents_of(connection, prefix, timelines[0])
     if start not in data.slots:
         return None
-    return Archived(life=lives[0], offset=data.offset, revision=revision, period=_period(board, data, start))
+    return Archived(timeline=timelines[0], offset=data.offset, revision=revision, period=_period(board, data, start))
 
 
 def _period(board: Board, data: Snapshot, start: int) -> PeriodRanking:

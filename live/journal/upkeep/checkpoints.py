@@ -19,21 +19,21 @@ AGE: Final = 86_400  # seconds after which it gets one if the board has changed
 
 
 class Due(msgspec.Struct, frozen=True):
-    """A life that needs a checkpoint after a segment."""
+    """A timeline that needs a checkpoint after a segment."""
 
-    life: Timeline
+    timeline: Timeline
     segment: int
 
 
-def due(connection: Connection, life: Timeline, now: int) -> Due | None:
-    """Return whether a life needs a checkpoint, at a time in microseconds.
+def due(connection: Connection, timeline: Timeline, now: int) -> Due | None:
+    """Return whether a timeline needs a checkpoint, at a time in microseconds.
 
     A checkpoint is due when the segments after the last one are larger than that checkpoint and than `LEAST`. It is
     also due a day after the last one, if the board has changed.
     """
     last = connection.execute(
         select(CHECKPOINT.c.segment, CHECKPOINT.c.time, func.length(CHECKPOINT.c.data).label("size"))
-        .where(CHECKPOINT.c.life == life.id)
+        .where(CHECKPOINT.c.life == timeline.id)
         .order_by(CHECKPOINT.c.segment.desc())
         .limit(1)
     ).first()
@@ -42,13 +42,13 @@ def due(connection: Connection, life: Timeline, now: int) -> Due | None:
             func.max(SEGMENT.c.id).label("segment"),
             func.min(SEGMENT.c.began).label("began"),
             func.sum(func.length(SEGMENT.c.data)).label("size"),
-        ).where(SEGMENT.c.life == life.id, SEGMENT.c.id > (last.segment if last else 0))
+        ).where(SEGMENT.c.life == timeline.id, SEGMENT.c.id > (last.segment if last else 0))
     ).one()
     if after.segment is None:
         return None
     is_large = after.size > max(LEAST, last.size if last else 0)
     is_old = after.began < now - AGE * 1_000_000
-    return Due(life, after.segment) if is_large or is_old else None
+    return Due(timeline, after.segment) if is_large or is_old else None
 
 
 def make(
@@ -61,7 +61,7 @@ def make(
     Raises:
         SetupError: the journal is damaged.
     """
-    data = contents_of(connection, prefix, wanted.life, until=wanted.segment)
+    data = contents_of(connection, prefix, wanted.timeline, until=wanted.segment)
     prune(data, dedupe_window)
     if kept is not None:
         _drop_periods(data, *kept)
@@ -98,32 +98,31 @@ def _drop_periods(data: Snapshot, board: Board, kept: int) -> None:
 def keep(connection: Connection, wanted: Due, made: Packed, at: int) -> None:
     """Store a checkpoint, unless there is a later one."""
     later = connection.scalar(
-        select(func.count()).where(CHECKPOINT.c.life == wanted.life.id, CHECKPOINT.c.segment >= wanted.segment)
+        select(func.count()).where(CHECKPOINT.c.life == wanted.timeline.id, CHECKPOINT.c.segment >= wanted.segment)
     )
     if not later:
-        row = {"life": wanted.life.id, "segment": wanted.segment, "time": at, "crc": made.crc, "data": made.data}
+        row = {"life": wanted.timeline.id, "segment": wanted.segment, "time": at, "crc": made.crc, "data": made.data}
         connection.execute(insert(CHECKPOINT).values(row))
 
 
-def forget(connection: Connection, life: Timeline, before: int) -> int:
+def forget(connection: Connection, timeline: Timeline, before: int) -> int:
     """Delete what is not needed to read the board since `before` (microseconds). Returns how many segments that were.
 
     The last checkpoint before that time stays, and every segment after it.
     """
-    where = (CHECKPOINT.c.life == life.id, CHECKPOINT.c.time < before)
+    where = (CHECKPOINT.c.life == timeline.id, CHECKPOINT.c.time < before)
     base = connection.scalar(select(func.max(CHECKPOINT.c.segment)).where(*where))
     if base is None:
         return 0
-    connection.execute(delete(CHECKPOINT).where(CHECKPOINT.c.life == life.id, CHECKPOINT.c.segment < base))
-    return connection.execute(delete(SEGMENT).where(SEGMENT.c.life == life.id, SEGMENT.c.id <= base)).rowcount
+    connection.execute(delete(CHECKPOINT).where(CHECKPOINT.c.life == timeline.id, CHECKPOINT.c.segment < base))
+    return connection.execute(delete(SEGMENT).where(SEGMENT.c.life == timeline.id, SEGMENT.c.id <= base)).rowcount
 
 
 def forget_ended(connection: Connection, prefix: str, kept: Callable[[str], tuple[int, int]], now: int) -> None:
-    """Delete the lives that ended too long ago at a time (microseconds), with everything that belongs to them.
+    """Delete the timelines that ended too long before `now` (microseconds), with everything that belongs to them.
 
-    `kept` tells for how many seconds the events and the archived periods of a board are kept. A life that another one
-    continues stays as long as that one is read from its first entry on. The newest row stays, so that no later life
-    gets its number.
+    `kept` says for how many seconds the events and the archived periods of a board are kept. Keep a timeline while
+    another one that continues it is read from its first entry on. Keep the newest row: its number must not come again.
     """
     newest = select(func.max(LIFE.c.id)).scalar_subquery()
     where = (LIFE.c.prefix == prefix, LIFE.c.ended.is_not(None), LIFE.c.id < newest)
@@ -136,14 +135,14 @@ def forget_ended(connection: Connection, prefix: str, kept: Callable[[str], tupl
         ):
             continue
         later = connection.scalars(select(LIFE.c.id).where(LIFE.c.prefix == prefix, LIFE.c.parent == row.epoch))
-        if any(_has_first_entry(connection, life) for life in later.all()):
+        if any(_has_first_entry(connection, timeline) for timeline in later.all()):
             continue
         for table in (SEGMENT, CHECKPOINT, GAP, PERIOD):
             connection.execute(delete(table).where(table.c.life == row.id))
         connection.execute(delete(LIFE).where(LIFE.c.id == row.id))
 
 
-def _has_first_entry(connection: Connection, life: int) -> bool:
-    first = select(func.min(SEGMENT.c.id)).where(SEGMENT.c.life == life).scalar_subquery()
+def _has_first_entry(connection: Connection, timeline: int) -> bool:
+    first = select(func.min(SEGMENT.c.id)).where(SEGMENT.c.life == timeline).scalar_subquery()
     before = CHECKPOINT.c.segment < func.coalesce(first, CHECKPOINT.c.segment + 1)
-    return not connection.scalar(select(func.count()).where(CHECKPOINT.c.life == life, before))
+    return not connection.scalar(select(func.count()).where(CHECKPOINT.c.life == timeline, before))

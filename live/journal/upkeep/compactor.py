@@ -21,7 +21,7 @@ from live.domain.board import Board, Boards, Journaling
 from live.errors import JournalError, SetupError, StoreUnavailableError
 from live.journal.database import Database, open_journal
 from live.journal.log.entries import Packed
-from live.journal.log.timelines import Timeline, drained_of, end_lives, open_lives
+from live.journal.log.timelines import Timeline, drained_of, end_timelines, open_timelines
 from live.journal.upkeep.archive import Closed, closed_periods, forget_periods, keep_closed, reopen
 from live.journal.upkeep.checkpoints import Due, due, forget, forget_ended, keep, make
 from live.metrics import JOURNAL_ARCHIVE_LAG
@@ -34,7 +34,7 @@ _INTERVAL: Final = 60.0  # seconds
 _R = TypeVar("_R")
 
 _Known = tuple[Timeline, Board | None]
-"""A life, and its board as it is defined now, if this process knows it."""
+"""A timeline, and its board as it is defined now, if this process knows it."""
 
 
 class Compactor:
@@ -48,7 +48,7 @@ class Compactor:
         self._database = database
         self._boards = boards
         self._rounds = Rounds()
-        # For the lives of calendar boards: the period in which they were archived.
+        # For the timelines of calendar boards: the period in which they were archived.
         self._archived_in: dict[int, int] = {}
 
     async def run(self) -> None:
@@ -74,17 +74,21 @@ class Compactor:
         now = time.time_ns() // 1000 if now is None else now
         boards = self._boards().by_id
         drained = await self._database.run(lambda connection: drained_of(connection, self._prefix))
-        chosen = self._rounds.choose([KnownTimeline(life, to, boards.get(board)) for life, board, to in drained], now)
-        lives = await self._database.run(lambda connection: open_lives(connection, self._prefix, chosen))
-        known = [(life, boards.get(life.board)) for life in lives]
-        off = [life for life, board in known if board is not None and board.journal.level == "off"]
+        chosen = self._rounds.choose(
+            [KnownTimeline(timeline, to, boards.get(board)) for timeline, board, to in drained], now
+        )
+        timelines = await self._database.run(lambda connection: open_timelines(connection, self._prefix, chosen))
+        known = [(timeline, boards.get(timeline.board)) for timeline in timelines]
+        off = [timeline for timeline, board in known if board is not None and board.journal.level == "off"]
         if off:
-            await self._database.run(lambda connection: end_lives(connection, off))
-        kept = [(life, board) for life, board in known if life not in off]
+            await self._database.run(lambda connection: end_timelines(connection, off))
+        kept = [(timeline, board) for timeline, board in known if timeline not in off]
         await self._checkpoint(kept, now)
-        await self._archive([(life, board) for life, board in kept if board is not None and board.window.tables], now)
-        for life, board in kept:
-            await self._forget(life, board, now)
+        await self._archive(
+            [(timeline, board) for timeline, board in kept if board is not None and board.window.tables], now
+        )
+        for timeline, board in kept:
+            await self._forget(timeline, board, now)
 
         def kept_of(name: str) -> tuple[int, int]:
             return self._events(boards.get(name)), self._periods(boards.get(name))
@@ -99,25 +103,25 @@ class Compactor:
         with _other_process() as pool:
             for one, board in wanted:
                 calendar = (board, self._periods(board)) if board is not None and board.window.tables else None
-                with _of_one_board(one.life):
+                with _of_one_board(one.timeline):
                     made, at = await _run(pool, _made, self._settings, one, calendar)
                     await self._database.run(partial(keep, wanted=one, made=made, at=at))
 
     async def _archive(self, calendars: Sequence[tuple[Timeline, Board]], now: int) -> None:
         """Archive the final periods of a board, once per period."""
         turned: list[tuple[Timeline, Board, int]] = []
-        for life, board in calendars:
-            await self._database.run(partial(reopen, life=life, board=board))
+        for timeline, board in calendars:
+            await self._database.run(partial(reopen, timeline=timeline, board=board))
             unit = board.window.slot_at(now // 1_000_000).start if board.clock == "server" else now // 1_000_000 // HOUR
-            if self._archived_in.get(life.id) != unit:
-                turned.append((life, board, unit))
+            if self._archived_in.get(timeline.id) != unit:
+                turned.append((timeline, board, unit))
         if turned:
             with _other_process() as pool:
-                for life, board, unit in turned:
-                    with _of_one_board(life):
-                        closed = await _run(pool, _closed, self._settings, life, board)
-                        await self._database.run(partial(keep_closed, life=life, closed=closed))
-                    self._archived_in[life.id] = unit
+                for timeline, board, unit in turned:
+                    with _of_one_board(timeline):
+                        closed = await _run(pool, _closed, self._settings, timeline, board)
+                        await self._database.run(partial(keep_closed, timeline=timeline, closed=closed))
+                    self._archived_in[timeline.id] = unit
 
     def _events(self, board: Board | None) -> int:
         """For how many seconds the journal keeps events."""
@@ -127,21 +131,23 @@ class Compactor:
         """For how many seconds the journal keeps periods that the board has dropped."""
         return (board and board.journal.periods) or self._settings.journal_periods
 
-    async def _forget(self, life: Timeline, board: Board | None, now: int) -> None:
+    async def _forget(self, timeline: Timeline, board: Board | None, now: int) -> None:
         """Delete the events and the periods of a board that are too old."""
-        await self._database.run(partial(forget, life=life, before=now - self._events(board) * 1_000_000))
+        await self._database.run(partial(forget, timeline=timeline, before=now - self._events(board) * 1_000_000))
         if board is not None and board.window.tables:
             kept = self._periods(board)
-            await self._database.run(partial(forget_periods, life=life, board=board, now=now // 1_000_000, kept=kept))
+            await self._database.run(
+                partial(forget_periods, timeline=timeline, board=board, now=now // 1_000_000, kept=kept)
+            )
 
 
 @contextmanager
-def _of_one_board(life: Timeline) -> Iterator[None]:
+def _of_one_board(timeline: Timeline) -> Iterator[None]:
     """Go on with the other boards if the journal of one is damaged. The scrubber reports the damage in /readyz."""
     try:
         yield
     except SetupError as error:
-        log.error("the journal of a board can't be kept in order", board=life.board, reason=str(error))  # noqa: TRY400
+        log.error("the journal of a board can't be kept in order", board=timeline.board, reason=str(error))  # noqa: TRY400
 
 
 def _other_process() -> ProcessPoolExecutor:
@@ -156,7 +162,7 @@ async def _run(pool: ProcessPoolExecutor, work: Callable[..., _R], *given: objec
 
 
 def _wanted(connection: Connection, kept: Sequence[_Known], now: int) -> list[tuple[Due, Board | None]]:
-    return [(one, board) for life, board in kept if (one := due(connection, life, now)) is not None]
+    return [(one, board) for timeline, board in kept if (one := due(connection, timeline, now)) is not None]
 
 
 def _reading(settings: Settings) -> Database:
@@ -173,27 +179,27 @@ def _made(settings: Settings, wanted: Due, kept: tuple[Board, int] | None) -> tu
         )
 
 
-def _closed(settings: Settings, life: Timeline, board: Board) -> list[Closed]:
+def _closed(settings: Settings, timeline: Timeline, board: Board) -> list[Closed]:
     """Read the periods that are final, in a process that only reads."""
     with _reading(settings) as database:
-        return database.work(lambda connection: closed_periods(connection, settings.key_prefix, life, board))
+        return database.work(lambda connection: closed_periods(connection, settings.key_prefix, timeline, board))
 
 
 HOUR: Final = 3600  # seconds
-_QUIET: Final = 6 * HOUR  # seconds between two checks of a life that does not change
-_MOST_QUIET: Final = 50  # lives that have not changed, in one round
+_QUIET: Final = 6 * HOUR  # seconds between two checks of a timeline that does not change
+_MOST_QUIET: Final = 50  # timelines that have not changed, in one round
 
 
 class KnownTimeline(NamedTuple):
-    """A life, how far SQL has it, and its board as it is defined now, if this process knows it."""
+    """A timeline, how far SQL has it, and its board as it is defined now, if this process knows it."""
 
-    life: int
+    id: int
     drained: str
     board: Board | None
 
 
 class _Check(NamedTuple):
-    """What the keeper saw of a life, and when it checks an unchanged life again, in microseconds."""
+    """What the compactor saw of a timeline, and when it checks an unchanged timeline again, in microseconds."""
 
     drained: str
     journal: Journaling | None
@@ -201,30 +207,30 @@ class _Check(NamedTuple):
 
 
 class Rounds:
-    """Remembers what the keeper has checked. Checking thousands of quiet boards every minute would take seconds."""
+    """Remembers what the compactor has checked. Checking thousands of quiet boards every minute would take seconds."""
 
     def __init__(self) -> None:
         self._checks: dict[int, _Check] = {}
 
-    def choose(self, lives: Iterable[KnownTimeline], now: int) -> Collection[int]:
-        """Return the lives to check now (microseconds). They count as checked."""
+    def choose(self, timelines: Iterable[KnownTimeline], now: int) -> Collection[int]:
+        """Return the timelines to check now (microseconds). They count as checked."""
         checks, chosen, quiet = self._checks, [], []
         self._checks = {}
-        for life in lives:
-            check, journal = checks.get(life.life), None if life.board is None else life.board.journal
-            if check is not None and (check.drained, check.journal) != (life.drained, journal):
-                chosen.append((life, journal, check))
+        for timeline in timelines:
+            check, journal = checks.get(timeline.id), None if timeline.board is None else timeline.board.journal
+            if check is not None and (check.drained, check.journal) != (timeline.drained, journal):
+                chosen.append((timeline, journal, check))
             elif check is None or now >= check.again:
-                quiet.append((life, journal, check))
+                quiet.append((timeline, journal, check))
             else:
-                self._checks[life.life] = check
-        quiet.sort(key=lambda found: found[2] is None)  # lives that may have something due come first
-        for life, _, check in quiet[_MOST_QUIET:]:
+                self._checks[timeline.id] = check
+        quiet.sort(key=lambda found: found[2] is None)  # timelines that may have something due come first
+        for timeline, _, check in quiet[_MOST_QUIET:]:
             if check is not None:
-                self._checks[life.life] = check
-        for life, journal, _ in chosen + quiet[:_MOST_QUIET]:
-            has_periods = life.board is not None and life.board.window.tables
+                self._checks[timeline.id] = check
+        for timeline, journal, _ in chosen + quiet[:_MOST_QUIET]:
+            has_periods = timeline.board is not None and timeline.board.window.tables
             # A period ends with an hour, and is archived then.
             again = (now // 1_000_000 // HOUR + 1) * HOUR * 1_000_000 if has_periods else now + _QUIET * 1_000_000
-            self._checks[life.life] = _Check(life.drained, journal, again)
-        return {life.life for life, _, _ in chosen + quiet[:_MOST_QUIET]}
+            self._checks[timeline.id] = _Check(timeline.drained, journal, again)
+        return {timeline.id for timeline, _, _ in chosen + quiet[:_MOST_QUIET]}

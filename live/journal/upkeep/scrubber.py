@@ -31,7 +31,7 @@ WRONG_TYPES: Final = (TypeError, ValueError, OverflowError, MemoryError)
 
 
 class Batch(msgspec.Struct):
-    """Rows that were read at once: how many, their packed bytes, and what is damaged, with the life that it is of."""
+    """Rows that were read at once: how many, their packed bytes, and the damage, each with its timeline."""
 
     rows: int
     size: int

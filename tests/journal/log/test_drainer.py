@@ -117,7 +117,7 @@ async def test_a_missing_comparison_is_detected(valkey_url: str, tmp_path: Path)
             with suppress(ConflictError):
                 add_segments(connection, [piece])
                 continue
-            row = connection.execute(select(LIFE).where(LIFE.c.id == piece.life.id)).mappings().one()
+            row = connection.execute(select(LIFE).where(LIFE.c.id == piece.timeline.id)).mappings().one()
             add_segments(connection, [_moved(piece, row["drained"], row["link"])])
 
     async with journaled(valkey_url, tmp_path) as board:
@@ -129,7 +129,7 @@ async def test_a_missing_comparison_is_detected(valkey_url: str, tmp_path: Path)
 def _moved(piece: Any, drained: str, link: str) -> Any:
     from msgspec.structs import replace  # noqa: PLC0415
 
-    return replace(piece, life=replace(piece.life, drained=drained, link=link))
+    return replace(piece, timeline=replace(piece.timeline, drained=drained, link=link))
 
 
 async def test_a_second_database_is_refused_until_it_is_adopted(valkey_url: str, tmp_path: Path) -> None:
@@ -232,12 +232,12 @@ def test_each_entry_names_the_previous_one() -> None:
     from live.journal.log.timelines import Timeline  # noqa: PLC0415
     from live.store.board.journal_stream import Entry  # noqa: PLC0415
 
-    life = Timeline(1, "posts", "e", "4-0", "4-0 9 w 1", 10)
+    timeline = Timeline(1, "posts", "e", "4-0", "4-0 9 w 1", 10)
     good = Entry("5-0", "add 20 5-0 10 w 2 4-0 9 w 1", b"")
     other = Entry("6-0", "add 30 6-0 11 w 3 4-0 9 w 1", b"")
-    assert following(life, [good]) == ([good], None)
-    assert following(life, [good, other]) == ([good], "4-0 9 w 1")
-    assert following(life, [other]) == ([other], None)
+    assert following(timeline, [good]) == ([good], None)
+    assert following(timeline, [good, other]) == ([good], "4-0 9 w 1")
+    assert following(timeline, [other]) == ([other], None)
 
 
 async def acknowledged_and_lost(board: Journaled) -> None:
@@ -316,7 +316,7 @@ async def test_a_journal_that_begins_during_a_sweep_is_not_begun_again(valkey_ur
         async def late(*_: Any) -> Any:
             await board.like("a")
             name = (board.board.id, state.epoch or "")
-            await drainer._known_lives([name])
+            await drainer._known_timelines([name])
             return await right(drainer, [name])
 
         with replaced(live.journal.log.drainer.Drainer, "_streams", late):
@@ -327,7 +327,7 @@ async def test_a_journal_that_begins_during_a_sweep_is_not_begun_again(valkey_ur
 
 
 async def test_an_error_beside_the_drainer_is_visible(valkey_url: str, tmp_path: Path) -> None:
-    """The keeper ends with an error that nobody expects."""
+    """The compactor ends with an error that nobody expects."""
     async with journaled(valkey_url, tmp_path) as board:
         drainer = await board.drainer()
 

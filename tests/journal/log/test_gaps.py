@@ -14,7 +14,7 @@ import live.journal.log.drainer
 import live.store.board.journal_stream
 from live.domain.event import make_entry
 from live.errors import JournalBehindError, SetupError
-from live.journal.log.timelines import find_life
+from live.journal.log.timelines import find_timeline
 from live.journal.schema import SEGMENT
 from live.maintenance.status import verify
 from live.settings import Size
@@ -203,10 +203,10 @@ async def test_a_watermark_outside_the_transaction_is_detected(valkey_url: str, 
 
     def segments_only(connection: Any, pieces: Any, *, prefix: str) -> None:
         for piece in pieces:
-            life = find_life(connection, prefix, piece.life.board, piece.life.epoch)
-            assert life is not None
+            timeline = find_timeline(connection, prefix, piece.timeline.board, piece.timeline.epoch)
+            assert timeline is not None
             row = {
-                "life": life.id, "first": piece.first.offset, "last": piece.last.offset, "began": piece.first.time,
+                "life": timeline.id, "first": piece.first.offset, "last": piece.last.offset, "began": piece.first.time,
                 "ended": piece.last.time, "entries": piece.entries, "crc": piece.packed.crc, "data": piece.packed.data,
             }  # fmt: skip
             connection.execute(insert(SEGMENT).values(row))

@@ -89,8 +89,8 @@ async def test_a_store_that_went_back_and_grew_stops_its_board(own_store: StoreP
 async def test_a_link_of_only_an_offset_is_detected(own_store: StoreProcess, tmp_path: Path) -> None:
     """Such a link treats the other events as the next ones."""
 
-    def by_offset(life: Timeline, entries: list[Entry]) -> tuple[list[Entry], str | None]:
-        found, last = list[Entry](), life.drained
+    def by_offset(timeline: Timeline, entries: list[Entry]) -> tuple[list[Entry], str | None]:
+        found, last = list[Entry](), timeline.drained
         for entry in entries:
             before = parse_head(entry.head).before
             if before.partition(" ")[0] != last and last != "0":

@@ -54,8 +54,8 @@ def board_like(kind: str) -> Board:
 async def rights_at(line: RecordedBoard, at: int) -> tuple[list[tuple[str, int]], int, int]:
     """The first records at a time, the number of all, and the sum of their scores, added up from all entries."""
 
-    def work(connection: Connection, life: Timeline) -> tuple[list[tuple[str, int]], int, int]:
-        data = contents_of(connection, line.settings.key_prefix, life, before(at))
+    def work(connection: Connection, timeline: Timeline) -> tuple[list[tuple[str, int]], int, int]:
+        data = contents_of(connection, line.settings.key_prefix, timeline, before(at))
         found = scores_at(line.board, data, at).ranked(line.board, {*line.model.hidden, *data.hidden})
         rows = [(member, found.scores[member]) for member in found.members]
         return rows[:SIZE], len(rows), sum(score for _, score in rows)
@@ -76,7 +76,7 @@ async def play_through(line: RecordedBoard, at: int, stride: int = STRIDE) -> di
     player = await line.read(lambda sql, _: Player(sql, line.settings.key_prefix, line.board, at, running))
     pages: dict[int, Page] = {}
 
-    def play(connection: Connection, _life: Timeline) -> list[tuple[int, Page]]:
+    def play(connection: Connection, _timeline: Timeline) -> list[tuple[int, Page]]:
         found: list[tuple[int, Page]] = player.play(connection, min(player.now + 3 * stride, END), stride)
         return found
 
@@ -240,8 +240,8 @@ async def test_a_player_begins_where_the_journal_begins(valkey_url: str, tmp_pat
         assert player.now == line.now
 
 
-async def enters_a_shortened_life(line: RecordedBoard) -> None:
-    """A player begins in a life, and the entries with which the next one begins are deleted."""
+async def enters_a_shortened_timeline(line: RecordedBoard) -> None:
+    """A player begins in a timeline, and the entries with which the next one begins are deleted."""
     drainer = await line.drainer()
     await line.count(("a", 3, None))
     await drainer.sweep()
@@ -253,13 +253,13 @@ async def enters_a_shortened_life(line: RecordedBoard) -> None:
     await line.ledger.writer.add([make_entry("b", 5, None, None), make_entry("c", 1, None, None)])
     await drainer.sweep()
 
-    def forget_first(connection: Connection, life: Timeline) -> None:
-        wanted = due(connection, life, 2**60)
+    def forget_first(connection: Connection, timeline: Timeline) -> None:
+        wanted = due(connection, timeline, 2**60)
         assert wanted is not None
         keep(connection, wanted, *make(connection, line.settings.key_prefix, wanted, 86_400.0))
-        assert forget(connection, life, 2**60)
+        assert forget(connection, timeline, 2**60)
         connection.execute(
-            update(LIFE).where(LIFE.c.id == life.id).values(began=line.now * 1000)
+            update(LIFE).where(LIFE.c.id == timeline.id).values(began=line.now * 1000)
         )  # on the test's clock
 
     await line.read(forget_first)
@@ -270,10 +270,10 @@ async def enters_a_shortened_life(line: RecordedBoard) -> None:
     assert shown(page)[0] == [("b", 5), ("c", 3)]
 
 
-async def test_a_player_enters_a_life_at_its_checkpoint(valkey_url: str, tmp_path: Path) -> None:
+async def test_a_player_enters_a_timeline_at_its_checkpoint(valkey_url: str, tmp_path: Path) -> None:
     """Its first entries are not there any more."""
     async with timeline(valkey_url, tmp_path, board_of("forever")) as line:
-        await enters_a_shortened_life(line)
+        await enters_a_shortened_timeline(line)
 
 
 @pytest.mark.mutant
@@ -284,4 +284,4 @@ async def test_a_player_that_ignores_the_checkpoint_is_detected(valkey_url: str,
             replaced(live.journal.past.player, "oldest_checkpoint", lambda *_: None),
             must_be_caught("no checkpoint"),
         ):
-            await enters_a_shortened_life(line)
+            await enters_a_shortened_timeline(line)

@@ -62,11 +62,11 @@ async def test_an_entry_that_counts_too_early_is_detected(valkey_url: str, tmp_p
 async def forget_events(line: RecordedBoard) -> None:
     """Keep the last checkpoint, and delete all events before it."""
 
-    def work(connection: Connection, life: Timeline) -> None:
-        wanted = due(connection, life, FAR)
+    def work(connection: Connection, timeline: Timeline) -> None:
+        wanted = due(connection, timeline, FAR)
         assert wanted is not None
         keep(connection, wanted, *make(connection, line.settings.key_prefix, wanted, 86_400.0))
-        assert forget(connection, life, FAR)
+        assert forget(connection, timeline, FAR)
 
     await line.read(work)
 

@@ -31,12 +31,12 @@ def calendar(choices: str = "") -> Board:
 
 
 async def keep(line: RecordedBoard) -> None:
-    """Do the work of the keeper."""
+    """Do the work of the compactor."""
     (drainer,) = line.drainers
 
-    def work(connection: Connection, life: Timeline) -> None:
-        archive.reopen(connection, life, line.board)
-        keep_closed(connection, life, closed_periods(connection, line.settings.key_prefix, life, line.board))
+    def work(connection: Connection, timeline: Timeline) -> None:
+        archive.reopen(connection, timeline, line.board)
+        keep_closed(connection, timeline, closed_periods(connection, line.settings.key_prefix, timeline, line.board))
 
     await drainer.sweep()
     await line.read(work)
@@ -76,7 +76,9 @@ async def test_a_period_is_archived_when_the_board_drops_it(valkey_url: str, tmp
         await keep(line)
         assert await found(line, BEGIN) == after
         assert await found(line, BEGIN - HOUR) is None
-        await line.read(lambda connection, life: forget_periods(connection, life, line.board, BEGIN + 2 * HOUR, HOUR))
+        await line.read(
+            lambda connection, timeline: forget_periods(connection, timeline, line.board, BEGIN + 2 * HOUR, HOUR)
+        )
         assert await found(line, BEGIN) == before
 
 

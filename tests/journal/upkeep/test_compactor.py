@@ -12,7 +12,7 @@ import live.journal.upkeep.checkpoints
 import live.journal.upkeep.compactor
 from live.errors import JournalError
 from live.journal.log.reader import before
-from live.journal.log.timelines import begin_life, end_lives, find_lost, open_lives
+from live.journal.log.timelines import begin_timeline, end_timelines, find_lost, open_timelines
 from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
 from live.journal.state.snapshot import pack
 from live.journal.upkeep.checkpoints import due, forget, forget_ended, keep, make
@@ -44,8 +44,8 @@ async def checkpoint(board: Journaled) -> bool:
     """Make a checkpoint if one is due, long after the last entry."""
 
     def work(connection: Any) -> bool:
-        (life,) = open_lives(connection, board.settings.key_prefix)
-        wanted = due(connection, life, FAR)
+        (timeline,) = open_timelines(connection, board.settings.key_prefix)
+        wanted = due(connection, timeline, FAR)
         if wanted is not None:
             keep(connection, wanted, *make(connection, board.settings.key_prefix, wanted, 86_400.0))
         return wanted is not None
@@ -71,18 +71,22 @@ async def test_entries_older_than_the_setting_are_deleted(valkey_url: str, tmp_p
     """The last checkpoint before that time stays, so everything since can be read."""
     async with journaled(valkey_url, tmp_path) as board:
         await filled(board, 3)
-        (life,) = await board.databases[0].run(lambda connection: open_lives(connection, board.settings.key_prefix))
-        assert await board.databases[0].run(lambda connection: forget(connection, life, FAR)) == 0, "no checkpoint yet"
+        (timeline,) = await board.databases[0].run(
+            lambda connection: open_timelines(connection, board.settings.key_prefix)
+        )
+        assert await board.databases[0].run(lambda connection: forget(connection, timeline, FAR)) == 0, (
+            "no checkpoint yet"
+        )
         await checkpoint(board)
         await filled(board, 2)
         await checkpoint(board)
-        assert await board.databases[0].run(lambda connection: forget(connection, life, FAR)) > 0
+        assert await board.databases[0].run(lambda connection: forget(connection, timeline, FAR)) > 0
         assert (await count(board, CHECKPOINT), await count(board, SEGMENT)) == (1, 0)
         await filled(board, 2)
         assert await board.rows_in_sql() == await board.rows()
 
 
-async def test_the_keeper_makes_checkpoints_in_another_process(
+async def test_the_compactor_makes_checkpoints_in_another_process(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That process only reads."""
@@ -111,20 +115,20 @@ def ends(*_: object) -> None:
     os._exit(9)
 
 
-async def test_the_keeper_outlives_the_process_that_works_for_it(
+async def test_the_compactor_outlives_the_process_that_works_for_it(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It reports the error, and the next step starts another process."""
     monkeypatch.setattr(live.journal.upkeep.checkpoints, "LEAST", 0)
     async with journaled(valkey_url, tmp_path) as board:
         await filled(board, 3)
-        keeper = Compactor(board.settings, board.databases[0])
+        compactor = Compactor(board.settings, board.databases[0])
         with monkeypatch.context() as killing:
             killing.setattr(live.journal.upkeep.compactor, "_made", ends)
             with pytest.raises(JournalError, match="has ended"):
-                await keeper.step()
+                await compactor.step()
         await filled(board, 1)  # a step looks at boards that have changed
-        await keeper.step()
+        await compactor.step()
         assert await count(board, CHECKPOINT) == 1
 
 
@@ -137,13 +141,13 @@ async def test_damage_of_one_board_does_not_stop_the_others(
         await filled(board, 3)
 
         def damage(connection: Any) -> int:
-            (life,) = connection.execute(select(LIFE)).mappings().all()
-            other = {**life, "id": life["id"] + 1, "board": "other"}
+            (timeline,) = connection.execute(select(LIFE)).mappings().all()
+            other = {**timeline, "id": timeline["id"] + 1, "board": "other"}
             connection.execute(insert(LIFE), other)
             segments = connection.execute(select(SEGMENT)).mappings().all()
             copies = [{**row, "id": row["id"] + len(segments), "life": other["id"]} for row in segments]
             connection.execute(insert(SEGMENT), copies)
-            connection.execute(update(SEGMENT).where(SEGMENT.c.life == life["id"]).values(crc=SEGMENT.c.crc + 1))
+            connection.execute(update(SEGMENT).where(SEGMENT.c.life == timeline["id"]).values(crc=SEGMENT.c.crc + 1))
             return int(other["id"])
 
         sound = await board.databases[0].run(damage)
@@ -152,8 +156,8 @@ async def test_damage_of_one_board_does_not_stop_the_others(
         assert made == [sound]
 
 
-async def ended_lives_are_forgotten(board: Journaled) -> None:
-    """A board is deleted again and again. Its lives go when they ended longer ago than the setting."""
+async def ended_timelines_are_forgotten(board: Journaled) -> None:
+    """A board is deleted again and again. Its timelines go when they ended longer ago than the setting."""
     drainer = await board.drainer()
     for _ in range(3):
         board.ledger = Ledger(board.client, board.board, board.settings)
@@ -172,35 +176,37 @@ async def ended_lives_are_forgotten(board: Journaled) -> None:
     assert (await count(board, LIFE), await count(board, SEGMENT)) == (1, 1)
 
 
-async def test_lives_that_ended_long_ago_are_forgotten(valkey_url: str, tmp_path: Path) -> None:
+async def test_timelines_that_ended_long_ago_are_forgotten(valkey_url: str, tmp_path: Path) -> None:
     """Only the newest row stays."""
     async with journaled(valkey_url, tmp_path) as board:
-        await ended_lives_are_forgotten(board)
+        await ended_timelines_are_forgotten(board)
 
 
 @pytest.mark.mutant
-async def test_ended_lives_that_stay_are_detected(valkey_url: str, tmp_path: Path) -> None:
+async def test_ended_timelines_that_stay_are_detected(valkey_url: str, tmp_path: Path) -> None:
     """Boards that are made and deleted every day would fill the database."""
     async with journaled(valkey_url, tmp_path) as board:
         with (
             replaced(live.journal.upkeep.compactor, "forget_ended", lambda *_: None),
-            must_be_caught("ended lives stay"),
+            must_be_caught("ended timelines stay"),
         ):
-            await ended_lives_are_forgotten(board)
+            await ended_timelines_are_forgotten(board)
 
 
-async def test_a_life_stays_while_another_one_begins_with_it(valkey_url: str, tmp_path: Path) -> None:
-    """Without it, nobody could read what the board holds. A checkpoint of the later life is enough."""
+async def test_a_timeline_stays_while_another_one_begins_with_it(valkey_url: str, tmp_path: Path) -> None:
+    """Without it, nobody could read what the board holds. A checkpoint of the later timeline is enough."""
     async with journaled(valkey_url, tmp_path) as board:
         await filled(board, 2)
-        (life,) = await board.databases[0].run(lambda connection: open_lives(connection, board.settings.key_prefix))
+        (timeline,) = await board.databases[0].run(
+            lambda connection: open_timelines(connection, board.settings.key_prefix)
+        )
         prefix = board.settings.key_prefix
 
         def continued(connection: Any) -> None:
-            end_lives(connection, [life])
-            later = begin_life(connection, prefix, board.board.id, "later")
-            connection.execute(update(LIFE).where(LIFE.c.id == later.id).values(parent=life.epoch))
-            connection.execute(update(SEGMENT).values(life=later.id).where(SEGMENT.c.last == life.offset))
+            end_timelines(connection, [timeline])
+            later = begin_timeline(connection, prefix, board.board.id, "later")
+            connection.execute(update(LIFE).where(LIFE.c.id == later.id).values(parent=timeline.epoch))
+            connection.execute(update(SEGMENT).values(life=later.id).where(SEGMENT.c.last == timeline.offset))
 
         def forget_all(connection: Any) -> None:
             forget_ended(connection, prefix, lambda _: (0, 0), FAR)

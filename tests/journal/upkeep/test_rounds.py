@@ -1,4 +1,4 @@
-"""Which boards the keeper checks."""
+"""Which boards the compactor checks."""
 
 from live.domain.board import Board
 from live.domain.board_file import parse_boards
@@ -10,15 +10,15 @@ HOUR = 3600 * SECOND
 BOARD = rolling_board()
 
 
-def known_life(life: int, drained: str = "1-0", board: Board | None = BOARD) -> KnownTimeline:
-    """A life."""
-    return KnownTimeline(life, drained, board)
+def known_timeline(timeline: int, drained: str = "1-0", board: Board | None = BOARD) -> KnownTimeline:
+    """A timeline."""
+    return KnownTimeline(timeline, drained, board)
 
 
 def checks_of_a_day(board: Board) -> list[int]:
     """The minutes of a day in which a board that does not change is checked."""
     rounds = Rounds()
-    return [at for at in range(24 * 60) if rounds.choose([known_life(1, board=board)], at * 60 * SECOND)]
+    return [at for at in range(24 * 60) if rounds.choose([known_timeline(1, board=board)], at * 60 * SECOND)]
 
 
 def test_a_quiet_board_is_checked_rarely() -> None:
@@ -35,21 +35,21 @@ def test_a_quiet_board_with_periods_is_checked_after_each_hour() -> None:
 def test_a_change_is_checked_in_the_next_round() -> None:
     """A change of the board's entries, or of what its journal keeps."""
     rounds = Rounds()
-    rounds.choose([known_life(1), known_life(2)], 0)
-    assert not rounds.choose([known_life(1), known_life(2)], SECOND)
-    assert rounds.choose([known_life(1, "2-0"), known_life(2)], 2 * SECOND) == {1}
-    assert rounds.choose([known_life(1, "2-0"), known_life(2, board=None)], 3 * SECOND) == {2}
-    assert not rounds.choose([known_life(1, "2-0"), known_life(2, board=None)], 4 * SECOND)
+    rounds.choose([known_timeline(1), known_timeline(2)], 0)
+    assert not rounds.choose([known_timeline(1), known_timeline(2)], SECOND)
+    assert rounds.choose([known_timeline(1, "2-0"), known_timeline(2)], 2 * SECOND) == {1}
+    assert rounds.choose([known_timeline(1, "2-0"), known_timeline(2, board=None)], 3 * SECOND) == {2}
+    assert not rounds.choose([known_timeline(1, "2-0"), known_timeline(2, board=None)], 4 * SECOND)
 
 
 def test_few_quiet_boards_are_checked_in_one_round() -> None:
     """Each of them has its turn, and boards that change do not wait."""
     rounds = Rounds()
-    lives = [known_life(life) for life in range(1000)]
-    turns = [rounds.choose(lives, round_ * 60 * SECOND) for round_ in range(20)]
+    timelines = [known_timeline(timeline) for timeline in range(1000)]
+    turns = [rounds.choose(timelines, round_ * 60 * SECOND) for round_ in range(20)]
     assert all(len(turn) == 50 for turn in turns)
     assert set().union(*turns) == set(range(1000))
-    lives[999] = known_life(999, "2-0")
-    turn = rounds.choose(lives, HOUR)
+    timelines[999] = known_timeline(999, "2-0")
+    turn = rounds.choose(timelines, HOUR)
     assert 999 in turn
     assert len(turn) <= 51

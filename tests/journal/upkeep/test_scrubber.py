@@ -22,7 +22,7 @@ import live.journal.log.entries
 from live.errors import JournalBrokenError, JournalError
 from live.journal.database import Database
 from live.journal.log.reader import contents_of
-from live.journal.log.timelines import open_lives
+from live.journal.log.timelines import open_timelines
 from live.journal.upkeep import scrubber
 from live.maintenance.status import verify
 from live.settings import Duration, Settings, as_environment
@@ -186,8 +186,8 @@ def held(board: Journaled, folder: Path) -> object:
     prefix = board.settings.key_prefix
 
     def read(sql: Connection) -> object:
-        lives = open_lives(sql, prefix)
-        return lives, [contents_of(sql, prefix, life).slots for life in lives]
+        timelines = open_timelines(sql, prefix)
+        return timelines, [contents_of(sql, prefix, timeline).slots for timeline in timelines]
 
     with Database("sqlite", folder, prefix, writes=False) as database:
         return database.work(read)
