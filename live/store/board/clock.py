@@ -24,7 +24,7 @@ class Clock(msgspec.Struct):
 
 
 def planned_clock(board: Board, clock: Clock) -> PlannedClock:
-    """The newest slot by a clock, and until when it is the newest."""
+    """Return the newest slot by a clock, and until when it is the newest."""
     if clock.plan is None or clock.plan[0] is not board or clock.plan[1] != clock.newest:
         clock.plan = (board, clock.newest, _planned(board, clock))
     return clock.plan[2]

@@ -48,11 +48,7 @@ class StreamState(NamedTuple):
 
 @asynccontextmanager
 async def announced(client: Store, keys: Keys, epoch: str) -> AsyncIterator[None]:
-    """Begin a journal in the context: list it before it has an entry, and tell the drainer afterwards.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """Begin a journal in the context: list it before it has an entry, and tell the drainer afterwards."""
     async with store_errors():
         await client.call(keys.journals, "SADD", keys.journals, f"{keys.board} {epoch}")
     yield
@@ -65,19 +61,15 @@ async def begin_journal(
 ) -> str:
     """Begin the journal of a board that has data: its next entry is everything that the board holds.
 
-    A journal that has begun begins `again` if it is asked to, or if it lacks a batch. An entry of this kind that is
-    still the last one in the stream is not repeated. Returns the id of the entry; empty if there is none or the board
-    has another epoch.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
+    Begin a journal that has begun only with `again`, or if it lacks a batch. Don't repeat an entry of this kind that is
+    still the last one in the stream. Return the id of the entry; empty for none, or if the board has another epoch.
     """
     async with announced(client, keys, epoch):
         return await _begin(client, keys, epoch, again=again, adopt=adopt)
 
 
 async def _begin(client: Store, keys: Keys, epoch: str, *, again: bool, adopt: Script[AdoptRequest]) -> str:
-    """Run the script until the slots and buckets that it is told are those of the board."""
+    """Run the script until the slots and buckets that it was given are those of the board."""
     buckets: list[int] = []
     walked: tuple[int, int] | None = None  # the newest bucket and the span of buckets at the last look
     while True:
@@ -112,16 +104,12 @@ async def _begin(client: Store, keys: Keys, epoch: str, *, again: bool, adopt: S
 
 
 async def _buckets(client: Store, keys: Keys) -> list[int]:
-    """The starts of a board's buckets of identities, found in a walk over the whole store."""
+    """Return the starts of a board's buckets of identities, found in a walk over the whole store."""
     return sorted([int(name.rpartition(":")[2]) async for name in client.names(keys.seen_pattern)])
 
 
 async def journals(client: Store, prefix: str) -> list[tuple[str, str]]:
-    """The board and the epoch of every journal with entries in the store.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """Return the board and the epoch of every journal with entries in the store."""
     key = SystemKeys(prefix).journals
     async with store_errors():
         found = await client.call(key, "SMEMBERS", key)
@@ -129,11 +117,7 @@ async def journals(client: Store, prefix: str) -> list[tuple[str, str]]:
 
 
 async def forget_journal(client: Store, keys: Keys, epoch: str) -> None:
-    """Remove a journal from the list, and delete its stream.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """Remove a journal from the list, and delete its stream."""
     stream = keys.journal(epoch)
     async with store_errors():
         await client.call(stream, "UNLINK", stream)
@@ -141,11 +125,7 @@ async def forget_journal(client: Store, keys: Keys, epoch: str) -> None:
 
 
 async def stop_journal(client: Store, keys: Keys, epoch: str) -> None:
-    """End the journal of a board: later events are in no journal.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """End the journal of a board: later events are in no journal."""
     async with store_errors():
         if await client.call(keys.meta, "HGET", keys.meta, "epoch") == epoch.encode():
             await client.call(keys.meta, "HDEL", keys.meta, "journal", "drained", "safe", "parent")
@@ -153,11 +133,7 @@ async def stop_journal(client: Store, keys: Keys, epoch: str) -> None:
 
 
 async def read_entries(client: Store, wanted: Sequence[tuple[Keys, str, str]]) -> list[list[Entry]]:
-    """The oldest entries of journals after an id each, with one round trip. `wanted` holds keys, epoch and id of each.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """Return the oldest entries of each journal after an id, in one round trip. `wanted` has keys, epochs and ids."""
     commands = []
     for keys, epoch, after in wanted:
         stream = keys.journal(epoch)
@@ -174,22 +150,14 @@ def _entries(reply: Any) -> list[Entry]:  # noqa: ANN401 - any reply
 
 
 async def trim(client: Store, keys: Keys, epoch: str, last: str, drained: int) -> None:
-    """Drop the entries up to `last`, which are in SQL, as `drained` bytes are in all. A board that went back keeps all.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """Delete the entries up to `last`. SQL has them, `drained` bytes in all. A board that went back keeps all."""
     offset, _, sequence = last.partition("-")
     least = f"{offset}-{int(sequence) + 1}"
     await _trim(client, keys, TrimRequest(epoch=epoch, offset=int(offset), least=least, drained=drained))
 
 
 async def keep_entries(client: Store, keys: Keys, epoch: str, offset: int) -> None:
-    """Record that everything up to an offset is in SQL, and drop nothing.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """Record that everything up to an offset is in SQL, and delete nothing."""
     await _trim(client, keys, TrimRequest(epoch=epoch, offset=offset))
 
 
@@ -199,11 +167,7 @@ async def _trim(client: Store, keys: Keys, request: TrimRequest) -> None:
 
 
 async def read_streams(client: Store, prefix: str, names: Sequence[tuple[str, str]]) -> list[StreamState]:
-    """What the store holds of journals, each named by board and epoch, with one round trip.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """Return what the store holds of journals, each named by board and epoch, with one round trip."""
     commands: list[tuple[str, tuple[Word, ...]]] = []
     for board, epoch in names:
         keys = Keys(prefix, board)
@@ -231,11 +195,7 @@ async def read_streams(client: Store, prefix: str, names: Sequence[tuple[str, st
 
 
 async def claim_sink(client: Store, prefix: str, database: str) -> str:
-    """Name the database into which the journals of a store go, unless another one is named. Returns its id.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """Record into which database the journals of a store go, unless one is recorded. Return its id."""
     key = SystemKeys(prefix).sink
     async with store_errors():
         _, holder = await client.calls([(key, ("SETNX", key, database)), (key, ("GET", key))])
@@ -245,11 +205,7 @@ async def claim_sink(client: Store, prefix: str, database: str) -> str:
 
 
 async def sink_of(client: Store, prefix: str) -> str:
-    """The id of the database into which the journals of a store go; empty for none.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """Return the id of the database into which the journals of a store go; empty for none."""
     key = SystemKeys(prefix).sink
     async with store_errors():
         held = await client.call(key, "GET", key)
@@ -257,11 +213,7 @@ async def sink_of(client: Store, prefix: str) -> str:
 
 
 async def release_sink(client: Store, prefix: str) -> None:
-    """Let another database take the journals of a store, and make each of them begin again.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """Let another database take the journals of a store, and make each of them begin again."""
     names = SystemKeys(prefix)
     async with store_errors():
         await client.call(names.sink, "DEL", names.sink)

@@ -56,19 +56,19 @@ class Keys:
         self.gone = f"{self._base}:gone"
 
     def table(self, start: int | str | None = None) -> Table:
-        """The board's only ranking, or that of the slot that begins at `start`, in seconds since 1970."""
+        """Return the board's only ranking, or that of the slot that begins at `start`, in seconds since 1970."""
         return self._whole if start is None else Table(self._base, f":{start}")
 
     def slot(self, start: int | str) -> str:
-        """The hash of the slot that begins at `start`, in seconds since 1970."""
+        """Return the hash of the slot that begins at `start`, in seconds since 1970."""
         return f"{self._base}:slot:{start}"
 
     def seen(self, start: int) -> str:
-        """The set of the identities in the bucket that begins at `start`, in seconds since 1970."""
+        """Return the set of the identities in the bucket that begins at `start`, in seconds since 1970."""
         return f"{self._base}:seen:{start}"
 
     def of_slot(self, start: int | str) -> tuple[str, ...]:
-        """Every store key that belongs only to the slot that begins at `start`, in seconds since 1970."""
+        """Return every store key that belongs only to the slot that begins at `start`, in seconds since 1970."""
         return self.slot(start), *self.table(start).all
 
     @property
@@ -77,7 +77,7 @@ class Keys:
         return SystemKeys(self._base.rpartition(":{")[0]).journals
 
     def journal(self, epoch: str) -> str:
-        """The stream of what was counted in an epoch and is not in SQL yet. It outlives the board."""
+        """Return the stream of what was counted in an epoch and is not in SQL yet. It outlives the board."""
         return f"{self._base}:journal:{epoch}"
 
     @property

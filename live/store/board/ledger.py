@@ -20,7 +20,7 @@ class Ledger:
     def __init__(
         self, client: Store, board: Board, settings: Settings, scripts: Scripts = SCRIPTS, born: str = ""
     ) -> None:
-        """With `born`, the epoch that the board was created with at run time: this process never gives it another."""
+        """Take `born`, the epoch of a board that was created at run time: this process never gives it another."""
         self.state = BoardState(client, board, settings, scripts, born)
         self.writer = BoardWriter(self.state)
         self.reader = BoardReader(self.state)

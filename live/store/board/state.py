@@ -69,7 +69,7 @@ SCRIPTS: Final = Scripts()
 
 
 def quiet(idle_ttl: int) -> float:
-    """The seconds for which a process does not record the use of a board again."""
+    """Return the seconds for which a process does not record the use of a board again."""
     return min(_MOST_QUIET, idle_ttl / 4)
 
 
@@ -79,7 +79,7 @@ class BoardState:
     def __init__(
         self, client: Store, board: Board, settings: Settings, scripts: Scripts = SCRIPTS, born: str = ""
     ) -> None:
-        """With `born`, the epoch that the board was created with at run time: this process never gives it another."""
+        """Take `born`, the epoch of a board that was created at run time: this process never gives it another."""
         self.client = client
         self.board = board
         self.settings = settings
@@ -104,7 +104,6 @@ class BoardState:
         """Run one of the scripts.
 
         Raises:
-            StoreUnavailableError: the store is unavailable.
             EpochLostError: the board has another epoch.
         """
         async with store_errors():
@@ -114,23 +113,19 @@ class BoardState:
         return reply
 
     async def call(self, *words: Word) -> Any:  # noqa: ANN401 - any reply
-        """Run a command on a store key of the board.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Run a command on a store key of the board."""
         async with store_errors():
             return await self.client.call(self.keys.meta, *words)
 
     def lost(self, held: bytes) -> EpochLostError:
-        """The error for a board that the store holds with another epoch; `held` is empty if it holds no such board."""
+        """Return the error for a board with the epoch `held` in the store; empty if the store holds no such board."""
         return EpochLostError(
             f"board {self.board.id!r} had epoch {self.epoch or self.born}, and the store now holds "
             f"{held.decode() or 'none'}: its data was lost"
         )
 
     def moved_too_often(self) -> StoreUnavailableError:
-        """The error for a board whose clock moved before each plan reached the store."""
+        """Return the error for a board whose clock moved before each plan reached the store."""
         return StoreUnavailableError(f"the clock of board {self.board.id} moved {MOST_REPLANS} times in a row")
 
     # What is known
@@ -157,11 +152,11 @@ class BoardState:
         self.clock = Clock(int(newest) if newest else None, int(now), int(latest) if latest else None)
 
     def planned(self) -> PlannedClock:
-        """The board's clock as this process knows it."""
+        """Return the board's clock as this process knows it."""
         return planned_clock(self.board, self.clock)
 
     def table(self, start: int | None) -> Table:
-        """The store keys of the ranking to which a slot belongs."""
+        """Return the store keys of the ranking to which a slot belongs."""
         return self.keys.table(start if self.board.window.tables else None)
 
     @property
@@ -193,7 +188,6 @@ class BoardState:
 
         Raises:
             SetupError: the store holds the board with other settings, by which its data cannot be read.
-            StoreUnavailableError: the store is unavailable.
             EpochLostError: the board had an epoch before, and the store does not hold it.
         """
         if self.epoch is not None:
@@ -213,7 +207,7 @@ class BoardState:
             self.client.witness.remember_epoch(self.board.id, self.epoch)
 
     async def _opened(self, born: str) -> list[Any]:
-        """What the store holds of the board, which is created if it is not there and never had an epoch."""
+        """Return what the store holds of the board. Create it if it is not there and never had an epoch."""
         keys, secret = self.keys, text(secrets.token_bytes(16))
         journaled = self.journaled
         request = OpenRequest(
@@ -242,7 +236,6 @@ class BoardState:
 
         Raises:
             SetupError: as `open`.
-            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost data of any board, and no operator has accepted the loss.
         """
         self.require_no_loss()
@@ -250,20 +243,12 @@ class BoardState:
         self.require_no_loss()
 
     async def is_deleted(self) -> bool:
-        """Whether the board has expired or is being deleted. Ask this before you look up its definition.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Return whether the board has expired or is being deleted. Ask this before you look up its definition."""
         deleted = await self.call("HGET", self.keys.gone, "epoch")
         return (deleted or b"").decode() == (self.epoch or self.born)
 
     def require_epoch(self, epoch: bytes | None) -> None:
-        """Check the epoch that the store holds for the board that was opened; None if it holds none.
-
-        Raises:
-            EpochLostError: the store lost the board.
-        """
+        """Check the epoch that the store holds for the board that was opened; None if it holds none."""
         if epoch is None or epoch.decode() != self.epoch:
             raise self.lost(epoch or b"")
 
@@ -271,7 +256,6 @@ class BoardState:
         """Record that somebody reads the board, if it is one that expires. Events record their use themselves.
 
         Raises:
-            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store does not hold the board any more.
         """
         idle_ttl, now = self.board.idle_ttl, time.monotonic()

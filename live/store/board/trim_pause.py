@@ -1,4 +1,4 @@
-"""Pauses the trimming of journals, so that a backup finds every entry that its copy of the database lacks.
+"""Pause the trimming of journals, so that a backup finds every entry that its copy of the database lacks.
 
 The pause is a lease: a store key that expires. If the backup is killed, trimming resumes when the lease ends.
 """
@@ -20,11 +20,10 @@ LEASE: Final = 30.0  # seconds
 async def paused(client: Store, prefix: str, lease: float = LEASE) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     """Pause the trimming of all journals while the context lasts. `lease` is in seconds.
 
-    Gives a function that raises `SetupError` if the pause has ended before: then entries may be missing.
+    Give a function that raises `SetupError` if the pause has ended before: then entries may be missing.
 
     Raises:
         SetupError: another backup pauses trimming.
-        StoreUnavailableError: the store is unavailable.
     """
     key, token = SystemKeys(prefix).pause, secrets.token_hex(8)
     milliseconds = round(lease * 1000)
@@ -51,12 +50,9 @@ async def paused(client: Store, prefix: str, lease: float = LEASE) -> AsyncItera
 
 
 async def is_paused(client: Store, prefix: str) -> bool:
-    """Whether nobody may trim a journal. Ask after SQL has committed the entries, and trim them then.
+    """Return whether a backup pauses trimming. Ask after SQL has committed the entries, and before you trim them.
 
     A backup pauses trimming before it copies the database. So the copy holds what was committed before the pause.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
     """
     key = SystemKeys(prefix).pause
     async with store_errors():

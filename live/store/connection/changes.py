@@ -44,11 +44,7 @@ class Changes:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
-        """Listen while in the context.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Listen while in the context."""
         try:
             await self._open()
             yield
@@ -57,7 +53,7 @@ class Changes:
                 self._receiver.abort()
 
     def take(self) -> set[str] | None:
-        """The boards that have changed since the last call; None if any board may have changed."""
+        """Return the boards that have changed since the last call; None if any board may have changed."""
         receiver = self._receiver
         if receiver is None or self._missed:
             self._missed = False

@@ -24,10 +24,10 @@ from live.store.connection.sources import send_sources
 
 
 class _Packed(Transferable):
-    """Packs commands with hiredis in C, which redis-py does for its blocking client only."""
+    """Pack commands with hiredis in C, which redis-py does for its blocking client only."""
 
     def pack_command(self, *args: EncodableT) -> list[bytes]:
-        """A command as bytes. Its first word may contain a subcommand."""
+        """Return a command as bytes. Its first word may contain a subcommand."""
         words = (*str(args[0]).split(), *args[1:])
         return [hiredis.pack_command(words)]  # type: ignore[arg-type] # the stub says a tuple of one
 
@@ -86,7 +86,7 @@ class Store(Redis):
         return [await self.shared.call(*words)]
 
     async def names(self, pattern: str) -> AsyncIterator[str]:
-        """All store keys that match a glob, in one walk over the store. A key that exists all the time comes once.
+        """Yield the store keys that match a glob, in one walk over the store. A key that stays comes once.
 
         Raises:
             RedisError, OSError, TimeoutError: as `SharedConnection.call`.
@@ -110,7 +110,7 @@ class Store(Redis):
 
 
 def connect(url: str, settings: Settings) -> Store:
-    """A client with a bounded pool and without retries of its own: the writer retries (I5).
+    """Return a client with a bounded pool and without retries of its own: the writer retries (I5).
 
     Raises:
         SetupError: the URL is not valid, or the witness file in the data directory cannot be read.
@@ -167,7 +167,7 @@ async def store_errors() -> AsyncIterator[None]:
 
 
 def may_have_run(error: BaseException | None) -> bool:
-    """Whether the store may have run a script whose call failed with this error.
+    """Return whether the store may have run a script whose call failed with this error.
 
     It has not run if the store refused it (scripts write nothing before they can fail), or without a connection.
     """

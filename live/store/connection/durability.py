@@ -18,11 +18,10 @@ _REPLICAS: Final = (
 
 
 async def unsafe_settings(client: Redis) -> list[str]:
-    """A warning for each setting of the store that can lose acknowledged events, and for its replicas.
+    """Return a warning for each setting of the store that can lose acknowledged events, and for its replicas.
 
     Raises:
         SetupError: the store may evict store keys, which would corrupt rankings silently (I7).
-        StoreUnavailableError: the store does not answer.
     """
     lines = []
     settings = await _shown(client.config_get("*"))
@@ -42,7 +41,7 @@ async def unsafe_settings(client: Redis) -> list[str]:
 
 
 def _unsafe(settings: Mapping[str, str]) -> list[str]:
-    """A warning for each setting that can lose acknowledged events. Raises as `unsafe_settings`."""
+    """Return a warning for each setting that can lose acknowledged events. Raises as `unsafe_settings`."""
     policy = settings.get("maxmemory-policy", "noeviction")
     if policy != "noeviction":
         raise SetupError(
@@ -66,11 +65,7 @@ def _unsafe(settings: Mapping[str, str]) -> list[str]:
 
 
 async def _shown(call: Any) -> Any:  # noqa: ANN401 - any reply
-    """The reply of a command, or the error of a store that does not permit it.
-
-    Raises:
-        StoreUnavailableError: the store does not answer.
-    """
+    """Return the reply of a command, or the error of a store that does not permit it."""
     async with store_errors():
         try:
             return await call

@@ -27,7 +27,7 @@ class StoreFormatError(StoreUnavailableError):
 async def check_format(connection: PipelinedConnection, prefix: str, witness: Witness) -> None:
     """Migrate an older store, and refuse one that this version cannot read. Each new connection starts with this.
 
-    A store with another identity than the one in the data directory is not ours: nothing in it changes.
+    Change nothing in a store with another identity than the one in the data directory: it is not ours.
 
     Raises:
         StoreFormatError: the format is newer, or older without a migration.
@@ -65,7 +65,7 @@ async def check_format(connection: PipelinedConnection, prefix: str, witness: Wi
 
 
 def _number(held: bytes | None, key: str) -> int:
-    """The number that the store holds.
+    """Return the number that the store holds.
 
     Raises:
         StoreFormatError: it is not a number.

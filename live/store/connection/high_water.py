@@ -90,11 +90,11 @@ class Witness:
             raise EpochLostError(self.lost)
 
     def offset_of(self, board: str, epoch: str | None) -> int:
-        """The highest known offset of a board in an epoch; -1 for none."""
+        """Return the highest known offset of a board in an epoch; -1 for none."""
         return self.positions.offset_of(board, epoch)
 
     def version_of(self, what: Versioned) -> int:
-        """The highest known version; 0 for none."""
+        """Return the highest known version; 0 for none."""
         return max(0, self.positions.offset_of(_VERSION + what, self._generation))
 
     @property
@@ -176,7 +176,7 @@ class Witness:
         return {"known": self.describe(), "choices": CHOICES.format(path=self.path)}
 
     def describe(self) -> str:
-        """The known boards, with their epochs and highest offsets."""
+        """Return the known boards, with their epochs and highest offsets."""
         known = {board: (epoch, -1) for board, epoch in self.facts.epochs.items()} | self.board_positions
         boards = [
             f"{board} (epoch {epoch}, offset {offset if offset >= 0 else 'unknown'})"
@@ -268,7 +268,7 @@ class Witness:
             log.error("facts about the store can't be written yet", reason=str(error))  # noqa: TRY400 - it says all
 
     def _changed(self, facts: Facts) -> Facts:
-        """Facts with all changes that are not in the file."""
+        """Return the facts with all changes that are not in the file."""
         for change in self._unwritten:
             facts = msgspec.structs.replace(facts, **change(facts))
         return facts

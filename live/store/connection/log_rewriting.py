@@ -1,4 +1,4 @@
-"""Makes the store write its append-only file anew, so that no file holds what was deleted."""
+"""Make the store write its append-only file anew, so that no file holds what was deleted."""
 
 import asyncio
 from typing import Final
@@ -20,7 +20,7 @@ async def rewrite_log(client: Store) -> str:
         What is left to do for an operator; empty for nothing.
 
     Raises:
-        StoreUnavailableError: the store is unavailable, or can't write the file.
+        StoreUnavailableError: the store can't write the file.
     """
     async with store_errors():
         try:
@@ -37,7 +37,7 @@ async def rewrite_log(client: Store) -> str:
 
 
 async def _settled(client: Store) -> dict[str, object]:
-    """The state of the store's files, when nothing is being written: what is under way may hold what was deleted."""
+    """Return the state of the store's files once none is being written: an unfinished one may hold deleted data."""
     while True:
         state: dict[str, object] = await client.info("persistence")
         if not any(state.get(name) for name in _BUSY):

@@ -1,4 +1,4 @@
-"""Compares the store with what the witness knows, over every new connection and twice a second."""
+"""Compare the store with what the witness knows, over every new connection and twice a second."""
 
 import asyncio
 import secrets
@@ -24,7 +24,7 @@ BEAT: Final = 0.5  # seconds within which a loss is noticed
 
 
 class LossWatch:
-    """Compares the store with the witness of a client, which it activates."""
+    """Compare the store with the witness of a client, which it activates."""
 
     def __init__(self, client: Store, prefix: str) -> None:
         self._client = client
@@ -37,7 +37,7 @@ class LossWatch:
         self._client.shared.on_connect.append(self._compare_on_connect)
 
     async def run(self) -> None:
-        """Compare until cancelled. A store can lose data without losing a connection; other processes use a file."""
+        """Compare until cancelled: a store can lose data and keep its connections, and other processes write a file."""
         witness = self._client.witness
         while True:
             await asyncio.sleep(BEAT)
@@ -54,18 +54,14 @@ class LossWatch:
                 log.error("the data directory can't be used", reason=str(error))  # noqa: TRY400 - the reason says all
 
     async def find(self) -> list[str]:
-        """Everything that the store lost, one sentence each. A store that is new to the data directory is remembered.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Return a sentence for each thing that the store lost. Remember a store that is new to the data directory."""
         known = bool(self._client.witness.facts.store)
         async with store_errors():
             faults = await self._compare(self._client.calls, boards=True)
         return faults + await self._find_missing() if known else faults
 
     async def _find_missing(self) -> list[str]:
-        """The boards that are defined and missing. A board that has expired is about to be deleted."""
+        """Return the boards that are defined and missing. A board that has expired is about to be deleted."""
         defined = (await DefinitionStore(self._client, self._prefix).load()).boards
         epochs = {board: definition.epoch for board, definition in defined.items() if definition.state == "live"}
         commands: list[_Command] = []
@@ -98,7 +94,7 @@ class LossWatch:
             self._client.witness.lose("; ".join(faults))
 
     async def _compare(self, calls: _Calls, *, boards: bool) -> list[str]:
-        """What is missing or went back. What is known is read before what the store holds."""
+        """Return what is missing or went back. Read what is known first, and then what the store holds."""
         witness = self._client.witness
         known, positions = witness.facts, witness.board_positions if boards else {}
         versions = witness.version_of("definitions"), witness.version_of("producers")
@@ -150,7 +146,6 @@ class LossWatch:
 
 
 async def _over(connection: PipelinedConnection, commands: Sequence[_Command]) -> list[Any]:
-    """Send commands over one connection."""
     return await connection.calls([words for _, words in commands])
 
 

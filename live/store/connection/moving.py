@@ -1,4 +1,4 @@
-"""Renames the system's store keys of earlier versions."""
+"""Rename the system's store keys of earlier versions."""
 
 from redis.exceptions import NoPermissionError, ResponseError
 
@@ -29,7 +29,7 @@ async def move_names(connection: PipelinedConnection, prefix: str) -> None:
 
 
 async def _renamed(connection: PipelinedConnection, old: str, new: str) -> bool:
-    """Whether the old name does not exist any more. Another process may be first."""
+    """Rename a store key. Return whether the old name is gone: another process may have renamed it."""
     try:
         return bool(await connection.call("RENAMENX", old, new))
     except ResponseError as error:

@@ -23,7 +23,7 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 class Missed(msgspec.Struct, frozen=True):
-    """Notices may be missing, and none is missing from now on: check one board, or (None) every board."""
+    """Notices may be missing from before, but not from now on: check one board, or (None) every board."""
 
     board: str | None = None
 
@@ -54,7 +54,7 @@ class _Receiver(StoreConnection):
         self._arrived.set()
 
     async def receive(self, patience: float) -> list[Any]:
-        """What was received since the last call; empty after `patience` seconds of silence."""
+        """Return what was received since the last call; empty after `patience` seconds of silence."""
         with suppress(TimeoutError):
             async with asyncio.timeout(patience):
                 await self._arrived.wait()
@@ -113,7 +113,7 @@ async def listen(client: Store, channels: Channels) -> AsyncIterator[Notice]:
 
 
 async def _receive_notices(receiver: _Receiver, channels: Channels, unconfirmed: int) -> AsyncIterator[Notice]:
-    """The notices of one connection, until it is lost. Raises when it stays silent, or when the store refuses.
+    """Yield the notices of one connection until it is lost. Raise an error if it stays silent or the store refuses.
 
     `unconfirmed` is the number of channels of the first subscription, whose confirmations come first.
     """
@@ -141,7 +141,7 @@ async def _receive_notices(receiver: _Receiver, channels: Channels, unconfirmed:
 
 
 def _notice(reply: Any, channels: Channels) -> Notice | None:  # noqa: ANN401 - any reply
-    """The notice in a reply; None for other replies."""
+    """Return the notice in a reply; None for other replies."""
     match reply:
         case [b"message", channel, _] if channel in channels.boards:
             return Changed(channels.boards[channel])

@@ -31,7 +31,7 @@ def _error(text: str) -> ResponseError:
 
 
 def reason_of(error: Exception) -> str:
-    """The text of an error, for logs and for `/readyz`: it does not name the user of the store."""
+    """Return the text of an error, for logs and for `/readyz`: it does not name the user of the store."""
     return _USER.sub("this user", str(error)) or type(error).__name__
 
 

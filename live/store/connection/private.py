@@ -1,4 +1,4 @@
-"""Keeps the data directory private: no other user reads it, writes to it, or holds its lock."""
+"""Keep the data directory private: no other user reads it, writes to it, or holds its lock."""
 
 import fcntl
 import os
@@ -103,7 +103,7 @@ def _made_by_us(folder: Path) -> Iterator[Path]:
 
 
 def _opened(path: Path) -> IO[str]:
-    """The lock file. A file of another user is not a lock, and is deleted."""
+    """Open the lock file. Replace one of another user, which is no lock."""
     if path.is_symlink() or (path.exists() and path.lstat().st_uid != os.geteuid()):
         path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -111,12 +111,12 @@ def _opened(path: Path) -> IO[str]:
 
 
 def _is_exposed(status: os.stat_result) -> bool:
-    """Whether another user may have the file open."""
+    """Return whether another user may have the file open."""
     return bool(status.st_mode & UMASK) or status.st_uid != os.geteuid()
 
 
 def _replaced(lock: IO[str], path: Path) -> IO[str]:
-    """A new lock in place of one that we hold, but that other users may have open and may lock later."""
+    """Replace a lock that we hold, but that other users may have open and may lock later."""
     new = path.with_suffix(".new")
     new.unlink(missing_ok=True)
     fresh = _opened(new)
@@ -127,7 +127,7 @@ def _replaced(lock: IO[str], path: Path) -> IO[str]:
 
 
 def _begun(lock: IO[str]) -> IO[str]:
-    """The lock with our process id in it."""
+    """Write our process id into the lock, and return it."""
     lock.seek(0)
     lock.truncate()
     lock.write(str(os.getpid()))
@@ -151,7 +151,7 @@ def _is_at(lock: IO[str], path: Path) -> bool:
 
 
 def _held_by_us(lock: IO[str]) -> bool:
-    """Whether another process of this user has the file open."""
+    """Return whether another process of this user has the file open."""
     mine = os.fstat(lock.fileno())
     for process in Path("/proc").iterdir():
         if not process.name.isdecimal() or int(process.name) == os.getpid():

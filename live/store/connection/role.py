@@ -45,7 +45,7 @@ async def require_primary(connection: PipelinedConnection) -> None:
 
 
 async def _primary(connection: PipelinedConnection) -> str:
-    """Whose copy a replica is, if it says so."""
+    """Return whose copy a replica is, if it says so."""
     try:
         _, host, port, *_ = await connection.call("ROLE")
     except (ResponseError, ValueError):  # ValueError: it has become a primary meanwhile

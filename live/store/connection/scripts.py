@@ -41,11 +41,11 @@ class Script(Generic[_R]):
         self._hash = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
     def changed(self, source: str) -> Self:
-        """The same script with another source, as tests need it."""
+        """Return the script with another source, for tests."""
         return type(self)(self.name, self.request, source)
 
     async def __call__(self, store: Store, keys: Sequence[str], request: _R) -> list[Any]:
-        """Run the script; a store that has forgotten it receives the source."""
+        """Run the script. Send its source to a store that has forgotten it."""
         command = self.command(keys, request)
         try:
             reply = await store.call(keys[0], *command)
@@ -54,12 +54,12 @@ class Script(Generic[_R]):
         return cast("list[Any]", reply)
 
     def command(self, keys: Sequence[str], request: _R) -> tuple[Word, ...]:
-        """The command that runs the script, if the store knows it."""
+        """Return the command that runs the script, if the store knows it."""
         return ("EVALSHA", self._hash, len(keys), *keys, _encode(request))
 
 
 def text(content: bytes) -> msgspec.Raw:
-    """Bytes as a text of a request."""
+    """Pack bytes as a text of a request."""
     size = len(content)
     if size < _FIXED:
         return msgspec.Raw(bytes((0xA0 | size,)) + content)
@@ -67,6 +67,6 @@ def text(content: bytes) -> msgspec.Raw:
 
 
 def texts(contents: Sequence[bytes], size: int) -> msgspec.Raw:
-    """Many bytes as a list of texts, each of the same size, below 32."""
+    """Pack many bytes as a list of texts, each of the same size below 32."""
     head = bytes((0xA0 | size,))
     return msgspec.Raw(b"\xdd" + len(contents).to_bytes(4, "big") + b"".join([head + content for content in contents]))

@@ -72,7 +72,7 @@ class _OwnFile:
         os.close(self._file)
 
     def _mapped(self, size: int) -> mmap.mmap:
-        """The file at a size; a write to space that is mapped but not allocated could end the process."""
+        """Allocate and map the file. A write to space that is mapped but not allocated could end the process."""
         os.posix_fallocate(self._file, 0, size)
         return mmap.mmap(self._file, size)
 
@@ -88,7 +88,7 @@ class SharedPositions:
         self.refresh(adopt=False)
 
     def offset_of(self, board: str, epoch: str | None) -> int:
-        """The highest offset of a board in an epoch; -1 if none is known."""
+        """Return the highest offset of a board in an epoch; -1 if none is known."""
         known = self.known.get(board)
         return known[1] if known is not None and known[0] == epoch else -1
 
@@ -163,7 +163,7 @@ class SharedPositions:
             self._read.pop(path, None)
 
     def _own_file(self) -> _OwnFile:
-        """The file of this process; a new one when most rows are of epochs that have ended."""
+        """Return the file of this process; a new one when most rows are of epochs that have ended."""
         own = self._own
         if own is None or len(own.rows) > _ROWS + 2 * len(self.known):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -178,7 +178,7 @@ class SharedPositions:
 
 
 def _positions_in(content: bytes) -> Positions:
-    """The last epoch of each board in a file; rows that are incomplete or damaged are left out."""
+    """Return the last epoch of each board in a file; rows that are incomplete or damaged are left out."""
     found = {}
     whole = len(content) - len(content) % _ROW.size
     for offset, checksum, epoch, board in _ROW.iter_unpack(content[:whole]):
@@ -193,7 +193,7 @@ def _checksum(epoch: bytes, board: bytes) -> int:
 
 
 def _is_abandoned(path: Path) -> bool:
-    """Whether the process that wrote a file has ended."""
+    """Return whether the process that wrote a file has ended."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

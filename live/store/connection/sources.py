@@ -15,14 +15,14 @@ _INCLUDE: Final = re.compile(r"^--@include (\w+)\n", re.MULTILINE)
 
 
 def load(name: str) -> str:
-    """The source of a script, with the files of `lua/lib` that it includes."""
+    """Return the source of a script, with the files of `lua/lib` that it includes."""
     source = (FOLDER / f"{name}.lua").read_text(encoding="utf-8")
     return _INCLUDE.sub(lambda match: (FOLDER / "lib" / f"{match[1]}.lua").read_text(encoding="utf-8"), source)
 
 
 @cache
 def all_sources() -> tuple[str, ...]:
-    """The sources of all scripts."""
+    """Return the sources of all scripts."""
     names = sorted(path.name for path in FOLDER.iterdir())
     return tuple(load(name.removesuffix(".lua")) for name in names if name.endswith(".lua"))
 

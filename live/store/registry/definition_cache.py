@@ -19,19 +19,12 @@ class DefinitionCache:
         """Bring the mapping up to date. Its cost depends on the number of changes, not of boards.
 
         The mapping of an earlier result changes too, and its version does not: a compare-and-set on that version fails.
-
-        Raises:
-            StoreUnavailableError: as `DefinitionStore.load`.
         """
         changes = await self.follow(self._version)
         return Definitions(changes.version, MappingProxyType(self._boards), changes.now)
 
     async def follow(self, since: str | None) -> DefinitionChanges:
-        """Bring the mapping up to date; returns what has changed since a version, as `DefinitionStore.changes`.
-
-        Raises:
-            StoreUnavailableError: as `DefinitionStore.load`.
-        """
+        """Bring the mapping up to date; returns what has changed since a version, as `DefinitionStore.changes`."""
         async with self._reading:  # so that a later read is applied later
             changes = await self._definitions.changes(since)
             if changes.is_whole:

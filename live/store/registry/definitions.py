@@ -127,29 +127,21 @@ class DefinitionStore:
         self._define = define
 
     async def version(self) -> str:
-        """The version of the definitions, which grows with every change.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Return the version of the definitions, which grows with every change."""
         return await self._hash.version()
 
     async def load(self) -> Definitions:
         """Read all definitions.
 
         Raises:
-            StoreUnavailableError: the store is unavailable, or holds a definition that can't be read.
+            StoreUnavailableError: the store holds a definition that can't be read.
         """
         version, found, now = await self._hash.load()
         known, self._decoded = self._decoded, {}
         return Definitions(version, {board: self._decode(board, text, known) for board, text in found.items()}, now)
 
     async def changes(self, since: str | None) -> DefinitionChanges:
-        """Read what has changed since a version; with None, or after a gap, all definitions.
-
-        Raises:
-            StoreUnavailableError: as `load`.
-        """
+        """Read what has changed since a version; with None, or after a gap, all definitions."""
         if since is not None:
             known = self._hash.known()
             async with store_errors():
@@ -168,7 +160,7 @@ class DefinitionStore:
         return DefinitionChanges(whole.version, whole.boards, whole.now, is_whole=True)
 
     def _decode(self, board: str, content: bytes, known: Mapping[str, tuple[bytes, Definition]]) -> Definition:
-        """Decode a definition. One that did not change since the last read is the same object as then."""
+        """Decode a definition. Reuse the object of the last read if it has not changed."""
         held = known.get(board)
         if held is None or held[0] != content:
             held = (content, decode_entry(content, Definition, f"the definition of board {board!r}"))
@@ -217,11 +209,7 @@ class DefinitionStore:
         return reply[1].decode() if reply[0] == b"ok" else None
 
     async def audit_log(self, limit: int) -> list[AuditEntry]:
-        """The last entries of the audit log, newest first.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Return the last entries of the audit log, newest first."""
         async with store_errors():
             entries = await self._client.call(self._audit_key, "XREVRANGE", self._audit_key, "+", "-", "COUNT", limit)
         return [_entry(stream_id.decode(), fields) for stream_id, fields in entries]

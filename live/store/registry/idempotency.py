@@ -24,11 +24,10 @@ class Answers:
         self._kept = math.ceil(settings.dedupe_window)
 
     async def begin(self, producer: str, key: str, body: bytes) -> bytes | None:
-        """Claim a key for a body, given by its digest. Returns the stored response to the same body; None for none.
+        """Claim a key for a body, given by its digest. Return the stored response to the same body; None for none.
 
         Raises:
             ProblemError: `idempotency_key_reused`: the key was used with another body.
-            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost data.
         """
         self._client.witness.require_no_loss()
@@ -43,7 +42,7 @@ class Answers:
         return None if answer is None else _unpacked(bytes(answer))
 
     async def finish(self, producer: str, key: str, answer: bytes) -> tuple[bytes, int]:
-        """Store the response to a claimed key. Returns the response that is stored, and its size in bytes.
+        """Store the response to a claimed key. Return the response that is stored, and its size in bytes.
 
         The stored response may be that of a concurrent request.
 
@@ -63,7 +62,7 @@ class Answers:
         """Run commands on a store key in one transaction, and return their replies.
 
         Raises:
-            StoreUnavailableError: the store is unavailable, or refuses one of the commands.
+            StoreUnavailableError: the store refuses one of the commands.
         """
         async with store_errors():
             replies = await self._client.calls([(name, words) for words in (("MULTI",), *commands, ("EXEC",))])
@@ -79,7 +78,7 @@ class Answers:
 
 
 async def _packed(answer: bytes) -> bytes:
-    """A response as it is stored: compressed, if that is shorter. Refusals resemble each other and compress well."""
+    """Compress a response, if that makes it shorter. Refusals resemble each other and compress well."""
     packer = zlib.compressobj(level=1)
     packed = b""
     for first in range(0, len(answer), _PIECE):

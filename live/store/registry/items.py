@@ -33,8 +33,8 @@ PUT_ITEMS: Final = Script("put_items", PutItemsRequest)
 class Items:
     """The items of one key prefix.
 
-    A process remembers the items that it has read until one changes, and nothing of members without one: anyone can ask
-    for any name. While there are none, it asks the store nothing but that, once a second.
+    A process remembers the items that it has read until one changes. It remembers nothing of members without an item,
+    because anyone can ask for any name. While there are no items, it only asks once a second whether there are any.
     """
 
     def __init__(self, client: Store, prefix: str, most: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -54,10 +54,10 @@ class Items:
         return bool(self._version)
 
     async def of(self, members: Sequence[str]) -> Mapping[str, Item]:
-        """The items of those members that have one, at most a second old.
+        """Return the items of those members that have one, at most a second old.
 
         Raises:
-            StoreUnavailableError: the store is unavailable, or holds an item that can't be read.
+            StoreUnavailableError: the store holds an item that can't be read.
         """
         await self._refresh()
         known, version = self._known, self._version
@@ -78,7 +78,6 @@ class Items:
 
         Raises:
             ProblemError: `too_many_items`.
-            StoreUnavailableError: the store is unavailable.
         """
         request = PutItemsRequest(
             [item.key for item in items], [text(msgspec.json.encode(item)) for item in items], self._most
@@ -90,11 +89,7 @@ class Items:
             raise ProblemError("too_many_items", f"the setting max_items allows {self._most}")
 
     async def delete(self, member: str) -> None:
-        """Delete the item of a member, if it has one.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Delete the item of a member, if it has one."""
         async with store_errors():
             replies = await self._client.calls(
                 [

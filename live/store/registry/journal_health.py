@@ -39,11 +39,7 @@ class JournalHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def publish_health(client: Store, prefix: str, health: JournalHealth, fault: str) -> None:
-    """Publish the state of the journals for all processes; `fault` says why entries are not moved to SQL.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """Publish the state of the journals for all processes; `fault` says why entries are not moved to SQL."""
     names = SystemKeys(prefix)
     async with store_errors():
         await client.call(names.journal_health, "SET", names.journal_health, msgspec.json.encode(health), "PX", _EXPIRY)
@@ -52,7 +48,7 @@ async def publish_health(client: Store, prefix: str, health: JournalHealth, faul
 
 
 def faults_of(health: bytes | None, fault: bytes | None, backlog: int) -> list[str]:
-    """What is wrong with the journals, for people; `backlog` is how many bytes of a board may wait."""
+    """Return what is wrong with the journals, for people; `backlog` is how many bytes of a board may wait."""
     faults = [] if fault is None else [fault.decode()]
     if health is None:
         return faults or ["no process moves the journals to SQL"]

@@ -47,7 +47,7 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class LeaseStore:
-    """Borrows credit for every producer under one prefix of store keys."""
+    """Borrow credit for every producer under one prefix of store keys."""
 
     def __init__(self, client: Store, prefix: str, gcra: Script[CreditRequest] = GCRA) -> None:
         self._client = client

@@ -42,7 +42,7 @@ _BOARDS_A_CALL: Final = 64
 
 
 class Presence:
-    """Reports the viewers of one process, and counts those of all processes under one prefix of store keys."""
+    """Report the viewers of one process, and count those of all processes under one prefix of store keys."""
 
     def __init__(self, client: Store, prefix: str, present: Script[PresenceRequest] = PRESENT) -> None:
         self._client = client
@@ -53,7 +53,7 @@ class Presence:
         self._reporting = asyncio.Lock()
 
     async def report(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """Report how many viewers this process has on some boards, once a beat. Returns how many all processes have.
+        """Report how many viewers this process has on some boards, once a beat. Return how many all processes have.
 
         The result leaves out boards that do not exist, and boards without a viewer both now and at the last report.
 
@@ -83,17 +83,13 @@ class Presence:
         await self.report(dict.fromkeys(self._reported, 0))
 
     async def count(self, board: str) -> int:
-        """How many viewers a board has in all processes. This works on a store that can't be written too.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Return how many viewers a board has in all processes. This works on a store that can't be written too."""
         async with store_errors():
             (total,) = await VIEWERS(self._client, [Keys(self._prefix, board).viewers], ViewersRequest(_TTL_MS))
         return int(total)
 
     async def _report(self, counts: Sequence[tuple[str, int]]) -> dict[str, int]:
-        """Report some boards with one round trip. Returns the viewers of each board that exists."""
+        """Report some boards with one round trip. Return the viewers of each board that exists."""
         calls = [self._call(board, self._process, count) for board, count in counts]
         replies = await self._client.calls([(keys[0], self._present.command(keys, request)) for keys, request in calls])
         totals: dict[str, int] = {}
@@ -106,12 +102,11 @@ class Presence:
         return totals
 
     def _call(self, board: str, process: str, count: int) -> tuple[list[str], PresenceRequest]:
-        """The store keys and the request of the script."""
         keys = Keys(self._prefix, board)
         return [keys.meta, keys.viewers], PresenceRequest(process, count, _TTL_MS)
 
 
 def _pieces(counts: Sequence[tuple[str, int]]) -> Iterator[Sequence[tuple[str, int]]]:
-    """Parts that each take the store a few milliseconds at most."""
+    """Yield parts that each take the store a few milliseconds at most."""
     for first in range(0, len(counts), _BOARDS_A_CALL):
         yield counts[first : first + _BOARDS_A_CALL]

@@ -31,11 +31,7 @@ class ProcessLease:
         self._process = secrets.token_hex(8)
 
     async def take(self) -> bool:
-        """Take the lease if it is free, or renew it. Returns whether this process holds it.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Take the lease if it is free, or renew it. Return whether this process holds it."""
         async with store_errors():
             reply = await HOLD(self._client, [self._key], HoldRequest(self._process, round(self._ttl * 1000)))
         return bool(reply[0] == b"held")

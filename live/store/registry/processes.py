@@ -50,11 +50,7 @@ class Processes:
         self._shift: float | None = None  # the store's clock against the monotonic clock of this machine
 
     async def beat(self) -> Beat:
-        """Report that this process is alive, and find out which others are.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Report that this process is alive, and find out which others are."""
         before = time.monotonic()
         async with store_errors():
             now, *processes = await self._beat(self._client, [self._key], BeatRequest(self._own, _TTL_MS))
@@ -66,7 +62,7 @@ class Processes:
         return Beat(has_ended=not known <= self._all, was_set=was_set)
 
     def owns(self, board: str) -> bool:
-        """Whether this process owns a board."""
+        """Return whether this process owns a board."""
         if len(self._all) == 1:
             return True
         return self._own == max(self._all, key=lambda process: _weight(process, board))

@@ -43,24 +43,20 @@ class ProducerStore:
         self._register = register
 
     async def version(self) -> str:
-        """The version of the producers, which grows with every change.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Return the version of the producers, which grows with every change."""
         return await self._hash.version()
 
     async def load(self) -> Registered:
         """Read all producers.
 
         Raises:
-            StoreUnavailableError: the store is unavailable, or holds a record that can't be read.
+            StoreUnavailableError: the store holds a record that can't be read.
         """
         version, found, _ = await self._hash.load()
         return Registered(version, {producer: _decode(producer, record) for producer, record in found.items()})
 
     async def add(self, producer: str, scope: Scope, secret: str | None = None) -> tuple[StoredProducer, str]:
-        """Create a producer, or add a secret to it. Returns the secret, of which the store keeps only a digest.
+        """Create a producer, or add a secret to it. Return the secret, of which the store keeps only a digest.
 
         Raises:
             SetupError: the id is not valid, or the producer has two live secrets.
@@ -75,7 +71,6 @@ class ProducerStore:
 
         Raises:
             SetupError: there is no such producer, or it has no such secret.
-            StoreUnavailableError: the store is unavailable.
         """
         return await self._change(producer, lambda old, now: without_secret(old, producer, fingerprint, now))
 

@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 class VersionedHash:
-    """Reads such a hash. Every read is compared with the last known version, so that a loss of data is noticed."""
+    """Read such a hash. Compare every read with the last known version, so that a loss of data is noticed."""
 
     def __init__(self, client: Store, kind: Versioned, key: str) -> None:
         self._key = key
@@ -22,22 +22,14 @@ class VersionedHash:
         self._kind = kind
 
     async def version(self) -> str:
-        """The current version, empty if there never was an entry.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Return the current version, empty if there never was an entry."""
         known = self.known()
         async with store_errors():
             found = await self._client.call(self._key, "HGET", self._key, _VERSION)
         return self.check_version(found or b"", known)
 
     async def load(self) -> tuple[str, Mapping[str, bytes], int]:
-        """Read the version, all entries sorted by id, and the time of the store in seconds since 1970, in one call.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Read the version, all entries sorted by id, and the time of the store in seconds since 1970, in one call."""
         known = self.known()
         async with store_errors():
             replies = await self._client.calls([(self._key, ("HGETALL", self._key)), (self._key, ("TIME",))])
@@ -50,7 +42,7 @@ class VersionedHash:
         return version, dict(sorted(found.items())), int(now)
 
     def known(self) -> int:
-        """The last known version. Take it before you ask the store: another process may raise it meanwhile."""
+        """Return the last known version. Take it before you ask the store: another process may raise it meanwhile."""
         return self._client.witness.version_of(self._kind)
 
     def check_version(self, version: bytes, known: int) -> str:
@@ -60,7 +52,7 @@ class VersionedHash:
 
 
 def decode_entry(text: bytes, kind: type[_T], name: str) -> _T:
-    """The entry that a text holds; `name` says in the error message what it is.
+    """Decode the entry in a text. `name` says in the error message what it is.
 
     Raises:
         StoreUnavailableError: the text is not such an entry.

@@ -21,11 +21,7 @@ class VisitorSecret:
         self._until = float("-inf")  # by the monotonic clock
 
     async def find(self) -> bytes:
-        """Return the secret, at most a second old; empty if there is none.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Return the secret, at most a second old; empty if there is none."""
         now = time.monotonic()
         if now >= self._until:
             async with store_errors():
@@ -37,7 +33,6 @@ class VisitorSecret:
         """Return the secret, and create it if there is none.
 
         Raises:
-            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost data, and perhaps the secret.
         """
         self._client.witness.require_no_loss()

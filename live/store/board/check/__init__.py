@@ -1,1 +1,1 @@
-"""Compares a board with its journal, audits it, and measures its memory."""
+"""Compare a board with its journal, audit it, and measure its memory."""

@@ -74,7 +74,7 @@ Progress = Callable[[int, int], None]
 
 
 class Auditor:
-    """Audits one board. Calls `progress` with the number of compared members, and about how many there are."""
+    """Audit one board. Call `progress` with the number of compared members, and about how many there are."""
 
     def __init__(self, client: Store, board: str, prefix: str, progress: Progress) -> None:
         self._client = client
@@ -89,7 +89,6 @@ class Auditor:
 
         Raises:
             SetupError: the store has no such board.
-            StoreUnavailableError: the store is unavailable.
         """
         async with store_errors():
             shape: bytes | None = await self._call("HGET", self._keys.meta, "shape")
@@ -117,7 +116,7 @@ class Auditor:
                 await self._check_totals(table, sums, repair=repair or settle)
 
     async def _tables(self) -> list[tuple[Table, list[str]]]:
-        """The store keys of the board's rankings, each with the starts of its slots."""
+        """Return the store keys of the board's rankings, each with the starts of its slots."""
         starts = await self._starts()
         self._report.slots = len(starts)
         if self._shape.tables:
@@ -140,7 +139,7 @@ class Auditor:
         return sums
 
     async def _members(self, table: Table, starts: list[str]) -> AsyncIterator[bytes]:
-        """Every member of the ranking or of a slot, once."""
+        """Yield every member of the ranking or of a slot, once."""
         seen: set[bytes] = set()
         skip = 0 if self._shape.tags == "key" else TAG
         async for name, _ in self._scan("ZSCAN", table.ranking):
@@ -191,7 +190,7 @@ class Auditor:
         self._epoch = (await self._call("HGET", self._keys.meta, "epoch") or b"").decode()
 
     def _rules(self) -> Rules:
-        """The rules of the rankings, without totals: a repair corrects those at the end."""
+        """Return the rules of the rankings, without totals: a repair corrects those at the end."""
         shape = self._shape
         ties = None if shape.tags == "key" else shape.tags
         return Rules(operation=shape.operation, order="", ties=ties, dense=shape.levels)
@@ -220,15 +219,14 @@ class Auditor:
         return {self._keys.slot(start) for start in await self._starts()}
 
     async def _starts(self) -> list[str]:
-        """The starts of the slots that rotation knows."""
+        """Return the starts of the slots that rotation knows."""
         return [start.decode() for start in await self._call("ZRANGE", self._keys.slots, 0, -1)]
 
     async def _call(self, command: str, key: str, *words: Word) -> Any:  # noqa: ANN401 - any reply
-        """Run a command on a store key."""
         return await self._client.call(key, command, key, *words)
 
     async def _scan(self, command: str, key: str) -> AsyncIterator[tuple[bytes, bytes]]:
-        """The fields of a hash or the names of a sorted set, each with its value. Some may come twice."""
+        """Yield the fields of a hash or the names of a sorted set, each with its value. Some may come twice."""
         cursor = b"0"
         while True:
             cursor, found = await self._call(command, key, cursor, "COUNT", 1000)

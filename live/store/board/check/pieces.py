@@ -1,4 +1,4 @@
-"""Reads a board piece by piece: each piece at one instant, with the last entry of the journal at that instant."""
+"""Read a board piece by piece: each piece at one instant, with the last entry of the journal at that instant."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -74,7 +74,7 @@ async def read_piece(
     """Read a piece: from a cursor on, or the values of some names.
 
     Raises:
-        StoreUnavailableError: the store is unavailable, or rotation is far behind.
+        StoreUnavailableError: rotation is far behind.
         EpochLostError: the board has another epoch.
     """
     window, keys = state.board.window, state.keys

@@ -18,7 +18,7 @@ Kind = Literal["member", "event", "fixed"]
 
 
 class Cost(NamedTuple):
-    """What the elements of a collection grow with, and the bytes of one of them in a large collection."""
+    """What the number of elements of a collection grows with, and the bytes of one element in a large collection."""
 
     kind: Kind
     each: int
@@ -96,7 +96,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
         return self._of("event") / self.events if self.events else None
 
     def predict(self, members: int | None, events: int | None) -> int | None:
-        """The bytes of another number of members and events, distributed as now; None when there are no members.
+        """Predict the bytes for other numbers of members and events, distributed as now; None without members.
 
         Without `events`, there are as many for each member as now. Without `members`, there are as many as now.
         """
@@ -113,11 +113,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def count(client: Store, prefix: str, board: Board) -> Census:
-    """Count the records of a board, without opening it.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """Count the records of a board, without opening it."""
     keys = Keys(prefix, board.id)
     async with store_errors():
         state = await client.call(keys.meta, "HMGET", keys.meta, "epoch", "offset", "newest", "frozen")
@@ -136,11 +132,7 @@ async def count(client: Store, prefix: str, board: Board) -> Census:
 
 
 async def keys_of(client: Store, prefix: str, boards: Iterable[str]) -> dict[str, list[str]]:
-    """The names of all store keys of some boards, found in one walk over the store.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """Return the names of all store keys of some boards, found in one walk over the store."""
     found: dict[str, list[str]] = {board: [] for board in boards}
     async with store_errors():
         async for name in client.names(f"{prefix}:{{*"):
@@ -151,11 +143,7 @@ async def keys_of(client: Store, prefix: str, boards: Iterable[str]) -> dict[str
 
 
 async def opened_boards(client: Store, prefix: str) -> set[str]:
-    """The ids of all boards that the store holds, found in one walk over it.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """Return the ids of all boards that the store holds, found in one walk over it."""
     begin, end = f"{prefix}:{{", "}:meta"
     async with store_errors():
         found = {name.removeprefix(begin).removesuffix(end) async for name in client.names(f"{begin}*{end}")}
@@ -163,11 +151,7 @@ async def opened_boards(client: Store, prefix: str) -> set[str]:
 
 
 async def measure(client: Store, prefix: str, board: str, names: Sequence[str]) -> Memory:
-    """Measure the store keys of a board, each by a sample of its elements.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """Measure the store keys of a board, each by a sample of its elements."""
     parts: list[KeyUsage] = []
     members = votes = 0
     known: Counter[str] = Counter()
@@ -189,14 +173,14 @@ async def measure(client: Store, prefix: str, board: str, names: Sequence[str]) 
 
 
 def _total(state: Sequence[bytes]) -> int:
-    """The total of all scores in all rankings; on a board that counts votes, the number of votes."""
+    """Return the total of all scores in all rankings; on a board that counts votes, the number of votes."""
     return sum(
         int(value) for name, value in zip(state[::2], state[1::2], strict=True) if name.partition(b":")[0] == b"total"
     )
 
 
 def view(census: Census, memory: Memory | None, members: int | None, events: int | None) -> dict[str, Any]:
-    """The description of a board for the command line."""
+    """Return the description of a board for the command line."""
     described: dict[str, Any] = msgspec.to_builtins(census)
     if memory is not None:
         described["memory"] = {

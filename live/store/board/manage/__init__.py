@@ -1,1 +1,1 @@
-"""Creates, deletes, restores and moderates boards."""
+"""Create, delete, restore and moderate boards."""

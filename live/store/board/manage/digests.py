@@ -1,4 +1,4 @@
-"""Deletes digests of an actor from a board in the store."""
+"""Delete digests of an actor from a board in the store."""
 
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -24,11 +24,7 @@ class Held(msgspec.Struct, frozen=True):
 
 
 async def read_held(client: Store, keys: Keys) -> Held | None:
-    """What the store holds of a board; None for nothing.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """Return what the store holds of a board; None for nothing."""
     async with store_errors():
         epoch, secret, shape = await client.call(keys.meta, "HMGET", keys.meta, "epoch", "secret", "shape")
         starts = await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)
@@ -38,11 +34,7 @@ async def read_held(client: Store, keys: Keys) -> Held | None:
 
 
 async def members_of(client: Store, keys: Keys, start: int) -> list[str]:
-    """The members that a slot holds.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """Return the members that a slot holds."""
     slot, found, cursor = keys.slot(start), dict[str, None](), b"0"
     while True:
         async with store_errors():
@@ -55,11 +47,7 @@ async def members_of(client: Store, keys: Keys, start: int) -> list[str]:
 async def delete_digests(
     client: Store, keys: Keys, held: Held, among: Callable[[Iterable[bytes]], set[bytes]], *, dry: bool
 ) -> int:
-    """Delete digests from all votes and identities of a board; `among` chooses them. Returns how many there were.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """Delete digests from all votes and identities of a board; `among` chooses them. Return how many there were."""
     tables = [keys.table(start) for start in held.starts] if held.shape.tables else [keys.table()]
     found = 0
     for table in tables:

@@ -1,4 +1,4 @@
-"""Creates, changes, expires and deletes boards in the store."""
+"""Create, change, expire and delete boards in the store."""
 
 import secrets
 from collections.abc import Iterator, Sequence
@@ -28,10 +28,7 @@ async def create(
 ) -> tuple[str, bool] | None:
     """Create a board, with or without a journal.
 
-    If there is a board already, returns its epoch, and whether it was created at run time.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
+    If there is a board already, return its epoch, and whether it was created at run time.
     """
     secret = text(secrets.token_bytes(16))
     request = CreateRequest(epoch, board.shape.encode(), secret, made=True, journal=journal)
@@ -41,11 +38,7 @@ async def create(
 
 
 async def update(client: Store, keys: Keys, epoch: str, revision: int, *, frozen: bool) -> None:
-    """Apply a revision of a board's definition. Does nothing if the board has a newer revision or does not exist.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """Apply a revision of a board's definition. Does nothing if the board has a newer revision or does not exist."""
     async with store_errors():
         await UPDATE(
             client, [keys.meta], UpdateRequest(epoch=epoch, channel=keys.channel, revision=revision, frozen=frozen)
@@ -57,9 +50,6 @@ async def renew(client: Store, keys: Keys, epoch: str, known: tuple[str, int] = 
 
     If it has a journal, that of the new epoch begins with everything that the board holds. `known` is the epoch and the
     offset that the board is known to have had: the journal records what it lost.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
     """
     async with store_errors():
         reply = await RENEW(client, [keys.meta], RenewRequest(epoch, keys.channel, *known))
@@ -71,11 +61,7 @@ async def renew(client: Store, keys: Keys, epoch: str, known: tuple[str, int] = 
 
 
 async def expire(client: Store, keys: Keys, epoch: str, idle: float) -> float | None:
-    """Expire a board that nobody has used for `idle` seconds. Returns None when it has expired, else seconds to wait.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """Expire a board that nobody has used for `idle` seconds. Return None if it has expired, else seconds to wait."""
     async with store_errors():
         reply = await EXPIRE(client, [keys.meta, keys.gone], ExpireRequest(epoch, round(idle * 1000)))
     match reply:
@@ -92,9 +78,6 @@ async def delete_keys(client: Store, keys: Keys, epoch: str) -> None:
     The names of the store keys follow from the board's state and its list of slots. The first step renames the state,
     so that no script adds anything behind the steps. Any number of processes may do this at once, and any of them may
     stop on the way: the list of slots and the renamed state are deleted last.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
     """
     starts: list[str] = []
     while (left := await _delete_step(client, keys, epoch, starts)) is not None:
@@ -112,7 +95,7 @@ async def delete_keys(client: Store, keys: Keys, epoch: str) -> None:
 async def _delete_step(
     client: Store, keys: Keys, epoch: str, starts: Sequence[str], more: Sequence[str] = ()
 ) -> list[str] | None:
-    """Delete some slots and more store keys. Returns the script's reply, or None when there is another board."""
+    """Delete some slots and more store keys. Return the script's reply, or None when there is another board."""
     old = [key for start in starts for key in keys.of_slot(start)]
     async with store_errors():
         reply = await DELETE_KEYS(
@@ -124,7 +107,7 @@ async def _delete_step(
 
 
 def _buckets(span: int, newest: int, now: int) -> Iterator[int]:
-    """The starts of all buckets of identities, `span` seconds each, that the store may hold.
+    """Yield the starts of all buckets of identities, `span` seconds each, that the store may hold.
 
     A bucket is kept for the longest time that a board remembers identities, and a few spans. The newest one may be
     ahead of the store's clock, if that was set back.

@@ -7,18 +7,16 @@ from live.store.connection.scripts import text
 
 
 class BoardModeration:
-    """Registers and hides the members of a board."""
+    """Register and hide the members of a board."""
 
     def __init__(self, state: BoardState) -> None:
         self.state = state
 
     async def enter(self, member: str, metadata: bytes) -> bool:
-        """Register a member, or replace its metadata (JSON). Returns whether the member is new.
+        """Register a member, or replace its metadata (JSON). Return whether the member is new.
 
         Raises:
             ProblemError: `too_many_members`.
-            StoreUnavailableError: the store is unavailable.
-            EpochLostError: the store lost the board.
         """
         state = self.state
         await state.open_to_write()
@@ -35,8 +33,6 @@ class BoardModeration:
 
         Raises:
             ProblemError: `record_not_found`, or `record_voted`.
-            StoreUnavailableError: the store is unavailable.
-            EpochLostError: the store lost the board.
         """
         state, keys = self.state, self.state.keys
         await state.open_to_write()
@@ -51,12 +47,7 @@ class BoardModeration:
             raise ProblemError("record_not_found", "the member is not registered")
 
     async def hide(self, member: str, *, hidden: bool) -> None:
-        """Take a member out of the rankings, or put it back. The board counts a hidden member as before.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-            EpochLostError: the store lost the board.
-        """
+        """Take a member out of the rankings, or put it back. The board counts a hidden member as before."""
         state = self.state
         await state.open_to_write()
         while not await self._hide(member, hidden=hidden):
@@ -82,9 +73,5 @@ class BoardModeration:
         return bool(reply[0] == b"ok")
 
     async def is_hidden(self, member: str) -> bool:
-        """Whether a member is hidden.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Return whether a member is hidden."""
         return bool(await self.state.call("HEXISTS", self.state.keys.hidden, member))

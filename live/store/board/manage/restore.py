@@ -1,4 +1,4 @@
-"""Writes a whole board into the store. Nobody sees it before it is complete."""
+"""Write a whole board into the store. Nobody sees it before it is complete."""
 
 import asyncio
 from collections import deque
@@ -58,12 +58,9 @@ class BoardImage(msgspec.Struct, frozen=True, kw_only=True):
 async def restore(
     client: Store, keys: Keys, image: BoardImage, request: RestoreRequest, progress: Callable[[int], None]
 ) -> bool:
-    """Write a board. Calls `progress` with the number of elements so far. Returns False if the store has the board.
+    """Write a board. Call `progress` with the number of elements so far. Return False if the store has the board.
 
     What an interrupted call left behind is deleted first.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
     """
     async with store_errors():
         if await client.call(keys.meta, "EXISTS", keys.meta):
@@ -80,11 +77,7 @@ async def restore(
 
 
 async def _sent(client: Store, packets: Iterable[list[_Command]]) -> AsyncIterator[int]:
-    """Send packets in order, and make the next one while the store works on the last one. Gives the elements of each.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """Send packets in order, and make the next one while the store works on the last. Yield the elements of each."""
     sending: deque[asyncio.Task[int]] = deque()
     try:
         for commands in packets:

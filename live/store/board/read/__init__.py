@@ -1,1 +1,1 @@
-"""Reads pages, slots and baselines of a board."""
+"""Read pages, slots and baselines of a board."""

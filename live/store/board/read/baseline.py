@@ -51,7 +51,7 @@ class Baseline(msgspec.Struct, frozen=True, eq=False, weakref=True):
 
 
 class BoardBaseline:
-    """Keeps the baseline of one board in the store, and reads it."""
+    """Keep the baseline of one board in the store, and read it."""
 
     def __init__(self, state: BoardState) -> None:
         self.state = state
@@ -61,11 +61,10 @@ class BoardBaseline:
         self.checked_at = -math.inf  # when this process last checked, by the same clock
 
     async def keep(self) -> float:
-        """Keep a new baseline if one is due. Returns the seconds until the next one is due.
+        """Keep a new baseline if one is due. Return the seconds until the next one is due.
 
         Raises:
-            StoreUnavailableError: the store is unavailable, or its memory is full.
-            EpochLostError: the store lost the board.
+            StoreUnavailableError: the store's memory is full.
         """
         state = self.state
         await state.open_to_write()
@@ -89,12 +88,7 @@ class BoardBaseline:
         raise state.moved_too_often()
 
     async def read(self) -> Baseline | None:
-        """The baseline in the store, without hidden members; None if there is none for the board's epoch.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-            EpochLostError: the store lost the board.
-        """
+        """Return the baseline in the store, without hidden members; None if there is none for the board's epoch."""
         state = self.state
         await state.open()
         fields = await state.call("HMGET", state.keys.baseline, "epoch", "suffix", "time", "records")
@@ -110,7 +104,7 @@ class BoardBaseline:
         return Baseline(epoch.decode(), int(suffix[1:]) if suffix else None, int(kept_at), ranks)
 
     async def _hidden(self, members: Sequence[str]) -> Sequence[bytes | None]:
-        """For each member something if it is hidden, else None."""
+        """Return a value for each hidden member, and None for the others."""
         if not members:
             return ()
         found: Sequence[bytes | None] = await self.state.call("HMGET", self.state.keys.hidden, *members)
@@ -124,12 +118,7 @@ class Baselines:
         self._reads: VersionCache[Baseline | None] = VersionCache()
 
     async def of(self, board: BoardBaseline) -> Baseline | None:
-        """The newest baseline of a board; None if there is none yet.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-            EpochLostError: the store lost the board.
-        """
+        """Return the newest baseline of a board; None if there is none yet."""
         if time.monotonic() >= board.checked_at + _LONGEST_WAIT:  # another process may have kept one
             board.checked_at = time.monotonic()  # first, so that other requests need not
             with suppress(StoreUnavailableError, EpochLostError):  # the read reports it
@@ -138,7 +127,7 @@ class Baselines:
 
 
 class BaselineKeeper:
-    """Keeps the baselines of all boards of a process, a few at a time.
+    """Keep the baselines of all boards of a process, a few at a time.
 
     A board without records is looked at again when an event arrives in this process.
     """

@@ -1,4 +1,4 @@
-"""Decodes the replies of the scripts that read a ranking into pages of records."""
+"""Decode the replies of the scripts that read a ranking into pages of records."""
 
 from itertools import count as count_from
 from typing import Any, Final
@@ -15,13 +15,13 @@ TAG: Final = 8  # bytes before the member in a name, where ties go by time
 
 
 def total_of(text: bytes) -> int:
-    """The total of all scores as scripts return it: a number, or a number, `+` and another one in units of 2^40."""
+    """Parse the total of all scores: a number, or a number, `+` and another one in units of 2^40."""
     low, _, high = text.partition(b"+")
     return int(low) + (int(high or 0) << HIGH)
 
 
 def page_of(reply: list[Any], board: Board, period: int | None) -> Page:
-    """The page of a reply, for a board with the settings at the time of the request."""
+    """Return the page of a reply, for a board with the settings at the time of the request."""
     epoch, offset, count, total, start, rank, rows, metadata, registered = reply
     names, scores = rows[::2], _whole(rows[1::2])
     members = list(map(bytes.decode, names if board.tags == "key" else [name[TAG:] for name in names]))
@@ -46,7 +46,7 @@ def page_of(reply: list[Any], board: Board, period: int | None) -> Page:
 
 
 def _whole(scores: list[bytes]) -> list[int]:
-    """Scores as numbers. Stores write whole numbers as such; a store that does not is read more slowly."""
+    """Return scores as numbers. A store that does not write whole numbers as such is read more slowly."""
     try:
         return list(map(int, scores))
     except ValueError:
@@ -56,7 +56,6 @@ def _whole(scores: list[bytes]) -> list[int]:
 def _described(
     board: Board, members: list[str], scores: list[int], metadata: list[bytes | None], first: int, rank: int
 ) -> tuple[Record, ...]:
-    """Records with ranks, fields, metadata and positions."""
     ranks = ranks_of(scores, rank, first, board.ranks)
     rows = zip(members, scores, ranks, metadata or [None] * len(members), strict=True)
     return tuple(

@@ -1,4 +1,4 @@
-"""Reading a board: consecutive records, or the records of some members, each read at one instant."""
+"""Read a board: consecutive records, or the records of some members, each read at one instant."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -68,7 +68,7 @@ class ReadPlan(msgspec.Struct, frozen=True):
     view: View
 
     def read(self, selection: Selection, known: Page | None = None) -> ReadRequest:
-        """A request for consecutive records, unless the board is still at the position of a page."""
+        """Return a request for consecutive records, unless the board is still at the position of a page."""
         mode, number, name, limit, _ = selection
         return ReadRequest(
             clock=self.clock,
@@ -83,11 +83,11 @@ class ReadPlan(msgspec.Struct, frozen=True):
         )
 
     def fits(self, held: PageReading) -> bool:
-        """Whether an earlier reading has the definition and the period of this plan."""
+        """Return whether an earlier reading has the definition and the period of this plan."""
         return held.board is self.board and held.page.slot == (self.slot if self.board.window.tables else None)
 
     def look_up(self, wanted: Sequence[Wanted]) -> LookupRequest:
-        """A request for the records of members."""
+        """Return a request for the records of members."""
         return LookupRequest(
             clock=self.clock,
             suffix=self.suffix,
@@ -111,13 +111,13 @@ class EncodedPage(msgspec.Struct, frozen=True):
         return self.head[0].decode(), int(self.head[1])
 
     def is_same(self, other: "EncodedPage") -> bool:
-        """Whether nothing but the offset differs."""
+        """Return whether nothing but the offset differs."""
         ours, theirs = self.head, other.head
         return ours[0] == theirs[0] and ours[2] == theirs[2] and self.place == other.place
 
 
 class BoardReader:
-    """Reads a board."""
+    """Read a board."""
 
     def __init__(self, state: BoardState) -> None:
         self.state = state
@@ -134,10 +134,6 @@ class BoardReader:
         """Read `limit` records from `start`, or those after or before a position (`Page.last`, `Page.first`).
 
         `period` is the start of a period, on a board with a ranking for each period; None for the current one.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-            EpochLostError: the store lost the board.
         """
         if after is not None:
             return await self._page(Selection("after", *after, limit, period))
@@ -146,52 +142,29 @@ class BoardReader:
         return await self._page(Selection("rank", start, "", limit, period))
 
     async def find(self, member: str, around: int, *, period: int | None = None) -> Page | None:
-        """Read a member's record with `around` neighbours on each side; None when the member is not on the board.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-            EpochLostError: the store lost the board.
-        """
+        """Read a member's record with `around` neighbours on each side; None when the member is not on the board."""
         page = await self._page(Selection("around", around, member, 0, period))
         return page if page.records else None
 
     async def read_score(self, score: int, limit: int, *, period: int | None = None) -> Page:
-        """Read `limit` records around the rank that a score would have.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-            EpochLostError: the store lost the board.
-        """
+        """Read `limit` records around the rank that a score would have."""
         return await self._page(Selection("score", score, "", limit, period))
 
     async def current(self) -> int | None:
-        """The start of the newest period; None before the first event of an event clock.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-            EpochLostError: the store lost the board.
-        """
+        """Return the start of the newest period; None before the first event of an event clock."""
         return (await self.read(1)).slot
 
     async def entrant(self, member: str) -> bytes | None:
-        """The metadata (JSON) with which a member is registered for a contest; None when it is not registered.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Return the metadata (JSON) of a member that is registered for a contest; None if it is not registered."""
         if self.state.board.votes is None:
             return None
         found: bytes | None = await self.state.call("HGET", self.state.keys.entrants, member)
         return found
 
     async def places(self, wanted: Sequence[Wanted]) -> list[EncodedPage]:
-        """The records of members, in that order, each with its number of neighbours on each side.
+        """Return the records of members, in that order, each with its number of neighbours on each side.
 
         They are read with a few calls, each at one instant; each page has its own position.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-            EpochLostError: the store lost the board.
         """
         chunks = list(_chunks(wanted))
         found: list[EncodedPage] = []
@@ -201,23 +174,19 @@ class BoardReader:
         return found
 
     def page(self, encoded: EncodedPage) -> Page:
-        """A member's record with its neighbours; there are no records when the member is not on the board."""
+        """Return a member's record with its neighbours; there are no records when the member is not on the board."""
         return page_of([*encoded.head, *encoded.place, None], encoded.board, encoded.period)
 
     async def find_all(self, members: Sequence[str], around: int, *, period: int | None = None) -> list[Page | None]:
-        """The records of members, in that order, all at one instant, each with `around` neighbours on each side.
+        """Return the records of members, in that order, all at one instant, each with `around` neighbours on each side.
 
-        There is None for a member that is not on the board.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-            EpochLostError: the store lost the board.
+        None stands for a member that is not on the board.
         """
         pages = [self.page(encoded) for encoded in await self._places([(member, around) for member in members], period)]
         return [page if page.records else None for page in pages]
 
     def plan(self, period: int | None = None) -> ReadPlan:
-        """What to read: the current period, or the one that starts at `period`."""
+        """Return what to read: the current period, or the one that starts at `period`."""
         state = self.state
         board, clock = state.board, state.planned()
         slot = clock.current if period is None else period
@@ -233,12 +202,9 @@ class BoardReader:
         )
 
     def is_answered(self, reply: list[Any], known: int) -> bool:
-        """Whether a reply holds records. If not, the board's clock had moved, and is updated: ask again.
+        """Return whether a reply holds records. If not, the board's clock had moved, and is updated: ask again.
 
         `known` is the highest offset that was known before the request.
-
-        Raises:
-            EpochLostError: the store lost the board.
         """
         state = self.state
         if reply[0] == b"replan":
@@ -250,12 +216,7 @@ class BoardReader:
         return True
 
     async def select(self, selection: Selection, held: PageReading | None = None) -> PageReading:
-        """Read a selection. Returns `held`, an earlier reading of it, if the board is still at that position.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-            EpochLostError: the store lost the board.
-        """
+        """Read a selection. Return `held`, an earlier reading of it, if the board is still at that position."""
 
         def request(plan: ReadPlan) -> ReadRequest:
             return plan.read(selection, held.page if held is not None and plan.fits(held) else None)
@@ -269,7 +230,7 @@ class BoardReader:
         return (await self.select(selection)).page
 
     async def _places(self, wanted: Sequence[Wanted], period: int | None = None) -> list[EncodedPage]:
-        """The records of members, read in one call."""
+        """Return the records of members, read in one call."""
 
         def request(plan: ReadPlan) -> LookupRequest:
             return plan.look_up(wanted)
@@ -281,7 +242,7 @@ class BoardReader:
     async def _run(
         self, script: Script[_R], request: Callable[[ReadPlan], _R], period: int | None
     ) -> tuple[list[Any], ReadPlan]:
-        """Run a script that reads, with a request made from a plan. Returns the reply and the plan."""
+        """Run a script that reads, with a request made from a plan. Return the reply and the plan."""
         state = self.state
         await state.open()
         for _ in range(MOST_REPLANS):
@@ -293,11 +254,7 @@ class BoardReader:
 
 
 async def read_positions(client: Store, boards: Sequence[BoardReader]) -> list[tuple[str, int]]:
-    """The positions of boards, epoch and offset of each, with one round trip.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """Return the positions of boards, epoch and offset of each, with one round trip."""
     metas = [board.state.keys.meta for board in boards]
     async with store_errors():
         replies = await client.calls([(meta, ("HMGET", meta, "epoch", "offset")) for meta in metas])
@@ -334,7 +291,7 @@ async def _page_or_error(
     plan: ReadPlan,
     reply: Any,  # noqa: ANN401
 ) -> Page | Exception:
-    """The page of a reply. If there is no page in it, the board is read again, alone."""
+    """Return the page of a reply, or read the board again, alone, if there is none in it."""
     try:
         if isinstance(reply, list) and board.state.epoch is not None and board.is_answered(reply, plan.known):
             return page_of(reply, plan.board, plan.slot)
@@ -344,7 +301,7 @@ async def _page_or_error(
 
 
 def _chunks(wanted: Sequence[Wanted]) -> Iterator[Sequence[Wanted]]:
-    """Parts that are each small enough for one call."""
+    """Yield parts that are small enough for one call."""
     first, work = 0, 0
     for place, (_, neighbours) in enumerate(wanted):
         more = _WORK + 2 * neighbours

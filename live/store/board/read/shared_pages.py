@@ -33,9 +33,9 @@ class SingleFlight:
     """Calls that concurrent callers share.
 
     A call answers only the callers that came before it began, so each of them sees everything that it knew of then.
-    While a call is in progress, newcomers wait for the next one, which they share. Where at least `crowd` callers share
-    a call, the next one begins `pace` seconds after it at the earliest, so that it is shared by many too: a crowd that
-    reads a board that changes all the time costs a bounded number of calls. Fewer callers never wait for that.
+    While a call is in progress, newcomers wait for the next one, which they share. After a call that at least `crowd`
+    callers shared, the next one waits for `pace` seconds, so that many share it too. So a crowd on a board that changes
+    all the time costs a bounded number of calls. Fewer callers never wait for that.
     """
 
     def __init__(self, crowd: int = _CROWD, pace: float = _PACE) -> None:
@@ -51,7 +51,7 @@ class SingleFlight:
             self._calling[key] = asyncio.create_task(self._run(key, call))
 
     async def call(self, key: Hashable, call: Call) -> Any:  # noqa: ANN401 - whatever `call` returns
-        """The result of the next call with a key. Raises as `call`."""
+        """Return the result of the next call with a key. Raises as `call`."""
         future = asyncio.get_running_loop().create_future()
         self.join(key, call, partial(_settle, future))
         return await future
@@ -106,21 +106,11 @@ class SharedPages:
         self._counts: dict[str, tuple[int, float]] = {}  # the viewers of boards, and until when a count serves
 
     async def read(self, reader: BoardReader, selection: Selection) -> PageReading:
-        """Read a selection, as `BoardReader.select`. The page is the same object while the board does not change.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-            EpochLostError: the store lost the board.
-        """
+        """Read a selection, as `BoardReader.select`. The page is the same object while the board does not change."""
         return (await self.watch(reader, selection, counted=False)).reading
 
     async def watch(self, reader: BoardReader, selection: Selection, *, counted: bool = True) -> Watched:
-        """Read a selection, and count the viewers of the board.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-            EpochLostError: the store lost the board.
-        """
+        """Read a selection, and count the viewers of the board."""
         key, call = self._call(reader, selection, counted=counted)
         watched: Watched = await self._calls.call(key, call)
         return watched
@@ -133,7 +123,7 @@ class SharedPages:
         *,
         counted: bool,
     ) -> None:
-        """As `watch`, without a task for each caller: pass the result, or the error, to `callback`."""
+        """Watch without a task for each caller: pass the result, or the error, to `callback`."""
         self._calls.join(*self._call(reader, selection, counted=counted), callback)
 
     def count_soon(self, board: str, callback: Callable[[int | Exception], None]) -> None:
@@ -141,16 +131,10 @@ class SharedPages:
         self._calls.join(("viewers", board), partial(self._count, board), callback)
 
     async def newest(self, reader: BoardReader) -> int | None:
-        """The start of the newest period; None before the first event of an event clock.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-            EpochLostError: the store lost the board.
-        """
+        """Return the start of the newest period; None before the first event of an event clock."""
         return (await self.read(reader, _FIRST)).page.slot
 
     def _call(self, reader: BoardReader, selection: Selection, *, counted: bool) -> tuple[Hashable, Call]:
-        """The key of a shared call, and the call."""
         return (reader, selection, counted), partial(self._read, reader, selection, counted=counted)
 
     async def _read(self, reader: BoardReader, selection: Selection, *, counted: bool) -> Watched:
@@ -202,7 +186,7 @@ class SharedPages:
 
 
 def _size_of(selection: Selection, page: Page) -> int:
-    """The bytes that a page and the selection that found it take, approximately: both hold names of any length."""
+    """Return about how many bytes a page and its selection take: both hold names of any length."""
     texts = _NAMES * (len(selection.name) + sum(map(len, page.names)))
     metadata = sum(len(bytes(record.metadata)) for record in page.records if record.metadata is not UNSET)
     return _READING + _RECORD * len(page.records) + texts + metadata

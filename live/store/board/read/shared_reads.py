@@ -15,7 +15,7 @@ class VersionCache(Generic[_T]):
         self._reads: WeakKeyDictionary[Any, tuple[Hashable, asyncio.Task[_T]]] = WeakKeyDictionary()
 
     async def of(self, owner: object, version: Hashable, read: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        """The result of `read` for a version. A failed read is not kept: the next request reads again."""
+        """Return the result of `read` for a version. A failed read is not kept: the next request reads again."""
         last = self._reads.get(owner)
         if last is None or last[0] != version or _has_failed(last[1]):
             last = self._reads[owner] = (version, asyncio.create_task(read()))

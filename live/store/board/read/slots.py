@@ -43,16 +43,11 @@ class TopSlots:
         self._reads: VersionCache[SlotValues] = VersionCache()
 
     async def of(self, reader: BoardReader) -> SlotValues:
-        """The newest `TOP_SLOTS` slots of the first `TOP_RECORDS` records, as they were when the slot was new.
-
-        Raises:
-            StoreUnavailableError: the store is away.
-            EpochLostError: the store lost the board.
-        """
+        """Return the newest `TOP_SLOTS` slots of the first `TOP_RECORDS` records, as they were when a slot began."""
         return await self._reads.of(reader, self._newest(reader.state), lambda: _read_top(reader))
 
     def _newest(self, state: BoardState) -> int | None:
-        """The start of the newest slot, as far as it is known without the store."""
+        """Return the start of the newest slot, as far as it is known without the store."""
         newest = state.clock.newest
         if state.board.clock == "event":
             return newest
@@ -60,12 +55,7 @@ class TopSlots:
 
 
 async def read_slots(state: BoardState, members: Sequence[str], most: int) -> SlotValues:
-    """Read what members hold in each of the newest `most` slots of the window, at one instant.
-
-    Raises:
-        StoreUnavailableError: the store is away.
-        EpochLostError: the store lost the board.
-    """
+    """Read what members hold in each of the newest `most` slots of the window, at one instant."""
     await state.open()
     for _ in range(MOST_REPLANS):
         clock, known = state.planned(), state.known

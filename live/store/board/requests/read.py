@@ -1,4 +1,4 @@
-"""The requests of the scripts that read a ranking; see `requests.py`."""
+"""The requests of the scripts that read a ranking; see `write.py`."""
 
 from typing import Literal
 
@@ -26,7 +26,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def view_of(board: Board) -> View:
-    """How the rankings of a board are read."""
+    """Return how the rankings of a board are read."""
     return View(order=board.reading, ranks=board.ranks, tagged=board.tags != "key", described=board.described)
 
 

@@ -39,7 +39,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def rules_of(board: Board) -> Rules:
-    """The rules of a board."""
+    """Return the rules of a board."""
     votes = board.votes
     return Rules(
         operation=board.operation,
@@ -91,8 +91,8 @@ class BatchIdentities(msgspec.Struct, kw_only=True, omit_defaults=True):
 class BatchVotes(msgspec.Struct, omit_defaults=True):
     """For each vote, the digest of its actor, the digest of actor and member, and the change to their counts.
 
-    The script needs neither `members`, the place of the voted member in the group, nor `producers`, the number of the
-    vote's producer in a batch of several. They are for the journal.
+    `members` (the place of the voted member in the group) and `producers` (the number of the vote's producer in a batch
+    of several) are for the journal. The script does not need them.
     """
 
     actors: list[Text]

@@ -1,1 +1,1 @@
-"""Subtracts what has left the window of a board, when it is due."""
+"""Subtract what has left the window of a board, when it is due."""

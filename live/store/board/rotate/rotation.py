@@ -100,7 +100,7 @@ class Rotation:
     def recheck(self, *, every: bool = False) -> None:
         """Check the boards that this process owns now, because what is known of them may be out of date.
 
-        Without `every`, it checks only those where an event that another process added can make something due sooner.
+        Without `every`, check only those where an event of another process can make something due sooner.
         """
         now = time.monotonic()
         for scheduled in self._scheduled.values():
@@ -119,7 +119,7 @@ class Rotation:
                 tasks.create_task(self._rotate(await self._next()))
 
     async def _next(self) -> _ScheduledBoard:
-        """The next board to look at, when it is due."""
+        """Wait for the next board that is due."""
         while True:
             scheduled = self._timetable.take()
             if scheduled is None:
@@ -134,7 +134,7 @@ class Rotation:
                 self._timetable.set(scheduled, scheduled.due + FALLBACK)
 
     def _expect(self, scheduled: _ScheduledBoard) -> None:
-        """Something may be due sooner than a step said. The pause limits a busy board to one look a second."""
+        """Look at a board sooner than a step said. The pause limits a busy board to one look a second."""
         scheduled.is_busy = True
         self._timetable.bring_forward(scheduled, max(time.monotonic(), scheduled.checked_at + _PAUSE))
 
@@ -158,7 +158,7 @@ class Rotation:
             self._timetable.set(scheduled, scheduled.checked_at + pause)
 
     def _pause(self, scheduled: _ScheduledBoard, started: float, wait: float | None, *, was_busy: bool) -> float:
-        """Seconds until the next step; `wait` is as returned by the last one."""
+        """Return the seconds until the next step. `wait` is what the last one returned."""
         now = time.monotonic()
         if wait is None:
             scheduled.due, scheduled.is_busy = min(scheduled.due, started), True
@@ -170,6 +170,6 @@ class Rotation:
 
 
 def _depends_on_events(rotator: BoardRotator) -> bool:
-    """Whether an event can make something due before the store's clock reaches the end of a slot."""
+    """Return whether an event can make something due before the store's clock reaches the end of a slot."""
     board = rotator.state.board
     return board.clock == "event" or isinstance(board.window, Sliding)

@@ -1,4 +1,4 @@
-"""Subtracting what has left the window, one bounded step at a time."""
+"""Subtract what has left the window, one bounded step at a time."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from live.store.board.state import MOST_REPLANS, BoardState
 
 
 class BoardRotator:
-    """Subtracts what has left a board's window: old slots, events or periods."""
+    """Subtract what has left a board's window: old slots, events or periods."""
 
     def __init__(self, state: BoardState) -> None:
         self.state = state
@@ -20,10 +20,6 @@ class BoardRotator:
         Returns:
             None when there may be more to do now, else the seconds until something can be due (infinite when that
             depends on the next event).
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-            EpochLostError: the store lost the board.
         """
         state = self.state
         await state.open_to_write()

@@ -24,7 +24,7 @@ class Timetable(Generic[_T]):
         self._sleeps_until = -math.inf
 
     def __contains__(self, item: _T) -> bool:
-        """Whether an item is in the timetable, and not taken."""
+        """Return whether an item is in the timetable, and not taken."""
         return item in self._times
 
     def set(self, item: _T, at: float) -> None:

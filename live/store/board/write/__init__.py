@@ -1,1 +1,1 @@
-"""Plans batches of events and writes them."""
+"""Plan batches of events and write them."""

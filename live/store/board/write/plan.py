@@ -1,4 +1,4 @@
-"""Plans a batch: which slots its entries go to, and which entries are refused. A pure function of the board's clock.
+"""Plan a batch: which slots its entries go to, and which entries are refused. A pure function of the board's clock.
 
 The script that applies a plan checks the board's clock, and refuses the whole plan if the clock has moved. So a plan
 made from an old state of the clock does no harm.
@@ -123,7 +123,7 @@ def make_plan(
 
 
 def _number_senders(senders: Senders) -> tuple[list[str], list[int]]:
-    """Return the producers of a batch, and for each entry the number of its producer; nothing if there is only one.
+    """Return the producers of a batch, and the number of each entry's producer; no numbers if there is only one.
 
     The journal keeps them, so that an operator can void what one sent. Almost all batches come from one producer, so
     they cost nothing more than its name.
@@ -136,7 +136,7 @@ def _number_senders(senders: Senders) -> tuple[list[str], list[int]]:
 
 
 def begin_plan(board: Board, clock: Clock) -> Plan:
-    """An empty plan by the board's clock."""
+    """Return an empty plan by the board's clock."""
     planned = planned_clock(board, clock)
     now = clock.now if board.clock == "server" or clock.latest is None else clock.latest
     return Plan(planned.current, planned.current, now, planned.till)
@@ -198,7 +198,7 @@ def _share(group: SlotPlan, sender: int, key: str, amount: int) -> None:
 
 
 def _place_of(plan: Plan, board: Board, entry: Entry, newest_time: int | None) -> int | str:
-    """The slot in which an entry counts, or the code of its refusal. Refused entries do not move the board's clock."""
+    """Return the slot in which an entry counts, or the code of its refusal. Refused entries do not move the clock."""
     key, amount, time, _, extra = entry
     if extra is not None and extra.refused is not None:
         return extra.refused
@@ -239,7 +239,7 @@ def _count(group: SlotPlan, board: Board, key: str, amount: int, index: int, sen
 
 
 def _vote_fault(plan: Plan, board: Board, time: int | None, extra: Extra | None) -> str | None:
-    """Why an event is not a valid vote; None if it is, or on other boards. A server clock ignores the event's time."""
+    """Return why an event is not a valid vote; None if it is, or on other boards. A server clock ignores its time."""
     votes = board.votes
     if votes is None:
         return None
@@ -260,7 +260,7 @@ def _vote_fault(plan: Plan, board: Board, time: int | None, extra: Extra | None)
 
 
 def _slot_of(plan: Plan, board: Board, time: int | None) -> int | str:
-    """The slot of an event, or the code of its refusal."""
+    """Return the slot of an event, or the code of its refusal."""
     if time is None:
         return "time_required" if board.clock == "event" or plan.current is None else plan.current
     slot = board.window.slot_at(time // 1000)
@@ -278,7 +278,7 @@ def _move_clock(plan: Plan, board: Board, time: int, slot: int) -> None:
 
 
 def _is_late(plan: Plan, board: Board, time: int, start: int, end: int) -> bool:
-    """Whether a slot is closed to an event. If time alone will close it, the plan is valid until then."""
+    """Return whether a slot is closed to an event. If time alone will close it, the plan is valid until then."""
     window = board.window
     if plan.reached is None:
         return False
@@ -298,7 +298,7 @@ def _is_late(plan: Plan, board: Board, time: int, start: int, end: int) -> bool:
 
 
 def voter_digests(secret: bytes, actor: str, key: str) -> tuple[bytes, bytes]:
-    """Digests of a voter, and of a voter and a member, 16 bytes each. They are keyed, so that nobody can forge them.
+    """Return keyed digests of a voter, and of a voter and a member, 16 bytes each, which nobody can forge.
 
     The length of the actor precedes it, so that no two pairs have the same bytes.
     """
@@ -309,7 +309,7 @@ def voter_digests(secret: bytes, actor: str, key: str) -> tuple[bytes, bytes]:
 
 
 def known_again(entries: Sequence[Entry], indexes: Sequence[int], plan: Plan, numbers: Sequence[int]) -> dict[int, str]:
-    """The entries whose identity the store knows. `numbers` count the identities of the plan from 1."""
+    """Return the entries whose identity the store knows. `numbers` count the identities of the plan from 1."""
     looked_up = [*plan.identities, *plan.looked_up]
     known = {looked_up[number - 1] for number in numbers}
     return {index: "duplicate" for index in indexes if entries[index][3] in known}
@@ -318,7 +318,7 @@ def known_again(entries: Sequence[Entry], indexes: Sequence[int], plan: Plan, nu
 def turned_away(
     board: Board, entries: Sequence[Entry], indexes: Sequence[int], plan: Plan, places: AbstractSet[tuple[int, str]]
 ) -> dict[int, str]:
-    """The entries for which there is no room: those of new members in full slots."""
+    """Return the entries for which there is no room: those of new members in full slots."""
     return {
         index: "board_full"
         for index in planned(indexes, plan)
@@ -329,7 +329,7 @@ def turned_away(
 def out_of_range(
     board: Board, entries: Sequence[Entry], indexes: Sequence[int], plan: Plan, held: dict[tuple[int, str], int]
 ) -> dict[int, str]:
-    """The entries that would take a member's value out of its range, taken one by one in order.
+    """Return the entries that would take a member's value out of its range, taken one by one in order.
 
     `held` is what the slots hold of the members whose entries leave the range together.
     """
@@ -348,11 +348,10 @@ def out_of_range(
 
 
 def planned(indexes: Sequence[int], plan: Plan) -> Iterator[int]:
-    """The indexes of the entries that the plan counts."""
+    """Return the indexes of the entries that the plan counts."""
     return (index for index in indexes if index not in plan.refused)
 
 
 def _start(board: Board, plan: Plan, entry: Entry) -> int | None:
-    """The slot in which an entry is counted."""
     time = entry[2]
     return plan.current if time is None else board.window.slot_at(time // 1000).start

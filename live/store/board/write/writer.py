@@ -1,4 +1,4 @@
-"""Adding batches to a board: each batch counts once, at one instant, and is synced to disk before the reply."""
+"""Add batches to a board: each batch counts once, at one instant, and is synced to disk before the reply."""
 
 import asyncio
 import math
@@ -57,7 +57,7 @@ class Added(msgspec.Struct, frozen=True):
 
 
 class BoardWriter:
-    """Adds batches to a board."""
+    """Add batches to a board."""
 
     def __init__(self, state: BoardState) -> None:
         self.state = state
@@ -74,7 +74,6 @@ class BoardWriter:
         Raises:
             StoreUnavailableError: there was no reply before the write deadline, or rotation is far behind.
             JournalBehindError: too much of the journal waits to be moved to SQL.
-            EpochLostError: the store lost the board.
         """
         async with self._writing:
             state = self.state
@@ -131,7 +130,7 @@ class BoardWriter:
             await asyncio.sleep(_SQL_POLL)
 
     async def _apply(self, entries: Sequence[Entry], senders: Senders) -> tuple[int | None, dict[int, str], int]:
-        """Plan the entries and apply the plan. Returns `offset`, `refused` and `widest` of `Added`."""
+        """Plan the entries and apply the plan. Return `offset`, `refused` and `widest` of `Added`."""
         state = self.state
         self._sequence += 1
         future = round(state.settings.max_future * 1000)
@@ -168,13 +167,12 @@ class BoardWriter:
         raise state.moved_too_often()
 
     def _seen_keys(self, newest: int) -> list[str]:
-        """The buckets that may hold identities the board remembers, newest first, then the one to delete."""
+        """Return the buckets that may hold identities the board remembers, newest first, then the one to delete."""
         state = self.state
         count = math.ceil(max(state.settings.dedupe_window, state.board.remembers) / state.span) + 1
         return [state.keys.seen(newest - state.span * number) for number in range(count + 1)]
 
     def _request(self, board: Board, plan: Plan, future: int) -> tuple[list[str], AddRequest]:
-        """The store keys and the request of a batch."""
         state, own = self.state, self.state.keys
         keys = [own.meta, own.slots, own.writers, own.log, own.taken, own.entrants, own.hidden, state.journal]
         identities = self._identities(plan, keys)
@@ -202,7 +200,7 @@ class BoardWriter:
         return keys, request
 
     def _identities(self, plan: Plan, keys: list[str]) -> BatchIdentities | None:
-        """The identities of a batch. Adds the store keys of the buckets that may hold them to `keys`."""
+        """Return the identities of a batch. Add the store keys of the buckets that may hold them to `keys`."""
         looked_up = plan.looked_up
         if not plan.identities and not looked_up:
             return None
@@ -218,7 +216,7 @@ class BoardWriter:
         )
 
     def _group(self, board: Board, start: int, planned: SlotPlan, keys: list[str]) -> SlotDelta:
-        """What a batch does to a slot. Adds the store keys of the slot to `keys`."""
+        """Return what a batch does to a slot. Add the store keys of the slot to `keys`."""
         first, table, amounts = len(keys) + 1, self.state.table(start), planned.amounts
         keys += (self.state.keys.slot(start), *table.all)
         return SlotDelta(
@@ -258,7 +256,7 @@ class BoardWriter:
 
 
 def _behind(board: Board, what: bytes, waiting: Sequence[bytes]) -> StoreUnavailableError:
-    """Why a board takes no events until other work is done."""
+    """Return why a board takes no events until other work is done."""
     if what == b"backlog":
         return JournalBehindError(f"board {board.id}: {int(waiting[0]):,} bytes of its journal wait to be moved to SQL")
     return StoreUnavailableError(f"board {board.id} has {board.most_slots} slots, and most wait to be subtracted")
@@ -294,7 +292,7 @@ def _log_events(plan: Plan) -> LogEvents:
 def _refusals(
     board: Board, reply: list[Any], entries: Sequence[Entry], indexes: Sequence[int], plan: Plan
 ) -> dict[int, str]:
-    """The entries that the script refuses. The others can be planned again without them."""
+    """Return the entries that the script refuses. The others can be planned again without them."""
     refused: dict[int, str] = {}
     match reply:
         case [b"seen", *numbers]:
