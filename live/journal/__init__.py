@@ -1,1 +1,4 @@
-"""The journal: everything that was counted, in SQL, from which boards can be rebuilt and the past can be read."""
+"""The journal: everything that was counted, in SQL, from which boards can be rebuilt and the past can be read.
+
+A function that uses the database raises `JournalError` if the database does not answer.
+"""

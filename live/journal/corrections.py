@@ -1,4 +1,4 @@
-"""Folds corrections: entries that give the journal the values of the store, after a comparison found differences."""
+"""Fold corrections: entries that give the journal the values of the store, after a comparison found differences."""
 
 from collections.abc import Mapping
 from typing import Final, TypeVar
@@ -80,7 +80,7 @@ def _put(held: dict[str, _Value], values: Mapping[str, _Value], names: Mapping[s
 
 
 def reached_of(shape: str, tag: bytes) -> Reached:
-    """The offset and the number in a tag, which falls where the last to reach a score is ahead of others."""
+    """Return the offset and the number in a tag. Tags fall where the last to reach a score comes first."""
     offset, number = int.from_bytes(tag[:_OFFSET]), int.from_bytes(tag[_OFFSET:])
     if msgspec.json.decode(shape, type=Shape).tags == "falling":
         return 2**40 - 1 - offset, 2**24 - 1 - number
@@ -88,11 +88,11 @@ def reached_of(shape: str, tag: bytes) -> Reached:
 
 
 def logged_of(name: bytes, time: int) -> Logged:
-    """The event of a log with a name and a time."""
+    """Parse the name of an event in the store's log."""
     amount, _, member = name[8:].partition(b" ")
     return Logged(time, int.from_bytes(name[:_OFFSET]), int.from_bytes(name[_OFFSET:8]), member.decode(), int(amount))
 
 
 def name_of(event: Logged) -> bytes:
-    """The name by which the log in the store distinguishes an event from others."""
+    """Return the name of an event in the store's log."""
     return event.offset.to_bytes(_OFFSET) + event.number.to_bytes(3) + f"{event.amount} {event.member}".encode()

@@ -96,7 +96,7 @@ class Database:
         return await self.in_thread(partial(self.work, work))
 
     async def in_thread(self, work: Callable[[], _R]) -> _R:
-        """Do something else in the thread of the database, after what was asked of it before."""
+        """Run something else in the thread of the database, after the work that it was given before."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def work(self, work: Callable[[Connection], _R]) -> _R:
@@ -133,11 +133,7 @@ class Database:
             )
 
     def check_pages(self) -> list[str]:
-        """Check the structure of an SQLite database, in the thread of the caller. Returns one sentence for each fault.
-
-        Raises:
-            JournalError: the database does not answer.
-        """
+        """Check the structure of an SQLite database, in the thread of the caller. Return a sentence for each fault."""
         if not self.is_sqlite:
             return []  # PostgreSQL checks pages when it reads them
         try:
@@ -175,11 +171,7 @@ class Database:
             raise JournalError("another process reads the journal's database: try again")
 
     async def take(self) -> bool:
-        """Become the process that writes; False while another one is.
-
-        Raises:
-            JournalError: the database does not answer.
-        """
+        """Become the process that writes. Return False while another one is."""
         return await self.in_thread(self.take_now)
 
     async def aclose(self) -> None:
@@ -215,7 +207,7 @@ class Database:
         return True
 
     def lock_now(self) -> bool:
-        """Take the lock of the writer, and do not read the content. Returns and raises as `take`."""
+        """Take the lock of the writer without reading the content. Returns and raises as `take`."""
         try:
             return self._lock_file() if self.is_sqlite else self._lock_database()
         except _ERRORS as error:
@@ -340,14 +332,14 @@ def _checked(url: str, path: Path, *, writes: bool) -> URL:
 
 
 def _write_ahead(connection: Any, _record: Any) -> None:  # noqa: ANN401 - of the driver
-    """Every commit is synced to disk."""
+    """Sync every commit to disk."""
     os.chmod(connection.execute("PRAGMA database_list").fetchone()[2], 0o600)  # noqa: PTH101
     for pragma in ("journal_mode=WAL", "synchronous=FULL", f"busy_timeout={round(_BUSY * 1000)}", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 
 def _wait_for_disk(connection: Any, _record: Any) -> None:  # noqa: ANN401 - of the driver
-    """Every commit waits until PostgreSQL has synced it, also where `synchronous_commit` is off by default."""
+    """Let every commit wait until PostgreSQL has synced it, also where `synchronous_commit` is off by default."""
     with connection.cursor() as cursor:
         if cursor.execute("SHOW synchronous_commit").fetchone()[0] == "off":
             cursor.execute("SET synchronous_commit = on")
@@ -366,7 +358,7 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 async def unsafe_in_sql(database: Database) -> list[str]:
-    """Warn of each setting with which a commit may not be on disk, or may damage the database: one sentence each."""
+    """Return a sentence for each setting that may keep a commit from the disk, or damage the database."""
     try:
         return await database.run(_read)
     except StoreUnavailableError as error:

@@ -28,7 +28,7 @@ _ID: Final = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers only
 
 
 def _row_id() -> Column[int]:
-    """Return the number of a row, which the database gives."""
+    """Return the column of a row's number, which the database gives."""
     return Column("id", _ID, primary_key=True)
 
 
@@ -38,12 +38,12 @@ def _needed(name: str, kind: TypeEngine[Any] | type[TypeEngine[Any]], comment: s
 
 
 def _life(*, primary_key: bool = False) -> Column[int]:
-    """Return the life that a row belongs to."""
+    """Return the column of the timeline that a row belongs to."""
     return Column("life", _ID, ForeignKey("life.id"), primary_key=primary_key, nullable=False, autoincrement=False)
 
 
 def _packed() -> tuple[Column[int], Column[bytes]]:
-    """Compressed content and its checksum."""
+    """Return the columns of compressed content and its checksum."""
     return _needed("crc", BigInteger), _needed("data", LargeBinary)
 
 

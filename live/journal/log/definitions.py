@@ -1,4 +1,4 @@
-"""Copies to SQL what belongs to no single board, whenever it changes.
+"""Copy to SQL what belongs to no single board, whenever it changes.
 
 These are the definitions of run-time boards, the API keys, the titles of members, and the secret that signs the cookies
 of visitors.
@@ -26,7 +26,7 @@ _Words = tuple[Word, ...]
 
 
 class DefinitionLog:
-    """Adds a row for each definition, each API key, each title of a member and each secret that has changed."""
+    """Add a row for each definition, each API key, each title of a member and each secret that has changed."""
 
     def __init__(self, client: Store, prefix: str, database: Database) -> None:
         self._client = client
@@ -37,7 +37,7 @@ class DefinitionLog:
     async def follow(self) -> bool:
         """Copy what has changed since the last call.
 
-        Nothing is copied from a store that lost data, because SQL then knows more than it. Returns False in that case.
+        Copy nothing from a store that lost data, because SQL knows more than it. Return False in that case.
         """
         names, witness = SystemKeys(self._prefix), self._client.witness
         places: dict[str, tuple[str, _Words]] = {
@@ -74,7 +74,7 @@ class DefinitionLog:
         return True
 
     async def _ask(self, *commands: _Words) -> list[Any] | None:
-        """Return the replies of the store; None if it lost data. Its identity comes last, so it held the replies."""
+        """Return the replies of the store; None if it lost data. Ask for its identity last: then they are its own."""
         witness, store = self._client.witness, SystemKeys(self._prefix).store
         async with store_errors():
             replies = await self._client.calls([(str(words[1]), words) for words in (*commands, ("GET", store))])
@@ -105,7 +105,7 @@ class DefinitionLog:
 
 
 def latest(connection: Connection, prefix: str, kind: str) -> dict[str, str]:
-    """Return the definitions or API keys, as JSON, by name; without those that were removed."""
+    """Return the definitions or API keys that were not removed, as JSON by name."""
     newest = (
         select(func.max(DEFINITION.c.id))
         .where(DEFINITION.c.prefix == prefix, DEFINITION.c.kind == kind)

@@ -72,7 +72,7 @@ Name = tuple[str, str]
 
 
 class Drainer:
-    """Moves all journals under one prefix of store keys to a database. `writes` is whether it does so now."""
+    """Move all journals under one prefix of store keys to a database. `writes` is whether it does so now."""
 
     def __init__(
         self, client: Store, settings: Settings, database: Database, boards: Callable[[], Boards] = lambda: Boards(())
@@ -142,7 +142,7 @@ class Drainer:
             )
 
     async def _work(self) -> None:
-        """Drain, and do what goes on beside it. If any of it ends with an error, all of it does."""
+        """Drain, compact and scrub at once. If one of them ends with an error, end all."""
         works = (self._drain_forever(), self._compactor.run(), self._scrubber.run())
         tasks = [asyncio.create_task(work) for work in works]
         try:
@@ -208,7 +208,7 @@ class Drainer:
                 left = await self._move(left)
 
     async def _move(self, names: list[Name]) -> list[Name]:
-        """Move a few entries of each journal. Returns those that may have more."""
+        """Move a few entries of each journal. Return those that may have more."""
         timelines = await self._known_timelines(names)
         found = await read_entries(
             self._client,
@@ -239,7 +239,7 @@ class Drainer:
         return [(segment.timeline.board, segment.timeline.epoch) for segment in segments if segment.timeline.id in full]
 
     async def _trim(self, timelines: Sequence[Timeline]) -> None:
-        """Drop what is in SQL from the store. While a backup needs the entries, only record that they are in SQL."""
+        """Delete from the store what SQL has. While a backup needs the entries, only record that SQL has them."""
         self._untrimmed |= {(timeline.board, timeline.epoch) for timeline in timelines}
         paused = await is_paused(self._client, self._prefix)
         await asyncio.gather(
@@ -255,13 +255,13 @@ class Drainer:
             self._untrimmed.discard((timeline.board, timeline.epoch))
 
     async def _trim_left(self) -> None:
-        """Drop what a backup has kept, when it is over."""
+        """Delete what was kept for a backup, once it is over."""
         if self._untrimmed and not await is_paused(self._client, self._prefix):
             moving = self._untrimmed - self._behind  # a board that stopped keeps its entries until an operator decides
             await self._trim([self._timelines[name] for name in moving if name in self._timelines])
 
     async def _known_timelines(self, names: list[Name]) -> list[Timeline]:
-        """Return the timelines of journals, which begin here if they are new."""
+        """Return the timelines of journals, and begin those that are new."""
         new = [name for name in names if name not in self._timelines]
         if new:
             begun = await self._database.run(lambda connection: begin_timelines(connection, self._prefix, new))
@@ -280,9 +280,9 @@ class Drainer:
         return await asyncio.get_running_loop().run_in_executor(None, segment_of, timeline, followers)
 
     async def _skip(self, timeline: Timeline, entries: list[Entry], found: str) -> Segment | None:
-        """Continue after a gap with an entry that holds the whole content of the board, which is requested if need be.
+        """Continue after a gap with an entry that holds the whole content of the board. Request one if there is none.
 
-        Nothing continues a board that has another epoch by now, or one that lost what SQL has.
+        End the timeline of a board that has another epoch by now, and stop at a board that lost what SQL has.
         """
         keys, name = Keys(self._prefix, timeline.board), (timeline.board, timeline.epoch)
         (stream,) = await read_streams(self._client, self._prefix, [name])
@@ -312,7 +312,7 @@ class Drainer:
             (entries,) = await read_entries(self._client, [(keys, timeline.epoch, f"{offset}-{int(number) - 1}")])
 
     def _stop(self, timeline: Timeline, found: str) -> None:
-        """Stop at a board of which SQL has more than the store: it lost data, and nothing is acknowledged any more."""
+        """Stop at a board of which SQL has more: the store lost data, and nothing is acknowledged any more."""
         name = timeline.board, timeline.epoch
         self._behind.add(name)
         if name not in self._health.lost:
@@ -325,7 +325,6 @@ class Drainer:
             self._client.witness.lose(reason)
 
     async def _streams(self, listed: list[Name]) -> dict[Name, StreamState]:
-        """Return what the store holds of each journal."""
         streams: dict[Name, StreamState] = {}
         for first in range(0, len(listed), _BOARDS):
             names = listed[first : first + _BOARDS]
@@ -334,7 +333,7 @@ class Drainer:
         return streams
 
     def _compare(self, streams: dict[Name, StreamState]) -> None:
-        """Stop at the boards of which SQL has more than the store, and no longer at those of which it does not."""
+        """Stop at the boards of which SQL has more than the store, and go on with the others."""
         for name, stream in streams.items():
             if stream.link and went_back(self._timelines[name], stream.link):
                 self._stop(self._timelines[name], stream.link)

@@ -56,7 +56,7 @@ def parse_head(text: str) -> Head:
 
 
 def position_of(link: str) -> tuple[int, int]:
-    """Return the position of an entry, which grows: from its id, or from a link."""
+    """Parse the offset and the number in an id or a link. They grow from entry to entry."""
     offset, _, number = link.partition(" ")[0].partition("-")
     return int(offset), int(number or 0)
 
@@ -151,9 +151,9 @@ class Withdraw(msgspec.Struct, frozen=True):
 
 
 class Mend(msgspec.Struct, frozen=True, kw_only=True):
-    """A correction by an older version, from which the journal learned what the store held if `teach` is set.
+    """A correction by an older version. With `teach`, the journal took over what the store held.
 
-    `amounts` are added to the values of names. Without them, `values` replace them; an empty one removes a name.
+    Add `amounts` to the values of names. Without `amounts`, set the values to `values`; an empty one removes its name.
     """
 
     teach: bool = False

@@ -1,4 +1,4 @@
-"""Reports the state of the journals to every process, once a second, even while the drainer waits for SQL."""
+"""Report the state of the journals to every process, once a second, even while the drainer waits for SQL."""
 
 import asyncio
 import time

@@ -39,7 +39,7 @@ def contents_of(
     until: int | None = None,
     progress: Progress = lambda *_: None,
 ) -> Snapshot:
-    """What a board held before the first entry for which `stop` is true; at the end of its timeline if there is none.
+    """Return what a board held before the first entry for which `stop` is true, or at the end of its timeline.
 
     `until` is the last segment to read. `progress` is called with the number of entries so far, and of all entries.
 
@@ -66,7 +66,7 @@ def contents_at(
 ) -> Iterator[tuple[int, Snapshot]]:
     """Yield what a board held at each of some ascending times (milliseconds since 1970, by its clock), in one pass.
 
-    The contents are the same object each time, which grows. `follow` is called after each entry that was applied.
+    Each result is the same object, moved on to the next time. `follow` is called after each entry that was applied.
 
     Raises:
         SetupError: the journal is damaged.
@@ -116,7 +116,7 @@ class Reading:
         return self._data.link
 
     def apply(self, connection: Connection, head: Head, body: bytes) -> None:
-        """Apply the next entry. After one that continues from what SQL lacks, only a whole content helps."""
+        """Apply the next entry. If it continues from what SQL lacks, wait for an entry with the whole content."""
         if head.kind == "renew":
             try:
                 self._data = contents_of_parent(connection, self._prefix, self.timeline, body.decode(), head.before)
@@ -131,7 +131,7 @@ class Reading:
 
 
 def oldest_checkpoint(connection: Connection, timeline: Timeline) -> tuple[Snapshot, int] | None:
-    """The oldest checkpoint if older entries were deleted, and the last segment in it; None if no entry was deleted."""
+    """Return the oldest checkpoint, and the last segment in it; None if no entry was deleted."""
     first = select(func.min(SEGMENT.c.id)).where(SEGMENT.c.life == timeline.id).scalar_subquery()
     row = connection.execute(
         select(CHECKPOINT.c.segment, CHECKPOINT.c.crc, CHECKPOINT.c.data)
@@ -158,7 +158,7 @@ def entries_after(connection: Connection, timeline: Timeline, segment: int) -> t
 
 
 def before(time: int, clock: ClockKind = "server") -> Stop:
-    """Stop at the first entry that was made at a time (milliseconds since 1970) by the board's clock, or later."""
+    """Return a stop at the first entry made at or after a time (milliseconds since 1970) by the board's clock."""
     if clock == "server":
         return lambda head, _: head.time >= time * 1000
     return lambda head, body: head.kind == "add" and (_LATEST.decode(body).latest or time - 1) >= time
@@ -236,7 +236,7 @@ def holds(connection: Connection, timeline: Timeline, link: str) -> bool:
 
 
 def _after(link: str) -> Stop:
-    """Stop at the first entry that was made after the one with a link."""
+    """Return a stop at the first entry after the one with a link."""
     time = int(link.split(" ")[1])
     return lambda head, _: head.time > time
 
@@ -246,9 +246,9 @@ class StoreBehindError(SetupError):
 
 
 class Follower:
-    """The contents of a board after an entry, which move on from entry to entry.
+    """The contents of a board, which move on from entry to entry.
 
-    Entries come from SQL, and from the store while SQL lacks them. Whoever drains may go on meanwhile.
+    Entries come from SQL, and from the store while SQL lacks them. The drainer may run meanwhile.
     """
 
     def __init__(self, client: Store, database: Database, prefix: str, board: str, epoch: str) -> None:
@@ -263,7 +263,7 @@ class Follower:
         self._last = (0, 0)  # the position of the last entry that was read
 
     async def begin(self, progress: Progress) -> None:
-        """Read everything that SQL has. Calls `progress` with the number of entries so far, and of all.
+        """Read everything that SQL has. Call `progress` with the number of entries so far, and of all.
 
         Raises:
             SetupError: the journal is damaged.
@@ -295,7 +295,6 @@ class Follower:
         return self.contents
 
     async def _apply(self, head: Head, body: bytes) -> None:
-        """Apply the next entry."""
         board, epoch = self._name
         if head.kind == "renew" and self.contents.link == FIRST:
             parent = partial(
@@ -330,7 +329,7 @@ class Follower:
         self._timeline = timeline if timeline is not None and timeline.size else None
 
     async def _read(self) -> None:
-        """Read what follows. An entry that the drainer trims meanwhile has reached SQL before."""
+        """Read what follows, from the store first: an entry that the drainer trims meanwhile is in SQL by then."""
         waiting = await self._waiting()
         if self._timeline is None:
             await self._find()

@@ -55,7 +55,7 @@ class Timeline(msgspec.Struct, frozen=True):
 class Gap(msgspec.Struct, frozen=True):
     """Where entries are missing: the link before, the one that the next entry names, and the time of that entry.
 
-    After a loss of the store's data that was accepted, the board continues after an earlier entry, or after none.
+    After an accepted loss, the board continues after an earlier entry, or after none.
     """
 
     expected: str
@@ -97,7 +97,7 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 def segment_of(timeline: Timeline, entries: Sequence[Entry]) -> Segment:
-    """Return a segment of entries that follow a timeline. There is at least one."""
+    """Pack entries that follow a timeline, at least one."""
     first, last = parse_head(entries[0].head), parse_head(entries[-1].head)
     gaps = []
     for number, entry in enumerate(entries):
@@ -132,7 +132,7 @@ _CONTINUING: Final = msgspec.msgpack.Decoder(_Continuing)
 
 
 def went_back(timeline: Timeline, link: str) -> bool:
-    """Return whether a store whose last entry has a link, or whose next entry names it, lacks entries that SQL has."""
+    """Return whether the store lacks entries that SQL has. Its last entry has `link`, or its next entry names it."""
     return link != timeline.link and position_of(link) <= position_of(timeline.drained)
 
 
@@ -143,7 +143,7 @@ class ConflictError(Exception):
 def open_timelines(connection: Connection, prefix: str, among: Collection[int] | None = None) -> list[Timeline]:
     """Return the timelines that have not ended; `among` limits them to some numbers of rows.
 
-    A timeline without an entry never began: a process announced its epoch, and another one had created the board.
+    Leave out timelines without an entry. They never began: one process announced its epoch, another created the board.
     """
     wanted = select(LIFE).where(LIFE.c.prefix == prefix, LIFE.c.ended.is_(None), LIFE.c.size > 0).order_by(LIFE.c.id)
     if among is not None and len(among) <= _MOST_NUMBERS:
@@ -194,18 +194,18 @@ def origins(connection: Connection, prefix: str, timeline: Timeline) -> list[Tim
 
 
 def made_once(connection: Connection, prefix: str) -> set[str]:
-    """Return the ids of all boards that were ever made at run time, also of those that were deleted."""
+    """Return the ids of all boards that were ever made at run time, deleted ones included."""
     where = (DEFINITION.c.prefix == prefix, DEFINITION.c.kind == "boards")
     return set(connection.scalars(select(DEFINITION.c.name).where(*where).distinct()))
 
 
 def begin_timeline(connection: Connection, prefix: str, board: str, epoch: str) -> Timeline:
-    """Return a timeline. If SQL does not know it, it begins now."""
+    """Return a timeline, and begin it if SQL does not know it."""
     return begin_timelines(connection, prefix, [(board, epoch)])[0]
 
 
 def begin_timelines(connection: Connection, prefix: str, names: Sequence[tuple[str, str]]) -> list[Timeline]:
-    """Timelines, each named by board and epoch. Those that SQL does not know begin now. At most a thousand."""
+    """Return at most a thousand timelines, named by board and epoch, and begin those that SQL does not know."""
     known = _find_timelines(connection, prefix, names)
     new = [
         {
@@ -224,14 +224,13 @@ def begin_timelines(connection: Connection, prefix: str, names: Sequence[tuple[s
 def _find_timelines(
     connection: Connection, prefix: str, names: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], Timeline]:
-    """Return the timelines of some boards, by board and epoch."""
     where = (LIFE.c.prefix == prefix, LIFE.c.board.in_([board for board, _ in names]))
     rows = connection.execute(select(LIFE).where(*where)).mappings()
     return {(row["board"], row["epoch"]): _timeline(row) for row in rows}
 
 
 def end_timelines(connection: Connection, timelines: Sequence[Timeline], gaps: Sequence[Gap] = ()) -> None:
-    """Record that timelines have ended: no entry follows, or only others than expected, which are gaps at their end."""
+    """Record that timelines have ended. If other entries than expected follow, add `gaps` at the end."""
     for timeline in timelines:
         add_gaps(connection, timeline, gaps)
     ids = [timeline.id for timeline in timelines]
@@ -306,10 +305,10 @@ def add_gaps(connection: Connection, timeline: Timeline, gaps: Sequence[Gap]) ->
 
 
 def _continue(connection: Connection, segment: Segment) -> None:
-    """Record that a timeline continues another one of its board, which ends.
+    """Record that a timeline continues another one of its board, and end that one.
 
-    If it begins with what the board held after a loss, what SQL has beyond that is not part of it. That is a gap. So is
-    what the store had acknowledged and SQL never had.
+    After a loss, what SQL has beyond the beginning of the timeline is a gap. So is what the store had acknowledged and
+    SQL never had.
     """
     timeline, first = segment.timeline, segment.first
     connection.execute(update(LIFE).where(LIFE.c.id == timeline.id).values(parent=segment.parent))
@@ -337,9 +336,9 @@ def _now() -> int:
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """A timeline of which SQL has more than the store: what the store has instead, for people.
+    """A timeline of which SQL has more than the store. `what` says for people what the store has instead.
 
-    `gone` means that the store has nothing of it. Otherwise it has the timeline to an earlier entry.
+    `gone` means that the store has nothing of it. Otherwise the store has it up to an earlier entry.
     """
 
     timeline: Timeline
@@ -347,7 +346,6 @@ class Loss(msgspec.Struct, frozen=True):
     gone: bool
 
     def __str__(self) -> str:
-        """Return one sentence."""
         timeline = self.timeline
         has = f"the journal has board {timeline.board} (epoch {timeline.epoch}) up to offset {timeline.offset}"
         return f"{has}, and it {self.what}"

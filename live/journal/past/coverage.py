@@ -25,7 +25,7 @@ class Coverage(NamedTuple):
         timeline: the timeline.
         began: when it began.
         entries: the time from which its entries are complete.
-        gaps: stretches of which entries are missing, each from the last entry before to the first one after.
+        gaps: where entries are missing, each from the last entry before to the first one after.
     """
 
     timeline: Timeline

@@ -1,4 +1,4 @@
-"""Steps through the journal of a board from a time on. It runs in the process that `live.boards.players` starts."""
+"""Step through the journal of a board from a time on. It runs in the process that `live.boards.players` starts."""
 
 import time
 from collections import deque
@@ -44,9 +44,9 @@ class Player:
         self._has_begun = False
 
     def play(self, connection: Connection, until: int, stride: int) -> list[tuple[int, Page]]:
-        """Return the first records at each `stride` milliseconds up to a time, wherever they may have changed.
+        """Return the first records every `stride` milliseconds up to a time, where they may have changed.
 
-        A call takes a bounded time. It has come to `now`, and the next call continues there.
+        Each call takes a bounded time, and moves `now` to where the next one continues.
 
         Raises:
             SetupError: the journal is damaged.
@@ -77,7 +77,7 @@ class Player:
             self._top.follow(head, body, data)
 
     def _load(self, connection: Connection) -> bool:
-        """Read the next entries, of the next timeline at the end of one. Returns False if there is none yet."""
+        """Read the next entries, at the end of a timeline those of the next one. Return False if there are none yet."""
         timeline = self._reading.timeline
         where = (SEGMENT.c.life == timeline.id, SEGMENT.c.id > self._segment)
         columns = (SEGMENT.c.id, SEGMENT.c.crc, SEGMENT.c.data)

@@ -1,4 +1,4 @@
-"""Asks other processes about the past of boards, because folding a journal here would delay viewers."""
+"""Ask other processes about the past of boards, because folding a journal here would delay viewers."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ _SPAWN: Final = get_context("spawn")
 
 
 class Past:
-    """Reads the past of boards in other processes, which start when they are needed.
+    """Read the past of boards in other processes, which start when they are needed.
 
     Clients take turns: each has one query in progress, so a long one delays no other client. A query ends when its
     client leaves.

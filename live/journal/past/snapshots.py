@@ -1,4 +1,4 @@
-"""Reads the past of boards from SQL: in the process that `past` starts."""
+"""Read the past of boards from SQL: in the process that `past` starts."""
 
 from functools import partial
 from typing import Final
@@ -43,7 +43,7 @@ def read_ranking(settings: Settings, moment: AsOf, start: int, limit: int) -> Ra
 
 
 def find_record(settings: Settings, moment: AsOf, member: str, around: int) -> RankingSlice | None:
-    """A member's record at a time with its neighbours; None if it was not on the board. Raises as `read_ranking`."""
+    """Return a member's record with its neighbours; None if it was not on the board. Raises as `read_ranking`."""
     return _around(_ranking(settings, moment), member, around)
 
 

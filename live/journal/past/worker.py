@@ -47,7 +47,7 @@ def begin_worker(parent: int, wanted: Sequence[int]) -> None:
 
 
 def run_limited(ticket: Ticket, work: Callable[..., _R], *given: object, longest: float = _LONGEST) -> _R:
-    """Do work, which may take `longest` seconds, and while its client waits for it.
+    """Do work for at most `longest` seconds, and only while its client waits for it.
 
     Raises:
         TooLongError: it takes longer.

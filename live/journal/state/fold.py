@@ -1,4 +1,4 @@
-"""Folds the entries of a journal into the contents of a board: the rules of the scripts, without a store.
+"""Fold the entries of a journal into the contents of a board: the rules of the scripts, without a store.
 
 A batch in the journal was applied as a whole: the script had checked everything before. So the fold only repeats what
 the script did. It knows nothing of rotation, which follows from the clock: the contents keep slots until they have left
@@ -49,10 +49,9 @@ def apply(data: Snapshot, head: Head, body: bytes) -> None:
 
 
 def _expire(data: Snapshot) -> None:
-    """Forget the events that have left a sliding window before the store's clock was set back.
+    """Forget the events that left a sliding window before the store's clock was set back.
 
-    The store has subtracted them, and they don't come back. With an event clock, only events
-    make others leave.
+    The store has subtracted them for good. With an event clock, only events make others leave.
     """
     shape = msgspec.json.decode(data.shape, type=Shape)
     if shape.window["kind"] == "sliding" and shape.clock != "event":
@@ -85,7 +84,6 @@ def _add(data: Snapshot, head: Head, body: bytes) -> None:
 
 
 def _count(data: Snapshot, group: EntryDelta, rules: EntryRules, offset: int) -> None:
-    """Count amounts in a slot."""
     slot = data.slots.setdefault(group.start, {})
     if rules.operation == "incr":
         for member, amount in zip(group.members, group.amounts, strict=True):
@@ -146,7 +144,6 @@ def trim(data: Snapshot, start: int, suffix: str, rules: EntryRules) -> None:
 
 
 def _log(data: Snapshot, request: Add, head: Head) -> None:
-    """Add events to the log of a sliding window."""
     assert request.events is not None, "the caller has checked"  # noqa: S101
     now = head.time // 1000
     events = request.events

@@ -77,8 +77,8 @@ def ranked_at(
 ) -> Ranked:
     """Return the ranking at a time (milliseconds since 1970), which must not be before the last entry.
 
-    `period` is the start of a period, on a board with a ranking for each period; None for the current one. `hidden` are
-    the members without a record, if they are not those of that time.
+    `period` is the start of a period, on a board with a ranking for each period; None for the current one. `hidden`
+    replaces the members that were hidden at that time.
     """
     return scores_at(board, data, now, period).ranked(board, data.hidden if hidden is None else hidden)
 
@@ -103,7 +103,7 @@ def newest_slot(board: Board, data: Snapshot, now: int) -> int | None:
 
 
 def live_slots(board: Board, data: Snapshot, now: int, period: int | None = None) -> Mapping[int, Mapping[str, int]]:
-    """Return what each slot that counts at a time holds of each member. A slot that holds nothing may be omitted.
+    """Return the slots that count at a time, each with what it holds of each member. Empty ones may be left out.
 
     By I2 a slot counts while any part of it is inside the window, whatever rotation has subtracted by then.
     """
@@ -128,7 +128,7 @@ def live_events(board: Board, data: Snapshot, now: int) -> list[Logged]:
 
 
 def scores_of(slots: Mapping[int, Mapping[str, int]]) -> Mapping[str, int]:
-    """The scores that slots add up to, those of hidden members included. A sum of zero over slots is no score."""
+    """Return the scores that slots add up to, hidden members included. A sum of zero over slots is no score."""
     if len(slots) == 1:
         return next(iter(slots.values()))
     return _summed(item for slot in slots.values() for item in slot.items())

@@ -25,9 +25,8 @@ _TAGS: Final = msgspec.msgpack.Decoder(Tags)
 class RunningTop:
     """The first `size` records of a board at ascending times, while its entries are applied to its contents.
 
-    Some more records are kept than asked for: every record that is ahead of the last one when they were found. A record
-    moves only when its member changes. So a step has to look only at the members that have changed since the last one,
-    and at all members when too many of those that were kept have fallen behind.
+    Some more records are kept than asked for. A record moves only when its member changes. So a step looks only at the
+    members that have changed, and at all members only when too many of the kept ones have fallen behind.
     """
 
     def __init__(self, board: Board, hidden: Collection[str], size: int) -> None:
@@ -106,7 +105,6 @@ class RunningTop:
         return moment - (self._board.window.length if isinstance(self._board.window, Sliding) else 0) * 1000
 
     def _add(self, request: Add, data: Snapshot) -> None:
-        """Count a batch."""
         for group in request.groups:
             self._changed.update(group.members)
         if self._scores is None or not self._adds_up:
@@ -175,7 +173,6 @@ class RunningTop:
         self._oldest = oldest
 
     def _first(self, scores: Mapping[str, int], key: Callable[[str], Any], hidden: Collection[str]) -> list[str]:
-        """Return the first members in order."""
         kept, last = self._kept, self._last
         if kept is not None:
             for member in self._changed:
@@ -195,7 +192,7 @@ class RunningTop:
         return found[: self._size]
 
     def _find(self, scores: Mapping[str, int], key: Callable[[str], Any], hidden: Collection[str]) -> list[str]:
-        """Return the first members of all, some of which are kept."""
+        """Find the first members among all, and keep some more than asked for."""
         most = _SPARE * self._size
         shown = [member for member in scores if member not in hidden] if hidden else scores
         found = nsmallest(most, shown, key=key) if len(shown) > most else sorted(shown, key=key)

@@ -26,7 +26,7 @@ class Due(msgspec.Struct, frozen=True):
 
 
 def due(connection: Connection, timeline: Timeline, now: int) -> Due | None:
-    """Return whether a timeline needs a checkpoint, at a time in microseconds.
+    """Return the checkpoint that a timeline needs at a time (microseconds); None for none.
 
     A checkpoint is due when the segments after the last one are larger than that checkpoint and than `LEAST`. It is
     also due a day after the last one, if the board has changed.
@@ -106,7 +106,7 @@ def keep(connection: Connection, wanted: Due, made: Packed, at: int) -> None:
 
 
 def forget(connection: Connection, timeline: Timeline, before: int) -> int:
-    """Delete what is not needed to read the board since `before` (microseconds). Returns how many segments that were.
+    """Delete what is not needed to read the board since `before` (microseconds). Return how many segments that were.
 
     The last checkpoint before that time stays, and every segment after it.
     """

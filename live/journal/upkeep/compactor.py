@@ -1,4 +1,4 @@
-"""Makes checkpoints, archives periods, and deletes what is older than the settings say.
+"""Make checkpoints, archive periods, and delete what is older than the settings say.
 
 A separate process does the work.
 """
@@ -38,7 +38,7 @@ _Known = tuple[Timeline, Board | None]
 
 
 class Compactor:
-    """Looks after the journal of the process that writes it. `boards` gives the boards as they are defined now."""
+    """Look after the journal of the process that writes it. `boards` gives the boards as they are defined now."""
 
     def __init__(
         self, settings: Settings, database: Database, boards: Callable[[], Boards] = lambda: Boards(())
@@ -124,11 +124,11 @@ class Compactor:
                     self._archived_in[timeline.id] = unit
 
     def _events(self, board: Board | None) -> int:
-        """For how many seconds the journal keeps events."""
+        """Return for how many seconds the journal keeps events."""
         return (board and board.journal.events) or self._settings.journal_events
 
     def _periods(self, board: Board | None) -> int:
-        """For how many seconds the journal keeps periods that the board has dropped."""
+        """Return for how many seconds the journal keeps periods that the board has dropped."""
         return (board and board.journal.periods) or self._settings.journal_periods
 
     async def _forget(self, timeline: Timeline, board: Board | None, now: int) -> None:
@@ -207,13 +207,13 @@ class _Check(NamedTuple):
 
 
 class Rounds:
-    """Remembers what the compactor has checked. Checking thousands of quiet boards every minute would take seconds."""
+    """Remember what the compactor has checked. Checking thousands of quiet boards every minute would take seconds."""
 
     def __init__(self) -> None:
         self._checks: dict[int, _Check] = {}
 
     def choose(self, timelines: Iterable[KnownTimeline], now: int) -> Collection[int]:
-        """Return the timelines to check now (microseconds). They count as checked."""
+        """Return the timelines to check now (microseconds), and count them as checked."""
         checks, chosen, quiet = self._checks, [], []
         self._checks = {}
         for timeline in timelines:

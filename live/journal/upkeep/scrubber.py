@@ -1,4 +1,4 @@
-"""Reads the whole journal over and over, a little each second, so that damage is found before somebody needs the data.
+"""Read the whole journal over and over, a little each second, so that damage is found before somebody needs the data.
 
 SQLite and PostgreSQL notice a damaged page only when they read it. Packed rows have a checksum of their own.
 """
@@ -39,7 +39,7 @@ class Batch(msgspec.Struct):
 
 
 class Scrubber:
-    """Reads the journal of the process that writes it, over a connection of its own."""
+    """Read the journal of the process that writes it, over a connection of its own."""
 
     def __init__(self, settings: Settings, health: HealthReport) -> None:
         self._settings = settings
@@ -60,7 +60,7 @@ class Scrubber:
             await asyncio.sleep(_REST)
 
     async def _pass(self, database: Database) -> None:
-        """Read all rows once. Damage is reported when it is found, and not any more after a pass that finds none."""
+        """Read all rows once. Report damage when it is found, until a pass finds none."""
         batches, found = scan(database), 0
         while (step := await database.in_thread(partial(_step, batches))) is not None:
             if step and not self._health.damage:
@@ -77,7 +77,7 @@ class Scrubber:
 
 
 def _step(batches: Iterator[Batch]) -> list[tuple[int | None, str]] | None:
-    """Read for about a second's share. Returns what is damaged; None at the end."""
+    """Read about a second's share. Return what is damaged; None at the end."""
     rows = size = 0
     faults: list[tuple[int | None, str]] = []
     for batch in batches:
@@ -89,11 +89,7 @@ def _step(batches: Iterator[Batch]) -> list[tuple[int | None, str]] | None:
 
 
 def scan(database: Database, without: Collection[Table] = ()) -> Iterator[Batch]:
-    """Read every row of every table, a batch at a time, in the thread of the caller.
-
-    Raises:
-        JournalError: the database does not answer.
-    """
+    """Read every row of every table, a batch at a time, in the thread of the caller."""
     try:
         names = database.work(lambda connection: inspect(connection).get_table_names())
     except JournalBrokenError as error:
