@@ -1,4 +1,4 @@
-"""Accepts a loss of data when an operator asks for it: the boards continue with what the store holds."""
+"""Accept a loss of data when an operator asks for it: the boards continue with what the store holds."""
 
 import hashlib
 import secrets
@@ -50,9 +50,9 @@ async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWa
 
 
 def _renewed(definition: Definition, held: Mapping[str, Definition], salt: str) -> Definition:
-    """A definition with a new epoch, and for a union also with the new epochs of its parts.
+    """Return a definition with a new epoch, and for a union also with the new epochs of its parts.
 
-    The new epoch is a function of the old one, so an acceptance that was interrupted can run again.
+    The new epoch follows from the old one, so an acceptance that was interrupted can run again.
     """
     parts = {
         part: _next_epoch(held[part].epoch, salt)

@@ -1,4 +1,4 @@
-"""Copies a journal while servers use it: the database first, then what still waits in the store.
+"""Copy a journal while servers use it: the database first, then what still waits in the store.
 
 Trimming pauses meanwhile, so every entry that the copy of the database lacks is in the store. The entries are added to
 the copy. So a backup is one complete journal, from which `live rebuild` and `live restore` restore everything. The
@@ -118,7 +118,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fingerprint(path: Path, show: Callable[[int], None] = lambda _: None) -> File:
-    """The size and the checksum of a file, which is synced to disk. Calls `show` with the bytes so far."""
+    """Sync a file to disk, and return its size and checksum. Call `show` with the bytes so far."""
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         os.fsync(file.fileno())
@@ -137,7 +137,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a backup.
+    """Return the manifest of a backup.
 
     Raises:
         SetupError: there is none, or this version cannot read it.
@@ -156,7 +156,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check_files(folder: Path, manifest: Manifest, show: Callable[[int, int], None]) -> None:
-    """Compare every file of a backup with its checksum. Calls `show` with the bytes so far, and of all.
+    """Compare every file of a backup with its checksum. Call `show` with the bytes so far, and of all.
 
     Raises:
         SetupError: the manifest names no journal or a file that no backup has, or a file is missing or differs.
@@ -203,7 +203,6 @@ async def back_up(
 
     Raises:
         SetupError: the directory is not empty, a definition or an entry is missing, or the store lost data.
-        StoreUnavailableError: the store or the database is unavailable.
     """
     if not source.is_sqlite:
         raise SetupError(_POSTGRES)
@@ -351,7 +350,7 @@ async def _add_waiting(client: Store, prefix: str, copy: Database) -> None:
 
 
 def _add(connection: Connection, timeline: Timeline, entries: list[Entry]) -> tuple[Timeline, bool]:
-    """Add entries to a timeline. Returns it, and whether none is missing."""
+    """Add entries to a timeline. Return it, and whether none is missing."""
     left = entries
     while left:
         followers, _ = following(timeline, left)
@@ -379,7 +378,7 @@ async def _end_deleted(client: Store, prefix: str, copy: Database) -> None:
 
 
 def _contents(connection: Connection, prefix: str, in_file: Mapping[str, Board]) -> tuple[list[Timeline], list[str]]:
-    """The timelines of all boards, each of which was folded; and the boards that have no journal."""
+    """Fold the timelines of all boards. Return them, and the boards that have no journal."""
     timelines = open_timelines(connection, prefix)
     for timeline in timelines:
         try:

@@ -57,7 +57,7 @@ class Trail(msgspec.Struct, frozen=True):
     reach: int
 
     def read(self, connection: Connection) -> Iterator[Found]:
-        """All entries since the time, in order.
+        """Yield all entries since the time, in order.
 
         Raises:
             SetupError: the journal is damaged.
@@ -75,10 +75,10 @@ class Trail(msgspec.Struct, frozen=True):
 
 
 async def find_trail(client: Store, database: Database, prefix: str, board: str, epoch: str, since: int) -> Trail:
-    """The entries of a board since a time (microseconds since 1970).
+    """Return the entries of a board since a time (microseconds since 1970).
 
     Raises:
-        StoreUnavailableError: the store or the database is unavailable, or entries are missing.
+        StoreUnavailableError: entries are missing.
         SetupError: the journal is damaged.
     """
     keys = Keys(prefix, board)
@@ -94,7 +94,7 @@ async def find_trail(client: Store, database: Database, prefix: str, board: str,
 
 
 async def _waiting(client: Store, keys: Keys, timeline: Timeline) -> list[Entry] | None:
-    """The entries that follow a timeline in the store; None if some of them are gone."""
+    """Return the entries of a timeline that wait in the store; None if some of them are gone."""
     found: list[Entry] = []
     after, end = timeline.drained, timeline
     while True:
@@ -112,7 +112,7 @@ async def _waiting(client: Store, keys: Keys, timeline: Timeline) -> list[Entry]
 def _parts(
     connection: Connection, prefix: str, timeline: Timeline, waiting: Sequence[Entry]
 ) -> tuple[list[tuple[Timeline, str]], int]:
-    """The timelines of which a board consists, and from which time on the journal has every entry."""
+    """Return the timelines of which a board consists, and from which time on the journal has every entry."""
     parts, last = [(timeline, timeline.link)], timeline.link
     while True:
         first = next(_entries(connection, parts[0][0], 0), None)
@@ -129,12 +129,12 @@ def _parts(
 
 
 def parse_time(link: str) -> int:
-    """The time in a link, in microseconds since 1970."""
+    """Return the time in a link, in microseconds since 1970."""
     return int(link.split(" ")[1])
 
 
 def _entries(connection: Connection, timeline: Timeline, since: int) -> Iterator[tuple[Head, bytes]]:
-    """The entries of a timeline in SQL, from the first segment on that ends at a time or later."""
+    """Yield the entries of a timeline in SQL, from the first segment on that ends at a time or later."""
     where = (SEGMENT.c.life == timeline.id, SEGMENT.c.ended >= since)
     names = connection.execute(select(SEGMENT.c.id).where(*where).order_by(SEGMENT.c.id)).all()
     for name in names:
@@ -199,7 +199,7 @@ class Voided:
         return identity in self._known
 
     def like(self, identity: bytes) -> Amount | None:
-        """What a like had added that was taken back by itself: the slot or the time, the member and the amount."""
+        """Return what a like that was taken back alone had added: the slot or the time, the member and the amount."""
         return self._known.get(identity)
 
 
@@ -208,7 +208,7 @@ Find = Callable[[str, Head, bytes], list[Contribution]]
 
 
 class ProducerTrace:
-    """Finds what a producer contributed. `unnamed` counts the entries that name no producer."""
+    """Find what a producer contributed. `unnamed` counts the entries that name no producer."""
 
     def __init__(self, board: Board, producer: str, voided: Voided) -> None:
         self._board = board
@@ -255,7 +255,7 @@ class ProducerTrace:
                 yield Vote(group.start, group.members[place], voter, content(pair), change)
 
     def _leave_out_likes(self, epoch: str, head: Head, add: Add, found: Contribution) -> None:
-        """Likes that were taken back one by one, because their visitor was voided or erased."""
+        """Leave out likes that were taken back one by one, because their visitor was voided or erased."""
         if self._producer != LIKES or add.identities is None:
             return
         for identity in contents(add.identities.all, IDENTITY)[: add.identities.counted]:
@@ -268,7 +268,7 @@ class ProducerTrace:
 
 
 class ActorTrace:
-    """Finds what an actor contributed: votes in a contest, and otherwise the likes of a visitor.
+    """Find what an actor contributed: votes in a contest, and otherwise the likes of a visitor.
 
     `secrets` are the keys of the digests of voters that the board has had.
     """
@@ -308,7 +308,6 @@ class ActorTrace:
         return list(found.values())
 
     def _liked(self, epoch: str, head: Head, add: Add) -> list[Contribution]:
-        """The likes in an entry."""
         if add.identities is None or (add.producers and LIKES not in add.producers):
             return []
         if identity_of(epoch, head, LIKES) in self._voided:
@@ -327,7 +326,7 @@ class ActorTrace:
         return found
 
     def like_of(self, member: str) -> bytes:
-        """The identity of the visitor's like of a member, outside of contests."""
+        """Return the identity of the visitor's like of a member, outside of contests."""
         found = self._likes.get(member)
         if found is None:
             event = IncomingEvent(key=member, source=self._actor, id=f"\n{member}")
@@ -342,12 +341,12 @@ class _Sent(msgspec.Struct, frozen=True):
 
 
 def identity_of(epoch: str, head: Head, name: str) -> bytes:
-    """The identity of what an entry holds of somebody."""
+    """Return the identity of what an entry holds of somebody."""
     return blake2b(f"{epoch} {head.id} {name}".encode(), digest_size=IDENTITY, person=b"void").digest()
 
 
 def _part(group: EntryDelta, number: int) -> list[int]:
-    """What one of several producers added to each member of a group."""
+    """Return what one of several producers added to each member of a group."""
     parts: Mapping[int, list[int]] = dict(group.parts)
     if number:
         return _dense(parts.get(number, []), len(group.members))

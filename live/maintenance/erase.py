@@ -1,4 +1,4 @@
-"""Erases an actor: takes the digests in which the actor has a part out of the store, its files and the journal.
+"""Erase an actor: take the digests in which the actor has a part out of the store, its files and the journal.
 
 The journal in SQL is rewritten row by row. What is left of an entry stays as it was, byte for byte.
 """
@@ -67,13 +67,13 @@ _ADOPT: Final = msgspec.msgpack.Decoder(Adopt)
 
 
 def rewrite(head: Head, body: bytes, erasure: Erasure) -> bytes:
-    """The content of an entry without the digests that have to go."""
+    """Return the content of an entry without the digests that have to go."""
     step = {"add": _add, "adopt": _adopt, "mend": _mend}.get(head.kind)
     return body if step is None else step(head, body, erasure)
 
 
 def clean(data: Snapshot, erasure: Erasure) -> bool:
-    """Take the digests that have to go out of the contents of a board; whether there were any."""
+    """Take the digests that have to go out of the contents of a board. Return whether there were any."""
     found = False
     for suffix, ranking in data.rankings.items():
         if erasure.among(ranking.votes, data.time):
@@ -179,7 +179,7 @@ def _adopt(head: Head, body: bytes, erasure: Erasure) -> bytes:
 
 
 def _mend(head: Head, body: bytes, erasure: Erasure) -> bytes:
-    """A correction of votes."""
+    """Rewrite a correction of votes."""
     fields = _FIELDS.decode(body)
     if _TEXT.decode(fields["kind"]) != "votes":
         return body
@@ -206,13 +206,13 @@ class Rewritten(msgspec.Struct):
 
 
 def boards_in(connection: Connection, prefix: str) -> list[str]:
-    """All boards that the journal knows, also those that were deleted."""
+    """Return all boards that the journal knows, also those that were deleted."""
     rows = connection.execute(select(LIFE.c.board).where(LIFE.c.prefix == prefix).distinct().order_by(LIFE.c.board))
     return [row.board for row in rows]
 
 
 def secrets_of(connection: Connection, prefix: str, board: str) -> set[bytes]:
-    """The secrets that a board has had, which key the digests of its voters.
+    """Return the secrets that a board has had, which key the digests of its voters.
 
     Raises:
         SetupError: the journal is damaged.
@@ -241,7 +241,6 @@ def erase_board(
 
     Raises:
         SetupError: the journal is damaged.
-        JournalError: the database does not answer.
     """
     ids = [timeline.id for timeline in database.work(partial(timelines_of, prefix=prefix, board=board))]
     segments = database.work(partial(_ids, table=SEGMENT, timelines=ids))
@@ -257,11 +256,10 @@ def erase_board(
 
 
 def erase_again(database: Database, show: Progress) -> int:
-    """Apply earlier erasures to a database that was restored from an older backup. Returns the number of changed rows.
+    """Apply earlier erasures to a database that was restored from an older backup. Return the number of changed rows.
 
     Raises:
         SetupError: the journal is damaged.
-        JournalError: the database does not answer.
     """
     prefix = database.prefix
     if not database.work(is_due):
@@ -290,7 +288,7 @@ def _entries(connection: Connection, timeline: int) -> Iterator[tuple[Head, byte
 
 
 def _segment(connection: Connection, row: int, erasure: Erasure, *, dry: bool) -> bool:
-    """Rewrite a segment without what has to go. Returns whether there was something."""
+    """Rewrite a segment without what has to go. Return whether there was something."""
     found = connection.execute(select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.id == row)).one_or_none()
     if found is None:
         return False
@@ -307,7 +305,7 @@ def _segment(connection: Connection, row: int, erasure: Erasure, *, dry: bool) -
 
 
 def _checkpoint(connection: Connection, row: int, erasure: Erasure, *, dry: bool) -> bool:
-    """Rewrite a checkpoint without what has to go. Returns whether there was something."""
+    """Rewrite a checkpoint without what has to go. Return whether there was something."""
     found = connection.execute(select(CHECKPOINT.c.crc, CHECKPOINT.c.data).where(CHECKPOINT.c.id == row)).one_or_none()
     if found is None:
         return False
@@ -347,7 +345,7 @@ class Erased(msgspec.Struct, kw_only=True):
 
 
 class Erasing:
-    """Erases actors from the boards of one key prefix. Calls `show` with the rows of the journal so far, and of all."""
+    """Erase actors from the boards of one key prefix. Call `show` with the rows of the journal so far, and of all."""
 
     def __init__(self, client: Store, settings: Settings, in_file: Boards, database: Database, show: Progress) -> None:
         self._client = client
@@ -366,7 +364,6 @@ class Erasing:
         Raises:
             SetupError: another process uses the journal, the store has lost data, there is no such board, a board can't
                 give votes back, or the journal is damaged.
-            StoreUnavailableError, EpochLostError: the store or the database is unavailable.
         """
         if not await self._database.take():
             raise SetupError("another process writes to the journal: stop the servers that use it, and try again")
@@ -386,7 +383,7 @@ class Erasing:
         return found, await rewrite_log(self._client)
 
     async def preview(self, actor: str, boards: Iterable[str], *, take_back: bool) -> list[Erased]:
-        """What `erase` would erase now. Changes nothing, so servers may run and the database may be open for reading.
+        """Return what `erase` would erase now. Change nothing: servers may run, and the database may be read-only.
 
         Raises:
             SetupError, StoreUnavailableError, EpochLostError: as `erase`.
@@ -425,7 +422,7 @@ class Erasing:
             one.again = done.segments + done.checkpoints
 
     async def _names(self, wanted: Iterable[str]) -> list[str]:
-        """The boards to look at: also those that were deleted, while the journal knows them."""
+        """Return the boards to look at: also those that were deleted, while the journal knows them."""
         known = {*await boards_of(self._client, self._settings, self._in_file)}
         known |= {*self._database.work(partial(boards_in, prefix=self._prefix))}
         if missing := sorted({*wanted} - known):
@@ -441,7 +438,6 @@ class Erasing:
             raise SetupError("entries of the journal still wait in the store: stop the servers, and try again")
 
     async def _erase(self, actor: str, one: Erased, *, dry: bool) -> None:
-        """Erase the actor from a board in the store and in SQL."""
         keys, database, prefix = Keys(self._prefix, one.board), self._database, self._prefix
         held = await read_held(self._client, keys)
         known = database.work(partial(secrets_of, prefix=prefix, board=one.board))
@@ -497,7 +493,7 @@ class Erasing:
         one.votes, one.amount = taken.votes, taken.amount
 
     async def _votes_of(self, actor: str, ledger: Ledger, starts: Iterable[int]) -> list[Contribution]:
-        """All votes of an actor that count in a contest."""
+        """Return all votes of an actor that count in a contest."""
         state, found = ledger.state, []
         for start in starts:
             members, table = await members_of(self._client, state.keys, start), state.table(start)

@@ -1,4 +1,4 @@
-"""Finds what to delete from the store and the journal when an actor is erased: the digests made from the actor.
+"""Find what to delete from the store and the journal when an actor is erased: the digests made from the actor.
 
 These are the digests of a voter, and of a voter and a member, keyed by the secret of the board, and the identities of
 the likes of a visitor. A list of what was erased lets a rebuild from an older backup erase it again.
@@ -31,7 +31,7 @@ _BYTES: Final = 32
 
 
 class Erasure(Protocol):
-    """Chooses the digests that have to go."""
+    """Choose the digests that have to go."""
 
     def add_voted(self, members: Iterable[str]) -> None:
         """Add members that the actor may have voted for."""
@@ -40,7 +40,7 @@ class Erasure(Protocol):
         """Add members that the actor may have liked, and in which periods."""
 
     def among(self, fields: Iterable[bytes], time: int) -> set[bytes]:
-        """The digests among `fields` that have to go, if they were stored at a time (microseconds since 1970)."""
+        """Return which digests among `fields`, stored at a time (microseconds since 1970), have to go."""
 
     def remember(self, fields: Iterable[bytes]) -> None:
         """Add digests that were deleted together with others."""
@@ -109,7 +109,7 @@ class RepeatedErasure:
         """See `Erasure`. Members add nothing."""
 
     def among(self, fields: Iterable[bytes], time: int) -> set[bytes]:
-        """See `Erasure`. What came after the actor was erased stays."""
+        """See `Erasure`. Keep entries made after the erasure."""
         if time > self.last:
             return set()
         known, erased, key = self._with_others, self._erased, self._key
@@ -121,7 +121,7 @@ class RepeatedErasure:
 
 
 def hidden(key: bytes, digest: bytes) -> bytes:
-    """The digest of a digest, which reveals nothing without the actor and both secrets."""
+    """Return the digest of a digest, which reveals nothing without the actor and both secrets."""
     return blake2b(digest, digest_size=_DIGEST, key=key, person=b"erased").digest()
 
 
@@ -141,13 +141,13 @@ def remember(connection: Connection, prefix: str, digests: Iterable[bytes]) -> N
 
 
 def remembered(connection: Connection, prefix: str) -> RepeatedErasure:
-    """Everything that was erased."""
+    """Return what was erased earlier."""
     rows = connection.execute(select(ERASED.c.digest, ERASED.c.time).where(ERASED.c.prefix == prefix))
     return RepeatedErasure(_secret(connection), {row.digest: row.time for row in rows})
 
 
 def is_due(connection: Connection) -> bool:
-    """Whether something on the list may not have been erased from this database."""
+    """Return whether something on the list may not have been erased from this database."""
     return (connection.scalar(select(func.max(ERASED.c.id))) or 0) > int(_about(connection, _DONE) or 0)
 
 
@@ -164,13 +164,13 @@ class ErasedList(msgspec.Struct, frozen=True):
 
 
 def export_list(connection: Connection) -> ErasedList:
-    """The list, for the database of an older backup."""
+    """Return the list, for the database of an older backup."""
     rows = connection.execute(select(ERASED.c.prefix, ERASED.c.time, ERASED.c.digest).order_by(ERASED.c.id))
     return ErasedList(_about(connection, _KEY) or "", [(row.prefix, row.time, row.digest) for row in rows])
 
 
 def list_in(folder: Path, prefix: str) -> ErasedList | None:
-    """The list in the SQLite file of a directory; None if nobody was erased there, or there is no journal.
+    """Return the list in the SQLite file of a directory; None if nobody was erased there, or there is no journal.
 
     Raises:
         JournalError: the file can't be read.

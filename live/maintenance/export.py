@@ -72,7 +72,7 @@ class Newest(NamedTuple):
 
 
 def ranking_columns(board: Board) -> tuple[Column, ...]:
-    """The columns of the rows that `ranking_parts` gives."""
+    """Return the columns of the rows that `ranking_parts` gives."""
     fields = [Column(field.name, "integer") for field in board.score.fields] if board.score else []
     return (
         Column("rank", "integer"), Column("key", "text"), Column("score", "integer"),
@@ -81,7 +81,7 @@ def ranking_columns(board: Board) -> tuple[Column, ...]:
 
 
 def newest_of(database: Database, board: Board, now: int) -> Newest:
-    """The end of a board's journal, read at a time in milliseconds since 1970."""
+    """Return the end of a board's journal, read at a time in milliseconds since 1970."""
 
     def read(connection: Connection) -> Newest:
         timelines = timelines_of(connection, database.prefix, board.id)
@@ -92,7 +92,7 @@ def newest_of(database: Database, board: Board, now: int) -> Newest:
 
 
 def ranking_parts(database: Database, moment: AsOf, *, archived: bool = False) -> tuple[PastRanking, Iterator[Part]]:
-    """The ranking of a board at a time, and its rows. `archived` means a period that the board does not keep any more.
+    """Return the ranking of a board at a time, and its rows. `archived` means a period that the board has dropped.
 
     Raises:
         NoPastError: the journal does not reach back so far.
@@ -121,7 +121,7 @@ def _ranked(board: Board, found: PastRanking, titles: dict[str, str]) -> Iterato
 
 
 def event_parts(database: Database, board: Board, since: int | None, until: int | None) -> Iterator[Part]:
-    """Every change of a score in the journal, the first one first, one segment after another.
+    """Yield every change of a score in the journal, the first one first, one segment after another.
 
     Events of one member that were counted together are one row with their sum. `since` and `until` are in milliseconds
     since 1970: from the first one on, and before the second one.
@@ -140,7 +140,7 @@ def event_parts(database: Database, board: Board, since: int | None, until: int 
 
 
 def _segments(connection: Connection, prefix: str, board: str, least: int, most: int) -> list[tuple[int, str]]:
-    """The segments with entries between two times (microseconds), each with its epoch. The second time is excluded."""
+    """Return the segments with entries from one time on and before another (microseconds), each with its epoch."""
     where = (LIFE.c.prefix == prefix, LIFE.c.board == board, SEGMENT.c.ended >= least, SEGMENT.c.began < most)
     query = select(SEGMENT.c.id, LIFE.c.epoch).join(LIFE).where(*where).order_by(SEGMENT.c.life, SEGMENT.c.id)
     return [(row.id, row.epoch) for row in connection.execute(query)]
@@ -154,7 +154,6 @@ def _entries(connection: Connection, segment: int) -> list[tuple[Head, bytes]]:
 
 
 def _events(epoch: str, head: Head, request: Add) -> Iterator[Row]:
-    """The rows of one batch."""
     if request.events is not None:
         events = request.events
         found: Iterator[Any] = zip(events.members, events.amounts, events.times, strict=True)

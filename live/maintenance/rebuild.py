@@ -1,4 +1,4 @@
-"""Rebuilds everything in an empty store from the journal: boards, definitions and API keys."""
+"""Rebuild everything in an empty store from the journal: boards, definitions and API keys."""
 
 import asyncio
 import hashlib
@@ -64,11 +64,7 @@ async def load(  # noqa: PLR0913 - where from, where to, and how
     made: bool,
     progress: Callable[[int, int], None],
 ) -> Rebuilt | None:
-    """Write a board's contents into the store under a new epoch. Returns None if the store has such a board.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
-    """
+    """Write a board's contents into the store under a new epoch. Return None if the store has such a board."""
     image = image_of(board, data, dedupe_window)
     request = RestoreRequest(
         epoch=epoch,
@@ -86,7 +82,7 @@ async def load(  # noqa: PLR0913 - where from, where to, and how
 
 
 def image_of(board: Board, data: Snapshot, dedupe_window: float) -> BoardImage:
-    """What the store keys of a board hold, by its contents. Slots that have left the window are left out."""
+    """Return what the store keys of a board hold, by its contents. Leave out slots that have left the window."""
     now = data.time // 1000
     log, slots = live_events(board, data, now), live_slots(board, data, now)
     newest = newest_slot(board, data, now)
@@ -130,7 +126,7 @@ def _ranking(board: Board, data: Snapshot, now: int, start: int | None) -> Ranki
 
 
 def _fields(board: Board, data: Snapshot, rankings: Sequence[RankingImage]) -> list[str]:
-    """The fields of a board's state that follow from its contents."""
+    """Return the fields of a board's state that follow from its contents."""
     fields: dict[str, int] = {}
     if data.newest is not None:
         fields["newest"] = data.newest
@@ -165,7 +161,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rebuilding:
-    """Rebuilds the boards of one key prefix. Calls `progress` with a board, the part that is done, and its size."""
+    """Rebuild the boards of one key prefix. Call `progress` with a board, the part that is done, and its size."""
 
     def __init__(self, client: Store, settings: Settings, in_file: Boards, database: Database, show: Progress) -> None:
         self._client = client
@@ -183,7 +179,6 @@ class Rebuilding:
         Raises:
             SetupError: another process uses the journal, the journal does not know the board, its definition is
                 missing, or the store holds other data.
-            StoreUnavailableError: the store or the database is unavailable.
         """
         await self._take()
         if not wanted.dry:
@@ -225,9 +220,6 @@ class Rebuilding:
         """Delete a board that the store holds in an epoch, and rebuild it.
 
         After an interruption the store lacks the board, and `rebuild` continues.
-
-        Raises:
-            SetupError, StoreUnavailableError: as `rebuild`.
         """
         await self._take()
         drainer = Drainer(self._client, self._settings, self._database)
@@ -272,7 +264,7 @@ class Rebuilding:
     async def _with(
         self, begun: Timeline, newest: dict[str, _Line], lines: Sequence[_Line], wanted: Wanted
     ) -> dict[str, _Line]:
-        """The last timelines, with that of a run-time board; `begun` is one without entries in the defined epoch."""
+        """Return the last timelines, with that of a run-time board. `begun` is an empty one in the defined epoch."""
         of_board = [line for line in lines if line[0].board == begun.board]
         for line in reversed(of_board):
             if any(timeline.epoch == begun.epoch for timeline in line):
@@ -284,7 +276,7 @@ class Rebuilding:
         return newest if held is not None and held.size else {**newest, begun.board: [begun]}
 
     async def _missing(self, lines: Sequence[_Line], wanted: Wanted) -> list[_Line]:
-        """What the store lacks. An earlier call of the same command may have rebuilt the rest.
+        """Return what the store lacks. An earlier call of the same command may have rebuilt the rest.
 
         Raises:
             SetupError: the store holds other data of a board.
@@ -306,7 +298,7 @@ class Rebuilding:
         return missing
 
     def _epoch(self, timeline: Timeline, wanted: Wanted) -> str:
-        """The new epoch of a timeline, which is the same for each attempt."""
+        """Return the new epoch of a timeline, which is the same for each attempt."""
         salt = f"{self._database.id}:{timeline.epoch}:{timeline.link}:{wanted.at}:{wanted.name}"
         return hashlib.blake2b(salt.encode(), digest_size=4).hexdigest()
 
@@ -370,7 +362,7 @@ class Rebuilding:
                 await self._client.call(names.visitors, "SET", names.visitors, bytes.fromhex(secret), *only_new)
 
     async def _unions(self, epochs: Mapping[str, str]) -> dict[str, str]:
-        """The definitions in the store that have rebuilt boards as parts, with their new epochs."""
+        """Return the definitions in the store that have rebuilt boards as parts, with their new epochs."""
         held = (await DefinitionStore(self._client, self._prefix).load()).boards
         return {
             name: msgspec.json.encode(_with_parts(definition, epochs)).decode()
@@ -398,7 +390,7 @@ class Rebuilding:
 
 
 def board_of(name: str, made: Mapping[str, str], in_file: Boards) -> Board:
-    """A board of the journal. `made` are the definitions of run-time boards as JSON, by id.
+    """Return the definition of a board in the journal. `made` holds those of run-time boards as JSON, by id.
 
     Raises:
         SetupError: its definition is missing, or this version cannot read it.
@@ -419,7 +411,7 @@ def board_of(name: str, made: Mapping[str, str], in_file: Boards) -> Board:
 
 
 def _renewed(text: str, epochs: Mapping[str, str]) -> str | None:
-    """A definition with the new epochs of the board and of its parts; None if the board was not rebuilt."""
+    """Return a definition with the new epochs of the board and of its parts; None if the board was not rebuilt."""
     definition = msgspec.json.decode(text, type=Definition)
     if definition.epoch not in epochs:
         return None
@@ -428,6 +420,5 @@ def _renewed(text: str, epochs: Mapping[str, str]) -> str | None:
 
 
 def _with_parts(definition: Definition, epochs: Mapping[str, str]) -> Definition:
-    """A definition with the new epochs of its parts."""
     parts = {part: epochs.get(epoch, epoch) for part, epoch in definition.parts.items()}
     return msgspec.structs.replace(definition, parts=parts)

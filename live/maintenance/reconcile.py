@@ -1,7 +1,7 @@
-"""Compares a board in the store with its journal while both are in use.
+"""Compare a board in the store with its journal while both are in use.
 
-The store is read in pieces. Each piece names the last entry of the journal at its instant, so it is compared with what
-the journal says the board held after that entry, which is in SQL or still waits in the store.
+The store is read in pieces. Each piece names the last entry of the journal at its instant. It is compared with what
+the board held after that entry, according to the journal. The entry is in SQL, or still waits in the store.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def places_of(board: Board, keys: Keys, starts: Iterable[int]) -> Iterator[Place]:
-    """All store keys of a board that are compared."""
+    """Yield all store keys of a board that are compared."""
     sliding = isinstance(board.window, Sliding)
     if sliding:
         yield Place("log", keys.log)
@@ -98,11 +98,11 @@ class Expected:
                 add(self._waiting["taken"], event.member, max(0, -event.amount))
 
     def is_live(self, start: int | None) -> bool:
-        """Whether a slot is in the window. A slot that has begun to expire is not compared."""
+        """Return whether a slot is in the window. A slot that has begun to expire is not compared."""
         return start is None or self._oldest is None or start >= self._oldest
 
     def is_compared(self, place: Place, name: bytes, held: bytes | None) -> bool:
-        """Whether a value that the store holds can be compared."""
+        """Return whether a value that the store holds can be compared."""
         if place.kind == "log":
             return name in self._log.events or (held is not None and self._is_in_window(held))
         if place.kind == "reached":  # only tags of members that count are read
@@ -110,7 +110,7 @@ class Expected:
         return True
 
     def value(self, place: Place, name: bytes) -> bytes | None:
-        """The value that the store should hold."""
+        """Return the value that the store should hold."""
         held = self._held(place)
         key: Any = name if place.kind in _RAW else name.decode(errors="replace")
         if place.kind == "hidden":
@@ -124,12 +124,11 @@ class Expected:
         return b"%d" % value
 
     def names(self, place: Place) -> Iterator[bytes]:
-        """The names that the store should hold."""
+        """Yield the names that the store should hold."""
         for name in list(self._held(place)) if place.kind != "reached" else ():
             yield name if place.kind in _RAW else name.encode()
 
     def _held(self, place: Place) -> Any:  # noqa: ANN401 - values by name, or a set of names
-        """The journal's data for a store key."""
         data, log = self._data, self._log
         match place.kind:
             case "log":
@@ -146,7 +145,7 @@ class Expected:
         return int(float(time)) > self._log.left
 
     def _counts(self, member: str, period: int | None) -> bool:
-        """Whether a slot in the window holds something of a member."""
+        """Return whether a slot in the window holds something of a member."""
         if self._is_sliding:
             return member in self._log.sums
         if period is not None:
@@ -155,7 +154,7 @@ class Expected:
 
 
 def same(place: Place, held: bytes | None, right: bytes | None) -> bool:
-    """Whether two values are the same."""
+    """Return whether two values are the same."""
     if held == right or held is None or right is None or place.kind in _TEXTS:
         return held == right
     return int(float(held)) == int(right) if place.kind == "log" else int(held) == int(right)
@@ -206,7 +205,7 @@ _Wanted = dict[Place, dict[bytes, None]]
 
 
 class Reconciler:
-    """Compares one board. Calls `progress` with the number of compared values and their approximate total."""
+    """Compare one board. Call `progress` with the number of compared values and their approximate total."""
 
     def __init__(self, state: BoardState, follower: Follower, progress: Progress) -> None:
         self._state = state
@@ -222,7 +221,6 @@ class Reconciler:
 
         Raises:
             SetupError: entries of the journal are missing, the journal is damaged, or it has more than the store.
-            StoreUnavailableError: the store or the database is unavailable.
             EpochLostError: the board has another epoch by now.
         """
         state = self._state
@@ -250,7 +248,7 @@ class Reconciler:
         self._size = sum(reply for reply in replies if isinstance(reply, int))
 
     async def _pieces(self, place: Place) -> AsyncIterator[Piece]:
-        """Everything under a store key."""
+        """Yield everything under a store key."""
         cursor = "0"
         while True:
             piece = await read_piece(self._state, place.key, is_sorted=place.kind == "log", cursor=cursor)
@@ -260,7 +258,7 @@ class Reconciler:
                 return
 
     async def _values_of(self, wanted: _Wanted) -> AsyncIterator[tuple[Place, Piece]]:
-        """The values of some names."""
+        """Yield the values of some names."""
         for place, names in wanted.items():
             left = list(names)
             for first in range(0, len(left), MOST_NAMES):
@@ -290,7 +288,6 @@ class Reconciler:
                     seen.clear()
 
     def _compare(self, place: Place, piece: Piece) -> None:
-        """Compare a piece."""
         expected, report, count = self._expected, self._report, 0
         for name, held in piece.pairs:
             right = expected.value(place, name)
@@ -307,7 +304,6 @@ class Reconciler:
 
 
 def _described(place: Place, name: bytes, held: bytes | None, right: bytes | None) -> Difference:
-    """Describe a difference for people and programs."""
     if place.kind == "log":
         event = logged_of(name, 0)
         key = f"{event.member} {event.amount:+}"

@@ -1,4 +1,4 @@
-"""Restores a backup: puts its journal in place, and rebuilds every board from it."""
+"""Restore a backup: put its journal in place, and rebuild every board from it."""
 
 import asyncio
 import secrets
@@ -30,13 +30,13 @@ _STORE: Final = ("appendonlydir", "*.rdb")  # the files of the embedded store
 
 
 def held(database: Database, *, embedded: bool) -> list[Path]:
-    """The files of a journal, and with `embedded` those of the store in the same data directory."""
+    """Return the files of a journal, and with `embedded` those of the store in the same data directory."""
     patterns = (database.path.name, f"{database.path.name}-*", *(_STORE if embedded else ()))
     return sorted(path for pattern in patterns for path in database.path.parent.glob(pattern))
 
 
 def set_aside(found: list[Path]) -> Path:
-    """Move files of a data directory to a new directory inside it. Returns the new directory."""
+    """Move files of a data directory to a new directory inside it. Return the new directory."""
     folder = found[0].parent
     now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     aside = Path(tempfile.mkdtemp(prefix=f"before-restore-{now}-", dir=folder))  # two restores can share a second
@@ -86,7 +86,6 @@ async def require_empty(client: Store, prefix: str) -> None:
 
     Raises:
         SetupError: it does.
-        StoreUnavailableError: the store is unavailable.
     """
     names = SystemKeys(prefix)
     any_store_has = {names.store, names.format, names.processes, names.ready, names.pause, names.visitors}
@@ -108,14 +107,13 @@ async def restore(
     *,
     aside: Path | None = None,
 ) -> list[Rebuilt]:
-    """Restore a backup whose files have been checked into an empty store. This process holds the journal's lock.
+    """Restore a checked backup into an empty store. This process holds the journal's lock.
 
     Whoever was erased from the journal that was set aside is erased from the backup too. After an interruption,
     `live rebuild` continues.
 
     Raises:
         SetupError: the store is not empty, the file system refuses, or a board cannot be rebuilt.
-        StoreUnavailableError: the store or the database is unavailable.
     """
     await require_empty(client, settings.key_prefix)
     await asyncio.to_thread(put_back, folder, database)

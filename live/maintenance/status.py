@@ -97,10 +97,7 @@ def _time(microseconds: int) -> str:
 def verify(database: Database, prefix: str, show: Progress) -> Verification:
     """Read every row of the journal, in the thread of the caller, also if some are damaged.
 
-    Calls `show` with the number of segments so far, and of all.
-
-    Raises:
-        JournalError: the database does not answer.
+    Call `show` with the number of segments so far, and of all.
     """
     faults, timelines = database.check_pages(), []
     try:

@@ -1,4 +1,4 @@
-"""Voids what a producer or an actor contributed since a time: takes it back from every board."""
+"""Void what a producer or an actor contributed since a time: take it back from every board."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -51,7 +51,7 @@ class Taken(msgspec.Struct):
 
 
 class TakingBack:
-    """Takes contributions back from one board."""
+    """Take contributions back from one board."""
 
     def __init__(self, writer: BoardWriter) -> None:
         self._writer = writer
@@ -60,7 +60,7 @@ class TakingBack:
     async def take_back(
         self, contributions: Sequence[Contribution], show: Callable[[int, int], None], *, dry: bool
     ) -> Taken:
-        """Take back what still counts of contributions. Each one is taken back once, whoever else does so.
+        """Take back what still counts of contributions, each one once, even if other processes do the same.
 
         The newest ones go first, so that votes which were cast and withdrawn never count below zero. With `dry`,
         nothing changes.
@@ -82,7 +82,7 @@ class TakingBack:
         return taken
 
     async def _count(self, batch: "_Batch") -> None:
-        """Only count what a batch would take back."""
+        """Count what a batch would take back."""
         await self._read_votes(batch)
         batch.fill(self._state.board, begin_plan(self._state.board, self._state.clock))
 
@@ -126,7 +126,7 @@ class _Batch:
         self._planned: list[tuple[int, bytes]] = []  # the votes of the last plan, in order
 
     def pairs(self) -> dict[int, list[bytes]]:
-        """For each slot the digests of an actor and a member."""
+        """Return the digests of an actor and a member, for each slot."""
         found: dict[int, dict[bytes, None]] = {}
         for one in self.left:
             for vote in one.votes:
@@ -138,7 +138,7 @@ class _Batch:
         self._refused |= {self._planned[number - 1] for number in numbers if self._is_given(number)}
 
     def _is_given(self, number: int) -> bool:
-        """Whether a vote of the last plan would come back, because its withdrawal is taken back."""
+        """Return whether a vote of the last plan would come back, because its withdrawal is taken back."""
         start, pair = self._planned[number - 1]
         return self._net()[start, pair][1] < 0
 
@@ -172,7 +172,7 @@ class _Batch:
         self.size = (sum(1 for amount in amounts if amount), -sum(amounts), votes)
 
     def _net(self) -> dict[tuple[int, bytes], tuple[Vote, int]]:
-        """For each slot and each pair of an actor and a member a vote, and how many votes there were in all."""
+        """Return a vote and the number of all votes, for each slot and each pair of an actor and a member."""
         found: dict[tuple[int, bytes], tuple[Vote, int]] = {}
         for vote in (vote for one in self.left for vote in one.votes):
             _, net = found.get((vote.start, vote.pair), (vote, 0))
@@ -194,14 +194,14 @@ def _subtract(groups: dict[int, SlotPlan], start: int, member: str, amount: int)
 
 
 def _is_change(board: Board, group: SlotPlan) -> bool:
-    """Whether a group changes anything. Members whose amounts cancel out are taken from it."""
+    """Drop members whose amounts cancel out, and return whether the group still changes anything."""
     if not group.votes and not isinstance(board.window, Sliding):
         group.amounts = {member: amount for member, amount in group.amounts.items() if amount}
     return bool(group.amounts)
 
 
 def _pieces(contributions: Sequence[Contribution]) -> Iterator[list[Contribution]]:
-    """Contributions for one batch each, the newest first."""
+    """Yield contributions for one batch each, the newest first."""
     piece: list[Contribution] = []
     size = 0
     for one in reversed(contributions):
@@ -260,7 +260,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 
 class Voiding:
-    """Takes back contributions from the boards of one key prefix. Calls `show` with a board, what is done, and all."""
+    """Take back contributions from the boards of one key prefix. Call `show` with a board, what is done, and all."""
 
     def __init__(self, client: Store, settings: Settings, in_file: Boards, database: Database, show: Progress) -> None:
         self._client = client
@@ -319,7 +319,7 @@ class Voiding:
         return outcome
 
     async def _find(self, ledger: Ledger, criteria: Criteria, outcome: Outcome) -> list[Contribution]:
-        """What is to be taken back from a board, if its journal reaches back far enough."""
+        """Return what is to be taken back from a board, if its journal reaches back far enough."""
         found, reach = await find_contributions(self._client, self._database, ledger, criteria, outcome.notes)
         if reach > criteria.since * _MICROSECONDS and _may_count(ledger.state.board, reach, ledger.state.clock.now):
             outcome.fault = f"its journal begins at {_instant(reach)}: give a later --since"
@@ -329,13 +329,12 @@ class Voiding:
 async def find_contributions(
     client: Store, database: Database, ledger: Ledger, criteria: Criteria, notes: list[str]
 ) -> tuple[list[Contribution], int]:
-    """What somebody contributed to a board that was not taken back, and from when on its journal has every entry.
+    """Return somebody's contributions that were not taken back, and from when on the journal has every entry.
 
-    Adds to `notes` what the journal does not say. The time is in microseconds since 1970, 0 for the beginning.
+    Add to `notes` what the journal does not say. The time is in microseconds since 1970, 0 for the beginning.
 
     Raises:
         SetupError: the journal is damaged.
-        StoreUnavailableError: the store or the database is unavailable.
     """
     state, since = ledger.state, criteria.since * _MICROSECONDS
     trail = await find_trail(client, database, state.settings.key_prefix, state.board.id, state.epoch or "", since)
@@ -348,7 +347,7 @@ async def find_contributions(
 def read_contributions(
     first: Iterable[Found], again: Iterable[Found], ledger: Ledger, criteria: Criteria, notes: list[str]
 ) -> list[Contribution]:
-    """What somebody contributed to a board, from all entries of its journal in two passes."""
+    """Return somebody's contributions, from all entries of a board's journal in two passes."""
     board, voided = ledger.state.board, Voided()
     for _, head, body in first:
         if head.kind == "add":
@@ -370,11 +369,10 @@ def read_contributions(
 
 
 async def boards_of(client: Store, settings: Settings, in_file: Boards) -> dict[str, tuple[Board, str]]:
-    """The boards of the boards file and the run-time boards, with the epoch of each run-time board.
+    """Return the boards of the boards file and the run-time boards, with the epoch of each run-time board.
 
     Raises:
         SetupError: the definition of a run-time board can't be read.
-        StoreUnavailableError: the store is unavailable.
     """
     found = {name: (board, "") for name, board in in_file.by_id.items()}
     for name, definition in (await DefinitionStore(client, settings.key_prefix).load()).boards.items():
@@ -387,7 +385,7 @@ async def boards_of(client: Store, settings: Settings, in_file: Boards) -> dict[
 
 
 def _fault(board: Board, criteria: Criteria) -> str:
-    """Why contributions to a board can't be taken back; empty if they can."""
+    """Return why contributions to a board can't be taken back; empty if they can."""
     if board.operator != "incr":
         return f"it keeps one amount of a member (operator {board.operator}), and not those that it replaced"
     if criteria.actor is not None and len(set(board.union.values())) > 1:
@@ -400,7 +398,7 @@ def _has_likes(board: Board) -> bool:
 
 
 def _may_count(board: Board, time: int, now: int) -> bool:
-    """Whether what was counted before a time (microseconds since 1970) may still count now (milliseconds)."""
+    """Return whether what was counted before a time (microseconds since 1970) may still count now (milliseconds)."""
     match board.window:
         case Rolling(length, slot) if board.clock == "server":
             return time // _MICROSECONDS > now - (length + slot) * 1000
