@@ -1,5 +1,6 @@
 """The boards that an event feeds, and by how much: types, categories, weighted unions, fields, metadata, votes."""
 
+import asyncio
 import re
 from typing import Any
 
@@ -11,7 +12,10 @@ from live.domain.board import Board, Votes
 from live.domain.event import MAX_METADATA_BYTES
 from live.domain.packing import Field, Packing
 from live.domain.window import Forever, Periods
+from live.ingest import posting
+from live.ingest.committer import Committer, Share
 from tests.harness.ingest import make_key, scores, summary
+from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
 from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
@@ -175,3 +179,42 @@ async def test_a_contest_that_is_not_open_refuses_votes(
     async with serving(fresh_settings(valkey_url), contest) as client:
         answer = await post(client, {"key": "a", "actor": "me"})
         assert summary(answer) == ((1, 0, []) if code is None else (0, 0, [(0, code)]))
+
+
+async def many_boards_leave_turns_to_others(valkey_url: str) -> None:
+    """An event for 300 boards, then one of another client, which is taken before all of them. Each counts once."""
+    many = [board(f"b{number}") for number in range(300)]
+    begun = asyncio.Event()
+    submit = Committer.submit
+    order = []
+
+    def submitted(committer: Committer, share: Share) -> None:
+        begun.set()
+        order.append(committer.state.board.id)
+        submit(committer, share)
+
+    async with serving(fresh_settings(valkey_url), board("other", "visit"), *many) as client:
+        await asyncio.gather(client.get("/healthz"), client.get("/healthz"))  # open two connections
+        with replaced(Committer, "submit", submitted):
+            large = asyncio.create_task(post(client, {"key": "a", "id": "1"}))
+            await begun.wait()
+            assert (await post(client, {"key": "a", "type": "visit"}))["offsets"] == {"other": 1}
+            answer = await large
+        assert (summary(answer), answer["offsets"]) == ((1, 0, []), {target.id: 1 for target in many})
+        assert order.index("other") < len(many)
+        again = await post(client, {"key": "a", "id": "1"})
+        assert (summary(again), again["offsets"]) == ((0, 1, []), {})
+        assert await scores(client, "b299") == {"a": 1}
+
+
+async def test_an_event_for_many_boards_leaves_turns_to_others(valkey_url: str) -> None:
+    """The boards of one event are a few at a time."""
+    await many_boards_leave_turns_to_others(valkey_url)
+
+
+@pytest.mark.mutant
+async def test_all_boards_in_one_turn_are_caught(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All boards of an event come before everything else."""
+    monkeypatch.setattr(posting, "_BOARDS_PER_TURN", 1000)
+    with must_be_caught("an event takes all turns"):
+        await many_boards_leave_turns_to_others(valkey_url)
