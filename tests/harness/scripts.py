@@ -66,8 +66,10 @@ class Plain(msgspec.Struct):
 async def connected(url: str, settings: Settings) -> AsyncIterator[Store]:
     """A client of a store."""
     client = connect(url, settings)
-    yield client
-    await client.aclose()
+    try:
+        yield client
+    finally:
+        await client.aclose()
 
 
 def code_of(source: str) -> str:

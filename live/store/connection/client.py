@@ -103,8 +103,8 @@ class Store(Redis):
                 return
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:  # noqa: FBT001 - redis-py's signature
-        """Close the shared connection and the shared positions as well."""
-        self.witness.positions.close()
+        """Close the shared connection and the witness as well."""
+        await self.witness.close()
         await self.shared.close()
         await super().aclose(close_connection_pool)
 

@@ -2,15 +2,16 @@
 
 For each prefix of store keys, `witness-<prefix>.json` holds the identity of the store, whether API keys are required,
 the epochs of the boards of the boards file, whether data was lost, and which losses an operator has accepted. Every
-change is synced to disk. What grows often is in the files of `shared_offsets.py`: the highest offset of each board, and
-the versions of definitions and producers.
+change is synced to disk, at once unless another process is writing, else half a second later. What grows often is in
+the files of `shared_offsets.py`: the highest offset of each board, and the versions of definitions and producers.
 """
 
+import asyncio
 import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -70,7 +71,7 @@ class Witness:
         self._accepting = False
         self._restart = False
         self._new_epochs: dict[str, str] | None = None  # of boards, which `remembering_epochs` collects
-        self._unwritten: list[_Change] = []  # changes that another process, which is frozen, keeps from the file
+        self._unwritten: list[_Change] = []  # changes that another process, which may be frozen, keeps from the file
         self.refresh()
 
     # What is known
@@ -160,7 +161,7 @@ class Witness:
     def require_keys(self) -> None:
         """Remember that API keys are required."""
         if self.active and not self.facts.keys_required:
-            self._change(lambda _: {"keys_required": True})
+            self._change(_require_keys)
 
     def lose(self, reason: str) -> None:
         """Record that data was lost: no process acknowledges anything until an operator accepts the loss."""
@@ -194,7 +195,17 @@ class Witness:
         """
         self._read_file()
         if self._unwritten:
-            self._write_changes(timeout=0)
+            self._write_changes()
+            if self._unwritten:
+                log.error("facts about the store can't be written yet", reason=self._held)
+
+    async def close(self) -> None:
+        """Write the changes that are left, unless a frozen process has the lock, and give up the file of positions."""
+        until = time.monotonic() + _LOCK_TIMEOUT
+        while self._unwritten and time.monotonic() < until:
+            await asyncio.sleep(_LOCK_POLL)
+            self._write_changes()
+        self.positions.close()
 
     def _read_file(self) -> None:
         try:
@@ -210,8 +221,9 @@ class Witness:
                 f"can't read {self.path}, which tells whether the store lost data: {error}. "
                 "Restore the file from a backup, or choose another --data-dir"
             ) from None
-        # This process has boards open whose epochs are no longer valid.
-        self._restart = self._restart or (self._read_at is not None and facts.accepted != self.facts.accepted)
+        if self._read_at is not None and facts.accepted != self.facts.accepted:
+            self._restart = True  # the epochs of this process are no longer valid, and nor is what it found lost
+            self._unwritten = [_require_keys] if self.facts.keys_required else []
         self._read_at, self.facts = at, self._changed(facts)
 
     # What an operator decides
@@ -229,6 +241,7 @@ class Witness:
             with self._locked(_LOCK_TIMEOUT):
                 self._write(self.path, self.facts)
                 self._remember_file()
+            self._unwritten.clear()
             self.positions.forget()
         except BaseException as error:
             self.facts = before
@@ -246,26 +259,19 @@ class Witness:
 
     def _change(self, change: _Change) -> None:
         """Change facts, in memory and in the file, on top of what other processes have written."""
-        if self._accepting:
-            self.facts = msgspec.structs.replace(self.facts, **change(self.facts))
-            return
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        timeout = 0.0 if self._unwritten else _LOCK_TIMEOUT
-        self._unwritten.append(change)
-        self._write_changes(timeout)
+        self.facts = msgspec.structs.replace(self.facts, **change(self.facts))
+        if not self._accepting:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._unwritten.append(change)
+            self._write_changes()
 
-    def _write_changes(self, timeout: float) -> None:
-        """Write all changes, or keep them for the next time if another process holds the lock."""
-        try:
-            with self._locked(timeout):
-                self._read_file()
-                self.facts = self._changed(self.facts)
-                self._write(self.path, self.facts)
-                self._remember_file()
-                self._unwritten.clear()
-        except TimeoutError as error:
-            self.facts = self._changed(self.facts)
-            log.error("facts about the store can't be written yet", reason=str(error))  # noqa: TRY400 - it says all
+    def _write_changes(self) -> None:
+        """Write all changes, or keep them for the next time: no event waits for a process that holds the lock."""
+        with suppress(TimeoutError), self._locked(timeout=0):
+            self._read_file()
+            self._write(self.path, self.facts)
+            self._remember_file()
+            self._unwritten.clear()
 
     def _changed(self, facts: Facts) -> Facts:
         """Return the facts with all changes that are not in the file."""
@@ -289,17 +295,25 @@ class Witness:
             until = time.monotonic() + timeout
             while not _try_lock(lock):
                 if time.monotonic() >= until:
-                    raise TimeoutError(f"another process holds {self._lock_path}: find it and end it")
+                    raise TimeoutError(self._held)
                 time.sleep(_LOCK_POLL)
             yield
         finally:
             os.close(lock)
+
+    @property
+    def _held(self) -> str:
+        return f"another process holds {self._lock_path}: find it and end it"
 
     def _write(self, path: Path, content: object) -> None:
         """Replace a file and sync it to disk."""
         with replacing(path) as file:
             file.write(msgspec.json.encode(content))
         sync_folder(path.parent)
+
+
+def _require_keys(_facts: Facts) -> dict[str, Any]:
+    return {"keys_required": True}
 
 
 def _try_lock(file: int) -> bool:
