@@ -45,7 +45,7 @@ class Visitors:
 
 
 def is_cookie(text: str) -> bool:
-    """Whether a text has the form of a cookie, whoever signed it."""
+    """Check the form of a cookie, not its signature."""
     return _COOKIE.fullmatch(text) is not None
 
 

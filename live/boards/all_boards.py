@@ -10,7 +10,7 @@ from live.store.registry.definitions import Definitions
 class AllBoards(Mapping[str, Board]):
     """The boards of the boards file and the live run-time boards, with one board that is created or changed.
 
-    A run-time board is decoded only when it is asked for. Most checks ask for none.
+    Decode a run-time board only when a check asks for it. Most checks ask for none.
     """
 
     def __init__(self, in_file: Boards, found: Definitions, changed: Board) -> None:

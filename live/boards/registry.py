@@ -1,7 +1,7 @@
 """The board registry of a process: the boards that it runs, from the boards file and from the store.
 
 It starts and stops everything that belongs to a board. Its mappings change in place, so that a change costs the same
-with any number of boards: whoever iterates over one and waits meanwhile needs a copy.
+with any number of boards. To wait while you iterate over one, copy it first.
 """
 
 import asyncio

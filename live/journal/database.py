@@ -153,7 +153,7 @@ class Database:
         return JournalError(f"the journal's database does not answer: {reason}")
 
     def compact(self) -> None:
-        """Write the database anew, so that its files hold nothing of what was deleted or replaced.
+        """Rewrite the files of the database without what was deleted or replaced.
 
         Raises:
             JournalError: the database does not answer, or another process reads it.

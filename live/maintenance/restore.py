@@ -109,8 +109,8 @@ async def restore(
 ) -> list[Rebuilt]:
     """Restore a checked backup into an empty store. This process holds the journal's lock.
 
-    Whoever was erased from the journal that was set aside is erased from the backup too. After an interruption,
-    `live rebuild` continues.
+    Erase the actors from the backup that were erased from the journal set aside. After an interruption, `live rebuild`
+    continues.
 
     Raises:
         SetupError: the store is not empty, the file system refuses, or a board cannot be rebuilt.

@@ -247,9 +247,10 @@ async def _await_result(result: Awaitable[_T]) -> _T:
 
 
 class _StoreFacts(NamedTuple):
-    """What a read of the past needs from the store, all read at one instant.
+    """What a read of the past needs from the store.
 
     `now` is the time of the store in milliseconds, rounded up: everything that was counted until now is before it.
+    It is read before `link`, so that the journal up to `link` has everything before `now`.
     `link` is the last entry of the board's journal, None if it has none, and `sink` the database of the journals.
     """
 

@@ -1,4 +1,4 @@
-"""Make the store write its append-only file anew, so that no file holds what was deleted."""
+"""Make the store rewrite its append-only file without what was deleted."""
 
 import asyncio
 from typing import Final
@@ -14,7 +14,7 @@ _BUSY: Final = ("aof_rewrite_in_progress", "aof_rewrite_scheduled", "rdb_bgsave_
 
 
 async def rewrite_log(client: Store) -> str:
-    """Make the store write its append-only file anew, and wait until it has.
+    """Make the store rewrite its append-only file, and wait until it has.
 
     Returns:
         What is left to do for an operator; empty for nothing.
