@@ -47,13 +47,13 @@ from live.store.registry.items import Items
 from live.store.registry.presence import Presence
 from live.store.registry.process_lease import ProcessLease
 from live.system.processes import end_with_parent, relax_collector
-from live.web.fast_reads import FastReads
 from live.web.http.drawings import Drawings
 from live.web.http.middleware import Clients, CrossOrigin, SecurityHeaders
 from live.web.http.responses import Derived, answer_problem
 from live.web.pages import board as pages
 from live.web.pages.charts import RankCharts
 from live.web.pages.rendering import make_templates
+from live.web.reads.fast import FastReads
 from live.web.routes import routes_of
 from live.web.services import Live, live_of
 

@@ -10,7 +10,7 @@ from starlette.types import Scope
 
 from live.network.parameters import require_known
 from live.settings import Settings
-from live.web import baseline, boards, items, operations, past, records, slots, stream
+from live.web import operations
 from live.web.contract import documents, reference
 from live.web.contract.openapi import query_names
 from live.web.http.static import ClientFiles, PageFiles
@@ -19,6 +19,7 @@ from live.web.pages import board as pages
 from live.web.pages import record as record_page
 from live.web.pages import sharing
 from live.web.pages.rendering import static_version
+from live.web.reads import baseline, boards, history, items, records, slots, stream
 from live.web.services import assets
 from live.web.writes import admin, events, likes
 
@@ -95,7 +96,7 @@ def _items(served: frozenset[str]) -> list[BaseRoute]:
 def _of_members() -> list[BaseRoute]:
     return [
         _contract("/v1/boards/{board}/records/{key:path}/slots", GET=slots.get_slots),
-        _contract("/v1/boards/{board}/records/{key:path}/history", GET=past.get_history),
+        _contract("/v1/boards/{board}/records/{key:path}/history", GET=history.get_history),
     ]
 
 
@@ -104,7 +105,7 @@ def _reads() -> list[BaseRoute]:
         _contract("/v1/boards", GET=boards.list_boards),
         _contract("/v1/boards/{board}/records", GET=records.list_records),
         _contract("/v1/boards/{board}/slots", GET=slots.list_slots),
-        _contract("/v1/boards/{board}/history", GET=past.list_history),
+        _contract("/v1/boards/{board}/history", GET=history.list_history),
         _contract("/v1/boards/{board}/baseline", GET=baseline.get_baseline),
         _contract("/v1/records/{key:path}", GET=records.get_member_records),
         _contract("/v1/boards/{board}/stream", GET=stream.stream_board),

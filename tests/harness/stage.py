@@ -16,7 +16,7 @@ from live.settings import Duration, Settings
 from live.store.board.check.audit import Auditor
 from live.store.connection.client import connect
 from live.web.contract.board_document import BoardPage
-from live.web.records import MemberRecords, RecordList, RecordView
+from live.web.reads.records import MemberRecords, RecordList, RecordView
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings

@@ -14,7 +14,7 @@ import pytest
 from live.domain.board_file import parse_boards
 from live.ingest import posting
 from live.store.registry.items import Items
-from live.web import fast_reads, records
+from live.web.reads import fast, records
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
@@ -135,7 +135,7 @@ async def test_caches_without_a_limit_in_bytes_are_caught(valkey_url: str) -> No
         await test_nothing_remembers_the_bytes_of_strangers(valkey_url, "titles", 1)
     with (
         must_be_caught("impossible members are read"),
-        patch.object(fast_reads, "key_fault", lambda _key: None),
+        patch.object(fast, "key_fault", lambda _key: None),
         patch.object(records, "key_fault", lambda _key: None),
     ):
         await test_nothing_remembers_the_bytes_of_strangers(valkey_url, "a record", 1)

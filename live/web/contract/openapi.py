@@ -11,8 +11,6 @@ from live.domain.event import MAX_SCORE, Answer, IncomingEvent
 from live.domain.item import Item
 from live.errors import REFUSALS
 from live.ingest.replies import ProblemBody
-from live.web.baseline import BaselineView
-from live.web.boards import BoardList, BoardSummary
 from live.web.contract.board_document import BoardPage
 from live.web.contract.openapi_pages import page_operations
 from live.web.contract.operations import (
@@ -51,11 +49,13 @@ from live.web.contract.operations import (
     text,
 )
 from live.web.contract.schemas import Json, contract_components, listed, reference
-from live.web.items import MOST_READ, MOST_WRITTEN, ItemChanges, ItemChoice, ItemList
-from live.web.past import MAX_MEMBERS as MOST_HISTORIES
-from live.web.past import MAX_STEPS, Explanation, HistoryList
-from live.web.records import MemberRecords, RecordList, RecordView, Visibility
-from live.web.slots import DEFAULT_SLOTS, MAX_MEMBERS, MAX_SLOTS, SlotList
+from live.web.reads.baseline import BaselineView
+from live.web.reads.boards import BoardList, BoardSummary
+from live.web.reads.history import MAX_MEMBERS as MOST_HISTORIES
+from live.web.reads.history import MAX_STEPS, Explanation, HistoryList
+from live.web.reads.items import MOST_READ, MOST_WRITTEN, ItemChanges, ItemChoice, ItemList
+from live.web.reads.records import MemberRecords, RecordList, RecordView, Visibility
+from live.web.reads.slots import DEFAULT_SLOTS, MAX_MEMBERS, MAX_SLOTS, SlotList
 from live.web.writes.admin import AuditLog
 from live.web.writes.likes import Liked
 

@@ -28,17 +28,17 @@ from live.store.board.read.reader import Selection
 from live.store.board.read.shared_pages import Watched
 from live.web.http.middleware import client_of
 from live.web.http.responses import as_problem, negotiated, reply_of
-from live.web.items import items_of
 from live.web.kept_pages import cache_key_of, keep, kept_reply
 from live.web.pages.language import Language
 from live.web.pages.rendering import MOST_SIDES, language_for, render, takes_likes
 from live.web.pages.sharing import site_of
 from live.web.pages.surfaces import Surface, embed_of, overlay_of, page_of
+from live.web.pages.trends import NO_TRENDS, Trends, trends_of
 from live.web.pages.words import period_words, place_words
-from live.web.past import archived_page, archived_record, past_top
 from live.web.periods import archived_period, period_of
+from live.web.reads.history import archived_page, archived_record, past_top
+from live.web.reads.items import items_of
 from live.web.services import Live, live_of
-from live.web.trends import NO_TRENDS, Trends, trends_of
 
 log = structlog.get_logger()
 

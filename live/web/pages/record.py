@@ -17,12 +17,12 @@ from live.errors import ProblemError
 from live.store.board.read.slots import SlotValues, read_slots
 from live.web.http.middleware import client_of
 from live.web.http.responses import negotiated, reply_of
-from live.web.items import items_of
 from live.web.pages.language import Language, grouped
 from live.web.pages.rendering import language_for, render, takes_likes
+from live.web.pages.trends import trends_of
 from live.web.pages.words import moment, moment_words, name_words, period_words, window_words
+from live.web.reads.items import items_of
 from live.web.services import live_of
-from live.web.trends import trends_of
 
 NEIGHBOURS: Final = 5  # on each side
 MOST_SLOTS: Final = 200

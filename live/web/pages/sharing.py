@@ -19,9 +19,9 @@ from live.ingest.replies import Reply
 from live.network.parameters import whole_number
 from live.web.http.middleware import client_of
 from live.web.http.responses import REVALIDATED, as_response
-from live.web.items import items_of
-from live.web.past import archived_page
 from live.web.periods import archived_period, period_of
+from live.web.reads.history import archived_page
+from live.web.reads.items import items_of
 from live.web.services import live_of
 
 _MARK: Final = "\ufeff"  # tells spreadsheets that the text is UTF-8

@@ -15,7 +15,7 @@ from live.metrics import VIEWERS
 from live.settings import Duration
 from live.store.board.read.reader import BoardReader
 from live.web import app
-from live.web.waiting import Waiting
+from live.web.reads.waiting import Waiting
 from tests.harness.boards import rolling_board
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
@@ -25,7 +25,7 @@ from tests.harness.sse import PATIENCE, streaming
 from tests.harness.store import StoreProcess
 from tests.harness.waiting import eventually
 from tests.harness.wire import connected, request, statuses
-from tests.web.test_boards import at, hours, server
+from tests.web.reads.test_boards import at, hours, server
 
 BOARD = "/v1/boards/posts"
 WAYS = pytest.mark.parametrize("plain", [False, True], ids=["ours", "plain"])

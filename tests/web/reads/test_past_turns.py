@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 import live.journal.past.pool
-import live.web.past
+import live.web.reads.history
 from live.domain.board import Board
 from live.domain.window import Forever, Periods
 from live.errors import JournalError, ProblemError
@@ -211,7 +211,7 @@ async def test_a_request_ends_when_its_client_disconnects(
 ) -> None:
     """A client closes its connection during a long reading, and can read again. The reading could take a minute."""
     work, path = DOORS[name]
-    monkeypatch.setattr(live.web.past, work, sleep_on)
+    monkeypatch.setattr(live.web.reads.history, work, sleep_on)
     monkeypatch.setattr(live.journal.past.pool, "run_limited", partial(run_limited, longest=60))
     settings = fresh_settings(valkey_url, journal="sqlite")
     async with (

@@ -25,7 +25,6 @@ from live.protocols.http.requests import RequestHead
 from live.protocols.http.transport import Peer
 from live.store.board.read.reader import Selection
 from live.store.board.read.shared_pages import Watched
-from live.web.boards import reply_of_board
 from live.web.contract.board_document import reply_with_page
 from live.web.contract.openapi import query_names
 from live.web.http.middleware import permissions
@@ -34,9 +33,10 @@ from live.web.kept_pages import cache_key_of, kept_reply
 from live.web.pages.board import page_size, problem_page, reply_with_boards
 from live.web.pages.surfaces import page_of
 from live.web.paging import plain_selection
-from live.web.records import around_of, nearby, reply_of_record, reply_with_record
+from live.web.reads.boards import reply_of_board
+from live.web.reads.records import around_of, nearby, reply_of_record, reply_with_record
+from live.web.reads.waiting import Wait, Waiting, reply_now
 from live.web.services import Live
-from live.web.waiting import Wait, Waiting, reply_now
 
 _BOARDS: Final = "/v1/boards/"
 _PAGES: Final = "/boards/"

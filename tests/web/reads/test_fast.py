@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from live.metrics import REGISTRY
-from live.web.fast_reads import FastReads
+from live.web.reads.fast import FastReads
 from tests.harness.both_paths import FIELDS, Both, answered, both_servers, read, tag_in
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.store import StoreProcess

@@ -17,11 +17,11 @@ from live.web.contract.board_document import board_page, reply_with_page
 from live.web.http.middleware import client_of
 from live.web.http.responses import NOT_STORED, json_response, negotiated
 from live.web.paging import DEFAULT_LIMIT, selection_of
-from live.web.past import archived_page, past_page
 from live.web.past_pages import PastPage, is_past_cursor, past_reply, start_in
 from live.web.periods import archived_period
+from live.web.reads.history import archived_page, past_page
+from live.web.reads.waiting import Wait, reply_after_wait
 from live.web.services import Live, live_of
-from live.web.waiting import Wait, reply_after_wait
 from live.web.writes.admin import admin_of, read_body, read_object
 
 _ANONYMOUS: Final = "anonymous"  # in the audit log, for an administrator without an API key

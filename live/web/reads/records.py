@@ -19,9 +19,9 @@ from live.store.board.ledger import Ledger
 from live.store.board.read.reader import PageReading, Selection
 from live.web.http.middleware import client_of
 from live.web.http.responses import NOT_STORED, json_response, negotiated, page_reply
-from live.web.past import archived_record, explain, past_record
 from live.web.past_pages import PastPage, past_reply
 from live.web.periods import archived_period, period_of
+from live.web.reads.history import archived_record, explain, past_record
 from live.web.services import Live, live_of
 from live.web.writes.admin import admin_of, read_body, read_object
 

@@ -17,7 +17,7 @@ from tests.harness.server import server
 from tests.harness.sse import streaming
 from tests.harness.viewer import ModelViewer
 from tests.harness.watching import Served, served
-from tests.web.test_stream import QUICK
+from tests.web.reads.test_stream import QUICK
 
 NODE: Final = shutil.which("node")
 PATH: Final = "/v1/boards/posts/stream"

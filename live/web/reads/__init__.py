@@ -1,0 +1,1 @@
+"""What clients read: boards, records, their past, and streams of changes."""
