@@ -25,7 +25,6 @@ async def provide_admin_key(settings: Settings) -> str | None:
 
     Raises:
         SetupError: the data directory can't be read or written.
-        StoreUnavailableError: the store is unavailable.
     """
     client = connect(settings.store, settings)
     path = settings.data_dir / FILE

@@ -12,7 +12,7 @@ from live.domain.producer import NO_DIGESTS, Principal, Verb, anonymous, matches
 from live.errors import EPOCH_LOST_DETAIL, ProblemError, StoreUnavailableError
 from live.network.hosts import is_loopback
 from live.settings import Settings
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.store.registry.producers import ProducerStore
 
 log = structlog.get_logger()
@@ -50,16 +50,16 @@ class Authenticator:
         self._key_required = not settings.open and not is_loopback(settings.host)
 
     async def open(self) -> None:
-        """Check the store now.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Check the store now."""
         async with self._checking:
             started = time.monotonic()  # taken before the check, which may miss concurrent changes
-            async with store_errors(), asyncio.timeout(_CHECK_DEADLINE):
-                if self._version is None or await self._store.version() != self._version:
-                    await self._load()
+            try:
+                async with asyncio.timeout(_CHECK_DEADLINE):
+                    if self._version is None or await self._store.version() != self._version:
+                        await self._load()
+            except TimeoutError as error:
+                reason = f"the store did not answer within {_CHECK_DEADLINE:g}s"
+                raise StoreUnavailableError(reason, public="the store does not answer") from error
             if self._witness.lost:
                 self._change()
             self._checked = started

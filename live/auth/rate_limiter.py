@@ -108,7 +108,6 @@ class RateLimiter:
 
         Raises:
             ProblemError: `rate_exceeded`.
-            StoreUnavailableError: the store is unavailable.
         """
         if not self.admit_now(producer):
             await self.wait(producer)

@@ -23,18 +23,13 @@ class Visitors:
         """The cookie of a new visitor.
 
         Raises:
-            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost data.
         """
         name = secrets.token_urlsafe(16)
         return f"{name}.{_sign(await self._secret.make(), name)}"
 
     async def read(self, cookie: str) -> str | None:
-        """Who has a cookie: a digest, from which nobody can make the cookie. None if the server did not sign it.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Who has a cookie: a digest, from which nobody can make the cookie. None if the server did not sign it."""
         if not is_cookie(cookie):
             return None
         name, _, signature = cookie.partition(".")

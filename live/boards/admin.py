@@ -57,7 +57,6 @@ class BoardAdmin:
 
         Raises:
             ProblemError: `board_in_file`, `board_invalid`, `board_fixed`, `scope_forbidden` or `too_many_boards`.
-            StoreUnavailableError: the store is unavailable.
         """
 
         async def attempt(found: Definitions, held: Definition | None) -> bool | None:
@@ -73,7 +72,6 @@ class BoardAdmin:
 
         Raises:
             ProblemError: `board_in_file`, `board_not_found`, `board_invalid`, `board_fixed` or `scope_forbidden`.
-            StoreUnavailableError: the store is unavailable.
         """
 
         async def attempt(found: Definitions, held: Definition | None) -> bool | None:
@@ -91,7 +89,6 @@ class BoardAdmin:
 
         Raises:
             ProblemError: `board_in_file` or `board_not_found`.
-            StoreUnavailableError: the store is unavailable.
         """
 
         async def attempt(found: Definitions, held: Definition | None) -> bool | None:
@@ -113,9 +110,6 @@ class BoardAdmin:
 
         Returns:
             None if the board is deleted, otherwise the seconds to wait until the next check.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
         """
         wait = await expire(self._client, Keys(self._prefix, board), epoch, idle_ttl + quiet(idle_ttl))
         if wait is None:
@@ -124,19 +118,11 @@ class BoardAdmin:
         return wait
 
     async def defined(self, board: str) -> Definition | None:
-        """Return the definition of a board, or None.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Return the definition of a board, or None."""
         return (await self.known.load()).boards.get(board)
 
     async def finish(self, board: str, left: Definition, version: str | None = None) -> None:
-        """Delete what a board owned, and then its definition `left`; `version` is the current one, if it is known.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Delete what a board owned, and then its definition `left`; `version` is the current one, if it is known."""
         await delete_keys(self._client, Keys(self._prefix, board), left.epoch)
         while version is None or await self.definitions.keep(version, board, None, None) is None:
             found = await self.known.load()

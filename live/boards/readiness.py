@@ -9,7 +9,7 @@ from live.errors import EpochLostError, ProblemError
 from live.settings import Settings
 from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 from live.store.registry.journal_health import faults_of
 
@@ -67,11 +67,7 @@ class Readiness:
         commands += [(meta, ("HGET", meta, "epoch")) for meta in (ledger.state.keys.meta for ledger in ledgers)]
         if has_journal:
             commands.append((names.sink, ("MGET", names.journal_health, names.journal_fault)))
-        async with store_errors():
-            replies = await self._client.calls(commands)
-            for reply in replies:
-                if isinstance(reply, Exception):
-                    raise reply
+        replies = await self._client.calls(commands)
         for ledger, epoch in zip(ledgers, replies[1 : len(ledgers) + 1], strict=True):
             try:
                 ledger.state.require_epoch(epoch)

@@ -74,11 +74,7 @@ class BoardRegistry:
                 await asyncio.sleep(_PAUSE)
 
     async def refresh(self, *, has_changed: bool = False) -> None:
-        """Run the boards as they are defined now. With `has_changed`, don't ask for the version first.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Run the boards as they are defined now. With `has_changed`, don't ask for the version first."""
         async with self._refreshing:
             definitions = self._board_admin.definitions
             if not has_changed and self._version is not None and await definitions.version() == self._version:
@@ -101,7 +97,6 @@ class BoardRegistry:
         at most one in 100 ms, so that requests for boards that do not exist cost the store little.
 
         Raises:
-            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost data.
         """
         await self._questions.call("", self.refresh)
@@ -155,11 +150,7 @@ class BoardRegistry:
             self._replace(deleted, fresh, changed)
 
     async def _opened(self, wanted: Mapping[str, Definition]) -> dict[str, Ledger]:
-        """Open the ledgers of defined boards, some at a time. A board that can't run is left out.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
+        """Open the ledgers of defined boards, some at a time. A board that can't run is left out."""
         opened: dict[str, Ledger] = {}
         items = list(wanted.items())
         for first in range(0, len(items), _AT_ONCE):

@@ -92,7 +92,6 @@ class BoardWork:
         """Record that boards with viewers are in use, and delete unused ones.
 
         Raises:
-            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost data.
         """
         for ledger, until in list(self._idle_until.items()):

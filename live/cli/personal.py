@@ -184,7 +184,6 @@ async def _actor(client: Store, settings: Settings, text: str) -> str:
 
     Raises:
         Exit: it is a cookie that this server did not sign, so nothing could be found.
-        StoreUnavailableError: the store is unavailable.
     """
     if not is_cookie(text):
         return text

@@ -31,7 +31,7 @@ from live.settings import Settings, load_settings
 from live.store.board.journal_stream import begin_journal
 from live.store.board.keys import Keys
 from live.store.board.state import BoardState
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.store.connection.embedded import opened_store
 from live.store.registry.definitions import DefinitionStore
 
@@ -120,8 +120,7 @@ async def _in_store(
         if name not in boards:
             raise NotFoundError(unknown("board", name, boards))
         keys = Keys(settings.key_prefix, name)
-        async with store_errors():
-            epoch, journal = await client.call(keys.meta, "HMGET", keys.meta, "epoch", "journal")
+        epoch, journal = await client.call(keys.meta, "HMGET", keys.meta, "epoch", "journal")
         if epoch is not None and journal is not None:
             found.append((boards[name], epoch.decode()))
         elif wanted:

@@ -118,7 +118,6 @@ class Committer:
         """Count entries; returns once they are fsynced.
 
         Raises:
-            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
             ProblemError: `overloaded`, when too many events wait already.
         """

@@ -240,7 +240,6 @@ class Intake:
 
         Raises:
             ProblemError: `overloaded`.
-            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
         """
         result: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()

@@ -41,7 +41,7 @@ from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.manage.digests import Held, delete_digests, members_of, read_held
 from live.store.board.write.plan import voter_digests
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.store.connection.log_rewriting import rewrite_log
 from live.store.connection.loss import LossWatch
 from live.store.connection.scripts import texts
@@ -457,8 +457,7 @@ class Erasing:
         """Give `erasure` the members that the actor may have voted for or liked."""
         for start in held.starts:
             votes = keys.table(start if held.shape.tables else None).votes
-            async with store_errors():
-                voted = await self._client.call(votes, "HMGET", votes, *(erasure.voters or {b""}))
+            voted = await self._client.call(votes, "HMGET", votes, *(erasure.voters or {b""}))
             if any(voted):
                 erasure.add_voted(await members_of(self._client, keys, start))
             if erasure.is_visitor:

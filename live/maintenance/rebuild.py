@@ -31,7 +31,7 @@ from live.store.board.manage.lifecycle import create, delete_keys
 from live.store.board.manage.restore import BoardImage, RankingImage, restore
 from live.store.board.read.pages import HIGH
 from live.store.board.requests.journal import RestoreRequest
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.store.connection.loss import LossWatch
 from live.store.connection.scripts import text
 from live.store.registry.definitions import Definition, DefinitionStore
@@ -284,8 +284,7 @@ class Rebuilding:
         missing = []
         for line in lines:
             timeline, keys = line[0], Keys(self._prefix, wanted.name or line[0].board)
-            async with store_errors():
-                held = (await self._client.call(keys.meta, "HGET", keys.meta, "epoch") or b"").decode()
+            held = (await self._client.call(keys.meta, "HGET", keys.meta, "epoch") or b"").decode()
             same = wanted.at is None or (len(line) > 1 and timeline.epoch == self._epoch(line[1], wanted))
             if held == timeline.epoch and same:
                 continue
@@ -358,8 +357,7 @@ class Rebuilding:
             await self._restore_items(texts["items"])
         if secret := texts["visitors"].get(COOKIES):  # visitors keep their cookies, so nobody can like twice
             only_new = () if wanted.board is None else ("NX",)
-            async with store_errors():
-                await self._client.call(names.visitors, "SET", names.visitors, bytes.fromhex(secret), *only_new)
+            await self._client.call(names.visitors, "SET", names.visitors, bytes.fromhex(secret), *only_new)
 
     async def _unions(self, epochs: Mapping[str, str]) -> dict[str, str]:
         """Return the definitions in the store that have rebuilt boards as parts, with their new epochs."""
@@ -374,19 +372,17 @@ class Rebuilding:
         if not found:
             return
         version = await self._database.run(lambda connection: newest_version(connection, self._prefix, kind))
-        async with store_errors():
-            held = int(await self._client.call(key, "HGET", key, ":version") or 0)
-            words = [word for pair in found.items() for word in pair]
-            await self._client.call(key, "HSET", key, ":version", max(held, version) + 1, *words)
+        held = int(await self._client.call(key, "HGET", key, ":version") or 0)
+        words = [word for pair in found.items() for word in pair]
+        await self._client.call(key, "HSET", key, ":version", max(held, version) + 1, *words)
 
     async def _restore_items(self, found: Mapping[str, str]) -> None:
         names = SystemKeys(self._prefix)
         pairs = list(found.items())
         for first in range(0, len(pairs), _ITEMS):
             words = [word for pair in pairs[first : first + _ITEMS] for word in pair]
-            async with store_errors():
-                await self._client.call(names.items, "HSET", names.items, *words)
-                await self._client.call(names.items_version, "INCR", names.items_version)
+            await self._client.call(names.items, "HSET", names.items, *words)
+            await self._client.call(names.items_version, "INCR", names.items_version)
 
 
 def board_of(name: str, made: Mapping[str, str], in_file: Boards) -> Board:

@@ -244,7 +244,7 @@ class Reconciler:
     async def _measure(self, places: Sequence[Place]) -> None:
         """Count what there is, for the progress."""
         commands = [(place.key, ("ZCARD" if place.kind == "log" else "HLEN", place.key)) for place in places]
-        replies = await self._state.client.calls(commands)
+        replies = await self._state.client.outcomes(commands)
         self._size = sum(reply for reply in replies if isinstance(reply, int))
 
     async def _pieces(self, place: Place) -> AsyncIterator[Piece]:

@@ -21,7 +21,7 @@ from live.maintenance.erasure import import_list, list_in
 from live.maintenance.rebuild import Progress, Rebuilding, Rebuilt, Wanted
 from live.settings import Settings
 from live.store.board.keys import SystemKeys
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.system.files import replacing, sync_folder
 
 log = structlog.get_logger()
@@ -89,12 +89,11 @@ async def require_empty(client: Store, prefix: str) -> None:
     """
     names = SystemKeys(prefix)
     any_store_has = {names.store, names.format, names.processes, names.ready, names.pause, names.visitors}
-    async with store_errors():
-        async for name in client.names(f"{prefix}:*"):
-            if name not in any_store_has:
-                raise SetupError(
-                    f"the store holds data under the prefix {prefix!r}, such as {name}: restore into an empty store"
-                )
+    async for name in client.names(f"{prefix}:*"):
+        if name not in any_store_has:
+            raise SetupError(
+                f"the store holds data under the prefix {prefix!r}, such as {name}: restore into an empty store"
+            )
 
 
 async def restore(

@@ -28,7 +28,7 @@ from live.settings import Settings
 from live.store.board.ledger import Ledger
 from live.store.board.write.plan import Plan, SlotPlan, begin_plan
 from live.store.board.write.writer import BoardWriter
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.store.connection.loss import LossWatch
 from live.store.registry.definitions import DefinitionStore
 
@@ -293,8 +293,7 @@ class Voiding:
         """
         outcome = Outcome(board=board.id)
         ledger = Ledger(self._client, board, self._settings, born=epoch)
-        async with store_errors():
-            is_there = await self._client.call(ledger.state.keys.meta, "HEXISTS", ledger.state.keys.meta, "epoch")
+        is_there = await self._client.call(ledger.state.keys.meta, "HEXISTS", ledger.state.keys.meta, "epoch")
         if not is_there:
             outcome.fault = "the store does not hold it" if is_named else ""
             return outcome

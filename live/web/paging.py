@@ -81,7 +81,6 @@ async def selection_of(query: Mapping[str, str], ledger: Ledger, reads: SharedPa
 
     Raises:
         ProblemError: a parameter is out of range, or the period is not kept.
-        StoreUnavailableError: the store is unavailable.
         EpochLostError: the store lost the board.
     """
     cursor = _cursor_in(query)

@@ -14,7 +14,6 @@ async def period_of(query: Mapping[str, str], ledger: Ledger, reads: SharedPages
 
     Raises:
         ProblemError: `parameter_invalid` or `period_not_found`.
-        StoreUnavailableError: the store is unavailable.
         EpochLostError: the store lost the board.
     """
     selected = await _selected(query, ledger, reads)
@@ -55,7 +54,6 @@ async def period_of_cursor(start: int | None, ledger: Ledger, reads: SharedPages
 
     Raises:
         ProblemError: `cursor_invalid` or `period_not_found`.
-        StoreUnavailableError: the store is unavailable.
         EpochLostError: the store lost the board.
     """
     if start is None:

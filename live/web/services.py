@@ -106,7 +106,6 @@ class Live(msgspec.Struct, frozen=True):
 
         Raises:
             ProblemError: `board_not_found`.
-            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
         """
         ledger = self.ledgers[(await self.board(board_id)).id]
@@ -120,7 +119,6 @@ class Live(msgspec.Struct, frozen=True):
         """Call `ask` for some boards, by default all, a few at a time. Boards that are deleted meanwhile are omitted.
 
         Raises:
-            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost a board.
         """
         ledgers = list(self.ledgers.values()) if ledgers is None else ledgers

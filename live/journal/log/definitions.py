@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, insert, select
 from live.journal.database import Database
 from live.journal.schema import DEFINITION
 from live.store.board.keys import SystemKeys
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.store.connection.high_water import Versioned
 from live.store.connection.pipelined import Word
 
@@ -76,11 +76,7 @@ class DefinitionLog:
     async def _ask(self, *commands: _Words) -> list[Any] | None:
         """Return the replies of the store; None if it lost data. Ask for its identity last: then they are its own."""
         witness, store = self._client.witness, SystemKeys(self._prefix).store
-        async with store_errors():
-            replies = await self._client.calls([(str(words[1]), words) for words in (*commands, ("GET", store))])
-            for reply in replies:
-                if isinstance(reply, Exception):
-                    raise reply
+        replies = await self._client.calls([(str(words[1]), words) for words in (*commands, ("GET", store))])
         identity = (replies.pop() or b"").decode()
         return None if witness.lost or witness.facts.store not in ("", identity) else replies
 

@@ -7,13 +7,12 @@ from typing import Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, insert, select, update
 
-from live.errors import StoreUnavailableError
 from live.journal.database import Database
 from live.journal.log.entries import FIRST, Head, Packed, pack_entries, parse_head, position_of
 from live.journal.schema import DEFINITION, GAP, LIFE, SEGMENT
 from live.store.board.journal_stream import Entry
 from live.store.board.keys import Keys
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 
 _MOST_NUMBERS: Final = 1000  # in one query
@@ -361,11 +360,7 @@ async def find_lost(client: Store, prefix: str, database: Database) -> list[Loss
         commands.append((keys.gone, ("HGET", keys.gone, "epoch")))
         commands.append((keys.journals, ("SISMEMBER", keys.journals, f"{timeline.board} {timeline.epoch}")))
         commands.append((stream, ("XRANGE", stream, f"({timeline.drained}", "+", "COUNT", 1)))
-    async with store_errors():
-        replies = await client.calls(commands)
-    for reply in replies:
-        if isinstance(reply, Exception):
-            raise StoreUnavailableError(str(reply)) from reply
+    replies = await client.calls(commands)
     found = []
     for timeline, (epoch, offset, journal), deleted, listed, waiting in zip(
         timelines, replies[::4], replies[1::4], replies[2::4], replies[3::4], strict=True

@@ -2,16 +2,15 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from live.domain.board import Shape
-from live.errors import StoreUnavailableError
 from live.store.board.keys import Keys, SystemKeys
 from live.store.board.requests.journal import AdoptRequest, TrimRequest
 from live.store.board.requests.write import SlotRef
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script
 
@@ -49,11 +48,9 @@ class StreamState(NamedTuple):
 @asynccontextmanager
 async def announced(client: Store, keys: Keys, epoch: str) -> AsyncIterator[None]:
     """Begin a journal in the context: list it before it has an entry, and tell the drainer afterwards."""
-    async with store_errors():
-        await client.call(keys.journals, "SADD", keys.journals, f"{keys.board} {epoch}")
+    await client.call(keys.journals, "SADD", keys.journals, f"{keys.board} {epoch}")
     yield
-    async with store_errors():
-        await client.call(keys.journals, "PUBLISH", keys.journals, f"{keys.board} {epoch}")
+    await client.call(keys.journals, "PUBLISH", keys.journals, f"{keys.board} {epoch}")
 
 
 async def begin_journal(
@@ -73,18 +70,17 @@ async def _begin(client: Store, keys: Keys, epoch: str, *, again: bool, adopt: S
     buckets: list[int] = []
     walked: tuple[int, int] | None = None  # the newest bucket and the span of buckets at the last look
     while True:
-        async with store_errors():
-            # The state comes before the walk: the script compares.
-            newest, shape, span = await client.call(keys.meta, "HMGET", keys.meta, "bucket", "shape", "span")
-            starts = await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)
-            if newest is not None:
-                now, step = int(newest), int(span or 0)
-                if walked is not None and step and walked[1] == step and now <= walked[0] + _NEW_BUCKETS * step:
-                    # Their names follow from the last look. Another walk could take longer than the next bucket does.
-                    buckets = sorted({*buckets, *range(walked[0] + step, now + 1, step)})
-                else:
-                    buckets = await _buckets(client, keys)
-                walked = now, step
+        # The state comes before the walk: the script compares.
+        newest, shape, span = await client.call(keys.meta, "HMGET", keys.meta, "bucket", "shape", "span")
+        starts = await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)
+        if newest is not None:
+            now, step = int(newest), int(span or 0)
+            if walked is not None and step and walked[1] == step and now <= walked[0] + _NEW_BUCKETS * step:
+                # Their names follow from the last look. Another walk could take longer than the next bucket does.
+                buckets = sorted({*buckets, *range(walked[0] + step, now + 1, step)})
+            else:
+                buckets = sorted([int(name.rpartition(":")[2]) async for name in client.names(keys.seen_pattern)])
+            walked = now, step
         tables = shape is not None and msgspec.json.decode(shape, type=Shape).tables
         names, parts = [keys.meta, keys.slots, keys.writers, keys.log, keys.entrants, keys.hidden], []
         names.append(keys.journal(epoch))
@@ -97,38 +93,29 @@ async def _begin(client: Store, keys: Keys, epoch: str, *, again: bool, adopt: S
         names += [keys.seen(bucket) for bucket in buckets]
         bucket = None if newest is None else int(newest)
         request = AdoptRequest(epoch=epoch, slots=parts, buckets=buckets, bucket=bucket, tables=tables, again=again)
-        async with store_errors():
-            reply = await adopt(client, names, request)
+        reply = await adopt(client, names, request)
         if reply[0] != b"slots":
             return reply[1].decode() if reply[0] == b"ok" else ""
-
-
-async def _buckets(client: Store, keys: Keys) -> list[int]:
-    """Return the starts of a board's buckets of identities, found in a walk over the whole store."""
-    return sorted([int(name.rpartition(":")[2]) async for name in client.names(keys.seen_pattern)])
 
 
 async def journals(client: Store, prefix: str) -> list[tuple[str, str]]:
     """Return the board and the epoch of every journal with entries in the store."""
     key = SystemKeys(prefix).journals
-    async with store_errors():
-        found = await client.call(key, "SMEMBERS", key)
+    found = await client.call(key, "SMEMBERS", key)
     return [(board, epoch) for board, _, epoch in (member.decode().partition(" ") for member in found)]
 
 
 async def forget_journal(client: Store, keys: Keys, epoch: str) -> None:
     """Remove a journal from the list, and delete its stream."""
     stream = keys.journal(epoch)
-    async with store_errors():
-        await client.call(stream, "UNLINK", stream)
-        await client.call(keys.journals, "SREM", keys.journals, f"{keys.board} {epoch}")
+    await client.call(stream, "UNLINK", stream)
+    await client.call(keys.journals, "SREM", keys.journals, f"{keys.board} {epoch}")
 
 
 async def stop_journal(client: Store, keys: Keys, epoch: str) -> None:
     """End the journal of a board: later events are in no journal."""
-    async with store_errors():
-        if await client.call(keys.meta, "HGET", keys.meta, "epoch") == epoch.encode():
-            await client.call(keys.meta, "HDEL", keys.meta, "journal", "drained", "safe", "parent")
+    if await client.call(keys.meta, "HGET", keys.meta, "epoch") == epoch.encode():
+        await client.call(keys.meta, "HDEL", keys.meta, "journal", "drained", "safe", "parent")
     await forget_journal(client, keys, epoch)
 
 
@@ -138,32 +125,21 @@ async def read_entries(client: Store, wanted: Sequence[tuple[Keys, str, str]]) -
     for keys, epoch, after in wanted:
         stream = keys.journal(epoch)
         commands.append((stream, ("XRANGE", stream, f"({after}", "+", "COUNT", MOST_ENTRIES)))
-    async with store_errors():
-        replies = await client.calls(commands)
-    return [_entries(reply) for reply in replies]
-
-
-def _entries(reply: Any) -> list[Entry]:  # noqa: ANN401 - any reply
-    if isinstance(reply, Exception):
-        raise StoreUnavailableError(str(reply)) from reply
-    return [Entry(name.decode(), fields[1].decode(), fields[3]) for name, fields in reply]
+    replies = await client.calls(commands)
+    return [[Entry(name.decode(), fields[1].decode(), fields[3]) for name, fields in reply] for reply in replies]
 
 
 async def trim(client: Store, keys: Keys, epoch: str, last: str, drained: int) -> None:
     """Delete the entries up to `last`. SQL has them, `drained` bytes in all. A board that went back keeps all."""
     offset, _, sequence = last.partition("-")
     least = f"{offset}-{int(sequence) + 1}"
-    await _trim(client, keys, TrimRequest(epoch=epoch, offset=int(offset), least=least, drained=drained))
+    request = TrimRequest(epoch=epoch, offset=int(offset), least=least, drained=drained)
+    await TRIM(client, [keys.meta, keys.journal(epoch)], request)
 
 
 async def keep_entries(client: Store, keys: Keys, epoch: str, offset: int) -> None:
     """Record that everything up to an offset is in SQL, and delete nothing."""
-    await _trim(client, keys, TrimRequest(epoch=epoch, offset=offset))
-
-
-async def _trim(client: Store, keys: Keys, request: TrimRequest) -> None:
-    async with store_errors():
-        await TRIM(client, [keys.meta, keys.journal(request.epoch)], request)
+    await TRIM(client, [keys.meta, keys.journal(epoch)], TrimRequest(epoch=epoch, offset=offset))
 
 
 async def read_streams(client: Store, prefix: str, names: Sequence[tuple[str, str]]) -> list[StreamState]:
@@ -177,13 +153,9 @@ async def read_streams(client: Store, prefix: str, names: Sequence[tuple[str, st
             (keys.gone, ("HGET", keys.gone, "epoch")),
             (stream, ("XLEN", stream)),
         ]
-    async with store_errors():
-        replies = await client.calls(commands)
+    replies = await client.calls(commands)
     streams = []
     for (_, epoch), state, deleted, entries in zip(names, replies[::3], replies[1::3], replies[2::3], strict=True):
-        for reply in (state, deleted, entries):
-            if isinstance(reply, Exception):
-                raise StoreUnavailableError(str(reply)) from reply
         held, journal, drained = state
         link, _, size = (journal or b"0").decode().rpartition(" ")
         here = held == epoch.encode()
@@ -197,25 +169,20 @@ async def read_streams(client: Store, prefix: str, names: Sequence[tuple[str, st
 async def claim_sink(client: Store, prefix: str, database: str) -> str:
     """Record into which database the journals of a store go, unless one is recorded. Return its id."""
     key = SystemKeys(prefix).sink
-    async with store_errors():
-        _, holder = await client.calls([(key, ("SETNX", key, database)), (key, ("GET", key))])
-    if isinstance(holder, Exception):
-        raise StoreUnavailableError(str(holder)) from holder
+    _, holder = await client.calls([(key, ("SETNX", key, database)), (key, ("GET", key))])
     return (holder or b"").decode()
 
 
 async def sink_of(client: Store, prefix: str) -> str:
     """Return the id of the database into which the journals of a store go; empty for none."""
     key = SystemKeys(prefix).sink
-    async with store_errors():
-        held = await client.call(key, "GET", key)
+    held = await client.call(key, "GET", key)
     return (held or b"").decode()
 
 
 async def release_sink(client: Store, prefix: str) -> None:
     """Let another database take the journals of a store, and make each of them begin again."""
     names = SystemKeys(prefix)
-    async with store_errors():
-        await client.call(names.sink, "DEL", names.sink)
+    await client.call(names.sink, "DEL", names.sink)
     for board, epoch in await journals(client, prefix):
         await begin_journal(client, Keys(prefix, board), epoch, again=True)

@@ -33,7 +33,7 @@ from live.store.board.requests.write import (
     WithdrawRequest,
     rules_of,
 )
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script, text
 
@@ -106,16 +106,14 @@ class BoardState:
         Raises:
             EpochLostError: the board has another epoch.
         """
-        async with store_errors():
-            reply = await script(self.client, keys, request)
+        reply = await script(self.client, keys, request)
         if reply[0] == b"epoch":
             raise self.lost(reply[1])
         return reply
 
     async def call(self, *words: Word) -> Any:  # noqa: ANN401 - any reply
         """Run a command on a store key of the board."""
-        async with store_errors():
-            return await self.client.call(self.keys.meta, *words)
+        return await self.client.call(self.keys.meta, *words)
 
     def lost(self, held: bytes) -> EpochLostError:
         """Return the error for a board with the epoch `held` in the store; empty if the store holds no such board."""
@@ -224,7 +222,7 @@ class BoardState:
                     epoch = secrets.token_hex(4)
                     new = CreateRequest(epoch, self.board.shape.encode(), secret, journal=journaled)
                     announcing = announced(self.client, keys, epoch) if journaled else nullcontext()
-                    async with announcing, store_errors():  # another process may be first
+                    async with announcing:  # another process may be first
                         await self.scripts.create(self.client, [keys.meta, keys.journal(epoch)], new)
                 case [b"adopt", epoch]:
                     await begin_journal(self.client, keys, epoch.decode(), adopt=self.scripts.adopt)

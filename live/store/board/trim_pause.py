@@ -11,7 +11,7 @@ from typing import Final
 
 from live.errors import SetupError
 from live.store.board.keys import SystemKeys
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 
 LEASE: Final = 30.0  # seconds
 
@@ -27,15 +27,13 @@ async def paused(client: Store, prefix: str, lease: float = LEASE) -> AsyncItera
     """
     key, token = SystemKeys(prefix).pause, secrets.token_hex(8)
     milliseconds = round(lease * 1000)
-    async with store_errors():
-        taken = await client.call(key, "SET", key, token, "NX", "PX", milliseconds)
+    taken = await client.call(key, "SET", key, token, "NX", "PX", milliseconds)
     if not taken:
         raise SetupError(f"another backup is running, or ended less than {lease:g} seconds ago: try again later")
     renewing = asyncio.create_task(_renew(client, key, token, milliseconds))
 
     async def require() -> None:
-        async with store_errors():
-            held = await client.call(key, "GET", key)
+        held = await client.call(key, "GET", key)
         if held != token.encode() or renewing.done():
             raise SetupError("trimming went on before the backup was complete, because a process stalled: run it again")
 
@@ -44,9 +42,8 @@ async def paused(client: Store, prefix: str, lease: float = LEASE) -> AsyncItera
     finally:
         renewing.cancel()
         await asyncio.gather(renewing, return_exceptions=True)
-        async with store_errors():
-            if await client.call(key, "GET", key) == token.encode():
-                await client.call(key, "DEL", key)
+        if await client.call(key, "GET", key) == token.encode():
+            await client.call(key, "DEL", key)
 
 
 async def is_paused(client: Store, prefix: str) -> bool:
@@ -55,15 +52,13 @@ async def is_paused(client: Store, prefix: str) -> bool:
     A backup pauses trimming before it copies the database. So the copy holds what was committed before the pause.
     """
     key = SystemKeys(prefix).pause
-    async with store_errors():
-        return bool(await client.call(key, "EXISTS", key))
+    return bool(await client.call(key, "EXISTS", key))
 
 
 async def _renew(client: Store, key: str, token: str, milliseconds: int) -> None:
     """Extend the lease until it is lost."""
     while True:
         await asyncio.sleep(milliseconds / 3000)
-        async with store_errors():
-            held = await client.call(key, "SET", key, token, "XX", "GET", "PX", milliseconds)
+        held = await client.call(key, "SET", key, token, "XX", "GET", "PX", milliseconds)
         if held != token.encode():
             return

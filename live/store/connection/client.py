@@ -50,6 +50,7 @@ _STEP: Final = 1000  # store keys that one step of a walk looks at
 
 SCHEMES: Final = ("redis", "rediss", "unix")
 _OPTIONS: Final = ("db", "username", "password")
+_ERRORS: Final = (RedisError, OSError, TimeoutError)  # what calls of redis-py and of our connection raise
 
 
 class Store(Redis):
@@ -62,39 +63,42 @@ class Store(Redis):
         """Send a command to the server that holds a store key, and await its reply.
 
         Raises:
-            RedisError, OSError, TimeoutError: as `SharedConnection.call`.
+            StoreUnavailableError: no reply came, or the store refuses (it is loading, busy, out of memory, read-only,
+                or permits it not). `may_have_run` says which.
         """
         del key  # one server holds all
-        return await self.shared.call(*words)
+        try:
+            return await self.shared.call(*words)
+        except _ERRORS as error:
+            raise _unavailable(error) from error
 
     async def calls(self, commands: Sequence[tuple[str, tuple[Word, ...]]]) -> list[Any]:
         """Send commands, each to the server that holds its store key, in one packet for each server.
 
-        Replies are in the order of the commands. Errors of the store are among them as values.
+        Replies are in the order of the commands.
 
         Raises:
-            RedisError, OSError, TimeoutError: as `SharedConnection.calls`.
+            StoreUnavailableError: as `call`, if the store refuses any of them. It has run the others.
         """
-        return await self.shared.calls([words for _, words in commands])
+        replies = await self.outcomes(commands)
+        for reply in replies:
+            if isinstance(reply, ResponseError):
+                raise _unavailable(reply) from reply
+        return replies
 
-    async def each(self, *words: Word) -> list[Any]:
-        """Send a command to every server of the store, and return the reply of each.
-
-        Raises:
-            RedisError, OSError, TimeoutError: as `SharedConnection.call`.
-        """
-        return [await self.shared.call(*words)]
+    async def outcomes(self, commands: Sequence[tuple[str, tuple[Word, ...]]]) -> list[Any]:
+        """Send commands as `calls`, and return refusals of the store among the replies, as `ResponseError`."""
+        try:
+            return await self.shared.calls([words for _, words in commands])
+        except _ERRORS as error:
+            raise _unavailable(error) from error
 
     async def names(self, pattern: str) -> AsyncIterator[str]:
-        """Yield the store keys that match a glob, in one walk over the store. A key that stays comes once.
-
-        Raises:
-            RedisError, OSError, TimeoutError: as `SharedConnection.call`.
-        """
+        """Yield the store keys that match a glob, in one walk over the store. A key that stays comes once."""
         seen: set[bytes] = set()
         cursor = b"0"
         while True:
-            cursor, found = await self.shared.call("SCAN", cursor, "MATCH", pattern, "COUNT", _STEP)
+            cursor, found = await self.call("", "SCAN", cursor, "MATCH", pattern, "COUNT", _STEP)
             for name in found:
                 if name not in seen:
                     seen.add(name)
@@ -148,16 +152,11 @@ def connect(url: str, settings: Settings) -> Store:
 
 @asynccontextmanager
 async def store_errors() -> AsyncIterator[None]:
-    """Turn every error of the store into `StoreUnavailableError`. A cancelled task ends here.
-
-    This includes refusals (loading, busy, out of memory, read-only, no permission), whose text is in the error.
-    """
+    """Turn the errors of redis-py's own calls into `StoreUnavailableError`. A cancelled task ends here."""
     try:
         yield
-    except (RedisError, OSError, TimeoutError) as error:
-        reason = reason_of(error)
-        public = f"the store refuses: {reason}" if isinstance(error, ResponseError) else "the store does not answer"
-        raise StoreUnavailableError(reason, public=public) from error
+    except _ERRORS as error:
+        raise _unavailable(error) from error
     finally:
         # redis-py sends through `asyncio.wait_for`, which may swallow a cancellation on Python 3.11. The task would
         # never end, and the process would not stop.
@@ -166,12 +165,19 @@ async def store_errors() -> AsyncIterator[None]:
             raise asyncio.CancelledError
 
 
-def may_have_run(error: BaseException | None) -> bool:
-    """Return whether the store may have run a script whose call failed with this error.
+def _unavailable(error: Exception) -> StoreUnavailableError:
+    reason = reason_of(error)
+    public = f"the store refuses: {reason}" if isinstance(error, ResponseError) else "the store does not answer"
+    return StoreUnavailableError(reason, public=public)
+
+
+def may_have_run(error: Exception) -> bool:
+    """Return whether the store may have run a script whose call failed with this error, or with a timeout.
 
     It has not run if the store refused it (scripts write nothing before they can fail), or without a connection.
     """
-    before = None if error is None else error.__context__
-    if isinstance(error, ResponseError) or isinstance(before, ConnectionRefusedError | FileNotFoundError):
+    cause = error.__cause__
+    before = None if cause is None else cause.__context__
+    if isinstance(cause, ResponseError) or isinstance(before, ConnectionRefusedError | FileNotFoundError):
         return False
-    return not str(error).startswith(("No connection available", "Timeout connecting"))
+    return not str(cause).startswith(("No connection available", "Timeout connecting"))

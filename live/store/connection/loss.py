@@ -45,8 +45,7 @@ class LossWatch:
                 witness.refresh()
                 witness.positions.refresh()
                 if not witness.lost:
-                    async with store_errors():
-                        faults = await self._compare(self._client.calls, boards=False)
+                    faults = await self._compare(self._client.calls, boards=False)
                     self._report(faults)
             except StoreUnavailableError:
                 pass  # those who need the store report it, and the next connection is compared
@@ -56,7 +55,7 @@ class LossWatch:
     async def find(self) -> list[str]:
         """Return a sentence for each thing that the store lost. Remember a store that is new to the data directory."""
         known = bool(self._client.witness.facts.store)
-        async with store_errors():
+        async with store_errors():  # of the data directory too, where a new store is remembered
             faults = await self._compare(self._client.calls, boards=True)
         return faults + await self._find_missing() if known else faults
 
@@ -67,8 +66,7 @@ class LossWatch:
         commands: list[_Command] = []
         for keys in (Keys(self._prefix, board) for board in epochs):
             commands += [(name, ("HGET", name, "epoch")) for name in (keys.meta, keys.gone)]
-        async with store_errors():
-            replies = _checked(await self._client.calls(commands))
+        replies = await self._client.calls(commands)
         return [
             f"board {board} is defined with epoch {epoch}, and the store holds {(held or b'none').decode()}"
             for (board, epoch), held, deleted in zip(epochs.items(), replies[::2], replies[1::2], strict=True)
@@ -107,7 +105,7 @@ class LossWatch:
             (names.producers, ("HGET", names.producers, ":version")),
             *((meta, ("HMGET", meta, "epoch", "offset")) for meta in metas),
         ]
-        identity, definitions, producers, *states = _checked(await calls(commands))
+        identity, definitions, producers, *states = await calls(commands)
         if not known.store:
             await self._remember_store(calls, identity)
             return []
@@ -141,15 +139,12 @@ class LossWatch:
                 (store, ("SETNX", store, secrets.token_hex(16))),
                 (store, ("GET", store)),
             ]
-            *_, identity = _checked(await calls(commands))
+            *_, identity = await calls(commands)
         self._client.witness.remember_store((identity or b"").decode())
 
 
 async def _over(connection: PipelinedConnection, commands: Sequence[_Command]) -> list[Any]:
-    return await connection.calls([words for _, words in commands])
-
-
-def _checked(replies: list[Any]) -> list[Any]:
+    replies = await connection.calls([words for _, words in commands])
     for reply in replies:
         if isinstance(reply, Exception):
             raise reply

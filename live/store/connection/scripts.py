@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, Self, TypeVar, cast
 import msgspec
 from redis.exceptions import NoScriptError
 
+from live.errors import StoreUnavailableError
 from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 from live.store.connection.sources import load
@@ -49,7 +50,9 @@ class Script(Generic[_R]):
         command = self.command(keys, request)
         try:
             reply = await store.call(keys[0], *command)
-        except NoScriptError:
+        except StoreUnavailableError as error:
+            if not isinstance(error.__cause__, NoScriptError):
+                raise
             reply = await store.call(keys[0], "EVAL", self.source, *command[2:])
         return cast("list[Any]", reply)
 

@@ -8,7 +8,7 @@ import msgspec
 from live.domain.board_file import migrate_choices
 from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
-from live.store.connection.client import Store, may_have_run, store_errors
+from live.store.connection.client import Store, may_have_run
 from live.store.connection.scripts import Script, Text, text
 from live.store.registry.versioned import VersionedHash, decode_entry
 
@@ -144,9 +144,8 @@ class DefinitionStore:
         """Read what has changed since a version; with None, or after a gap, all definitions."""
         if since is not None:
             known = self._hash.known()
-            async with store_errors():
-                request = ChangesRequest(int(since or 0))
-                reply = await CHANGES(self._client, [self.key, self._changes_key], request)
+            request = ChangesRequest(int(since or 0))
+            reply = await CHANGES(self._client, [self.key, self._changes_key], request)
             if reply[0] == b"ok":
                 _, version, now, *found = reply
                 boards: dict[str, Definition | None] = {}
@@ -196,13 +195,12 @@ class DefinitionStore:
             changes=_MAX_CHANGES,
         )
         try:
-            async with store_errors():
-                reply = await self._define(
-                    self._client, [self.key, self._audit_key, self._store_key, self._changes_key], request
-                )
+            reply = await self._define(
+                self._client, [self.key, self._audit_key, self._store_key, self._changes_key], request
+            )
         except StoreUnavailableError as error:
             witness.require_no_loss()
-            raise StoreUnavailableError(str(error), unknown=may_have_run(error.__cause__)) from error
+            raise StoreUnavailableError(str(error), unknown=may_have_run(error)) from error
         if reply[0] == b"lost":
             witness.lose(f"the store has the identity {reply[1].decode() or 'none'}, and not {witness.facts.store}")
             witness.require_no_loss()
@@ -210,8 +208,7 @@ class DefinitionStore:
 
     async def audit_log(self, limit: int) -> list[AuditEntry]:
         """Return the last entries of the audit log, newest first."""
-        async with store_errors():
-            entries = await self._client.call(self._audit_key, "XREVRANGE", self._audit_key, "+", "-", "COUNT", limit)
+        entries = await self._client.call(self._audit_key, "XREVRANGE", self._audit_key, "+", "-", "COUNT", limit)
         return [_entry(stream_id.decode(), fields) for stream_id, fields in entries]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 
 _PIECE: Final = 65_536  # bytes compressed at a time, so that other tasks can run
@@ -59,16 +59,8 @@ class Answers:
         return _unpacked(bytes(kept)), len(kept)
 
     async def _at_once(self, name: str, *commands: tuple[Word, ...]) -> list[Any]:
-        """Run commands on a store key in one transaction, and return their replies.
-
-        Raises:
-            StoreUnavailableError: the store refuses one of the commands.
-        """
-        async with store_errors():
-            replies = await self._client.calls([(name, words) for words in (("MULTI",), *commands, ("EXEC",))])
-            for reply in replies:
-                if isinstance(reply, Exception):
-                    raise reply
+        """Run commands on a store key in one transaction, and return their replies."""
+        replies = await self._client.calls([(name, words) for words in (("MULTI",), *commands, ("EXEC",))])
         answers: list[Any] = replies[-1]
         return answers
 

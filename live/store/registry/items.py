@@ -10,7 +10,7 @@ from live.domain.event import key_fault
 from live.domain.item import Item
 from live.errors import ProblemError
 from live.store.board.keys import SystemKeys
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.store.connection.scripts import Script, Text, text
 from live.store.registry.versioned import decode_entry
 
@@ -64,8 +64,7 @@ class Items:
         found = {member: known[member] for member in members if member in known}
         missing = [member for member in members if member not in found and key_fault(member) is None]
         if version and missing:
-            async with store_errors():
-                held = await self._client.call(self._key, "HMGET", self._key, *missing)
+            held = await self._client.call(self._key, "HMGET", self._key, *missing)
             for member, data in zip(missing, held, strict=True):
                 if data is not None:
                     found[member] = decode_entry(data, Item, f"the item of member {member!r}")
@@ -82,24 +81,16 @@ class Items:
         request = PutItemsRequest(
             [item.key for item in items], [text(msgspec.json.encode(item)) for item in items], self._most
         )
-        async with store_errors():
-            reply = await PUT_ITEMS(self._client, [self._key, self._version_key], request)
+        reply = await PUT_ITEMS(self._client, [self._key, self._version_key], request)
         self._refreshed = float("-inf")
         if reply[0] == b"full":
             raise ProblemError("too_many_items", f"the setting max_items allows {self._most}")
 
     async def delete(self, member: str) -> None:
         """Delete the item of a member, if it has one."""
-        async with store_errors():
-            replies = await self._client.calls(
-                [
-                    (self._key, ("HDEL", self._key, member)),
-                    (self._version_key, ("INCR", self._version_key)),
-                ]
-            )
-            for reply in replies:
-                if isinstance(reply, Exception):
-                    raise reply
+        await self._client.calls(
+            [(self._key, ("HDEL", self._key, member)), (self._version_key, ("INCR", self._version_key))]
+        )
         self._refreshed = float("-inf")
 
     async def _refresh(self) -> None:
@@ -107,8 +98,7 @@ class Items:
         now = self._clock()
         if now - self._refreshed < FRESH:
             return
-        async with store_errors():
-            version = await self._client.call(self._version_key, "GET", self._version_key) or b""
+        version = await self._client.call(self._version_key, "GET", self._version_key) or b""
         self._refreshed = now
         if version != self._version:
             self._version = version

@@ -6,7 +6,7 @@ import msgspec
 
 from live.domain.text import counted
 from live.store.board.keys import SystemKeys
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 
 _EXPIRY: Final = 10_000  # milliseconds after which the process that reported it seems to have ended
 _FAULT_EXPIRY: Final = 3_000  # milliseconds after which a fault that nobody reports again seems to be over
@@ -41,10 +41,9 @@ class JournalHealth(msgspec.Struct, frozen=True, kw_only=True):
 async def publish_health(client: Store, prefix: str, health: JournalHealth, fault: str) -> None:
     """Publish the state of the journals for all processes; `fault` says why entries are not moved to SQL."""
     names = SystemKeys(prefix)
-    async with store_errors():
-        await client.call(names.journal_health, "SET", names.journal_health, msgspec.json.encode(health), "PX", _EXPIRY)
-        if fault:
-            await client.call(names.journal_fault, "SET", names.journal_fault, fault, "PX", _FAULT_EXPIRY)
+    await client.call(names.journal_health, "SET", names.journal_health, msgspec.json.encode(health), "PX", _EXPIRY)
+    if fault:
+        await client.call(names.journal_fault, "SET", names.journal_fault, fault, "PX", _FAULT_EXPIRY)
 
 
 def faults_of(health: bytes | None, fault: bytes | None, backlog: int) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from live.domain.producer import Principal
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.store.connection.scripts import Script
 
 
@@ -60,11 +60,10 @@ class LeaseStore:
         Raises:
             StoreUnavailableError: the store is unavailable; the debt may have been paid.
         """
-        async with store_errors():
-            reply = await self._gcra(
-                self._client,
-                [f"{self._prefix}:{{rate:{producer.rate_key}}}"],
-                CreditRequest(float(producer.rate), producer.burst, debt, need, spare),
-            )
+        reply = await self._gcra(
+            self._client,
+            [f"{self._prefix}:{{rate:{producer.rate_key}}}"],
+            CreditRequest(float(producer.rate), producer.burst, debt, need, spare),
+        )
         lent, ahead, wait = (float(part) for part in reply)
         return Lease(int(lent), ahead / _MICROSECONDS, wait / _MICROSECONDS)

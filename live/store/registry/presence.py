@@ -7,14 +7,13 @@ that nobody watches. Nothing else in the store depends on them.
 import asyncio
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
-from redis.exceptions import NoScriptError
 
 from live.store.board.keys import Keys
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.store.connection.scripts import Script
 
 
@@ -38,7 +37,7 @@ VIEWERS: Final = Script("viewers", ViewersRequest)
 BEAT: Final = 5.0  # seconds from one report of a process to the next
 _TTL: Final = 3 * BEAT
 _TTL_MS: Final = round(_TTL * 1000)
-_BOARDS_A_CALL: Final = 64
+_BOARDS_A_CALL: Final = 64  # which takes the store a few milliseconds at most
 
 
 class Presence:
@@ -60,15 +59,16 @@ class Presence:
         Raises:
             StoreUnavailableError: the store is unavailable; it may have received a part of the report.
         """
-        async with self._reporting, store_errors():
+        async with self._reporting:
             now = time.monotonic()
             reported = {board: at for board, at in self._reported.items() if now < at + _TTL}  # the others have expired
             due = {board: count for board, count in counts.items() if count or board in reported}
             # First, because a reply may be lost.
             self._reported = reported | {board: now for board, count in due.items() if count}
             totals: dict[str, int] = {}
-            for piece in _pieces(list(due.items())):
-                totals |= await self._report(piece)
+            boards = list(due.items())
+            for first in range(0, len(boards), _BOARDS_A_CALL):
+                totals |= await self._report(boards[first : first + _BOARDS_A_CALL])
             for board, count in due.items():
                 if not count:
                     del self._reported[board]
@@ -84,29 +84,22 @@ class Presence:
 
     async def count(self, board: str) -> int:
         """Return how many viewers a board has in all processes. This works on a store that can't be written too."""
-        async with store_errors():
-            (total,) = await VIEWERS(self._client, [Keys(self._prefix, board).viewers], ViewersRequest(_TTL_MS))
+        (total,) = await VIEWERS(self._client, [Keys(self._prefix, board).viewers], ViewersRequest(_TTL_MS))
         return int(total)
 
     async def _report(self, counts: Sequence[tuple[str, int]]) -> dict[str, int]:
         """Report some boards with one round trip. Return the viewers of each board that exists."""
-        calls = [self._call(board, self._process, count) for board, count in counts]
-        replies = await self._client.calls([(keys[0], self._present.command(keys, request)) for keys, request in calls])
+        calls = []
+        for board, count in counts:
+            keys = Keys(self._prefix, board)
+            calls.append(([keys.meta, keys.viewers], PresenceRequest(self._process, count, _TTL_MS)))
+        replies = await self._client.outcomes(
+            [(keys[0], self._present.command(keys, request)) for keys, request in calls]
+        )
         totals: dict[str, int] = {}
         for (board, _), call, reply in zip(counts, calls, replies, strict=True):
-            found = await self._present(self._client, *call) if isinstance(reply, NoScriptError) else reply
-            if isinstance(found, Exception):
-                raise found
+            # A store that has forgotten the script gets its source with a call of its own.
+            found = await self._present(self._client, *call) if isinstance(reply, Exception) else reply
             if found[0] == b"ok":
                 totals[board] = int(found[1])
         return totals
-
-    def _call(self, board: str, process: str, count: int) -> tuple[list[str], PresenceRequest]:
-        keys = Keys(self._prefix, board)
-        return [keys.meta, keys.viewers], PresenceRequest(process, count, _TTL_MS)
-
-
-def _pieces(counts: Sequence[tuple[str, int]]) -> Iterator[Sequence[tuple[str, int]]]:
-    """Yield parts that each take the store a few milliseconds at most."""
-    for first in range(0, len(counts), _BOARDS_A_CALL):
-        yield counts[first : first + _BOARDS_A_CALL]

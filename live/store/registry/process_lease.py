@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.store.connection.scripts import Script
 
 
@@ -32,6 +32,5 @@ class ProcessLease:
 
     async def take(self) -> bool:
         """Take the lease if it is free, or renew it. Return whether this process holds it."""
-        async with store_errors():
-            reply = await HOLD(self._client, [self._key], HoldRequest(self._process, round(self._ttl * 1000)))
+        reply = await HOLD(self._client, [self._key], HoldRequest(self._process, round(self._ttl * 1000)))
         return bool(reply[0] == b"held")

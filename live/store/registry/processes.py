@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from live.store.board.keys import SystemKeys
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.store.connection.scripts import Script
 
 
@@ -52,8 +52,7 @@ class Processes:
     async def beat(self) -> Beat:
         """Report that this process is alive, and find out which others are."""
         before = time.monotonic()
-        async with store_errors():
-            now, *processes = await self._beat(self._client, [self._key], BeatRequest(self._own, _TTL_MS))
+        now, *processes = await self._beat(self._client, [self._key], BeatRequest(self._own, _TTL_MS))
         took = time.monotonic() - before
         known, self._all = self._all, frozenset(process.decode() for process in processes)
         shift = int(now) / 1000 - before
@@ -73,8 +72,7 @@ class Processes:
         Raises:
             StoreUnavailableError: the store is unavailable; the others notice after a few seconds.
         """
-        async with store_errors():
-            await self._client.call(self._key, "HDEL", self._key, self._own)
+        await self._client.call(self._key, "HDEL", self._key, self._own)
 
 
 def _weight(process: str, board: str) -> bytes:

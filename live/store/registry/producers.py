@@ -8,7 +8,7 @@ import msgspec
 from live.domain.producer import Scope, StoredProducer, digest_of, new_secret, with_secret, without_secret
 from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.store.connection.scripts import Script, Text, text
 from live.store.registry.versioned import VersionedHash, decode_entry
 
@@ -78,13 +78,11 @@ class ProducerStore:
         self, producer: str, change: Callable[[StoredProducer | None, int], StoredProducer]
     ) -> StoredProducer:
         for _ in range(_MAX_TRIES):
-            async with store_errors():
-                known = await self._client.call(self.key, "HGET", self.key, producer) or b""
-                now = int((await self._client.call(self.key, "TIME"))[0])
+            known = await self._client.call(self.key, "HGET", self.key, producer) or b""
+            now = int((await self._client.call(self.key, "TIME"))[0])
             record = change(_decode(producer, known) if known else None, now)
-            async with store_errors():
-                request = RegisterRequest(producer, text(known), text(msgspec.json.encode(record)))
-                reply = await self._register(self._client, [self.key], request)
+            request = RegisterRequest(producer, text(known), text(msgspec.json.encode(record)))
+            reply = await self._register(self._client, [self.key], request)
             if reply[0] == b"ok":
                 return record
         raise StoreUnavailableError(f"other processes changed producer {producer} {_MAX_TRIES} times in a row")

@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from live.errors import StoreUnavailableError
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.store.connection.high_water import Versioned
 
 _VERSION: Final = ":version"  # no id has a colon
@@ -24,18 +24,13 @@ class VersionedHash:
     async def version(self) -> str:
         """Return the current version, empty if there never was an entry."""
         known = self.known()
-        async with store_errors():
-            found = await self._client.call(self._key, "HGET", self._key, _VERSION)
+        found = await self._client.call(self._key, "HGET", self._key, _VERSION)
         return self.check_version(found or b"", known)
 
     async def load(self) -> tuple[str, Mapping[str, bytes], int]:
         """Read the version, all entries sorted by id, and the time of the store in seconds since 1970, in one call."""
         known = self.known()
-        async with store_errors():
-            replies = await self._client.calls([(self._key, ("HGETALL", self._key)), (self._key, ("TIME",))])
-            for reply in replies:
-                if isinstance(reply, Exception):
-                    raise reply
+        replies = await self._client.calls([(self._key, ("HGETALL", self._key)), (self._key, ("TIME",))])
         fields, (now, _) = replies
         found = {name.decode(): text for name, text in zip(fields[::2], fields[1::2], strict=True)}
         version = self.check_version(found.pop(_VERSION, b""), known)

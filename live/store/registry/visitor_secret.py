@@ -5,7 +5,7 @@ import time
 from typing import Final
 
 from live.store.board.keys import SystemKeys
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 
 _BYTES: Final = 32
 _FRESH: Final = 1.0  # seconds without asking the store again: `live rebuild` restores the secret beside a server
@@ -24,8 +24,7 @@ class VisitorSecret:
         """Return the secret, at most a second old; empty if there is none."""
         now = time.monotonic()
         if now >= self._until:
-            async with store_errors():
-                self._known = bytes(await self._client.call(self._key, "GET", self._key) or b"")
+            self._known = bytes(await self._client.call(self._key, "GET", self._key) or b"")
             self._until = now + _FRESH
         return self._known
 
@@ -38,7 +37,6 @@ class VisitorSecret:
         self._client.witness.require_no_loss()
         if not await self.find():
             new = secrets.token_bytes(_BYTES)
-            async with store_errors():
-                held = await self._client.call(self._key, "SET", self._key, new, "NX", "GET")
+            held = await self._client.call(self._key, "SET", self._key, new, "NX", "GET")
             self._known = new if held is None else bytes(held)
         return self._known

@@ -79,7 +79,6 @@ async def reply_of_board(live: Live, board: str, query: Mapping[str, str], known
 
     Raises:
         ProblemError: the board does not exist, or a parameter is not valid.
-        StoreUnavailableError: the store is unavailable.
         EpochLostError: the store lost the board.
     """
     ledger = await live.use(board)

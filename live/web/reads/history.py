@@ -18,7 +18,6 @@ from live.journal.past.snapshots import explain_record, find_in_period, find_rec
 from live.network.parameters import time_of, whole_number
 from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
-from live.store.connection.client import store_errors
 from live.web.http.middleware import client_of
 from live.web.paging import DEFAULT_LIMIT
 from live.web.past_pages import PastPage, cursor_at, page_of, past_response, start_in
@@ -266,11 +265,7 @@ async def _facts(live: Live, ledger: Ledger) -> _StoreFacts:
     await state.open()
     meta, hidden = state.keys.meta, state.keys.hidden
     commands = [(meta, ("TIME",)), (meta, ("HKEYS", hidden)), (meta, ("HGET", meta, "journal")), (sink, ("GET", sink))]
-    async with store_errors():
-        replies = await live.client.calls(commands)
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise reply
+    replies = await live.client.calls(commands)
     (seconds, micro), members, link, holder = replies
     return _StoreFacts(
         int(seconds) * 1000 + int(micro) // 1000 + 1,

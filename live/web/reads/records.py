@@ -120,7 +120,6 @@ async def reply_of_record(
 
     Raises:
         ProblemError: the board or the record does not exist, or a parameter is not valid.
-        StoreUnavailableError: the store is unavailable.
         EpochLostError: the store lost the board.
     """
     ledger = await live.use(board)

@@ -173,7 +173,6 @@ async def reply_now(live: Live, board: str, wait: Wait) -> Reply:
 
     Raises:
         ProblemError: the board does not exist.
-        StoreUnavailableError: the store is unavailable.
         EpochLostError: the store lost the board.
     """
     ledger = await live.use(board)
@@ -185,7 +184,6 @@ async def reply_after_wait(request: Request, wait: Wait) -> Reply:
 
     Raises:
         ProblemError: a limit on viewers is reached, the server stops, or the board does not exist.
-        StoreUnavailableError: the store is unavailable.
         EpochLostError: the store lost the board.
     """
     live, board = live_of(request), request.path_params["board"]

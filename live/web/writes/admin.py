@@ -26,7 +26,6 @@ async def admin_of(request: Request) -> Principal:
     Raises:
         ProblemError: `credentials_required`, `credentials_invalid`, `scope_forbidden`, `origin_forbidden` or
             `rate_exceeded`.
-        StoreUnavailableError: the store is unavailable.
     """
     authorization = request.headers.get("authorization")
     live = live_of(request)
@@ -44,7 +43,6 @@ async def unlimited_admin_of(request: Request) -> Principal:
 
     Raises:
         ProblemError: as `admin_of`; `scope_forbidden` also if the API key is limited to some boards.
-        StoreUnavailableError: the store is unavailable.
     """
     producer = await admin_of(request)
     if producer.is_limited:

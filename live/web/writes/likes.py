@@ -123,9 +123,6 @@ async def _visitor_of(request: Request) -> tuple[str | None, Sequence[str]]:
     A browser that sends several requests before it has a cookie receives one for each, under different names. The first
     one that it sends counts: browsers send the oldest cookie first (RFC 6265, section 5.4), so it is in every request
     that has a cookie at all, and no later one takes its place.
-
-    Raises:
-        StoreUnavailableError: the store is unavailable.
     """
     prefix = _cookie_prefix(request)
     own = re.compile(re.escape(prefix) + "[0-9a-f]{8}")  # anyone can send others, which can't be deleted
@@ -179,7 +176,6 @@ async def _count(live: Live, board: Board, member: str, visitor: str) -> bool:
 
     Raises:
         ProblemError: `record_not_found`, `likes_closed`, `like_refused` or `overloaded`.
-        StoreUnavailableError: the store is unavailable.
         EpochLostError: the store lost the board.
     """
     ledger = await live.use(board.id)

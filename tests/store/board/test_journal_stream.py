@@ -1,15 +1,13 @@
 """How the journal of a board begins that already has data."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-import live.store.board.journal_stream
 from live.domain.event import make_entry
 from live.store.board.journal_stream import begin_journal, read_entries
-from live.store.board.keys import Keys
-from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 from tests.harness.boards import open_ledger, rolling_board
 
@@ -58,23 +56,24 @@ async def test_a_journal_begins_although_identities_change_faster_than_they_are_
 ) -> None:
     """During each walk over the store, an event with an id begins another bucket."""
     walks = 0
-    find = live.store.board.journal_stream._buckets
     async with open_ledger(any_store, rolling_board(), dedupe_window=1.0) as ledger:
         client, keys = ledger.state.client, ledger.state.keys
         identities = [bytes([number]) * 16 for number in range(6)]
         await ledger.writer.add([make_entry("a", 1, None, identities.pop())])
         epoch = ledger.state.epoch or ""
 
-        async def slow(client: Store, keys: Keys) -> list[int]:
+        names = client.names
+
+        async def slow_names(pattern: str) -> AsyncIterator[str]:
             nonlocal walks
             walks += 1
-            found = await find(client, keys)
+            async for name in names(pattern):
+                yield name
             await asyncio.sleep(1.5)
             if identities:
                 await ledger.writer.add([make_entry("a", 1, None, identities.pop())])
-            return found
 
-        monkeypatch.setattr(live.store.board.journal_stream, "_buckets", slow)
+        monkeypatch.setattr(client, "names", slow_names)
         await begin_journal(client, keys, epoch, again=True)
         (entries,) = await read_entries(client, [(keys, epoch, "0-0")])
     assert walks == 1

@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Duration, Settings
-from live.store.connection.client import connect, store_errors
+from live.store.connection.client import Store, connect, store_errors
 from live.store.connection.durability import unsafe_settings
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess, valkey
@@ -27,7 +27,7 @@ NOT_ON_REWRITE = (
 
 
 @pytest.fixture
-async def own_client(own_store: StoreProcess) -> AsyncIterator[Redis]:
+async def own_client(own_store: StoreProcess) -> AsyncIterator[Store]:
     """A client of a store that the test may reconfigure."""
     client = connect(own_store.url, fresh_settings(own_store.url, store_timeout=Duration(0.3)))
     yield client
@@ -82,17 +82,15 @@ async def test_a_missing_store_is_unavailable(tmp_path: Path) -> None:
     """Without a socket or a reply, callers get our error, not one of the library."""
     client = connect(f"unix://{tmp_path}/none.sock", Settings())
     with pytest.raises(StoreUnavailableError):
-        async with store_errors():
-            await client.ping()
+        await client.call("", "PING")
     await client.aclose()
 
 
-async def test_a_silent_store_is_unavailable(own_store: StoreProcess, own_client: Redis) -> None:
+async def test_a_silent_store_is_unavailable(own_store: StoreProcess, own_client: Store) -> None:
     """It has store_timeout to reply."""
-    await own_client.ping()
+    await own_client.call("", "PING")
     with own_store.frozen(), pytest.raises(StoreUnavailableError):
-        async with store_errors():
-            await own_client.ping()
+        await own_client.call("", "PING")
 
 
 async def test_calls_wait_for_a_connection_of_the_pool(valkey_url: str) -> None:
@@ -115,16 +113,16 @@ async def test_calls_wait_for_a_connection_of_the_pool(valkey_url: str) -> None:
     ],
     ids=["out of memory", "a replica", "a stale replica", "without replicas"],
 )
-async def test_a_temporary_error_means_unavailable(own_client: Redis, spoil: str, call: str, answer: str) -> None:
+async def test_a_temporary_error_means_unavailable(own_client: Store, spoil: str, call: str, answer: str) -> None:
     """The store replies with an error that will pass, and the client is warnings to try again."""
+    await own_client.call("", "PING")
     for command in spoil.splitlines():
         await own_client.execute_command(*command.split())  # type: ignore[no-untyped-call]
     with pytest.raises(StoreUnavailableError, match=answer):
-        async with store_errors():
-            await own_client.execute_command(*call.split())  # type: ignore[no-untyped-call]
+        await own_client.call("", *call.split())
 
 
-async def test_a_store_busy_with_a_script_is_unavailable(own_store: StoreProcess, own_client: Redis) -> None:
+async def test_a_store_busy_with_a_script_is_unavailable(own_store: StoreProcess, own_client: Store) -> None:
     """Another client's endless script is not our error."""
     await own_client.config_set("busy-reply-threshold", 10)
     other = Redis.from_url(own_store.url)
@@ -132,8 +130,7 @@ async def test_a_store_busy_with_a_script_is_unavailable(own_store: StoreProcess
 
     async def ask() -> str | None:
         try:
-            async with store_errors():
-                await own_client.ping()
+            await own_client.call("", "PING")
         except StoreUnavailableError as error:
             return str(error)
         return None
@@ -172,10 +169,15 @@ async def test_an_error_reply_means_unavailable(valkey_url: str) -> None:
     """An unexpected error reply, such as a wrong type, becomes our error, with the text of the store."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
-    await client.set(settings.key_prefix, "text")
+    name = settings.key_prefix
+    await client.set(name, "text")
     with pytest.raises(StoreUnavailableError, match="WRONGTYPE"):
-        async with store_errors():
-            await client.hget(settings.key_prefix, "field")
+        await client.call(name, "HGET", name, "field")
+    with pytest.raises(StoreUnavailableError, match="WRONGTYPE"):
+        await client.calls([(name, ("GET", name)), (name, ("HGET", name, "field"))])
+    text, refusal = await client.outcomes([(name, ("GET", name)), (name, ("HGET", name, "field"))])
+    assert text == b"text"
+    assert "WRONGTYPE" in str(refusal)
     await client.aclose()
 
 
@@ -207,7 +209,7 @@ async def test_a_store_that_evicts_is_refused(tmp_path: Path) -> None:
     assert "noeviction" in str(caught.value)
 
 
-async def test_a_store_that_forbids_config_has_a_warning(own_store: StoreProcess, own_client: Redis) -> None:
+async def test_a_store_that_forbids_config_has_a_warning(own_store: StoreProcess, own_client: Store) -> None:
     """Managed stores forbid CONFIG: the operator is warnings what to check."""
     await own_client.acl_setuser(
         "me", enabled=True, passwords=["+pw"], keys=["*"], categories=["+@all"], commands=["-config"]

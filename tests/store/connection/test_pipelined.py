@@ -18,7 +18,7 @@ from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
 from live.errors import StoreUnavailableError
 from live.settings import Duration
-from live.store.connection.client import Store, connect, may_have_run, store_errors
+from live.store.connection.client import Store, connect, may_have_run
 from live.store.connection.pipelined import SILENCE, PipelinedConnection, SharedConnection
 from tests.harness.proxy import store_proxy
 from tests.harness.settings import fresh_settings
@@ -46,6 +46,11 @@ async def outcomes(*calls: asyncio.Task[Any]) -> list[Any]:
 def send(connection: SharedConnection, *words: str | int) -> asyncio.Task[Any]:
     """Begin a call."""
     return asyncio.create_task(connection.call(*words))
+
+
+def ask(client: Store, *words: str | int) -> asyncio.Task[Any]:
+    """Begin a call that raises errors of the store as the program sees them."""
+    return asyncio.create_task(client.call("", *words))
 
 
 async def connections(client: Store) -> int:
@@ -80,7 +85,9 @@ async def test_an_error_affects_one_call(any_store: str) -> None:
         assert isinstance(script, NoScriptError)
         assert type(command) is ResponseError
         assert "unknown command" in str(command)
-        assert not may_have_run(command)
+        (refused,) = await outcomes(ask(client, "NOSUCH"))
+        assert isinstance(refused, StoreUnavailableError)
+        assert not may_have_run(refused)
 
 
 async def test_a_command_that_is_not_allowed(own_store: StoreProcess) -> None:
@@ -93,8 +100,7 @@ async def test_a_command_that_is_not_allowed(own_store: StoreProcess) -> None:
             await client.shared.call("GET", "a")
     async with connected(own_store.url.replace("unix://", "unix://me:wrong@")) as client:
         with pytest.raises(StoreUnavailableError, match="invalid username-password"):
-            async with store_errors():
-                await client.shared.call("ECHO", "a")
+            await client.call("", "ECHO", "a")
 
 
 async def test_a_cancelled_call_shifts_no_reply(any_store: str) -> None:
@@ -115,12 +121,12 @@ async def test_a_lost_connection_fails_all_waiting_calls(own_store: StoreProcess
     """It is unknown whether they have run. The next call connects again."""
     async with connected(own_store.url) as client:
         await client.shared.call("PING")
-        waiting = [send(client.shared, *call) for call in (("BLPOP", "none", 0), ("ECHO", 1), ("ECHO", 2))]
+        waiting = [ask(client, *call) for call in (("BLPOP", "none", 0), ("ECHO", 1), ("ECHO", 2))]
         killer: Any = client
         await eventually(lambda: _blocked(client))
         await killer.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         for lost in await outcomes(*waiting):
-            assert isinstance(lost, LostConnectionError)
+            assert isinstance(lost.__cause__, LostConnectionError)
             assert may_have_run(lost)
         assert await client.shared.call("ECHO", "again") == b"again"
 
@@ -175,11 +181,11 @@ async def a_slow_store(store: StoreProcess, _folder: Path) -> None:
     async with connected(store.url, 1) as client, connected(store.url) as other:
         await client.shared.call("PING")
         before = await connections(other)
-        slow = send(client.shared, "DEBUG", "SLEEP", "1.25")
+        slow = ask(client, "DEBUG", "SLEEP", "1.25")
         await asyncio.sleep(0.95)
         behind = send(client.shared, "ECHO", "behind")
         (error,) = await outcomes(slow)
-        assert isinstance(error, TimeoutError)
+        assert isinstance(error.__cause__, TimeoutError)
         assert may_have_run(error)
         assert await outcomes(behind) == [b"behind"]
         assert await client.shared.call("ECHO", "after") == b"after"
@@ -258,9 +264,9 @@ async def test_a_frozen_store_fails_calls_in_time(own_store: StoreProcess) -> No
         before = await connections(other)
         with own_store.frozen():
             started = loop.time()
-            lost = await outcomes(*(send(client.shared, "ECHO", number) for number in range(50)))
+            lost = await outcomes(*(ask(client, "ECHO", number) for number in range(50)))
             assert PATIENCE * 0.9 < loop.time() - started < PATIENCE + 1
-            assert {type(error) for error in lost} == {TimeoutError}
+            assert {type(error.__cause__) for error in lost} == {TimeoutError}
             assert all(may_have_run(error) for error in lost)
         assert await client.shared.call("ECHO", "awake") == b"awake"
         assert await connections(other) == before
@@ -307,8 +313,8 @@ async def test_a_line_can_start_before_its_store(own_store: StoreProcess) -> Non
     """Every waiting call fails, and has certainly not run. Each later call tries again."""
     own_store.kill()
     async with connected(own_store.url) as client:
-        lost = await outcomes(*(send(client.shared, "PING") for _ in range(10)))
-        assert all(isinstance(error, LostConnectionError) for error in lost)
+        lost = await outcomes(*(ask(client, "PING") for _ in range(10)))
+        assert all(isinstance(error.__cause__, LostConnectionError) for error in lost)
         assert not any(may_have_run(error) for error in lost)
         own_store.start()
         assert await client.shared.call("PING") == b"PONG"
@@ -382,5 +388,4 @@ async def test_the_line_supports_tls(tls_store: str) -> None:
         assert b"db=1" in await client.shared.call("CLIENT", "INFO")
     async with connected(tls_store.partition("?")[0]) as client:
         with pytest.raises(StoreUnavailableError, match="certificate"):
-            async with store_errors():
-                await client.shared.call("PING")
+            await client.call("", "PING")

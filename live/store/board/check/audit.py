@@ -12,7 +12,7 @@ from live.errors import SetupError
 from live.store.board.keys import Keys, Table
 from live.store.board.read.pages import HIGH, TAG
 from live.store.board.requests.write import AuditRequest, FixTotalsRequest, Rules
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script, text
 
@@ -90,22 +90,21 @@ class Auditor:
         Raises:
             SetupError: the store has no such board.
         """
-        async with store_errors():
-            shape: bytes | None = await self._call("HGET", self._keys.meta, "shape")
-            if shape is None:
-                raise SetupError(f"the store has no board {self._report.board!r} under this key prefix")
-            self._shape = msgspec.json.decode(shape, type=Shape)
-            await self._read_epoch()
-            await self._find_strays(repair=repair)
-            await self._pass(repair=repair)
-            self._report.repaired = repair and not self._report.clean
-            if self._report.repaired:  # a second pass corrects the totals; the report is that of the first
-                found, self._report = self._report, AuditReport(board=self._report.board)
-                await self._pass(repair=False, settle=True)
-                found.totals = self._report.totals
-                self._report = found
-            elif self._shape.window["kind"] == "sliding":
-                await self._check_log()
+        shape: bytes | None = await self._call("HGET", self._keys.meta, "shape")
+        if shape is None:
+            raise SetupError(f"the store has no board {self._report.board!r} under this key prefix")
+        self._shape = msgspec.json.decode(shape, type=Shape)
+        await self._read_epoch()
+        await self._find_strays(repair=repair)
+        await self._pass(repair=repair)
+        self._report.repaired = repair and not self._report.clean
+        if self._report.repaired:  # a second pass corrects the totals; the report is that of the first
+            found, self._report = self._report, AuditReport(board=self._report.board)
+            await self._pass(repair=False, settle=True)
+            found.totals = self._report.totals
+            self._report = found
+        elif self._shape.window["kind"] == "sliding":
+            await self._check_log()
         return self._report
 
     async def _pass(self, *, repair: bool, settle: bool = False) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from live.domain.board import BOARD_ID, Board
 from live.domain.window import Periods
 from live.store.board.keys import Keys
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 
 Kind = Literal["member", "event", "fixed"]
 
@@ -115,12 +115,11 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 async def count(client: Store, prefix: str, board: Board) -> Census:
     """Count the records of a board, without opening it."""
     keys = Keys(prefix, board.id)
-    async with store_errors():
-        state = await client.call(keys.meta, "HMGET", keys.meta, "epoch", "offset", "newest", "frozen")
-        epoch, offset, newest, frozen = (None if word is None else word.decode() for word in state)
-        tables = isinstance(board.window, Periods) and board.window.tables
-        ranking = keys.table(newest if tables else None).ranking
-        records = await client.call(ranking, "ZCARD", ranking)
+    state = await client.call(keys.meta, "HMGET", keys.meta, "epoch", "offset", "newest", "frozen")
+    epoch, offset, newest, frozen = (None if word is None else word.decode() for word in state)
+    tables = isinstance(board.window, Periods) and board.window.tables
+    ranking = keys.table(newest if tables else None).ranking
+    records = await client.call(ranking, "ZCARD", ranking)
     return Census(
         board=board.id,
         title=board.title,
@@ -134,19 +133,17 @@ async def count(client: Store, prefix: str, board: Board) -> Census:
 async def keys_of(client: Store, prefix: str, boards: Iterable[str]) -> dict[str, list[str]]:
     """Return the names of all store keys of some boards, found in one walk over the store."""
     found: dict[str, list[str]] = {board: [] for board in boards}
-    async with store_errors():
-        async for name in client.names(f"{prefix}:{{*"):
-            board = name.removeprefix(f"{prefix}:{{").partition("}")[0]
-            if board in found:
-                found[board].append(name)
+    async for name in client.names(f"{prefix}:{{*"):
+        board = name.removeprefix(f"{prefix}:{{").partition("}")[0]
+        if board in found:
+            found[board].append(name)
     return {board: sorted(names) for board, names in found.items()}
 
 
 async def opened_boards(client: Store, prefix: str) -> set[str]:
     """Return the ids of all boards that the store holds, found in one walk over it."""
     begin, end = f"{prefix}:{{", "}:meta"
-    async with store_errors():
-        found = {name.removeprefix(begin).removesuffix(end) async for name in client.names(f"{begin}*{end}")}
+    found = {name.removeprefix(begin).removesuffix(end) async for name in client.names(f"{begin}*{end}")}
     return {board for board in found if BOARD_ID.fullmatch(board)}
 
 
@@ -155,19 +152,18 @@ async def measure(client: Store, prefix: str, board: str, names: Sequence[str]) 
     parts: list[KeyUsage] = []
     members = votes = 0
     known: Counter[str] = Counter()
-    async with store_errors():
-        for name in names:
-            what = name.removeprefix(f"{Keys(prefix, board).channel}:").partition(":")[0]
-            kind = (await client.call(name, "TYPE", name)).decode()
-            if kind not in _COUNTING:
-                continue  # it was deleted in between
-            size = await client.call(name, "MEMORY", "USAGE", name, "SAMPLES", _SAMPLES)
-            elements = await client.call(name, _COUNTING[kind], name)
-            parts.append(KeyUsage(COSTS.get(what, _FIXED), size or 0, elements))
-            members = max(members, elements) if what == "ranking" else members
-            known[what] += elements
-            if what == "meta":
-                votes = _total(await client.call(name, "HGETALL", name))
+    for name in names:
+        what = name.removeprefix(f"{Keys(prefix, board).channel}:").partition(":")[0]
+        kind = (await client.call(name, "TYPE", name)).decode()
+        if kind not in _COUNTING:
+            continue  # it was deleted in between
+        size = await client.call(name, "MEMORY", "USAGE", name, "SAMPLES", _SAMPLES)
+        elements = await client.call(name, _COUNTING[kind], name)
+        parts.append(KeyUsage(COSTS.get(what, _FIXED), size or 0, elements))
+        members = max(members, elements) if what == "ranking" else members
+        known[what] += elements
+        if what == "meta":
+            votes = _total(await client.call(name, "HGETALL", name))
     events = max(known["log"], known["seen"]) or (votes if known["votes"] else 0)
     return Memory(members=members, events=events, parts=parts)
 

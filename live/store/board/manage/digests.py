@@ -7,7 +7,7 @@ import msgspec
 
 from live.domain.board import Shape
 from live.store.board.keys import Keys
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 
 _STEP: Final = 1000  # elements in one call
 _VOTES: Final = ("HSCAN", "HDEL", 2)  # how to walk, how to delete, and how many words an element has
@@ -25,9 +25,8 @@ class Held(msgspec.Struct, frozen=True):
 
 async def read_held(client: Store, keys: Keys) -> Held | None:
     """Return what the store holds of a board; None for nothing."""
-    async with store_errors():
-        epoch, secret, shape = await client.call(keys.meta, "HMGET", keys.meta, "epoch", "secret", "shape")
-        starts = await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)
+    epoch, secret, shape = await client.call(keys.meta, "HMGET", keys.meta, "epoch", "secret", "shape")
+    starts = await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)
     if epoch is None or shape is None:
         return None
     return Held(epoch.decode(), secret or b"", [int(start) for start in starts], msgspec.json.decode(shape, type=Shape))
@@ -37,8 +36,7 @@ async def members_of(client: Store, keys: Keys, start: int) -> list[str]:
     """Return the members that a slot holds."""
     slot, found, cursor = keys.slot(start), dict[str, None](), b"0"
     while True:
-        async with store_errors():
-            cursor, fields = await client.call(slot, "HSCAN", slot, cursor, "COUNT", _STEP)
+        cursor, fields = await client.call(slot, "HSCAN", slot, cursor, "COUNT", _STEP)
         found |= dict.fromkeys(member.decode() for member in fields[::2])
         if cursor == b"0":
             return list(found)
@@ -52,8 +50,7 @@ async def delete_digests(
     found = 0
     for table in tables:
         found += await _delete(client, table.votes, _VOTES, among, dry=dry)
-    async with store_errors():
-        buckets = [name async for name in client.names(keys.seen_pattern)]
+    buckets = [name async for name in client.names(keys.seen_pattern)]
     for name in buckets:
         found += await _delete(client, name, _SEEN, among, dry=dry)
     return found
@@ -65,12 +62,10 @@ async def _delete(
     walk, delete, words = kind
     deleted, cursor = set[bytes](), b"0"
     while True:
-        async with store_errors():
-            cursor, fields = await client.call(name, walk, name, cursor, "COUNT", _STEP)
+        cursor, fields = await client.call(name, walk, name, cursor, "COUNT", _STEP)
         deleted |= among(fields[::words])
         if cursor == b"0":
             break
     if deleted and not dry:
-        async with store_errors():
-            await client.call(name, delete, name, *deleted)
+        await client.call(name, delete, name, *deleted)
     return len(deleted)

@@ -11,7 +11,7 @@ from live.store.board.journal_stream import announced, begin_journal
 from live.store.board.keys import Keys
 from live.store.board.requests.write import CreateRequest, DeleteKeysRequest, ExpireRequest, RenewRequest, UpdateRequest
 from live.store.board.state import SCRIPTS
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.store.connection.scripts import Script, text
 
 UPDATE: Final = Script("update", UpdateRequest)
@@ -32,17 +32,16 @@ async def create(
     """
     secret = text(secrets.token_bytes(16))
     request = CreateRequest(epoch, board.shape.encode(), secret, made=True, journal=journal)
-    async with announced(client, keys, epoch) if journal else nullcontext(), store_errors():
+    async with announced(client, keys, epoch) if journal else nullcontext():
         reply = await SCRIPTS.create(client, [keys.meta, keys.journal(epoch)], request)
     return None if reply[0] == b"ok" or reply[1].decode() == epoch else (reply[1].decode(), reply[2] == b"1")
 
 
 async def update(client: Store, keys: Keys, epoch: str, revision: int, *, frozen: bool) -> None:
     """Apply a revision of a board's definition. Does nothing if the board has a newer revision or does not exist."""
-    async with store_errors():
-        await UPDATE(
-            client, [keys.meta], UpdateRequest(epoch=epoch, channel=keys.channel, revision=revision, frozen=frozen)
-        )
+    await UPDATE(
+        client, [keys.meta], UpdateRequest(epoch=epoch, channel=keys.channel, revision=revision, frozen=frozen)
+    )
 
 
 async def renew(client: Store, keys: Keys, epoch: str, known: tuple[str, int] = ("", -1)) -> bool:
@@ -51,8 +50,7 @@ async def renew(client: Store, keys: Keys, epoch: str, known: tuple[str, int] = 
     If it has a journal, that of the new epoch begins with everything that the board holds. `known` is the epoch and the
     offset that the board is known to have had: the journal records what it lost.
     """
-    async with store_errors():
-        reply = await RENEW(client, [keys.meta], RenewRequest(epoch, keys.channel, *known))
+    reply = await RENEW(client, [keys.meta], RenewRequest(epoch, keys.channel, *known))
     if reply[0] != b"ok":
         return False
     if reply[2]:
@@ -62,8 +60,7 @@ async def renew(client: Store, keys: Keys, epoch: str, known: tuple[str, int] = 
 
 async def expire(client: Store, keys: Keys, epoch: str, idle: float) -> float | None:
     """Expire a board that nobody has used for `idle` seconds. Return None if it has expired, else seconds to wait."""
-    async with store_errors():
-        reply = await EXPIRE(client, [keys.meta, keys.gone], ExpireRequest(epoch, round(idle * 1000)))
+    reply = await EXPIRE(client, [keys.meta, keys.gone], ExpireRequest(epoch, round(idle * 1000)))
     match reply:
         case [b"left"]:
             return None
@@ -97,12 +94,11 @@ async def _delete_step(
 ) -> list[str] | None:
     """Delete some slots and more store keys. Return the script's reply, or None when there is another board."""
     old = [key for start in starts for key in keys.of_slot(start)]
-    async with store_errors():
-        reply = await DELETE_KEYS(
-            client,
-            [keys.meta, keys.gone, keys.slots, *old, *more],
-            DeleteKeysRequest(epoch, _SLOTS_A_STEP, list(starts)),
-        )
+    reply = await DELETE_KEYS(
+        client,
+        [keys.meta, keys.gone, keys.slots, *old, *more],
+        DeleteKeysRequest(epoch, _SLOTS_A_STEP, list(starts)),
+    )
     return [word.decode() for word in reply[1:]] if reply[0] == b"ok" else None
 
 

@@ -8,11 +8,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from live.errors import StoreUnavailableError
 from live.store.board.journal_stream import announced
 from live.store.board.keys import Keys
 from live.store.board.requests.journal import RestoreRequest
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script
 
@@ -62,16 +61,15 @@ async def restore(
 
     What an interrupted call left behind is deleted first.
     """
-    async with store_errors():
-        if await client.call(keys.meta, "EXISTS", keys.meta):
-            return False
-        found = [name async for name in client.names(keys.pattern)]
+    if await client.call(keys.meta, "EXISTS", keys.meta):
+        return False
+    found = [name async for name in client.names(keys.pattern)]
     done = 0
     commands = chain(((name, ("UNLINK", name)) for name in found), _commands(keys, image))
     async for count in _sent(client, _pieces(commands, _COMMANDS)):
         done += count
         progress(min(done, image.size))
-    async with announced(client, keys, request.epoch), store_errors():
+    async with announced(client, keys, request.epoch):
         reply = await RESTORE(client, [keys.meta, keys.journal(request.epoch)], request)
     return bool(reply[0] == b"ok")
 
@@ -93,11 +91,7 @@ async def _sent(client: Store, packets: Iterable[list[_Command]]) -> AsyncIterat
 
 
 async def _send(client: Store, commands: list[_Command]) -> int:
-    async with store_errors():
-        replies = await client.calls(commands)
-    for reply in replies:
-        if isinstance(reply, Exception):
-            raise StoreUnavailableError(str(reply)) from reply
+    await client.calls(commands)
     return sum(len(words) // 2 for _, words in commands)
 
 

@@ -13,7 +13,7 @@ from live.store.board.read.pages import page_of
 from live.store.board.requests.read import LookupRequest, ReadRequest, View, view_of
 from live.store.board.requests.write import PlannedClock
 from live.store.board.state import MOST_REPLANS, BoardState
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.store.connection.scripts import Script, text
 
 _MOST_WORK: Final = 1500  # records in one call, which blocks the store for a millisecond or two
@@ -256,11 +256,7 @@ class BoardReader:
 async def read_positions(client: Store, boards: Sequence[BoardReader]) -> list[tuple[str, int]]:
     """Return the positions of boards, epoch and offset of each, with one round trip."""
     metas = [board.state.keys.meta for board in boards]
-    async with store_errors():
-        replies = await client.calls([(meta, ("HMGET", meta, "epoch", "offset")) for meta in metas])
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise reply
+    replies = await client.calls([(meta, ("HMGET", meta, "epoch", "offset")) for meta in metas])
     return [((epoch or b"").decode(), int(offset or 0)) for epoch, offset in replies]
 
 
@@ -275,8 +271,7 @@ async def read_tops(client: Store, wanted: Sequence[tuple[BoardReader, int]]) ->
         for (board, size), plan in zip(wanted, plans, strict=True)
     ]
     try:
-        async with store_errors():
-            replies = await client.calls(commands)
+        replies = await client.outcomes(commands)
     except StoreUnavailableError as error:
         return [error] * len(wanted)
     return [

@@ -33,11 +33,12 @@ from live.store.board.write.plan import (
     planned,
     turned_away,
 )
-from live.store.connection.client import may_have_run, store_errors
+from live.store.connection.client import may_have_run
 from live.store.connection.scripts import text, texts
 
 _RETRY_PAUSE: Final = 0.05
 _SQL_POLL: Final = 0.01
+_TOO_LATE: Final = "the store did not answer before the write deadline"
 
 
 class Added(msgspec.Struct, frozen=True):
@@ -241,12 +242,12 @@ class BoardWriter:
             state.require_no_loss()
             known = -1 if unknown else state.known + 1  # a batch that was applied before returns its offset of then
             try:
-                async with store_errors(), asyncio.timeout_at(deadline):
+                async with asyncio.timeout_at(deadline):
                     reply = await state.run(state.scripts.add, keys, request)
-            except StoreUnavailableError as error:
-                unknown = unknown or may_have_run(error.__cause__)
+            except (StoreUnavailableError, TimeoutError) as error:
+                unknown = unknown or may_have_run(error)
                 if asyncio.get_running_loop().time() + _RETRY_PAUSE >= deadline:
-                    raise StoreUnavailableError(str(error), unknown=unknown) from error
+                    raise StoreUnavailableError(str(error) or _TOO_LATE, unknown=unknown) from error
             else:
                 if reply[0] == b"ok":
                     state.check_offset(reply[1], known)
