@@ -11,8 +11,9 @@ from starlette.types import Scope
 from live.network.parameters import require_known
 from live.settings import Settings
 from live.web import operations
-from live.web.contract import documents, reference
-from live.web.contract.openapi import query_names
+from live.web.contract import reference
+from live.web.contract.asyncapi import asyncapi
+from live.web.contract.openapi import openapi, query_names
 from live.web.http.static import ClientFiles, PageFiles
 from live.web.http.watching import refuse_plain, unless_left
 from live.web.pages import board as pages
@@ -47,8 +48,8 @@ def _operations() -> list[BaseRoute]:
         Route("/healthz", operations.healthz),
         Route("/readyz", operations.readyz),
         Route("/metrics", operations.metrics),
-        Route("/openapi.json", documents.openapi),
-        Route("/asyncapi.json", documents.asyncapi),
+        Route("/openapi.json", openapi),
+        Route("/asyncapi.json", asyncapi),
         Route("/docs", reference.show),
         Mount("/client", ClientFiles(directory=assets("static") / "client"), name="client"),
         Mount(f"/static/{static_version()}", PageFiles(directory=assets("static")), name="static"),

@@ -1,13 +1,18 @@
-"""The messages of the WebSocket as AsyncAPI 3.0, made from the structs that encode them."""
+"""The messages of the WebSocket as AsyncAPI 3.0, `/asyncapi.json`, made from the structs that encode them."""
 
 from functools import cache
 from inspect import getdoc
 from typing import Any, Final
 
+from starlette.requests import Request
+from starlette.responses import Response
+
 from live.errors import CLOSE_CODES
 from live.fanout.frames import Alive, Around, Replay, Status, Sync, Update, Viewers
+from live.ingest.replies import Reply
 from live.web.contract.openapi import INFO, WATCHED
 from live.web.contract.schemas import components_of, reference
+from live.web.http.responses import kept_json, negotiated
 
 _MESSAGES: Final = {
     "sync": Sync,
@@ -20,11 +25,21 @@ _MESSAGES: Final = {
 }
 
 
+async def asyncapi(request: Request) -> Response:
+    """Return the messages of the WebSockets as AsyncAPI 3.0."""
+    return negotiated(request, _reply())
+
+
+@cache
+def _reply() -> Reply:
+    return kept_json(asyncapi_document())
+
+
 @cache
 def asyncapi_document() -> dict[str, Any]:
-    """The document at `/asyncapi.json`."""
+    """Make the document at `/asyncapi.json`."""
     final = ", ".join(f"{code} {close.reason}" for code, close in CLOSE_CODES.items() if not close.reconnect)
-    query = {name: {**schema, "description": meaning} for name, (schema, meaning) in WATCHED.items()}
+    query = {each["name"]: {**each["schema"], "description": each["description"]} for each in WATCHED}
     return {
         "asyncapi": "3.0.0",
         "info": {

@@ -1,54 +1,40 @@
-"""The HTTP contract as OpenAPI 3.1, made from the structs of requests and responses and from the tables of errors."""
+"""The HTTP contract as OpenAPI 3.1, `/openapi.json`: a table of all operations, with the structs of their bodies."""
 
 from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
+from starlette.requests import Request
+from starlette.responses import Response
+
 from live import __version__
 from live.boards.definition import RunningChoice
+from live.domain.calendar import EXAMPLES
 from live.domain.cloudevent import CloudEvent
 from live.domain.event import MAX_SCORE, Answer, IncomingEvent
 from live.domain.item import Item
 from live.errors import REFUSALS
-from live.ingest.replies import ProblemBody
+from live.ingest.replies import ProblemBody, Reply
 from live.web.contract.board_document import BoardPage
-from live.web.contract.openapi_pages import page_operations
 from live.web.contract.operations import (
-    ADMIN,
-    AS_OF,
-    ASKING,
-    BOARD,
-    CHANGING,
-    COUNT,
-    ENTERING,
-    EXPLAIN,
-    ITEMS,
-    KEYED,
-    OF_BOARD,
-    OF_KEY,
-    PAGE,
-    PAST,
-    PERIOD,
-    POSTING,
-    RECORD,
-    RECORDS,
-    REMOVING,
-    SOCKET,
+    STRING,
     TEXT,
-    TIME,
-    UPGRADING,
-    WATCHING,
     body_of,
+    choice,
     document,
     done,
     json_of,
-    names_in,
+    members,
     operation,
     parameter,
+    query,
     tagged,
     text,
+    whole,
 )
-from live.web.contract.schemas import Json, contract_components, listed, reference
+from live.web.contract.schemas import Json, components_of, contract_components, listed, reference
+from live.web.http.responses import kept_json, negotiated
+from live.web.pages.board import LONGEST_SEARCH, MOST_PAGES
 from live.web.reads.baseline import BaselineView
 from live.web.reads.boards import BoardList, BoardSummary
 from live.web.reads.history import MAX_MEMBERS as MOST_HISTORIES
@@ -56,6 +42,7 @@ from live.web.reads.history import MAX_STEPS, Explanation, HistoryList
 from live.web.reads.items import MOST_READ, MOST_WRITTEN, ItemChanges, ItemChoice, ItemList
 from live.web.reads.records import MemberRecords, RecordList, RecordView, Visibility
 from live.web.reads.slots import DEFAULT_SLOTS, MAX_MEMBERS, MAX_SLOTS, SlotList
+from live.web.services import live_of
 from live.web.writes.admin import AuditLog
 from live.web.writes.likes import Liked
 
@@ -66,7 +53,7 @@ INFO: Final = {
     "contact": {"name": "Live Board"},
     "license": {"name": "MIT", "identifier": "MIT"},
 }
-KEY_SCHEME: Final = {
+_KEY_SCHEME: Final = {
     "type": "http",
     "scheme": "bearer",
     "description": "An API key, `<id>.<secret>`, as `live keys add` prints it.",
@@ -81,364 +68,83 @@ _TAGS: Final[Mapping[str, str]] = {
     "operations": "Health and metrics for operators.",
     "documents": "Descriptions of this API.",
 }
-
-# What a viewer may ask for, on the live route and on the stream: schema and meaning of each parameter.
-WATCHED: Final[Mapping[str, tuple[Json, str]]] = {
-    "limit": ({"type": "integer", "minimum": 1, "default": 50}, "Number of records to watch."),
-    "interval": ({"type": "string", "examples": ["1s"]}, "Minimum time between two updates, up to 60s."),
-    "epoch": ({"type": "string", "maxLength": 64}, "`epoch` of the last message, to resume."),
-    "offset": ({"type": "integer", "minimum": 0}, "`offset` of the last message, to resume."),
-    "key": ({"type": "string"}, "A member whose rank is sent in `around` messages."),
-    "around": (
-        {"type": "integer", "minimum": 0, "maximum": 50, "default": 0},
-        "Number of neighbours of the member on each side.",
-    ),
-    "at": ({"type": "string", "format": "date-time"}, "Watch the board from this time on. Needs a journal."),
-    "speed": (
-        {"type": "number", "minimum": 0.1, "maximum": 100, "default": 1},
-        "How fast the messages after `at` follow.",
-    ),
-    "delay": ({"type": "string", "examples": ["45s"]}, "Watch the board as it was this long ago. Needs a journal."),
-}
-
-_SLOTS: Final = parameter(
-    "limit", "query", {"type": "integer", "minimum": 1, "maximum": MAX_SLOTS, "default": DEFAULT_SLOTS},
-    "Number of slots.",
-)  # fmt: skip
-_KNOWN: Final = parameter("If-None-Match", "header", {"type": "string"}, "`ETag` of an earlier response.")
-_WATCHED: Final = [parameter(name, "query", *options) for name, options in WATCHED.items()]
 _STRUCTS: Final = (
     IncomingEvent, CloudEvent, Answer, BoardList, BoardPage, SlotList, BaselineView, RecordView, RecordList,
     MemberRecords, AuditLog, RunningChoice, Visibility, Item, ItemChoice, ItemChanges, ItemList, HistoryList,
     Explanation, Liked, ProblemBody,
 )  # fmt: skip
 
+# The problems of the operations, besides those that every request can have.
+_ASKING: Final = frozenset({"parameter_invalid"})
+_BOARD: Final = _ASKING | {"board_not_found"}
+_RECORDS: Final = _BOARD | {"period_not_found"}
+_PAST: Final = frozenset({"past_unavailable", "past_too_large"})
+_RECORD: Final = _BOARD | _PAST | {"record_not_found"}
+_PAGE: Final = _RECORDS | _PAST | {"cursor_invalid", "too_many_viewers", "stopping"}
+_WATCHING: Final = _BOARD | {"origin_forbidden", "past_unavailable", "too_many_viewers", "stopping"}
+_ADMIN: Final = _ASKING | {
+    "credentials_required", "credentials_invalid", "origin_forbidden", "scope_forbidden", "rate_exceeded"
+}  # fmt: skip
+_BODY: Final = frozenset({"malformed_body", "body_too_large"})
+_REMOVING: Final = _ADMIN | _BOARD | {"board_fixed", "board_in_file", "outcome_unknown"}
+_CHANGING: Final = _REMOVING | _BODY | {"unsupported_media_type", "board_invalid"}
+_ENTERING: Final = _ADMIN | _BOARD | {"record_invalid"}
+_ITEMS: Final = _ADMIN | _BODY | {"item_invalid", "too_many_items"}
+_POSTING: Final = _ADMIN | _BODY | {
+    "idempotency_key_invalid", "idempotency_key_reused", "too_many_events", "unsupported_media_type",
+    "outcome_unknown", "overloaded", "journal_behind",
+}  # fmt: skip
+_LIKING: Final = _BODY | {
+    "board_not_found", "record_not_found", "origin_forbidden", "likes_not_allowed", "cookie_required", "likes_closed",
+    "like_refused", "unsupported_media_type", "rate_exceeded", "outcome_unknown", "overloaded",
+}  # fmt: skip
 
-@cache
-def openapi_document() -> Json:
-    """The document at `/openapi.json`."""
-    components = contract_components(_STRUCTS)
-    return {
-        "openapi": "3.1.0",
-        "info": INFO,
-        "servers": [{"url": "/"}],
-        "tags": [{"name": name, "description": meaning} for name, meaning in _TAGS.items()],
-        "paths": {
-            "/v1/events": {"post": _post_events(components["CloudEvent"]), "options": _greet_webhook()},
-            "/v1/boards": {"get": _list_boards()},
-            "/v1/boards/{board}": {"get": _get_board(), **_board_changes()},
-            "/v1/boards/{board}/records": {"get": _list_records()},
-            "/v1/boards/{board}/records/{key}": {"get": _get_record(), **_record_changes()},
-            "/v1/records/{key}": {"get": _get_member_records()},
-            "/v1/boards/{board}/records/{key}/slots": {"get": _get_slots()},
-            "/v1/boards/{board}/slots": {"get": _list_slots()},
-            **_past_operations(),
-            "/v1/boards/{board}/baseline": {"get": _get_baseline()},
-            **_item_operations(),
-            "/v1/boards/{board}/live": {"get": _watch_board()},
-            "/v1/boards/{board}/stream": {"get": _stream_board()},
-            "/v1/trail": {"get": _get_audit_log()},
-            **page_operations(),
-            **_operations(),
-        },
-        "components": {
-            "schemas": components,
-            "securitySchemes": {"key": KEY_SCHEME},
-        },
-    }
-
-
-@cache
-def query_names(path: str, method: str) -> frozenset[str]:
-    """The query parameters of an operation, according to the document."""
-    operation = openapi_document()["paths"].get(path, {}).get(method.lower(), {})
-    return names_in(operation.get("parameters", ()), "query")
-
-
-def _list_boards() -> Json:
-    return operation(
-        "listBoards", "boards", "List all boards.", "All boards with their definitions.", document(BoardList), ASKING
-    )
-
-
-def _get_board() -> Json:
-    begin = {"type": "integer", "minimum": 0, "maximum": 10**9 - 1, "default": 0}
-    exact = {"type": "integer", "minimum": -MAX_SCORE, "maximum": MAX_SCORE}
-    return operation(
-        "getBoard", "boards", "Read one page of a board.",
-        "The top of the board, the page after a cursor, or the page around a score.",
-        tagged(BoardPage), PAGE, OF_BOARD,
-        parameter("limit", "query", COUNT, "Maximum number of records."),
-        parameter("start", "query", begin, "Number of records to skip. Use a cursor to continue exactly."),
-        parameter("cursor", "query", {"type": "string"}, "`next_cursor` or `prev_cursor` of an earlier page."),
-        parameter("score", "query", exact, "Return the page around the place that this score has or would have."),
-        PERIOD, _KNOWN,
-        parameter("wait", "query", {"type": "string", "examples": ["30s"]},
-                  "Wait until the top differs from `If-None-Match`, up to this time. At most 60s."),
-        AS_OF,
-    )  # fmt: skip
-
-
-def _list_records() -> Json:
-    several = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 100}
-    keys = {**parameter("key", "query", several, "Repeat it for each member."), "required": True}
-    return operation(
-        "listRecords", "records", "Read the records of several members.",
-        "Members that are not on the board are omitted.", document(RecordList), RECORDS, OF_BOARD, keys, PERIOD,
-    )  # fmt: skip
-
-
-def _get_record() -> Json:
-    around = {"type": "integer", "minimum": 0, "maximum": 100, "default": 0}
-    return operation(
-        "getRecord", "records", "Read one record with its neighbours.",
-        "Its score and rank, and the gap to the next rank.", _record_or_explanation(), RECORD, OF_BOARD, OF_KEY,
-        parameter("around", "query", around, "Number of neighbours on each side."), PERIOD, _KNOWN, AS_OF, EXPLAIN,
-    )  # fmt: skip
-
-
-def _record_or_explanation() -> Json:
-    answer = tagged(RecordView)
-    schemas: list[Json] = [reference(RecordView), reference(Explanation)]
-    answer["200"]["content"]["application/json"]["schema"] = {"anyOf": schemas}
-    return answer
-
-
-def _list_slots() -> Json:
-    several = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_MEMBERS}
-    return operation(
-        "listSlots", "boards", "Read scores by slot.",
-        "The scores of members in each of the newest slots of the window, the oldest slot first. Without `key`, the "
-        "members are the first 100 of the board, read once for each new slot.",
-        document(SlotList), BOARD, OF_BOARD,
-        parameter("key", "query", several, "Repeat it for each member."), _SLOTS,
-    )  # fmt: skip
-
-
-def _get_slots() -> Json:
-    return operation(
-        "getSlots", "records", "Read the scores of one member by slot.",
-        "The score of the member in each of the newest slots of the window, the oldest slot first.",
-        document(SlotList), RECORD - {"period_not_found"}, OF_BOARD, OF_KEY, _SLOTS,
-    )  # fmt: skip
-
-
-def _get_baseline() -> Json:
-    return operation(
-        "getBaseline", "boards", "Read the ranks at the start of the hour.",
-        "The same for everyone. Compare them with the current ranks to see who moved.",
-        document(BaselineView), BOARD, OF_BOARD,
-    )  # fmt: skip
-
-
-def _get_member_records() -> Json:
-    return operation(
-        "getStanding", "records", "Read the records of one member on all boards.",
-        "Boards without the member are omitted.", document(MemberRecords), ASKING, OF_KEY,
-    )  # fmt: skip
-
-
-def _watch_board() -> Json:
-    return operation(
-        "watchBoard", "live", "Watch a board over a WebSocket.",
-        "Sends a `sync`, then `update`s. See /asyncapi.json.", SOCKET, WATCHING | UPGRADING, OF_BOARD, *_WATCHED,
-    )  # fmt: skip
-
-
-def _stream_board() -> Json:
-    last = parameter("Last-Event-ID", "header", {"type": "string"}, "`id` of the last event, to resume.")
-    return operation(
-        "streamBoard", "live", "Watch a board as server-sent events.",
-        "The same messages as on the WebSocket. `event` is the type of a message. See /asyncapi.json.",
-        text("text/event-stream", "A stream that ends when the board is deleted or the server shuts down."), WATCHING,
-        OF_BOARD, *_WATCHED, last,
-    )  # fmt: skip
-
-
-_READY: Final[Json] = {
-    "type": "object",
-    "properties": {
-        "status": {"type": "string"},
-        "journal": {"type": "string", "enum": ["ok", "degraded"]},
-        "reasons": {"type": "array", "items": {"type": "string"}},
-    },
-    "required": ["status"],
-}
-
-
-def _operations() -> Json:
-    """Health, metrics and documents."""
-    state = {"type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"]}
-    well = {"200": {"description": "The process is healthy.", "content": json_of(state)}}
-    able = {"200": {"description": "The process can count and serve.", "content": json_of(_READY)}}
-    contract = {"200": {"description": "The document.", "content": json_of({"type": "object"})}}
-    metrics = text("text/plain", "Metrics in the Prometheus text format.")
-    page = text("text/html", "A page.")
-    pages = {
-        "/healthz": (
-            "getHealth",
-            "operations",
-            "Check that the process runs.",
-            "It returns 200 while the process runs.",
-            well,
-        ),
-        "/readyz": ("getReadiness", "operations", "Check that the process can count.", "It writes to the store.", able),
-        "/metrics": ("getMetrics", "operations", "Read the metrics.", "No API key is needed.", metrics),
-        "/openapi.json": (
-            "getOpenapi",
-            "documents",
-            "Read the OpenAPI document.",
-            "This API as OpenAPI 3.1.",
-            contract,
-        ),
-        "/asyncapi.json": (
-            "getAsyncapi",
-            "documents",
-            "Read the AsyncAPI document.",
-            "The messages on sockets as AsyncAPI 3.0.",
-            contract,
-        ),
-        "/docs": ("showReference", "documents", "Show the API reference.", "This document as a page.", page),
-    }
-    paths = {path: {"get": operation(*parts, (), is_page=True)} for path, parts in pages.items()}
-    for status in ("500", "503"):
-        paths["/readyz"]["get"]["responses"][status]["content"] = json_of(_READY)
-    return paths
-
-
-_SPAN: Final = (
-    parameter("from", "query", TIME, "The first time. By default a day before `to`."),
-    parameter("to", "query", TIME, "The last time. By default now."),
-    parameter("step", "query", {"type": "string", "default": "1h"},
-              f"The time between two steps, such as `5m` or `1d`. At most {MAX_STEPS} steps."),
+# Parameters of several operations.
+_TIME: Final = {"type": "string", "format": "date-time"}
+_COUNT: Final = whole(1, default=100)
+_OF_BOARD: Final = parameter("board", "path", STRING, "Id of a board.")
+_OF_KEY: Final = parameter("key", "path", STRING, "The member, percent-encoded.")
+_KNOWN: Final = parameter("If-None-Match", "header", STRING, "`ETag` of an earlier response.")
+_PERIOD: Final = query(
+    "period", {"type": "string", "default": "current", "examples": ["previous", *EXAMPLES.values()]},
+    "The period, on calendar boards.",
 )  # fmt: skip
+_AS_OF: Final = query(
+    "as_of", _TIME,
+    "Read the board as it was at this time: with everything that was counted before. "
+    "This needs a journal. Beyond `LIVE_JOURNAL_EVENTS`, it is read as it was at the beginning of that hour.",
+)  # fmt: skip
+_SLOTS: Final = query("limit", whole(1, MAX_SLOTS, DEFAULT_SLOTS), "Number of slots.")
+_SPAN: Final = (
+    query("from", _TIME, "The first time. By default a day before `to`."),
+    query("to", _TIME, "The last time. By default now."),
+    query("step", {"type": "string", "default": "1h"},
+          f"The time between two steps, such as `5m` or `1d`. At most {MAX_STEPS} steps."),
+)  # fmt: skip
+# What a viewer may ask for, on the live route and on the stream.
+WATCHED: Final = (
+    query("limit", whole(1, default=50), "Number of records to watch."),
+    query("interval", {"type": "string", "examples": ["1s"]}, "Minimum time between two updates, up to 60s."),
+    query("epoch", {"type": "string", "maxLength": 64}, "`epoch` of the last message, to resume."),
+    query("offset", whole(0), "`offset` of the last message, to resume."),
+    query("key", STRING, "A member whose rank is sent in `around` messages."),
+    query("around", whole(0, 50, 0), "Number of neighbours of the member on each side."),
+    query("at", _TIME, "Watch the board from this time on. Needs a journal."),
+    query("speed", {"type": "number", "minimum": 0.1, "maximum": 100, "default": 1},
+          "How fast the messages after `at` follow."),
+    query("delay", {"type": "string", "examples": ["45s"]},
+          "Watch the board as it was this long ago. Needs a journal."),
+)  # fmt: skip
+_SHOWN: Final = (
+    parameter("board", "path", STRING, "Ids of up to six boards, comma-separated."), _PERIOD, _AS_OF,
+    query("key", STRING, "A member whose rank is shown."), query("limit", _COUNT, "The number of records."),
+)  # fmt: skip
+_LOOK: Final = (
+    choice("lang", "The language. By default that of `Accept-Language`.", "en", "zh-Hans"),
+    choice("theme", "The theme. By default that of the system.", "light", "dark"),
+)
 
-
-def _past_operations() -> Json:
-    """The histories of records."""
-    several = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MOST_HISTORIES}
-    keys = {**parameter("key", "query", several, "Repeat it for each member."), "required": True}
-    one = operation(
-        "getHistory", "records", "Read how a record moved.",
-        "Its score and rank at each time, null where it was not on the board. This needs a journal.",
-        document(HistoryList), RECORD - {"period_not_found", "record_not_found"} | PAST,
-        OF_BOARD, OF_KEY, *_SPAN,
-    )  # fmt: skip
-    some = operation(
-        "listHistory", "boards", "Read how some records moved.",
-        "The same for several members.", document(HistoryList), BOARD | PAST, OF_BOARD, keys, *_SPAN,
-    )  # fmt: skip
-    return {
-        "/v1/boards/{board}/records/{key}/history": {"get": one},
-        "/v1/boards/{board}/history": {"get": some},
-    }
-
-
-def _item_operations() -> Json:
-    """Reads, writes and deletes titles."""
-    return {
-        "/v1/items": {"get": _list_items(), "put": _put_items()},
-        "/v1/items/{key}": {"get": _get_item(), "put": _put_item(), "delete": _delete_item()},
-    }
-
-
-def _list_items() -> Json:
-    several = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MOST_READ}
-    keys = {**parameter("key", "query", several, "Repeat it for each member."), "required": True}
-    return operation(
-        "listItems", "records", "Read the titles of several members.",
-        "Members without a title are omitted. The response is at most a second old.", document(ItemList), ASKING, keys,
-    )  # fmt: skip
-
-
-def _get_item() -> Json:
-    return operation(
-        "getItem", "records", "Read the title of a member.", "With its link and its picture, if it has them.",
-        document(Item), ASKING | {"item_not_found"}, OF_KEY,
-    )  # fmt: skip
-
-
-def _put_items() -> Json:
-    put = operation(
-        "putItems", "administration", "Give several members titles.",
-        f"Up to {MOST_WRITTEN:,} of them: all, or none if one is invalid.", done(204, "The titles are stored."),
-        ADMIN | ITEMS, security=KEYED,
-    )  # fmt: skip
-    put["requestBody"] = body_of(reference(ItemChanges), "application/json")
-    return put
-
-
-def _put_item() -> Json:
-    put = operation(
-        "putItem", "administration", "Give a member a title.",
-        "Pages show it instead of the member, on all boards. The API key must not be limited to some boards.",
-        done(204, "The title is stored."), ADMIN | ITEMS, OF_KEY, security=KEYED,
-    )  # fmt: skip
-    put["requestBody"] = body_of(reference(ItemChoice), "application/json")
-    return put
-
-
-def _delete_item() -> Json:
-    return operation(
-        "deleteItem", "administration", "Delete the title of a member.", "It also succeeds if there is none.",
-        done(204, "The member has no title."), ADMIN, OF_KEY, security=KEYED,
-    )  # fmt: skip
-
-
-def _get_audit_log() -> Json:
-    """The audit log."""
-    limit = parameter("limit", "query", {**COUNT, "maximum": 1000}, "Maximum number of entries.")
-    return operation(
-        "getTrail", "administration", "Read the audit log.",
-        "Changes of the boards that the API key includes, newest first.", document(AuditLog), ADMIN, limit,
-        security=KEYED,
-    )  # fmt: skip
-
-
-def _board_changes() -> Json:
-    """Creates, changes and deletes a run-time board."""
-    shown = document(BoardSummary)
-    made = {"201": {**shown["200"], "description": "Created.", "headers": {"Location": TEXT}}, **shown}
-    put = operation(
-        "putBoard", "administration", "Create a board, or replace its choices.",
-        "Omitted choices get their defaults.", made,
-        CHANGING - {"board_not_found"} | {"too_many_boards"}, OF_BOARD, security=KEYED,
-    )  # fmt: skip
-    patch = operation(
-        "patchBoard", "administration", "Change some choices of a board.",
-        "Omitted choices stay unchanged.", shown, CHANGING, OF_BOARD, security=KEYED,
-    )  # fmt: skip
-    delete = operation(
-        "deleteBoard", "administration", "Delete a board.", "This deletes everything that the board owns.",
-        done(204, "The board is deleted."), REMOVING, OF_BOARD, security=KEYED,
-    )  # fmt: skip
-    put["requestBody"] = body_of(reference(RunningChoice), "application/json")
-    patch["requestBody"] = body_of(reference("BoardPatch"), "application/merge-patch+json", "application/json")
-    return {"put": put, "patch": patch, "delete": delete}
-
-
-def _record_changes() -> Json:
-    """Registers, withdraws, hides and shows a record."""
-    own = ENTERING - {"record_not_found", "record_voted", "board_open_to_all"} | {"malformed_body", "body_too_large"}
-    put = operation(
-        "putRecord", "administration", "Register a contestant.", "Or replace the metadata of a contestant.",
-        {**done(201, "The member is registered."), **done(204, "The metadata is replaced.")},
-        own | {"board_open_to_all", "too_many_members"}, OF_BOARD, OF_KEY, security=KEYED,
-    )  # fmt: skip
-    patch = operation(
-        "patchRecord", "administration", "Hide a record, or show it again.", "A hidden record keeps counting.",
-        done(204, "The record is hidden or shown."), own, OF_BOARD, OF_KEY, security=KEYED,
-    )  # fmt: skip
-    delete = operation(
-        "deleteRecord", "administration", "Withdraw a contestant.", "A contestant with votes can't be withdrawn.",
-        done(204, "The contestant is withdrawn."), ENTERING, OF_BOARD, OF_KEY, security=KEYED,
-    )  # fmt: skip
-    put["requestBody"] = body_of(reference("Metadata"), "application/json")
-    patch["requestBody"] = body_of(reference(Visibility), "application/json")
-    return {"put": put, "patch": patch, "delete": delete}
-
-
-_BINARY: Final = "An attribute of a CloudEvent in binary mode, percent-encoded. {} in this mode. {}"
+# Bodies and answers that are no single struct.
 _BODIES: Final = """The `Content-Type` selects the form of the body:
 
 - `application/json`: one event, or an array of them.
@@ -448,60 +154,335 @@ _BODIES: Final = """The `Content-Type` selects the form of the body:
 
 With `ce-…` headers, the request is a CloudEvent in binary mode, and the body may have any type.
 Each form may use `Content-Encoding: gzip`."""
+_EVENT: Final = reference(IncomingEvent)
+_CLOUD_EVENT: Final = reference(CloudEvent)
+_EVENTS: Final = {
+    "required": True,
+    "description": _BODIES,
+    "content": {
+        **json_of({"anyOf": [_EVENT, {"type": "array", "items": _EVENT}]}),
+        "application/x-ndjson": {"schema": {"type": "string", "description": "One event on each line."}},
+        # Of several JSON types with arrays, generators make code that can't tell them apart: so CloudEvents are one
+        # range.
+        "application/*": {"schema": {"anyOf": [_CLOUD_EVENT, {"type": "array", "items": _CLOUD_EVENT}]}},
+    },
+}
+_GRANTED: Final = {
+    "Allow": TEXT,
+    "WebHook-Allowed-Origin": {
+        "description": "The requested origin. Without this header, the request is not granted.",
+        **TEXT,
+    },
+    "WebHook-Allowed-Rate": {
+        "description": "Requests per minute; `*` means no limit.",
+        "schema": {"type": "string", "pattern": r"^([1-9][0-9]*|\*)$"},
+    },
+}
+_RECORD_OR_EXPLANATION: Final = tagged(RecordView)
+_RECORD_OR_EXPLANATION["200"]["content"] = json_of({"anyOf": [reference(RecordView), reference(Explanation)]})
+_BOARD_SHOWN: Final = document(BoardSummary)
+_BOARD_MADE: Final = {**_BOARD_SHOWN["200"], "description": "Created.", "headers": {"Location": TEXT}}
+_LIKE_FORM: Final = {
+    "type": "object",
+    "properties": {
+        "key": {"type": "string", "description": "The member."},
+        "page": {"type": "string", "enum": ["record"], "description": "Return to the page of the record."},
+    },
+    "required": ["key"],
+}
+_ALIVE: Final = {"type": "object", "properties": {"status": STRING}, "required": ["status"]}
+_READY: Final[Json] = {
+    "type": "object",
+    "properties": {
+        "status": STRING,
+        "journal": {"type": "string", "enum": ["ok", "degraded"]},
+        "reasons": {"type": "array", "items": STRING},
+    },
+    "required": ["status"],
+}
+_CONTRACT: Final = {"200": {"description": "The document.", "content": json_of({"type": "object"})}}
+_HTML: Final = text("text/html", "A page.")
 
 
-def _post_events(cloudevent: Json) -> Json:
-    """Posts events. `cloudevent` is the schema of a CloudEvent."""
-    event, structured = reference(IncomingEvent), reference(CloudEvent)
-    once = parameter(
-        "Idempotency-Key", "header", {"type": "string", "minLength": 1, "maxLength": 255},
-        "Requests with the same value and body return the same response and count once. Another body is refused.",
-    )  # fmt: skip
-    attributes = [
+def _attributes() -> list[Json]:
+    """Describe the header fields of a CloudEvent in binary mode."""
+    schema = components_of([CloudEvent])["CloudEvent"]
+    return [
         parameter(
-            f"ce-{name}", "header", {"type": "string"},
-            _BINARY.format("Required" if name in cloudevent["required"] else "Optional", schema["description"]),
+            f"ce-{name}", "header", STRING,
+            "An attribute of a CloudEvent in binary mode, percent-encoded. "
+            f"{'Required' if name in schema['required'] else 'Optional'} in this mode. {spec['description']}",
         )
-        for name, schema in cloudevent["properties"].items()
+        for name, spec in schema["properties"].items()
     ]  # fmt: skip
-    post = operation(
-        "postEvents", "events", "Post events.",
-        "The server responds after the store has synced the events to disk. A wrong event is refused by its index; the "
-        "others count.\n\n"
-        f"These codes say why an event is refused:\n\n{listed(REFUSALS)}",
-        document(Answer), POSTING, once, *attributes, security=KEYED,
-    )  # fmt: skip
-    # Of several JSON types with arrays, generators make code that can't tell them apart: so CloudEvents are one range.
-    post["requestBody"] = {
-        "required": True,
-        "description": _BODIES,
-        "content": {
-            **json_of({"anyOf": [event, {"type": "array", "items": event}]}),
-            "application/x-ndjson": {"schema": {"type": "string", "description": "One event on each line."}},
-            "application/*": {"schema": {"anyOf": [structured, {"type": "array", "items": structured}]}},
-        },
-    }
-    return post
 
 
-def _greet_webhook() -> Json:
-    """The CloudEvents webhook handshake."""
-    headers = [
-        parameter("WebHook-Request-Origin", "header", {"type": "string"}, "A DNS name, or an origin."),
-        parameter("WebHook-Request-Rate", "header", {"type": "integer", "minimum": 1}, "Requests per minute."),
-        parameter("WebHook-Request-Callback", "header", {"type": "string"}, "Never called."),
-    ]
-    rate = {"type": "string", "pattern": r"^([1-9][0-9]*|\*)$"}
-    granted = {
-        "Allow": TEXT,
-        "WebHook-Allowed-Origin": {
-            "description": "The requested origin. Without this header, the request is not granted.",
-            **TEXT,
-        },
-        "WebHook-Allowed-Rate": {"description": "Requests per minute; `*` means no limit.", "schema": rate},
+# Every operation, by path and method.
+_PATHS: Final[Mapping[str, Json]] = {
+    "/v1/events": {
+        "post": operation(
+            "postEvents", "events", "Post events.",
+            "The server responds after the store has synced the events to disk. A wrong event is refused by its "
+            f"index; the others count.\n\nThese codes say why an event is refused:\n\n{listed(REFUSALS)}",
+            document(Answer), _POSTING,
+            parameter("Idempotency-Key", "header", {"type": "string", "minLength": 1, "maxLength": 255},
+                      "Requests with the same value and body return the same response and count once. Another body is "
+                      "refused."),
+            *_attributes(), body=_EVENTS, is_keyed=True,
+        ),
+        "options": operation(
+            "greetWebHook", "events", "Answer a webhook handshake.",
+            "The CloudEvents webhook handshake. It grants no access: events still need an API key.",
+            done(200, "The headers say what is granted.", _GRANTED), _ASKING,
+            parameter("WebHook-Request-Origin", "header", STRING, "A DNS name, or an origin."),
+            parameter("WebHook-Request-Rate", "header", whole(1), "Requests per minute."),
+            parameter("WebHook-Request-Callback", "header", STRING, "Never called."),
+        ),
+    },
+    "/v1/boards": {"get": operation(
+        "listBoards", "boards", "List all boards.", "All boards with their definitions.", document(BoardList),
+        _ASKING,
+    )},
+    "/v1/boards/{board}": {
+        "get": operation(
+            "getBoard", "boards", "Read one page of a board.",
+            "The top of the board, the page after a cursor, or the page around a score.",
+            tagged(BoardPage), _PAGE, _OF_BOARD,
+            query("limit", _COUNT, "Maximum number of records."),
+            query("start", whole(0, 10**9 - 1, 0), "Number of records to skip. Use a cursor to continue exactly."),
+            query("cursor", STRING, "`next_cursor` or `prev_cursor` of an earlier page."),
+            query("score", whole(-MAX_SCORE, MAX_SCORE),
+                  "Return the page around the place that this score has or would have."),
+            _PERIOD, _KNOWN,
+            query("wait", {"type": "string", "examples": ["30s"]},
+                  "Wait until the top differs from `If-None-Match`, up to this time. At most 60s."),
+            _AS_OF,
+        ),
+        "put": operation(
+            "putBoard", "administration", "Create a board, or replace its choices.",
+            "Omitted choices get their defaults.", {"201": _BOARD_MADE, **_BOARD_SHOWN},
+            _CHANGING - {"board_not_found"} | {"too_many_boards"}, _OF_BOARD,
+            body=body_of(reference(RunningChoice), "application/json"), is_keyed=True,
+        ),
+        "patch": operation(
+            "patchBoard", "administration", "Change some choices of a board.", "Omitted choices stay unchanged.",
+            _BOARD_SHOWN, _CHANGING, _OF_BOARD,
+            body=body_of(reference("BoardPatch"), "application/merge-patch+json", "application/json"), is_keyed=True,
+        ),
+        "delete": operation(
+            "deleteBoard", "administration", "Delete a board.", "This deletes everything that the board owns.",
+            done(204, "The board is deleted."), _REMOVING, _OF_BOARD, is_keyed=True,
+        ),
+    },
+    "/v1/boards/{board}/records": {"get": operation(
+        "listRecords", "records", "Read the records of several members.",
+        "Members that are not on the board are omitted.", document(RecordList), _RECORDS, _OF_BOARD,
+        members(100, is_required=True), _PERIOD,
+    )},
+    "/v1/boards/{board}/records/{key}": {
+        "get": operation(
+            "getRecord", "records", "Read one record with its neighbours.",
+            "Its score and rank, and the gap to the next rank.", _RECORD_OR_EXPLANATION, _RECORD | _RECORDS,
+            _OF_BOARD, _OF_KEY, query("around", whole(0, 100, 0), "Number of neighbours on each side."), _PERIOD,
+            _KNOWN, _AS_OF,
+            choice("explain", "Return an `Explanation` instead: what the score consists of, and its newest changes. "
+                   "This needs a journal.", "true"),
+        ),
+        "put": operation(
+            "putRecord", "administration", "Register a contestant.", "Or replace the metadata of a contestant.",
+            {**done(201, "The member is registered."), **done(204, "The metadata is replaced.")},
+            _ENTERING | _BODY | {"board_open_to_all", "too_many_members"}, _OF_BOARD, _OF_KEY,
+            body=body_of(reference("Metadata"), "application/json"), is_keyed=True,
+        ),
+        "patch": operation(
+            "patchRecord", "administration", "Hide a record, or show it again.", "A hidden record keeps counting.",
+            done(204, "The record is hidden or shown."), _ENTERING | _BODY, _OF_BOARD, _OF_KEY,
+            body=body_of(reference(Visibility), "application/json"), is_keyed=True,
+        ),
+        "delete": operation(
+            "deleteRecord", "administration", "Withdraw a contestant.", "A contestant with votes can't be withdrawn.",
+            done(204, "The contestant is withdrawn."),
+            _ENTERING | {"record_not_found", "record_voted", "board_open_to_all"}, _OF_BOARD, _OF_KEY, is_keyed=True,
+        ),
+    },
+    "/v1/records/{key}": {"get": operation(
+        "getStanding", "records", "Read the records of one member on all boards.",
+        "Boards without the member are omitted.", document(MemberRecords), _ASKING, _OF_KEY,
+    )},
+    "/v1/boards/{board}/records/{key}/slots": {"get": operation(
+        "getSlots", "records", "Read the scores of one member by slot.",
+        "The score of the member in each of the newest slots of the window, the oldest slot first.",
+        document(SlotList), _RECORD, _OF_BOARD, _OF_KEY, _SLOTS,
+    )},
+    "/v1/boards/{board}/slots": {"get": operation(
+        "listSlots", "boards", "Read scores by slot.",
+        "The scores of members in each of the newest slots of the window, the oldest slot first. Without `key`, "
+        "the members are the first 100 of the board, read once for each new slot.",
+        document(SlotList), _BOARD, _OF_BOARD, members(MAX_MEMBERS), _SLOTS,
+    )},
+    "/v1/boards/{board}/records/{key}/history": {"get": operation(
+        "getHistory", "records", "Read how a record moved.",
+        "Its score and rank at each time, null where it was not on the board. This needs a journal.",
+        document(HistoryList), _BOARD | _PAST, _OF_BOARD, _OF_KEY, *_SPAN,
+    )},
+    "/v1/boards/{board}/history": {"get": operation(
+        "listHistory", "boards", "Read how some records moved.", "The same for several members.",
+        document(HistoryList), _BOARD | _PAST, _OF_BOARD, members(MOST_HISTORIES, is_required=True), *_SPAN,
+    )},
+    "/v1/boards/{board}/baseline": {"get": operation(
+        "getBaseline", "boards", "Read the ranks at the start of the hour.",
+        "The same for everyone. Compare them with the current ranks to see who moved.",
+        document(BaselineView), _BOARD, _OF_BOARD,
+    )},
+    "/v1/items": {
+        "get": operation(
+            "listItems", "records", "Read the titles of several members.",
+            "Members without a title are omitted. The response is at most a second old.", document(ItemList), _ASKING,
+            members(MOST_READ, is_required=True),
+        ),
+        "put": operation(
+            "putItems", "administration", "Give several members titles.",
+            f"Up to {MOST_WRITTEN:,} of them: all, or none if one is invalid.", done(204, "The titles are stored."),
+            _ITEMS, body=body_of(reference(ItemChanges), "application/json"), is_keyed=True,
+        ),
+    },
+    "/v1/items/{key}": {
+        "get": operation(
+            "getItem", "records", "Read the title of a member.", "With its link and its picture, if it has them.",
+            document(Item), _ASKING | {"item_not_found"}, _OF_KEY,
+        ),
+        "put": operation(
+            "putItem", "administration", "Give a member a title.",
+            "Pages show it instead of the member, on all boards. The API key must not be limited to some boards.",
+            done(204, "The title is stored."), _ITEMS, _OF_KEY,
+            body=body_of(reference(ItemChoice), "application/json"), is_keyed=True,
+        ),
+        "delete": operation(
+            "deleteItem", "administration", "Delete the title of a member.", "It also succeeds if there is none.",
+            done(204, "The member has no title."), _ADMIN, _OF_KEY, is_keyed=True,
+        ),
+    },
+    "/v1/boards/{board}/live": {"get": operation(
+        "watchBoard", "live", "Watch a board over a WebSocket.",
+        "Sends a `sync`, then `update`s. See /asyncapi.json.", done(101, "The connection is now a WebSocket."),
+        _WATCHING | {"upgrade_required"}, _OF_BOARD, *WATCHED,
+    )},
+    "/v1/boards/{board}/stream": {"get": operation(
+        "streamBoard", "live", "Watch a board as server-sent events.",
+        "The same messages as on the WebSocket. `event` is the type of a message. See /asyncapi.json.",
+        text("text/event-stream", "A stream that ends when the board is deleted or the server shuts down."),
+        _WATCHING, _OF_BOARD, *WATCHED,
+        parameter("Last-Event-ID", "header", STRING, "`id` of the last event, to resume."),
+    )},
+    "/v1/trail": {"get": operation(
+        "getTrail", "administration", "Read the audit log.",
+        "Changes of the boards that the API key includes, newest first.", document(AuditLog), _ADMIN,
+        query("limit", whole(1, 1000, 100), "Maximum number of entries."), is_keyed=True,
+    )},
+    "/": {"get": operation(
+        "showIndex", "pages", "Show the list of boards.", "A hundred boards, each with its first records, live.",
+        _HTML, _ASKING,
+        query("page", whole(1, MOST_PAGES, 1), "The page of the list. A page beyond the last one is empty."),
+        query("q", {"type": "string", "maxLength": LONGEST_SEARCH},
+              "List only boards with this text in their id or title, in upper or lower case."),
+        *_LOOK, is_page=True,
+    )},
+    "/boards/{board}": {"get": operation(
+        "showBoard", "pages", "Show a board, or several side by side.", "The page updates live.", _HTML,
+        _RECORDS | _PAST, *_SHOWN,
+        choice("display", "A display on a wall: ten records, readable across a room.", "wall"), *_LOOK,
+        is_page=True,
+    )},
+    "/embed/{board}": {"get": operation(
+        "embedBoard", "pages", "Show a board in a frame of another page.",
+        "The same page without header, footer and controls. It sends its height to the page around it, as a "
+        'message `{"type": "live-board:height", "height": 480}`.',
+        _HTML, _RECORDS | _PAST, *_SHOWN, *_LOOK,
+        choice("bg", "The background of the page around the frame shows through.", "transparent"), is_page=True,
+    )},
+    "/overlay/{board}": {"get": operation(
+        "overlayBoard", "pages", "Show only the rows, on a transparent background, for video software.",
+        "Without controls. It says when it is not live.", _HTML, _RECORDS | _PAST, *_SHOWN, *_LOOK,
+        query("rows", whole(1, default=8), "The number of records."),
+        query("scale", {"type": "number", "minimum": 0.5, "maximum": 5}, "Multiplies all sizes."), is_page=True,
+    )},
+    "/boards/{board}/records/{key}": {"get": operation(
+        "showRecord", "pages", "Show one record.",
+        "Its score in each slot of the window, its rank and its neighbours. The page updates live.",
+        _HTML, _RECORD, _OF_BOARD, _OF_KEY, *_LOOK, is_page=True,
+    )},
+    "/boards/{board}/likes": {"post": operation(
+        "likeMember", "pages", "Like a member as a visitor.",
+        "For the like buttons of the pages: it needs the `Origin` of this server, and a cookie that the first "
+        "request receives with 307. Programs post events instead. With `Accept: application/json` it returns JSON.",
+        {**document(Liked), **done(303, "The like counts. See the board.", {"Location": TEXT}),
+         **done(307, "Repeat the request with the cookie.", {"Location": TEXT, "Set-Cookie": TEXT})},
+        _LIKING, _OF_BOARD, body=body_of(_LIKE_FORM, "application/x-www-form-urlencoded"), is_page=True,
+    )},
+    "/boards/{board}/qr.svg": {"get": operation(
+        "getQrCode", "pages", "Show the address of a board as a QR code.", "The address of `/boards/{board}`.",
+        text("image/svg+xml", "The QR code."), _BOARD, _OF_BOARD, is_page=True,
+    )},
+    "/boards/{board}/records.csv": {"get": operation(
+        "downloadRecords", "pages", "Download the first records of a board as CSV.",
+        "In UTF-8, for spreadsheets. A member that a spreadsheet would run as a formula begins with an apostrophe.",
+        text("text/csv", "The records."), _RECORDS | _PAST, _OF_BOARD, _PERIOD,
+        query("limit", _COUNT, "The number of records."), is_page=True,
+    )},
+    "/healthz": {"get": operation(
+        "getHealth", "operations", "Check that the process runs.", "It returns 200 while the process runs.",
+        {"200": {"description": "The process is healthy.", "content": json_of(_ALIVE)}}, (), is_page=True,
+    )},
+    "/readyz": {"get": operation(
+        "getReadiness", "operations", "Check that the process can count.", "It writes to the store.",
+        {"200": {"description": "The process can count and serve.", "content": json_of(_READY)}}, (), is_page=True,
+    )},
+    "/metrics": {"get": operation(
+        "getMetrics", "operations", "Read the metrics.", "No API key is needed.",
+        text("text/plain", "Metrics in the Prometheus text format."), (), is_page=True,
+    )},
+    "/openapi.json": {"get": operation(
+        "getOpenapi", "documents", "Read the OpenAPI document.", "This API as OpenAPI 3.1.", _CONTRACT, (),
+        is_page=True,
+    )},
+    "/asyncapi.json": {"get": operation(
+        "getAsyncapi", "documents", "Read the AsyncAPI document.", "The messages on sockets as AsyncAPI 3.0.",
+        _CONTRACT, (), is_page=True,
+    )},
+    "/docs": {"get": operation(
+        "showReference", "documents", "Show the API reference.", "This document as a page.", _HTML, (),
+        is_page=True,
+    )},
+}  # fmt: skip
+for _status in ("500", "503"):  # a process that is not ready says why in the same form
+    _PATHS["/readyz"]["get"]["responses"][_status]["content"] = json_of(_READY)
+
+
+async def openapi(request: Request) -> Response:
+    """Return the HTTP contract as OpenAPI 3.1."""
+    return negotiated(request, _reply(live_of(request).settings.root_path or "/"))
+
+
+@cache
+def _reply(root: str) -> Reply:
+    return kept_json({**openapi_document(), "servers": [{"url": root}]})
+
+
+@cache
+def openapi_document() -> Json:
+    """Make the document at `/openapi.json`, for a server at the root of its host."""
+    return {
+        "openapi": "3.1.0",
+        "info": INFO,
+        "servers": [{"url": "/"}],
+        "tags": [{"name": name, "description": meaning} for name, meaning in _TAGS.items()],
+        "paths": _PATHS,
+        "components": {"schemas": contract_components(_STRUCTS), "securitySchemes": {"key": _KEY_SCHEME}},
     }
-    return operation(
-        "greetWebHook", "events", "Answer a webhook handshake.",
-        "The CloudEvents webhook handshake. It grants no access: events still need an API key.",
-        done(200, "The headers say what is granted.", granted), ASKING, *headers,
-    )  # fmt: skip
+
+
+@cache
+def query_names(path: str, method: str) -> frozenset[str]:
+    """Name the parameters that the query of an operation may have."""
+    described = _PATHS.get(path, {}).get(method.lower(), {})
+    return frozenset(each["name"] for each in described.get("parameters", ()) if each["in"] == "query")

@@ -1,51 +1,23 @@
-"""Describes one operation of the contract: its parameters, its responses and its problems."""
+"""Makes the parts of an operation of the contract: its parameters, its bodies, its responses and its problems."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from live.domain.calendar import EXAMPLES
 from live.errors import PROBLEMS
 from live.ingest.replies import ProblemBody
 from live.web.contract.schemas import Json, listed, reference
 
-TEXT: Final[Json] = {"schema": {"type": "string"}}
-PUBLIC: Final[list[Json]] = []
-KEYED: Final[list[Json]] = [{}, {"key": []}]  # also without an API key, if the server allows that
+STRING: Final[Json] = {"type": "string"}
+TEXT: Final[Json] = {"schema": STRING}
 
-# The problems of some operations. Every request can have the others.
-POSTING: Final = frozenset(
+# The problems that every request can have.
+_EVERYWHERE: Final = frozenset(
     {
-        "malformed_body", "idempotency_key_invalid", "credentials_required", "credentials_invalid", "scope_forbidden",
-        "body_too_large", "too_many_events", "unsupported_media_type", "idempotency_key_reused", "rate_exceeded",
-        "outcome_unknown", "overloaded", "parameter_invalid", "origin_forbidden", "journal_behind",
+        "malformed_request", "host_invalid", "forwarded_invalid", "not_found", "host_forbidden", "method_not_allowed",
+        "request_timeout", "headers_too_large", "internal_error", "store_unavailable", "epoch_lost",
+        "too_many_connections",
     }
 )  # fmt: skip
-ASKING: Final = frozenset({"parameter_invalid"})
-BOARD: Final = ASKING | {"board_not_found"}
-RECORDS: Final = BOARD | {"period_not_found"}
-PAST: Final = frozenset({"past_unavailable", "past_too_large"})
-RECORD: Final = RECORDS | PAST | {"record_not_found"}
-PAGE: Final = RECORDS | PAST | {"cursor_invalid", "too_many_viewers", "stopping"}
-WATCHING: Final = BOARD | {"origin_forbidden", "past_unavailable", "too_many_viewers", "stopping"}
-ADMIN: Final = ASKING | {
-    "credentials_required", "credentials_invalid", "origin_forbidden", "scope_forbidden", "rate_exceeded"
-}  # fmt: skip
-REMOVING: Final = ADMIN | BOARD | {"board_fixed", "board_in_file", "outcome_unknown"}
-CHANGING: Final = REMOVING | {"malformed_body", "body_too_large", "unsupported_media_type", "board_invalid"}
-ENTERING: Final = ADMIN | BOARD | {"record_invalid", "record_not_found", "record_voted", "board_open_to_all"}
-ITEMS: Final = frozenset({"item_invalid", "too_many_items", "malformed_body", "body_too_large"})
-_NO_ITEM: Final = frozenset({"item_not_found"})
-LIKING: Final = frozenset(
-    {
-        "board_not_found", "record_not_found", "origin_forbidden", "likes_not_allowed", "cookie_required",
-        "likes_closed", "like_refused", "unsupported_media_type", "malformed_body", "body_too_large", "rate_exceeded",
-        "outcome_unknown", "overloaded",
-    }
-)  # fmt: skip
-UPGRADING: Final = frozenset({"upgrade_required"})
-_FULL: Final = frozenset({"too_many_boards", "too_many_members"})
-_SOME: Final = POSTING | PAGE | RECORD | WATCHING | CHANGING | ENTERING | LIKING | ITEMS | UPGRADING | _FULL | _NO_ITEM
-_ANY: Final = frozenset(PROBLEMS) - _SOME
 
 _SECONDS: Final = {"description": "Seconds after which to try again.", "schema": {"type": "integer"}}
 # Header fields of refusals, by the status that they come with.
@@ -69,95 +41,93 @@ def operation(  # noqa: PLR0913 - each is one part of an operation
     answers: Json,
     problems: Collection[str],
     *parameters: Json,
-    security: list[Json] = PUBLIC,
+    body: Json | None = None,
+    is_keyed: bool = False,
     is_page: bool = False,
 ) -> Json:
-    """An operation with its successful responses, its problems, and the problems that every request can have."""
+    """Describe an operation with its successful responses, its problems, and those that every request can have.
+
+    `is_keyed` says that it takes an API key, unless the server allows it without one. A page also refuses in HTML.
+    """
+    by_status: dict[int, dict[str, str]] = {}
+    for code, problem in PROBLEMS.items():
+        if code in problems or code in _EVERYWHERE:
+            by_status.setdefault(problem.status, {})[code] = problem.title
+    refusal: dict[str, Any] = {"application/problem+json": {"schema": reference(ProblemBody)}}
+    if is_page:
+        refusal["text/html"] = TEXT
+    refusals = {
+        str(status): _with_headers({"description": listed(of), "content": dict(refusal)}, _HEADERS.get(status))
+        for status, of in by_status.items()
+    }
     return {
         "operationId": name,
         "tags": [tag],
         "summary": summary,
         "description": description,
-        "security": security,
+        "security": [{}, {"key": []}] if is_keyed else [],
         "parameters": list(parameters),
-        "responses": {**answers, **_refusals(_ANY.union(problems), is_page=is_page)},
+        "responses": {**answers, **refusals},
+        **({} if body is None else {"requestBody": body}),
     }
 
 
 def document(struct: type, headers: Json | None = None) -> Json:
-    """Responses with a JSON document."""
-    return {"200": _with({"description": "Success.", "content": json_of(reference(struct))}, headers)}
+    """Describe a response with a JSON document."""
+    return {"200": _with_headers({"description": "Success.", "content": json_of(reference(struct))}, headers)}
 
 
 def tagged(struct: type) -> Json:
-    """Responses with a document that has an `ETag`, and 304."""
+    """Describe a response with a document that has an `ETag`, and 304."""
     return {**document(struct, _ETAG), "304": {"description": "Not modified.", "headers": _ETAG}}
 
 
-def text(media_type: str, description: str, headers: Json | None = None) -> Json:
-    """Responses with text of a media type."""
-    return {"200": _with({"description": description, "content": {media_type: TEXT}}, headers)}
+def text(media_type: str, description: str) -> Json:
+    """Describe a response with text of a media type."""
+    return {"200": {"description": description, "content": {media_type: TEXT}}}
 
 
 def done(status: int, description: str, headers: Json | None = None) -> Json:
-    """Responses without a body."""
-    return {str(status): _with({"description": description}, headers)}
+    """Describe a response without a body."""
+    return {str(status): _with_headers({"description": description}, headers)}
 
 
 def body_of(schema: Json, *media_types: str) -> Json:
-    """A required body."""
+    """Describe a required body."""
     return {"required": True, "content": {media_type: {"schema": schema} for media_type in media_types}}
 
 
 def json_of(schema: Json) -> Json:
-    """The content of a JSON document."""
+    """Describe the content of a JSON document."""
     return {"application/json": {"schema": schema}}
 
 
+def query(name: str, schema: Json, description: str) -> Json:
+    """Describe a parameter of the query."""
+    return parameter(name, "query", schema, description)
+
+
 def parameter(name: str, place: str, schema: Json, description: str) -> Json:
-    """A parameter in the path, the query or the header. Path parameters are required."""
+    """Describe a parameter in the path, the query or the header. Those in the path are required."""
     return {"name": name, "in": place, "required": place == "path", "schema": schema, "description": description}
 
 
-def _with(answer: Json, headers: Json | None) -> Json:
+def choice(name: str, meaning: str, *values: str) -> Json:
+    """Describe a parameter of the query with few values."""
+    return query(name, {"type": "string", "enum": list(values)}, meaning)
+
+
+def members(most: int, *, is_required: bool = False) -> Json:
+    """Describe the parameter `key`, which can be repeated."""
+    several = {"type": "array", "items": STRING, "minItems": 1, "maxItems": most}
+    return {**query("key", several, "Repeat it for each member."), "required": is_required}
+
+
+def whole(least: int, most: int | None = None, default: int | None = None) -> Json:
+    """Describe a whole number in a range."""
+    given = {"minimum": least, "maximum": most, "default": default}
+    return {"type": "integer", **{name: value for name, value in given.items() if value is not None}}
+
+
+def _with_headers(answer: Json, headers: Json | None) -> Json:
     return answer if headers is None else {**answer, "headers": headers}
-
-
-def _refusals(codes: Collection[str], *, is_page: bool) -> Json:
-    """Responses with problems, by status. A page also refuses in HTML."""
-    by_status: dict[int, dict[str, str]] = {}
-    for code, problem in PROBLEMS.items():
-        if code in codes:
-            by_status.setdefault(problem.status, {})[code] = problem.title
-    content: dict[str, Any] = {"application/problem+json": {"schema": reference(ProblemBody)}}
-    if is_page:
-        content["text/html"] = TEXT
-    return {
-        str(status): _with({"description": listed(of), "content": dict(content)}, _HEADERS.get(status))
-        for status, of in by_status.items()
-    }
-
-
-def names_in(parameters: Iterable[Json], place: str) -> frozenset[str]:
-    """The names of the parameters in a place such as the query."""
-    return frozenset(parameter["name"] for parameter in parameters if parameter["in"] == place)
-
-
-COUNT: Final[Json] = {"type": "integer", "minimum": 1, "default": 100}
-OF_BOARD: Final = parameter("board", "path", {"type": "string"}, "Id of a board.")
-OF_KEY: Final = parameter("key", "path", {"type": "string"}, "The member, percent-encoded.")
-SOCKET: Final = done(101, "The connection is now a WebSocket.")
-PERIOD: Final = parameter(
-    "period", "query", {"type": "string", "default": "current", "examples": ["previous", *EXAMPLES.values()]},
-    "The period, on calendar boards.",
-)  # fmt: skip
-TIME: Final = {"type": "string", "format": "date-time"}
-AS_OF: Final = parameter(
-    "as_of", "query", TIME,
-    "Read the board as it was at this time: with everything that was counted before. "
-    "This needs a journal. Beyond `LIVE_JOURNAL_EVENTS`, it is read as it was at the beginning of that hour.",
-)  # fmt: skip
-EXPLAIN: Final = parameter(
-    "explain", "query", {"type": "string", "enum": ["true"]},
-    "Return an `Explanation` instead: what the score consists of, and its newest changes. This needs a journal.",
-)  # fmt: skip
