@@ -165,7 +165,7 @@ MEANINGS: Final[Mapping[str, str]] = {
 
 
 def components_of(structs: Iterable[type]) -> Json:
-    """The schemas of structs by name, with the meaning of each field."""
+    """Make the schemas of structs by name, with the meaning of each field."""
     _, found = msgspec.json.schema_components(structs, ref_template=REFERENCE)
     components = {_NAMES.get(name, name): schema for name, schema in found.items()}
     for name, schema in components.items():
@@ -173,7 +173,9 @@ def components_of(structs: Iterable[type]) -> Json:
         if "description" in schema:
             schema["description"] = cleandoc(schema["description"])  # a docstring
         for field, spec in schema.get("properties", {}).items():
-            _clean(spec)
+            default = spec.get("default")
+            if not isinstance(default, bool | int) and (not default or isinstance(default, dict)):
+                spec.pop("default", None)  # such as null, which is no valid value of its schema
             spec["description"] = MEANINGS.get(f"{name}.{field}") or MEANINGS[field]
             if len(spec.get("enum", ())) == 1 and field == "type":
                 spec["description"] = "Type of the message."
@@ -183,7 +185,7 @@ def components_of(structs: Iterable[type]) -> Json:
 
 
 def contract_components(structs: Iterable[type]) -> Json:
-    """The schemas of the HTTP contract, including those of bodies that are not structs."""
+    """Make the schemas of the HTTP contract, including those of bodies that are not structs."""
     components = components_of(structs)
     components["ProblemBody"]["properties"]["code"]["enum"] = list(PROBLEMS)
     refusal = components["Rejection"]["properties"]["code"]
@@ -192,7 +194,20 @@ def contract_components(structs: Iterable[type]) -> Json:
     choices = components["RunningChoice"]
     del choices["properties"]["id"]  # it is in the path
     choices["required"].remove("id")
-    components["BoardPatch"] = _patch_of(choices)
+    components["BoardPatch"] = {
+        "title": "BoardPatch",
+        "type": "object",
+        "description": "A JSON Merge Patch (RFC 7396) with the choices to change. Null restores a default.",
+        "properties": {
+            name: {
+                "description": schema["description"],
+                "anyOf": [{part: schema[part] for part in schema if part not in {"description", "default"}},
+                          {"type": "null"}],
+            }
+            for name, schema in choices["properties"].items()
+        },
+        "additionalProperties": False,
+    }  # fmt: skip
     components["Metadata"] = {
         "title": "Metadata",
         "type": "object",
@@ -204,37 +219,11 @@ def contract_components(structs: Iterable[type]) -> Json:
 
 
 def reference(struct: type | str) -> Json:
-    """A reference to the schema of a struct, or to a schema by name."""
+    """Refer to the schema of a struct, or to a schema by name."""
     name = struct if isinstance(struct, str) else struct.__name__
     return {"$ref": REFERENCE.format(name=_NAMES.get(name, name))}
 
 
 def listed(meanings: Mapping[str, str]) -> str:
-    """Codes and their meanings as a Markdown list."""
+    """List codes and their meanings in Markdown."""
     return "\n".join(f"- `{code}`: {meaning}." for code, meaning in meanings.items())
-
-
-def _clean(schema: Json) -> None:
-    """Remove a default that is not a valid value of its schema."""
-    default = schema.get("default")
-    if not isinstance(default, bool | int) and (not default or isinstance(default, dict)):
-        schema.pop("default", None)
-
-
-def _patch_of(choices: Json) -> Json:
-    """The schema of a JSON Merge Patch: every choice is optional and can be null."""
-    properties = {
-        name: {
-            "description": schema["description"],
-            "anyOf": [{part: value for part, value in schema.items() if part not in {"description", "default"}},
-                      {"type": "null"}],
-        }
-        for name, schema in choices["properties"].items()
-    }  # fmt: skip
-    return {
-        "title": "BoardPatch",
-        "type": "object",
-        "description": "A JSON Merge Patch (RFC 7396) with the choices to change. Null restores a default.",
-        "properties": properties,
-        "additionalProperties": False,
-    }

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from live.web.contract.openapi import openapi_document
-from live.web.contract.reference import groups
+from live.web.contract.reference import prose
 from tests.harness.boards import rolling_board
 from tests.harness.browser import browser, in_browser
 from tests.harness.server import run_server
@@ -83,9 +83,10 @@ async def test_links_include_the_root_path(valkey_url: str) -> None:
 
 def test_html_in_a_description_is_text() -> None:
     """Nothing in the contract becomes markup."""
-    meanings = [operation.meaning for group in groups() for operation in group.operations]
-    assert meanings
-    assert all(str(meaning).startswith("<p>") for meaning in meanings)
+    assert "<b>" not in prose("<b>bold</b>\n\n<script>")
+    operations = [spec for item in openapi_document()["paths"].values() for spec in item.values()]
+    assert operations
+    assert all(prose(spec["description"]).startswith("<p>") for spec in operations)
 
 
 @in_browser
