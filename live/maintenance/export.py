@@ -94,30 +94,32 @@ def newest_of(database: Database, board: Board, now: int) -> Newest:
 def ranking_parts(database: Database, moment: AsOf, *, archived: bool = False) -> tuple[PastRanking, Iterator[Part]]:
     """Return the ranking of a board at a time, and its rows. `archived` means a period that the board has dropped.
 
+    The members and their scores are in memory. Rows and titles are made for one part at a time.
+
     Raises:
         NoPastError: the journal does not reach back so far.
         SetupError: the journal is damaged.
     """
-    prefix = database.prefix
+    board, prefix = moment.board, database.prefix
     found = database.work(lambda connection: (period_at if archived else ranking_at)(connection, prefix, moment))
     if found is None:
         raise NoPastError
-    items = database.work(lambda connection: latest(connection, prefix, "items"))
-    return found, _ranked(moment.board, found, {name: _ITEM.decode(text).title for name, text in items.items()})
 
+    def parts(found: PastRanking) -> Iterator[Part]:
+        total = len(found.members)
+        for first in range(0, total, _ROWS):
+            some = slice(first, first + _ROWS)
+            names = found.members[some]
+            items = database.work(partial(latest, prefix=prefix, kind="items", names=names))
+            rows: list[Row] = []
+            for rank, member, score in zip(found.ranks[some], names, found.scores[some], strict=True):
+                fields = board.score.unpack(score).values() if board.score else ()
+                title = _ITEM.decode(items[member]).title if member in items else None
+                metadata = found.metadata.get(member)
+                rows.append((rank, member, score, *fields, title, metadata.decode() if metadata else None))
+            yield Part(rows, first + len(rows), total)
 
-def _ranked(board: Board, found: PastRanking, titles: dict[str, str]) -> Iterator[Part]:
-    total = len(found.members)
-    for first in range(0, total, _ROWS):
-        end = min(first + _ROWS, total)
-        rows: list[Row] = []
-        for rank, member, score in zip(
-            found.ranks[first:end], found.members[first:end], found.scores[first:end], strict=True
-        ):
-            fields = board.score.unpack(score).values() if board.score else ()
-            metadata = found.metadata.get(member)
-            rows.append((rank, member, score, *fields, titles.get(member), metadata.decode() if metadata else None))
-        yield Part(rows, end, total)
+    return found, parts(found)
 
 
 def event_parts(database: Database, board: Board, since: int | None, until: int | None) -> Iterator[Part]:

@@ -5,6 +5,7 @@ of visitors.
 """
 
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, func, insert, select
@@ -100,13 +101,12 @@ class DefinitionLog:
         await self._database.run(keep)
 
 
-def latest(connection: Connection, prefix: str, kind: str) -> dict[str, str]:
-    """Return the definitions or API keys that were not removed, as JSON by name."""
-    newest = (
-        select(func.max(DEFINITION.c.id))
-        .where(DEFINITION.c.prefix == prefix, DEFINITION.c.kind == kind)
-        .group_by(DEFINITION.c.name)
-    )
+def latest(connection: Connection, prefix: str, kind: str, names: Sequence[str] | None = None) -> dict[str, str]:
+    """Return the definitions or API keys that were not removed, as JSON by name: all, or at most 10,000 `names`."""
+    where = [DEFINITION.c.prefix == prefix, DEFINITION.c.kind == kind]
+    if names is not None:
+        where.append(DEFINITION.c.name.in_(names))
+    newest = select(func.max(DEFINITION.c.id)).where(*where).group_by(DEFINITION.c.name)
     rows = connection.execute(
         select(DEFINITION.c.name, DEFINITION.c.value).where(
             DEFINITION.c.id.in_(newest), DEFINITION.c.value.is_not(None)

@@ -1,0 +1,77 @@
+"""The rows of an export are made a part at a time."""
+
+import asyncio
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Final
+from unittest.mock import patch
+
+import msgspec
+import pytest
+
+import live.maintenance.export
+from live.domain.item import Item
+from live.journal.log.definitions import DefinitionLog
+from live.journal.past.queries import AsOf
+from live.maintenance.export import ranking_parts
+from live.store.board.keys import SystemKeys
+from tests.harness.journaled import Journaled, journaled
+from tests.harness.mutation import must_be_caught, replaced
+
+MEMBERS: Final = 2000
+TITLE: Final = 100  # characters
+ROWS: Final = 50
+
+
+async def with_titles(board: Journaled) -> None:
+    """Count a like for each member, and give it a title."""
+    keys, names = [f"m{number:04}" for number in range(MEMBERS)], SystemKeys(board.settings.key_prefix)
+    await board.like(*keys)
+    titles = {key: msgspec.json.encode(Item(key, f"{key} ".ljust(TITLE, "x"))) for key in keys}
+    await board.client.hset(names.items, mapping=titles)
+    await board.client.incr(names.items_version)
+    drainer = await board.drainer()
+    await drainer.sweep()
+    await DefinitionLog(board.client, board.settings.key_prefix, drainer._database).follow()
+
+
+def holds_one_part(board: Journaled) -> None:
+    """Check that rows and titles are made for one part at a time."""
+    at = AsOf(board.board, time.time_ns() // 10**6 + 1000, None, frozenset())
+    with patch.object(live.maintenance.export, "_ROWS", ROWS):
+        found, parts = ranking_parts(board.databases[0], at)
+        assert next(parts, None)  # what the database remembers of a query is there now
+        seen = list(found.members[:ROWS])
+        tracemalloc.start()
+        try:
+            for number, part in enumerate(parts, 2):
+                assert len(part.rows) == ROWS
+                assert (part.done, part.total) == (number * ROWS, MEMBERS)
+                assert all(str(row[3]).startswith(f"{row[1]} ") for row in part.rows)
+                seen += [str(row[1]) for row in part.rows]
+            assert tracemalloc.get_traced_memory()[1] < MEMBERS * TITLE
+        finally:
+            tracemalloc.stop()
+    assert seen == found.members
+
+
+async def test_an_export_holds_the_rows_and_titles_of_one_part(valkey_url: str, tmp_path: Path) -> None:
+    """However many members and titles there are."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await with_titles(board)
+        await asyncio.to_thread(holds_one_part, board)
+
+
+@pytest.mark.mutant
+async def test_an_export_that_holds_everything_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The mutant reads all titles for each part."""
+
+    def all_titles(*arguments: object, names: object, **choices: object) -> object:
+        return latest(*arguments, **choices)
+
+    latest = live.maintenance.export.latest
+    async with journaled(valkey_url, tmp_path) as board:
+        await with_titles(board)
+        with must_be_caught("all titles at once"), replaced(live.maintenance.export, "latest", all_titles):
+            await asyncio.to_thread(holds_one_part, board)
