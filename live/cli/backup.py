@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +28,7 @@ from live.errors import SetupError
 from live.journal.database import Database, existing_journal, open_journal
 from live.maintenance.backup import BOARDS, Manifest, back_up, check_files, read_manifest
 from live.maintenance.rebuild import Rebuilt
-from live.maintenance.restore import held, require_empty, require_prefix, set_aside
+from live.maintenance.restore import held, require_empty, require_new, require_prefix, set_aside
 from live.maintenance.restore import restore as restore_boards
 from live.settings import Settings, load_settings
 from live.store.connection.embedded import EmbeddedStore, answers, opened_store
@@ -47,7 +48,7 @@ def backup(
     """Write a backup of everything into a new directory, while servers run.
 
     The backup has every event, board, API key and title that was acknowledged before the command began. If the command
-    is interrupted, delete the directory and run it again. It needs a journal in SQLite.
+    is interrupted, delete the directory and run it again.
 
     Example: live backup /backups/2026-11-22
     """
@@ -123,8 +124,8 @@ def _target(settings: Settings, *, force: bool) -> Iterator[tuple[Database, Path
     Yields it with the directory to which its old content was moved, if any.
     """
     database = open_journal(settings, writes=True)
-    if database is None or not database.is_sqlite:
-        raise SetupError("backups are restored into a journal in SQLite: set LIVE_JOURNAL=sqlite")
+    if database is None:
+        raise SetupError("a backup is restored into a journal: set LIVE_JOURNAL=sqlite, or the URL of a new database")
     if settings.store:
         asyncio.run(_require_empty(settings))
     elif answers(EmbeddedStore(settings.data_dir).socket):
@@ -132,7 +133,10 @@ def _target(settings: Settings, *, force: bool) -> Iterator[tuple[Database, Path
     make_private(settings.data_dir)
     with database:
         if not database.lock_now():
-            raise SetupError(f"a server uses the journal in {settings.data_dir}: stop it first")
+            place = settings.data_dir if database.is_sqlite else f"the {database.place}"
+            raise SetupError(f"a server uses the journal in {place}: stop it first")
+        if not database.is_sqlite:
+            database.work(partial(require_new, database=database))  # before anything is moved
         found = held(database, embedded=not settings.store)
         if found and not force:
             raise SetupError(

@@ -1,5 +1,8 @@
 """Copy a journal while servers use it: the database first, then what still waits in the store.
 
+The copy is a file of SQLite, also of a journal on a PostgreSQL server: the rows are copied. So a backup has one form,
+can be proved without a second server, and runs no statement of whoever has changed it.
+
 Trimming pauses meanwhile, so every entry that the copy of the database lacks is in the store. The entries are added to
 the copy. So a backup is one complete journal, from which `live rebuild` and `live restore` restore everything. The
 entries of each board are folded before the backup is declared complete, which proves that it can be rebuilt.
@@ -21,7 +24,7 @@ from threading import Event
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, insert, inspect, select, text
 
 from live import __version__
 from live.domain.board import Board
@@ -42,7 +45,7 @@ from live.journal.log.timelines import (
     open_timelines,
     segment_of,
 )
-from live.journal.schema import VERSION
+from live.journal.schema import ABOUT, CHECKPOINT, LIFE, METADATA, PERIOD, VERSION
 from live.settings import Settings
 from live.store.board.journal_stream import Entry, journals, read_entries, read_streams, sink_of
 from live.store.board.keys import Keys
@@ -53,10 +56,6 @@ from live.system.files import replacing, sync_folder
 
 Progress = Callable[[int, int], None]
 
-_POSTGRES: Final = (
-    "this journal is on a PostgreSQL server: back it up with pg_dump, put it back with pg_restore, and run "
-    "`live rebuild`"
-)
 _DEFINITION: Final = msgspec.json.Decoder(Definition)
 _MISSING: Final = (
     "entries of the journal of board {!r} are missing: wait until the server has begun it again (`live journal status` "
@@ -66,6 +65,8 @@ _LOST: Final = (
     "the store lost data: {}. Rebuild it first with `live rebuild`, or accept the loss with `live serve --accept-loss`"
 )
 _PAGES: Final = 1024  # of the database in one step
+_ROWS: Final = 500  # of a PostgreSQL database in one step
+_LARGE_ROWS: Final = 4  # each with everything that a board or a period holds
 _BOARDS: Final = 256  # in one call
 FORMAT: Final = 1
 NAME: Final = "manifest.json"
@@ -198,20 +199,18 @@ async def back_up(
         in_file: the boards of the boards file.
         source: the journal.
         folder: the directory.
-        show: called with the pages of the database so far, and of all.
+        show: called with the pages of the database so far, and of all; with rows on a PostgreSQL server.
         lease: seconds for which trimming stays paused if this process is killed.
 
     Raises:
         SetupError: the directory is not empty, a definition or an entry is missing, or the store lost data.
     """
-    if not source.is_sqlite:
-        raise SetupError(_POSTGRES)
     copy = Database("sqlite", folder, source.prefix, writes=True)
     _make_folder(folder)
     try:
         with copy:
             async with paused(client, source.prefix, lease) as require:
-                await _copy(source.path, copy.path, show)
+                await _copy(source, copy, show)
                 await _bring_up_to_date(client, copy)
                 await require()
             # After the pause, because folding large boards takes long.
@@ -264,7 +263,7 @@ def _delete_files(folder: Path) -> None:
         path.unlink()
 
 
-async def _copy(path: Path, target: Path, show: Progress) -> None:
+async def _copy(source: Database, copy: Database, show: Progress) -> None:
     """Copy the database in a thread, which ends early when this task is cancelled."""
     stopped = Event()
 
@@ -274,7 +273,10 @@ async def _copy(path: Path, target: Path, show: Progress) -> None:
         show(done, total)
 
     try:
-        await asyncio.to_thread(copy_database, path, target, go_on)
+        if source.is_sqlite:
+            await asyncio.to_thread(copy_database, source.path, copy.path, go_on)
+        else:
+            await asyncio.to_thread(copy_from_server, source, copy, go_on)
     finally:
         stopped.set()
 
@@ -297,6 +299,45 @@ def copy_database(path: Path, target: Path, show: Progress) -> None:
             source.backup(copy, pages=_PAGES, progress=lambda _, left, total: show(total - left, total))
     except (sqlite3.Error, OSError) as error:
         raise JournalError(f"the journal can't be copied: {error}") from error
+
+
+def copy_from_server(source: Database, copy: Database, show: Progress) -> None:
+    """Copy a journal as it is at one instant from PostgreSQL into SQLite, where `copy` is locked by this process.
+
+    Raises:
+        JournalError: a database refuses, or holds no journal.
+    """
+
+    def read(given: Connection) -> None:
+        given.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
+        if not inspect(given).has_table(ABOUT.name):
+            raise JournalError(f"there is no journal in the {source.place}")
+        copy.lock_now()
+        copy.work(partial(copy_rows, given, prefix=source.prefix, show=show))
+
+    source.work(read)
+
+
+def copy_rows(given: Connection, target: Connection, prefix: str, show: Progress = lambda *_: None) -> None:
+    """Copy every row of a key prefix into a database without rows. Call `show` with the rows so far, and of all."""
+    METADATA.create_all(target)
+    of_prefix = select(LIFE.c.id).where(LIFE.c.prefix == prefix)
+    queries = []
+    for table in METADATA.sorted_tables:  # each one after those that it refers to
+        query = select(table).order_by(*table.primary_key)
+        if "prefix" in table.c:
+            query = query.where(table.c.prefix == prefix)
+        elif "life" in table.c:
+            query = query.where(table.c.life.in_(of_prefix))
+        queries.append((table, query))
+    total = sum(given.scalar(select(func.count()).select_from(query.subquery())) or 0 for _, query in queries)
+    done = 0
+    for table, query in queries:
+        step = {"yield_per": _LARGE_ROWS if table in (CHECKPOINT, PERIOD) else _ROWS}
+        for rows in given.execute(query, execution_options=step).mappings().partitions():
+            target.execute(insert(table), [dict(row) for row in rows])
+            done += len(rows)
+            show(done, total)
 
 
 async def _bring_up_to_date(client: Store, copy: Database) -> None:
@@ -392,5 +433,5 @@ def _contents(connection: Connection, prefix: str, in_file: Mapping[str, Board])
             "of the server with --boards"
         )
     left_out = {name for name, board in in_file.items() if board.journal.level == "off"}
-    left_out |= {name for name, text in made.items() if _DEFINITION.decode(text).choices.get("journal") == "off"}
+    left_out |= {name for name, defined in made.items() if _DEFINITION.decode(defined).choices.get("journal") == "off"}
     return timelines, sorted(left_out)

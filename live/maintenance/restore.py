@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Final
 
 import structlog
+from sqlalchemy import Connection, func, select, update
 
 from live.domain.board import Boards
 from live.errors import JournalError, SetupError
-from live.journal.database import Database
-from live.maintenance.backup import Manifest
+from live.journal.database import Database, file_name
+from live.journal.schema import ABOUT, METADATA
+from live.maintenance.backup import Manifest, copy_rows
 from live.maintenance.erasure import import_list, list_in
 from live.maintenance.rebuild import Progress, Rebuilding, Rebuilt, Wanted
 from live.settings import Settings
@@ -30,8 +32,9 @@ _STORE: Final = ("appendonlydir", "*.rdb")  # the files of the embedded store
 
 
 def held(database: Database, *, embedded: bool) -> list[Path]:
-    """Return the files of a journal, and with `embedded` those of the store in the same data directory."""
-    patterns = (database.path.name, f"{database.path.name}-*", *(_STORE if embedded else ()))
+    """Return the files of a journal in SQLite, and with `embedded` those of the store in the same data directory."""
+    journal = (database.path.name, f"{database.path.name}-*") if database.is_sqlite else ()
+    patterns = (*journal, *(_STORE if embedded else ()))
     return sorted(path for pattern in patterns for path in database.path.parent.glob(pattern))
 
 
@@ -50,22 +53,54 @@ def put_back(folder: Path, database: Database) -> None:
     """Copy the journal of a backup to the place of the database, whose lock this process holds.
 
     The copy gets a new id. So the boards that are rebuilt from it get new epochs, even if the same backup is restored
-    twice.
+    twice. A PostgreSQL database has everything at once, or nothing.
 
     Raises:
-        SetupError: the file system refuses.
+        SetupError: the file system refuses, or the PostgreSQL database holds a journal already.
+        JournalError: a database refuses.
     """
-    source = folder / database.path.name
+    source, new_id = folder / file_name(database.prefix), secrets.token_hex(16)
+    if not database.is_sqlite:
+
+        def copy_to_server(target: Connection) -> None:
+            require_new(target, database)
+            target.execute(ABOUT.delete())
+            with Database("sqlite", folder, database.prefix, writes=False) as backup:
+                backup.work(partial(copy_rows, target=target, prefix=database.prefix))
+            target.execute(update(ABOUT).where(ABOUT.c.name == "id").values(value=new_id))
+            for table in METADATA.sorted_tables:  # new rows get numbers after those that were copied
+                if "id" in table.c:
+                    newest = select(func.max(table.c.id)).scalar_subquery()
+                    target.execute(select(func.setval(func.pg_get_serial_sequence(table.name, "id"), newest)))
+
+        database.work(copy_to_server)
+        return
     try:
         with source.open("rb") as given, replacing(database.path) as file:
             shutil.copyfileobj(given, file, _PIECE)
             file.flush()
             with closing(sqlite3.connect(file.name)) as copy:
-                copy.execute("UPDATE about SET value = ? WHERE name = 'id'", (secrets.token_hex(16),))
+                copy.execute("UPDATE about SET value = ? WHERE name = 'id'", (new_id,))
                 copy.commit()
         sync_folder(database.path.parent)
     except (OSError, sqlite3.Error) as error:
         raise SetupError(f"can't put the journal back at {database.path}: {error}") from None
+
+
+def require_new(connection: Connection, database: Database) -> None:
+    """Check that a PostgreSQL database holds no journal, of no key prefix. Create its tables.
+
+    Raises:
+        SetupError: it does.
+    """
+    METADATA.create_all(connection)
+    if any(
+        connection.execute(select(table).limit(1)).first() for table in METADATA.sorted_tables if table is not ABOUT
+    ):
+        raise SetupError(
+            f"the {database.place} holds a journal: create an empty database, and name it in LIVE_JOURNAL. If `live "
+            "restore` was interrupted, continue with `live rebuild`"
+        )
 
 
 def require_prefix(manifest: Manifest, settings: Settings) -> None:

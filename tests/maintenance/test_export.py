@@ -4,7 +4,7 @@ import asyncio
 import time
 import tracemalloc
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from unittest.mock import patch
 
 import msgspec
@@ -12,7 +12,7 @@ import pytest
 
 import live.maintenance.export
 from live.domain.item import Item
-from live.journal.log.definitions import DefinitionLog
+from live.journal.log.definitions import DefinitionLog, latest
 from live.journal.past.queries import AsOf
 from live.maintenance.export import ranking_parts
 from live.store.board.keys import SystemKeys
@@ -28,7 +28,7 @@ async def with_titles(board: Journaled) -> None:
     """Count a like for each member, and give it a title."""
     keys, names = [f"m{number:04}" for number in range(MEMBERS)], SystemKeys(board.settings.key_prefix)
     await board.like(*keys)
-    titles = {key: msgspec.json.encode(Item(key, f"{key} ".ljust(TITLE, "x"))) for key in keys}
+    titles: dict[Any, Any] = {key: msgspec.json.encode(Item(key, f"{key} ".ljust(TITLE, "x"))) for key in keys}
     await board.client.hset(names.items, mapping=titles)
     await board.client.incr(names.items_version)
     drainer = await board.drainer()
@@ -67,10 +67,9 @@ async def test_an_export_holds_the_rows_and_titles_of_one_part(valkey_url: str, 
 async def test_an_export_that_holds_everything_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """The mutant reads all titles for each part."""
 
-    def all_titles(*arguments: object, names: object, **choices: object) -> object:
+    def all_titles(*arguments: Any, names: Any = None, **choices: Any) -> object:  # noqa: ARG001
         return latest(*arguments, **choices)
 
-    latest = live.maintenance.export.latest
     async with journaled(valkey_url, tmp_path) as board:
         await with_titles(board)
         with must_be_caught("all titles at once"), replaced(live.maintenance.export, "latest", all_titles):

@@ -138,9 +138,15 @@ def locked_postgres() -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not has_postgres(), reason="needs a PostgreSQL server: apt-get install postgresql")
-async def test_a_refusal_of_postgres_does_not_name_its_user(valkey_url: str, tmp_path: Path) -> None:
-    """`/readyz` and the log say that the login failed, and not whose."""
+async def test_a_refusal_of_postgres_does_not_name_its_user(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`/readyz`, the log and `live backup` say that the login failed, and not whose."""
     with locked_postgres() as journal:
+        monkeypatch.setenv("LIVE_JOURNAL", journal)
+        printed = run_command("backup", str(tmp_path / "backup"), "--store", valkey_url, folder=tmp_path)
+        assert "password authentication failed" in printed
+        assert_hidden(printed)
         settings: Settings = fresh_settings(valkey_url, journal=journal, data_dir=tmp_path / "data")
         process = ServerProcess(settings, tmp_path)
         process.start()

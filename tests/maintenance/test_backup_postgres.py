@@ -1,0 +1,194 @@
+"""A backup of a journal in PostgreSQL is as complete as one of SQLite, and can be restored into both."""
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+import pytest
+import typer
+from sqlalchemy import text
+
+import live.maintenance.backup
+from live.cli.backup import restore
+from live.errors import JournalError, SetupError
+from live.journal.database import Database
+from live.maintenance.backup import back_up, copy_from_server
+from live.maintenance.restore import put_back
+from tests.harness.journaled import Journaled, journaled
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.postgres import Postgres, has_postgres, running_postgres
+from tests.harness.store import StoreProcess
+from tests.maintenance.test_backup import rows_in
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not has_postgres(), reason="needs a PostgreSQL server: apt-get install postgresql"),
+]
+_NUMBERS: Final = count()
+BOARDS: Final = """
+[[board]]
+id = "posts"
+source = ["like"]
+ties = "first"
+"""
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    """One server for all tests of this file."""
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def url(postgres: Postgres) -> str:
+    """The URL of a new database."""
+    return new_database(postgres)
+
+
+def new_database(postgres: Postgres) -> str:
+    """Create a database. Return its URL."""
+    name = f"board{next(_NUMBERS)}"
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    return postgres.url.replace("/postgres?", f"/{name}?")
+
+
+async def backed_up(board: Journaled, folder: Path) -> None:
+    """Back up the journal of a board."""
+    source = Database(board.url, board.folder, board.settings.key_prefix, writes=False)
+    with source:
+        await back_up(
+            board.client, board.settings, {board.board.id: board.board}, source, folder, lambda *_: None
+        )  # fmt: skip
+
+
+async def back_up_while_drained(board: Journaled, folder: Path) -> None:
+    """Count likes that are in SQL, that reach SQL while the rows are copied, and that wait in the store."""
+    drainer, loop = await board.drainer(), asyncio.get_running_loop()
+    await board.like("a", "b")
+    await drainer.sweep()
+    await board.like("a")
+    swept = False
+
+    def show(done: int, _: int) -> None:
+        nonlocal swept
+        if done > 3 and not swept:  # after the three rows about the database, and the timelines
+            swept = True
+            asyncio.run_coroutine_threadsafe(drainer.sweep(), loop).result(10)
+
+    def copy(source: Database, target: Database, _: Any) -> None:
+        copy_from_server(source, target, show)
+
+    refused = ""
+    with replaced(live.maintenance.backup, "copy_from_server", copy):
+        try:
+            await backed_up(board, folder)
+        except (SetupError, JournalError) as error:
+            refused = str(error)
+    assert not refused
+    assert swept
+    assert rows_in(board, folder) == await board.rows() == [("a", 2), ("b", 1)]
+
+
+async def test_a_backup_has_what_postgres_and_the_store_have(valkey_url: str, tmp_path: Path, url: str) -> None:
+    """It is of one instant, and nothing of other key prefixes is in it."""
+    async with journaled(valkey_url, tmp_path, url=url) as other, journaled(valkey_url, tmp_path, url=url) as board:
+        await other.like("x")
+        await (await other.drainer()).sweep()
+        await back_up_while_drained(board, tmp_path / "backup")
+
+
+@pytest.mark.mutant
+async def test_a_copy_of_several_instants_is_detected(valkey_url: str, tmp_path: Path, url: str) -> None:
+    """PostgreSQL shows each statement what was committed before it, unless one view is asked for."""
+    async with journaled(valkey_url, tmp_path, url=url) as board:
+        with must_be_caught("no common view"), replaced(live.maintenance.backup, "text", lambda _: text("SELECT 1")):
+            await back_up_while_drained(board, tmp_path / "backup")
+
+
+def restore_into(folder: Path, backup: Path, board: Journaled, store: str, journal: str) -> None:
+    """Run `live restore` with a new data directory, an own store and a journal."""
+    folder.mkdir(exist_ok=True)
+    (folder / "boards.toml").write_text(BOARDS, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LIVE_KEY_PREFIX", board.settings.key_prefix)
+        patch.setenv("LIVE_JOURNAL", journal)
+        restore(backup, force=False, store=store, boards=folder / "boards.toml", data_dir=folder, as_json=True)
+
+
+async def test_a_backup_is_restored_into_postgres_and_sqlite(
+    valkey_url: str, own_store: StoreProcess, tmp_path: Path, postgres: Postgres, url: str
+) -> None:
+    """Each time with other epochs. The journal goes on: its rows have numbers of their own."""
+    async with journaled(valkey_url, tmp_path, url=url) as board:
+        await back_up_while_drained(board, tmp_path / "backup")
+    epochs = {board.ledger.state.epoch}
+    for number, journal in enumerate([new_database(postgres), new_database(postgres), "sqlite"]):
+        folder = tmp_path / str(number)
+        await asyncio.to_thread(restore_into, folder, tmp_path / "backup", board, own_store.url, journal)
+        prefix = board.settings.key_prefix
+        async with journaled(own_store.url, folder, url=journal, key_prefix=prefix) as again:
+            assert await again.rows() == [("a", 2), ("b", 1)]
+            assert again.ledger.state.epoch not in epochs
+            epochs.add(again.ledger.state.epoch)
+            again.counted = 3
+            drainer = await again.drainer()
+            await again.like("b", "b")
+            await drainer.sweep()
+            await again.must_agree()
+            await again.client.flushall()
+
+
+async def test_a_database_with_a_journal_is_not_replaced(
+    valkey_url: str, own_store: StoreProcess, tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not even with rows of another key prefix."""
+    async with journaled(valkey_url, tmp_path, url=url) as board:
+        await board.like("a")
+        await (await board.drainer()).sweep()
+        await backed_up(board, tmp_path / "backup")
+        with pytest.raises(typer.Exit):
+            await asyncio.to_thread(
+                restore_into, tmp_path / "new", tmp_path / "backup", board, own_store.url, url
+            )  # fmt: skip
+        assert "holds a journal" in capsys.readouterr().err
+        await board.must_agree()
+
+
+async def test_a_damaged_backup_changes_nothing(
+    valkey_url: str, own_store: StoreProcess, tmp_path: Path, postgres: Postgres, url: str
+) -> None:
+    """It is refused by its checksum; rows that can't be copied leave the database as it was."""
+    async with journaled(valkey_url, tmp_path, url=url) as board:
+        await board.like("a")
+        await (await board.drainer()).sweep()
+        backup = tmp_path / "backup"
+        await backed_up(board, backup)
+    new = new_database(postgres)
+    path = next(backup.glob("journal-*.db"))
+    with closing(sqlite3.connect(path)) as copy:
+        copy.execute("UPDATE segment SET entries = 'x'")
+        copy.commit()
+    with pytest.raises(typer.Exit):
+        await asyncio.to_thread(restore_into, tmp_path / "new", backup, board, own_store.url, new)
+    with Database(new, tmp_path, board.settings.key_prefix, writes=True) as database:
+        assert database.lock_now()
+        with pytest.raises(JournalError):
+            put_back(backup, database)
+    with psycopg.connect(new) as connection:
+        assert connection.execute("SELECT to_regclass('life')").fetchone() == (None,)
+
+
+async def test_a_database_without_a_journal_is_not_backed_up(valkey_url: str, tmp_path: Path, url: str) -> None:
+    """The message names the database, and not its user."""
+    async with journaled(valkey_url, tmp_path, url=url) as board:
+        with pytest.raises(JournalError, match="there is no journal in the database board") as refused:
+            await backed_up(board, tmp_path / "backup")
+        assert "postgres@" not in str(refused.value)
+        assert list((tmp_path / "backup").iterdir()) == []
