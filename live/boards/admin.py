@@ -8,13 +8,12 @@ deleted board. If a process dies in between, another one finishes the work.
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from live.boards.all_boards import AllBoards
 from live.boards.definition import DefinitionError, forbidden, merge, read_board
 from live.domain.board import Board, Boards
 from live.domain.board_file import part_mistakes, text_mistakes
@@ -250,7 +249,7 @@ class BoardAdmin:
             made = read_board(board, choices)
         except DefinitionError as error:
             raise ProblemError("board_invalid", str(error)) from None
-        others = AllBoards(self.in_file, found, made)
+        others = _OtherBoards(self.in_file, found, made)
         parts = set(made.union) - set(old.union if old else ())
         mistakes = [*text_mistakes(made, old), *part_mistakes(made, parts, others, {})]
         mistakes += [
@@ -261,6 +260,41 @@ class BoardAdmin:
         if mistakes:
             raise ProblemError("board_invalid", "\n".join(mistakes))
         return made
+
+
+class _OtherBoards(Mapping[str, Board]):
+    """All boards by id, for the checks of a definition against other boards: with the one that is created or changed.
+
+    Decode a run-time board only when a check asks for it. Most checks ask for none.
+    """
+
+    def __init__(self, in_file: Boards, found: Definitions, changed: Board) -> None:
+        self._in_file = in_file.by_id
+        self._changed = changed
+        self._found = found.boards
+
+    def __getitem__(self, board: str) -> Board:
+        if board == self._changed.id:
+            return self._changed
+        if board in self._in_file:
+            return self._in_file[board]
+        definition = self._found[board]
+        if definition.state == "live":
+            try:
+                return read_board(board, definition.choices)
+            except DefinitionError:  # created by a later version of the server
+                pass
+        raise KeyError(board)
+
+    def __iter__(self) -> Iterator[str]:
+        yield self._changed.id
+        yield from (board for board in self._in_file if board != self._changed.id)
+        for board, definition in self._found.items():
+            if definition.state == "live" and board != self._changed.id and board not in self._in_file:
+                yield board
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def _no_such(board: str) -> ProblemError:

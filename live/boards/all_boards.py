@@ -1,42 +1,28 @@
-"""All boards by id, for the checks of a definition against other boards."""
-
-from collections.abc import Iterator, Mapping
+"""All boards of a store: those of the boards file and the run-time boards."""
 
 from live.boards.definition import DefinitionError, read_board
 from live.domain.board import Board, Boards
-from live.store.registry.definitions import Definitions
+from live.domain.board_file import load_boards
+from live.errors import SetupError
+from live.settings import Settings
+from live.store.connection.client import Store
+from live.store.registry.definitions import DefinitionStore
 
 
-class AllBoards(Mapping[str, Board]):
-    """The boards of the boards file and the live run-time boards, with one board that is created or changed.
+async def all_boards(client: Store, settings: Settings, in_file: Boards | None = None) -> dict[str, tuple[Board, str]]:
+    """Read every board, with the epoch of each run-time board (empty for those of the boards file).
 
-    Decode a run-time board only when a check asks for it. Most checks ask for none.
+    `in_file` are the boards of the file, if they are loaded already.
+
+    Raises:
+        SetupError: the boards file has mistakes, or the definition of a run-time board can't be read.
     """
-
-    def __init__(self, in_file: Boards, found: Definitions, changed: Board) -> None:
-        self._in_file = in_file.by_id
-        self._changed = changed
-        self._found = found.boards
-
-    def __getitem__(self, board: str) -> Board:
-        if board == self._changed.id:
-            return self._changed
-        if board in self._in_file:
-            return self._in_file[board]
-        definition = self._found[board]
-        if definition.state == "live":
+    in_file = in_file or load_boards(settings.boards)
+    found = {name: (board, "") for name, board in in_file.by_id.items()}
+    for name, definition in (await DefinitionStore(client, settings.key_prefix).load()).boards.items():
+        if definition.state == "live" and name not in found:
             try:
-                return read_board(board, definition.choices)
-            except DefinitionError:  # created by a later version of the server
-                pass
-        raise KeyError(board)
-
-    def __iter__(self) -> Iterator[str]:
-        yield self._changed.id
-        yield from (board for board in self._in_file if board != self._changed.id)
-        for board, definition in self._found.items():
-            if definition.state == "live" and board != self._changed.id and board not in self._in_file:
-                yield board
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
+                found[name] = read_board(name, definition.choices), definition.epoch
+            except DefinitionError as error:
+                raise SetupError(f"the definition of board {name!r} can't be read: {error}") from None
+    return found

@@ -7,7 +7,7 @@ import typer
 from rich.filesize import decimal
 from rich.table import Table
 
-from live.boards.definition import read_board
+from live.boards.all_boards import all_boards
 from live.cli.terminal import (
     BoardsOption,
     DataDirOption,
@@ -18,12 +18,9 @@ from live.cli.terminal import (
     out,
     reported,
 )
-from live.domain.board import Board
-from live.domain.board_file import load_boards
 from live.settings import Settings, load_settings
 from live.store.board.check.usage import count, keys_of, measure, view
 from live.store.connection.embedded import opened_store
-from live.store.registry.definitions import DefinitionStore
 
 _FIRM = 1000  # members: with fewer, an estimate is unreliable
 
@@ -72,13 +69,10 @@ async def _read(settings: Settings, wanted: tuple[int | None, int | None] | None
     """Read the state of each board, with its memory if `wanted` names a load to estimate."""
     prefix = settings.key_prefix
     async with opened_store(settings, start=False) as client:
-        boards: dict[str, Board] = dict(load_boards(settings.boards).by_id)
-        for name, definition in (await DefinitionStore(client, prefix).load()).boards.items():
-            if definition.state == "live":
-                boards.setdefault(name, read_board(name, definition.choices))
+        boards = await all_boards(client, settings)
         keys = await keys_of(client, prefix, boards) if wanted else {}
         views = []
-        for name, board in boards.items():
+        for name, (board, _) in boards.items():
             held = await measure(client, prefix, name, keys[name]) if wanted else None
             views.append(view(await count(client, prefix, board), held, *wanted or (None, None)))
         return views

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from live.boards.definition import DefinitionError, read_board
+from live.boards.all_boards import all_boards
 from live.cli.terminal import (
     BoardsOption,
     DataDirOption,
@@ -33,7 +33,6 @@ from live.store.board.keys import Keys
 from live.store.board.state import BoardState
 from live.store.connection.client import Store
 from live.store.connection.embedded import opened_store
-from live.store.registry.definitions import DefinitionStore
 
 
 class Side(StrEnum):
@@ -94,21 +93,9 @@ def reconcile(
 async def _reconcile(settings: Settings, wanted: list[str], side: Side | None, show: Any) -> list[Report]:  # noqa: ANN401
     existing_journal(settings).close()  # raises an error if there is none
     async with opened_store(settings) as client:
-        boards = await _boards(client, settings)
+        boards = {name: board for name, (board, _) in (await all_boards(client, settings)).items()}
         found = await _in_store(client, settings, boards, wanted)
         return [await _settle(client, settings, board, epoch, side, show) for board, epoch in found]
-
-
-async def _boards(client: Store, settings: Settings) -> dict[str, Board]:
-    """Map the boards of the boards file and the run-time boards by id."""
-    boards: dict[str, Board] = dict(load_boards(settings.boards).by_id)
-    for name, definition in (await DefinitionStore(client, settings.key_prefix).load()).boards.items():
-        if definition.state == "live":
-            try:
-                boards.setdefault(name, read_board(name, definition.choices))
-            except DefinitionError as error:
-                raise SetupError(f"the definition of board {name!r} can't be read: {error}") from None
-    return boards
 
 
 async def _in_store(

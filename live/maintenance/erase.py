@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, Table, select, update
 
+from live.boards.all_boards import all_boards
 from live.domain.board import Board, Boards, Journaling
 from live.domain.text import unknown
 from live.domain.window import EVER
@@ -34,7 +35,7 @@ from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
 from live.journal.state.snapshot import IDENTITY, Snapshot, pack, unpack
 from live.maintenance.contributions import Contribution, Vote
 from live.maintenance.erasure import ActorErasure, Erasure, is_due, mark_done, remember, remembered
-from live.maintenance.void import Criteria, TakingBack, boards_of, find_contributions
+from live.maintenance.void import Criteria, TakingBack, find_contributions
 from live.settings import Settings
 from live.store.board.journal_stream import Entry, journals, read_streams
 from live.store.board.keys import Keys
@@ -423,7 +424,7 @@ class Erasing:
 
     async def _names(self, wanted: Iterable[str]) -> list[str]:
         """Return the boards to look at: also those that were deleted, while the journal knows them."""
-        known = {*await boards_of(self._client, self._settings, self._in_file)}
+        known = {*await all_boards(self._client, self._settings, self._in_file)}
         known |= {*self._database.work(partial(boards_in, prefix=self._prefix))}
         if missing := sorted({*wanted} - known):
             raise NotFoundError(unknown("board", missing[0], known))
@@ -465,7 +466,7 @@ class Erasing:
                 erasure.add_liked(await members_of(self._client, keys, start), periods)
 
     async def _take_back(self, actor: str, found: list[Erased], *, dry: bool) -> None:
-        known = await boards_of(self._client, self._settings, self._in_file)
+        known = await all_boards(self._client, self._settings, self._in_file)
         for one in found:
             if one.board in known:
                 await self._take_back_from(actor, one, *known[one.board], dry=dry)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from live.boards.definition import DefinitionError, read_board
+from live.boards.all_boards import all_boards
 from live.domain.board import Board, Boards
 from live.domain.text import counted, unknown
 from live.domain.window import EVER, Rolling, Sliding
@@ -30,7 +30,6 @@ from live.store.board.write.plan import Plan, SlotPlan, begin_plan
 from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import Store
 from live.store.connection.loss import LossWatch
-from live.store.registry.definitions import DefinitionStore
 
 Progress = Callable[[str, int, int], None]
 _MICROSECONDS: Final = 1000  # in a millisecond
@@ -279,7 +278,7 @@ class Voiding:
         faults = await LossWatch(self._client, self._settings.key_prefix).find()
         if faults:
             raise SetupError(f"the store has lost data: {faults[0]}")
-        found = await boards_of(self._client, self._settings, self._in_file)
+        found = await all_boards(self._client, self._settings, self._in_file)
         if board is not None and board not in found:
             raise NotFoundError(unknown("board", board, found))
         wanted = {board: found[board]} if board is not None else found
@@ -364,22 +363,6 @@ def read_contributions(
     if isinstance(trace, ProducerTrace) and trace.unnamed:
         batches = counted(trace.unnamed, "batch", "batches")
         notes.append(f"{batches} of older versions, which name no producer")
-    return found
-
-
-async def boards_of(client: Store, settings: Settings, in_file: Boards) -> dict[str, tuple[Board, str]]:
-    """Return the boards of the boards file and the run-time boards, with the epoch of each run-time board.
-
-    Raises:
-        SetupError: the definition of a run-time board can't be read.
-    """
-    found = {name: (board, "") for name, board in in_file.by_id.items()}
-    for name, definition in (await DefinitionStore(client, settings.key_prefix).load()).boards.items():
-        if definition.state == "live" and name not in found:
-            try:
-                found[name] = read_board(name, definition.choices), definition.epoch
-            except DefinitionError as error:
-                raise SetupError(f"the definition of board {name!r} can't be read: {error}") from None
     return found
 
 
