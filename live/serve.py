@@ -113,7 +113,7 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
                 if settings.journal == "off":
                     await _stop_journals(client, settings.key_prefix)
                 await _check_for_losses(client, settings, boards, watch, accept=accept)
-                with client.witness.remembering_epochs():
+                with client.high_water.remembering_epochs():
                     await open_boards([Ledger(client, board, settings).state for board in boards.by_id.values()])
                 await _warn_of_sql(settings)
                 if not settings.open:
@@ -135,18 +135,18 @@ async def _check_for_losses(
     client: Store, settings: Settings, boards: Boards, watch: LossWatch, *, accept: bool
 ) -> None:
     """Check that the store holds everything that is known about it."""
-    witness = client.witness
+    high_water = client.high_water
     lost = await _missing_in_store(client, settings)
     faults = await watch.find() + [str(loss) for loss in lost]
     if not faults:
-        witness.clear_loss()
+        high_water.clear_loss()
         if accept:
             log.warning("there is no loss to accept: the store is complete. Start without --accept-loss")
         return
     reason = "; ".join(faults)
     if not accept:
-        choices = CHOICES.format(path=witness.path)
-        raise SetupError(f"the store lost data: {reason}.\nWhat was known: {witness.describe()}.\n{choices}.")
+        choices = CHOICES.format(path=high_water.path)
+        raise SetupError(f"the store lost data: {reason}.\nWhat was known: {high_water.describe()}.\n{choices}.")
     await accept_loss(client, settings.key_prefix, boards, watch, reason)
     with _journal(settings) as journal:
         if journal is not None:

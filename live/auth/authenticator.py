@@ -37,7 +37,7 @@ class Authenticator:
     def __init__(self, client: Store, settings: Settings) -> None:
         self.generation = 0
         self._settings = settings
-        self._witness = client.witness
+        self._high_water = client.high_water
         self._store = ProducerStore(client, settings.key_prefix)
         self._known: Mapping[str, _Known] = {}
         self._version: str | None = None  # None: never read
@@ -60,7 +60,7 @@ class Authenticator:
             except TimeoutError as error:
                 reason = f"the store did not answer within {_CHECK_DEADLINE:g}s"
                 raise StoreUnavailableError(reason, public="the store does not answer") from error
-            if self._witness.lost:
+            if self._high_water.lost:
                 self._change()
             self._checked = started
             if self._lapse is not None:
@@ -94,7 +94,7 @@ class Authenticator:
             ProblemError: `credentials_required`, `credentials_invalid`, `origin_forbidden` or `epoch_lost`.
             StoreUnavailableError: the last check of the store was too long ago.
         """
-        if self._witness.lost:
+        if self._high_water.lost:
             raise ProblemError("epoch_lost", EPOCH_LOST_DETAIL, retry_after=60)
         if authorization is None and self._anonymous_may(verb, client):
             client.require_origin()
@@ -134,7 +134,7 @@ class Authenticator:
         return not self._anonymous_may("post", client)
 
     def _anonymous_may(self, verb: Verb, client: Client) -> bool:
-        required = self._key_required or self._witness.facts.keys_required
+        required = self._key_required or self._high_water.facts.keys_required
         if not (self._settings.open or (self._version is not None and not required)):
             return False
         if verb == "admin":
@@ -143,14 +143,14 @@ class Authenticator:
 
     async def _load(self) -> None:
         registered = await self._store.load()
-        if self._witness.lost:
+        if self._high_water.lost:
             return
         rate, burst = self._settings.rate, self._settings.burst
         self._known = {
             name: _Known(record.producer(rate, burst), record.digests) for name, record in registered.records.items()
         }
         if any("post" in record.verbs for record in registered.records.values()):
-            self._witness.require_keys()
+            self._high_water.require_keys()
             self._key_required = not self._settings.open
         self._version = registered.version
         self._change()

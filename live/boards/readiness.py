@@ -41,7 +41,7 @@ class Readiness:
                 can't be read.
             EpochLostError: the store lost data.
         """
-        self._client.witness.require_no_loss()
+        self._client.high_water.require_no_loss()
         if self._check is None:
             self._check = asyncio.create_task(self._require())
         return await asyncio.shield(self._check)

@@ -183,7 +183,7 @@ class BoardRegistry:
 
     def _is_lost(self) -> bool:
         """Tell whether the store lost data."""
-        return bool(self._client.witness.lost)
+        return bool(self._client.high_water.lost)
 
     async def _explain_missing(self, ledger: Ledger, definition: Definition, error: EpochLostError) -> None:
         """Finish the deletion of a board without data. If nobody is deleting it, its data was lost."""

@@ -160,7 +160,7 @@ async def _restore(
     show: Any,  # noqa: ANN401
 ) -> list[Rebuilt]:
     async with opened_store(settings) as client:
-        client.witness.active = True
+        client.high_water.active = True
         return await restore_boards(
             client, settings, in_file, database, folder, lambda _, done, total: show(done, total), aside=aside
         )

@@ -75,7 +75,7 @@ def rebuild(  # noqa: PLR0913 - one parameter per flag
 
 async def _rebuild(settings: Settings, database: Database, wanted: Wanted, show: Any) -> list[Rebuilt]:  # noqa: ANN401
     async with opened_store(settings) as client:
-        client.witness.active = True
+        client.high_water.active = True
         boards = load_boards(settings.boards)
         work = Rebuilding(client, settings, boards, database, lambda _, done, total: show(done, total))
         return await work.rebuild(wanted)

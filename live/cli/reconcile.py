@@ -163,7 +163,7 @@ async def _compare(
 
 async def _rebuild(client: Store, settings: Settings, board: Board, epoch: str, show: Any) -> str:  # noqa: ANN401
     """Replace the board in the store by what its journal has. Returns its new epoch."""
-    client.witness.active = True
+    client.high_water.active = True
     with existing_journal(settings) as database:
         work = Rebuilding(
             client, settings, load_boards(settings.boards), database, lambda _, done, total: show(done, total)

@@ -32,10 +32,10 @@ async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWa
     Raises:
         StoreUnavailableError: the store is unavailable. The loss is not accepted then; run the same command again.
     """
-    known, before = client.witness.describe(), client.witness.facts
-    positions = client.witness.board_positions
+    known, before = client.high_water.describe(), client.high_water.facts
+    positions = client.high_water.board_positions
     salt = f"{before.store}:{len(before.accepted)}"
-    with client.witness.accepting(reason):
+    with client.high_water.accepting(reason):
         await watch.find()  # connects to the store
         for board in in_file.by_id:
             await renew(client, Keys(prefix, board), secrets.token_hex(4), positions.get(board, _UNKNOWN))
@@ -45,7 +45,7 @@ async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWa
             if definition.state == "live":
                 position = positions.get(board, _UNKNOWN)
                 await _go_on(client, prefix, definitions, board, _renewed(definition, held, salt), position)
-    log.warning("the loss of data was accepted", reason=reason, known=known, record=str(client.witness.path))
+    log.warning("the loss of data was accepted", reason=reason, known=known, record=str(client.high_water.path))
     log.warning("the store may hold API keys that were revoked after it was copied: check them with `live keys list`")
 
 

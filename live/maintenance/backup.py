@@ -348,7 +348,7 @@ async def _bring_up_to_date(client: Store, copy: Database) -> None:
     await _require_no_loss(client, prefix, copy)
     await _add_waiting(client, prefix, copy)
     if not await DefinitionLog(client, prefix, copy).follow():
-        raise SetupError(_LOST.format(client.witness.lost or "definitions or API keys went back"))
+        raise SetupError(_LOST.format(client.high_water.lost or "definitions or API keys went back"))
     await _end_deleted(client, prefix, copy)
 
 
@@ -364,9 +364,9 @@ async def _require_sink(client: Store, prefix: str, copy: Database) -> None:
 
 async def _require_no_loss(client: Store, prefix: str, copy: Database) -> None:
     """Check that the store has everything that SQL has: otherwise the two are not one journal."""
-    client.witness.refresh()
-    if client.witness.lost:
-        raise SetupError(_LOST.format(client.witness.lost))
+    client.high_water.refresh()
+    if client.high_water.lost:
+        raise SetupError(_LOST.format(client.high_water.lost))
     lost = await find_lost(client, prefix, copy)
     if lost:
         raise SetupError(

@@ -192,16 +192,16 @@ class Rebuilding:
             return [await self._planned(line[0], boards[line[0].board], wanted) for line in lines]
         missing = await self._missing(lines, wanted)
         watch = LossWatch(self._client, self._prefix)
-        self._client.witness.active = False  # a loss that the rebuild repairs is neither recorded nor logged
+        self._client.high_water.active = False  # a loss that the rebuild repairs is neither recorded nor logged
         faults = await watch.find()
-        self._client.witness.active = True
+        self._client.high_water.active = True
         if not missing and faults:
             raise SetupError(
                 f"the journal has nothing to rebuild, and the store lost data: {'; '.join(faults)}. Restore a backup, "
                 "or accept the loss with `live serve --accept-loss`"
             )
         drainer = Drainer(self._client, self._settings, self._database)
-        with self._client.witness.accepting("rebuilt from the journal"):
+        with self._client.high_water.accepting("rebuilt from the journal"):
             await watch.find()
             await drainer.claim()
             done = [one for line in missing if (one := await self._load(line[0], boards[line[0].board], wanted, texts))]

@@ -100,12 +100,12 @@ async def test_a_lost_board_stops_until_the_loss_is_accepted(own_store: StorePro
         await lose_and_accept(board, own_store, tmp_path)
 
 
-async def tell_the_witness(board: Journaled, store: StoreProcess, folder: Path) -> None:
+async def compare_high_water(board: Journaled, store: StoreProcess, folder: Path) -> None:
     """No process of this machine knew how far the board was. The drainer says that data was lost."""
     drainer = await go_back(board, store, folder)
-    board.client.witness.active = True
+    board.client.high_water.active = True
     await drainer.sweep()
-    assert "it lost data" in board.client.witness.lost
+    assert "it lost data" in board.client.high_water.lost
     with pytest.raises(EpochLostError, match="it lost data"):
         await board.like("c")
 
@@ -115,7 +115,7 @@ async def test_after_a_loss_that_only_sql_knows_nothing_is_acknowledged(
 ) -> None:
     """For example after the data directory was replaced."""
     async with journaled(own_store.url, tmp_path) as board:
-        await tell_the_witness(board, own_store, tmp_path)
+        await compare_high_water(board, own_store, tmp_path)
 
 
 @pytest.mark.mutant
@@ -123,7 +123,7 @@ async def test_a_drainer_that_keeps_a_loss_to_itself_is_detected(own_store: Stor
     """Events are acknowledged on top of what was lost."""
     async with journaled(own_store.url, tmp_path) as board:
         with must_be_caught("a silent drainer"), replaced(Drainer, "_stop", lambda *_: None):
-            await tell_the_witness(board, own_store, tmp_path)
+            await compare_high_water(board, own_store, tmp_path)
 
 
 @pytest.mark.mutant

@@ -80,10 +80,10 @@ async def test_a_loss_that_the_journal_cannot_mend_stays(valkey_url: str, tmp_pa
         await board.drainer()
         assert await rebuilding(board).rebuild(Wanted()) == []
         await lose(board)
-        facts = board.client.witness.facts
+        facts = board.client.high_water.facts
         with pytest.raises(SetupError, match="nothing to rebuild, and the store lost data"):
             await rebuilding(board).rebuild(Wanted())
-        assert board.client.witness.facts == facts
+        assert board.client.high_water.facts == facts
 
 
 def row(board: Journaled, epoch: str, *, deleted: bool = False, **choices: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from live.errors import SetupError
 from live.journal.database import Database
 from live.maintenance.backup import NAME, back_up, check_files, read_manifest
 from live.maintenance.restore import put_back
-from live.store.connection.high_water import Witness
+from live.store.connection.high_water import HighWater
 from live.system.files import replacing
 from tests.harness.journaled import journaled
 from tests.harness.mutation import must_be_caught, replaced
@@ -107,11 +107,11 @@ def test_a_journal_is_not_restored_through_a_link(backup: Path, tmp_path: Path) 
 def remember_in(data: Path) -> None:
     """Write facts about a store into a data directory that has links."""
     data.mkdir(exist_ok=True)
-    witness = Witness(data, "live")
-    links(witness.path, data / "victim")
-    witness.active = True
-    witness.require_keys()
-    assert Witness(data, "live").facts.keys_required
+    high_water = HighWater(data, "live")
+    links(high_water.path, data / "victim")
+    high_water.active = True
+    high_water.require_keys()
+    assert HighWater(data, "live").facts.keys_required
     assert (data / "victim").read_bytes() == VICTIM
 
 
@@ -119,7 +119,7 @@ def test_facts_are_not_written_through_a_link(tmp_path: Path) -> None:
     """Nor is the lock opened through one."""
     remember_in(tmp_path / "data")
     (tmp_path / "data" / "witness-other.lock").symlink_to(tmp_path / "data" / "victim")
-    other = Witness(tmp_path / "data", "other")
+    other = HighWater(tmp_path / "data", "other")
     other.active = True
     with pytest.raises(OSError, match="symbolic link"):
         other.require_keys()
@@ -140,7 +140,7 @@ def test_a_file_that_is_not_completed_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.mutant
-@pytest.mark.parametrize("name", ["put_back", "witness"])
+@pytest.mark.parametrize("name", ["put_back", "high_water"])
 def test_a_file_with_a_known_name_is_noticed(backup: Path, tmp_path: Path, name: str) -> None:
     """It follows a link that is there already."""
 

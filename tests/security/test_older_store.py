@@ -15,7 +15,7 @@ from websockets.asyncio.client import connect as connect_socket
 from live.domain.board import Board
 from live.fanout.engine.channel import Channel
 from live.settings import Settings
-from live.store.connection.high_water import Witness
+from live.store.connection.high_water import HighWater
 from tests.harness.boards import rolling_board
 from tests.harness.lost_store import codes, hammer, http
 from tests.harness.producer import post
@@ -83,7 +83,7 @@ async def test_viewers_see_the_restored_state(own_store: StoreProcess, tmp_path:
     assert [line["reason"] for line in logs if line["event"].startswith("data was lost")]
 
 
-@pytest.mark.parametrize("part", ["channel", "witness"])
+@pytest.mark.parametrize("part", ["channel", "high_water"])
 async def test_missing_checks_of_offsets_are_caught(
     own_store: StoreProcess, tmp_path: Path, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,7 +91,7 @@ async def test_missing_checks_of_offsets_are_caught(
     if part == "channel":
         monkeypatch.setattr(Channel, "_forget", lambda _channel: None)
     else:
-        monkeypatch.setattr(Witness, "lose", lambda _witness, _reason: None)
+        monkeypatch.setattr(HighWater, "lose", lambda _high_water, _reason: None)
     settings = fresh_settings(own_store.url)
     async with gone_back(settings, own_store, tmp_path) as (url, (socket, viewer), _):
         if part == "channel":

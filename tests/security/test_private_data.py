@@ -97,8 +97,8 @@ def expose(data: Path) -> None:
 async def add_api_key(settings: Settings, store: EmbeddedStore) -> None:
     """Store the digest of an API key."""
     client = connect(store.url, settings)
-    client.witness.active = True
-    client.witness.require_keys()
+    client.high_water.active = True
+    client.high_water.require_keys()
     await ProducerStore(client, settings.key_prefix).add("shop", Scope())
     await client.aclose()
 

@@ -21,7 +21,7 @@ KINDS: Final = ("boards", "producers", "items", "visitors")
 COOKIES: Final = "cookies"
 """The name of the secret that signs the cookies of visitors. Its value is in hexadecimal."""
 _VERSION: Final = ":version"
-_WITNESSED: Final[dict[str, Versioned]] = {"boards": "definitions", "producers": "producers"}
+_VERSIONED: Final[dict[str, Versioned]] = {"boards": "definitions", "producers": "producers"}
 
 _Words = tuple[Word, ...]
 
@@ -40,21 +40,21 @@ class DefinitionLog:
 
         Copy nothing from a store that lost data, because SQL knows more than it. Return False in that case.
         """
-        names, witness = SystemKeys(self._prefix), self._client.witness
+        names, high_water = SystemKeys(self._prefix), self._client.high_water
         places: dict[str, tuple[str, _Words]] = {
             "boards": (names.definitions, ("HGET", names.definitions, _VERSION)),
             "producers": (names.producers, ("HGET", names.producers, _VERSION)),
             "items": (names.items, ("GET", names.items_version)),
         }
         known = {kind: int(self._versions.get(kind, 0)) for kind in places}
-        witnessed: dict[Versioned, int] = {kind: witness.version_of(kind) for kind in _WITNESSED.values()}
+        highest: dict[Versioned, int] = {kind: high_water.version_of(kind) for kind in _VERSIONED.values()}
         replies = await self._ask(*(asks for _, asks in places.values()), ("GET", names.visitors))
         if replies is None:
             return False
         versions = dict(zip(places, replies, strict=False))
-        for kind, what in _WITNESSED.items():
-            witness.check_version(what, (versions[kind] or b"").decode(), witnessed[what])
-            known[kind] = max(known[kind], witnessed[what])
+        for kind, what in _VERSIONED.items():
+            high_water.check_version(what, (versions[kind] or b"").decode(), highest[what])
+            known[kind] = max(known[kind], highest[what])
         if any(int(version or 0) < known[kind] for kind, version in versions.items()):
             return False
         for kind, version in versions.items():
@@ -76,10 +76,10 @@ class DefinitionLog:
 
     async def _ask(self, *commands: _Words) -> list[Any] | None:
         """Return the replies of the store; None if it lost data. Ask for its identity last: then they are its own."""
-        witness, store = self._client.witness, SystemKeys(self._prefix).store
+        high_water, store = self._client.high_water, SystemKeys(self._prefix).store
         replies = await self._client.calls([(str(words[1]), words) for words in (*commands, ("GET", store))])
         identity = (replies.pop() or b"").decode()
-        return None if witness.lost or witness.facts.store not in ("", identity) else replies
+        return None if high_water.lost or high_water.facts.store not in ("", identity) else replies
 
     async def _copy(self, kind: str, found: dict[str, str], version: int) -> None:
         """Add a row for each value that has changed or that is missing in `found`."""

@@ -322,7 +322,7 @@ class Drainer:
             )
             log.error("the journal of a board has stopped", reason=reason)
             self._health.lost[name] = reason
-            self._client.witness.lose(reason)
+            self._client.high_water.lose(reason)
 
     async def _streams(self, listed: list[Name]) -> dict[Name, StreamState]:
         streams: dict[Name, StreamState] = {}

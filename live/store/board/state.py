@@ -139,11 +139,11 @@ class BoardState:
     @property
     def known(self) -> int:
         """The highest known offset of the board. Read it before you send a command."""
-        return self.client.witness.offset_of(self.board.id, self.epoch)
+        return self.client.high_water.offset_of(self.board.id, self.epoch)
 
     def check_offset(self, offset: bytes, known: int) -> None:
         """Compare an offset with the highest offset that was known before the command was sent."""
-        self.client.witness.check_offset(self.board.id, self.epoch or "", int(offset), known)
+        self.client.high_water.check_offset(self.board.id, self.epoch or "", int(offset), known)
 
     def update_clock(self, newest: bytes, now: bytes, latest: bytes) -> None:
         """Update the board's clock from a reply."""
@@ -173,11 +173,11 @@ class BoardState:
         Raises:
             EpochLostError: the store lost data.
         """
-        self.client.witness.require_no_loss()
+        self.client.high_water.require_no_loss()
 
     def lose(self, error: EpochLostError) -> None:
         """Tell all processes that the board is lost: it did not expire, and nobody deleted it."""
-        self.client.witness.lose(str(error))
+        self.client.high_water.lose(str(error))
 
     # Opening
 
@@ -190,7 +190,7 @@ class BoardState:
         """
         if self.epoch is not None:
             return
-        born = self.born or self.client.witness.facts.epochs.get(self.board.id, "")
+        born = self.born or self.client.high_water.facts.epochs.get(self.board.id, "")
         if not born:
             self.require_no_loss()
         epoch, shape, newest, span, bucket, now, latest, secret = await self._opened(born)
@@ -202,7 +202,7 @@ class BoardState:
         if self.board.journal.level == "off":
             await stop_journal(self.client, self.keys, self.epoch)
         if not self.born:
-            self.client.witness.remember_epoch(self.board.id, self.epoch)
+            self.client.high_water.remember_epoch(self.board.id, self.epoch)
 
     async def _opened(self, born: str) -> list[Any]:
         """Return what the store holds of the board. Create it if it is not there and never had an epoch."""

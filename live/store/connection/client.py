@@ -17,7 +17,7 @@ from live.domain.urls import check_url, scrubbed, shown
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Settings
 from live.store.connection.format import check_format
-from live.store.connection.high_water import Witness
+from live.store.connection.high_water import HighWater
 from live.store.connection.pipelined import SharedConnection, Transferable, Word, reason_of
 from live.store.connection.role import require_primary
 from live.store.connection.sources import send_sources
@@ -54,10 +54,10 @@ _ERRORS: Final = (RedisError, OSError, TimeoutError)  # what calls of redis-py a
 
 
 class Store(Redis):
-    """redis-py's client, with a connection of our own for frequent calls, and the witness of what the store holds."""
+    """redis-py's client, with a connection of our own for frequent calls, and the high-water marks."""
 
     shared: SharedConnection
-    witness: Witness
+    high_water: HighWater
 
     async def call(self, key: str, *words: Word) -> Any:  # noqa: ANN401 - any reply
         """Send a command to the server that holds a store key, and await its reply.
@@ -107,8 +107,8 @@ class Store(Redis):
                 return
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:  # noqa: FBT001 - redis-py's signature
-        """Close the shared connection and the witness as well."""
-        await self.witness.close()
+        """Close the shared connection and the files of the high-water marks as well."""
+        await self.high_water.close()
         await self.shared.close()
         await super().aclose(close_connection_pool)
 
@@ -117,7 +117,7 @@ def connect(url: str, settings: Settings) -> Store:
     """Return a client with a bounded pool and without retries of its own: the writer retries (I5).
 
     Raises:
-        SetupError: the URL is not valid, or the witness file in the data directory cannot be read.
+        SetupError: the URL is not valid, or the file of the high-water marks in the data directory cannot be read.
     """
     try:
         check_url(url, SCHEMES)
@@ -143,9 +143,9 @@ def connect(url: str, settings: Settings) -> Store:
     except (ValueError, TypeError) as error:
         raise SetupError(f"the store {shown(url)}: {scrubbed(str(error), url)}") from None
     store = cast("Store", Store.from_pool(pool))
-    store.witness = Witness(settings.data_dir, settings.key_prefix)
+    store.high_water = HighWater(settings.data_dir, settings.key_prefix)
     store.shared = SharedConnection(pool, settings.store_timeout)
-    check = partial(check_format, prefix=settings.key_prefix, witness=store.witness)
+    check = partial(check_format, prefix=settings.key_prefix, high_water=store.high_water)
     store.shared.on_connect += [require_primary, check, send_sources]
     return store
 

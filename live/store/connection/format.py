@@ -8,7 +8,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
-from live.store.connection.high_water import Witness
+from live.store.connection.high_water import HighWater
 from live.store.connection.moving import move_names
 from live.store.connection.pipelined import PipelinedConnection, reason_of
 
@@ -24,7 +24,7 @@ class StoreFormatError(StoreUnavailableError):
     """The store holds data in a format that this version cannot read."""
 
 
-async def check_format(connection: PipelinedConnection, prefix: str, witness: Witness) -> None:
+async def check_format(connection: PipelinedConnection, prefix: str, high_water: HighWater) -> None:
     """Migrate an older store, and refuse one that this version cannot read. Each new connection starts with this.
 
     Change nothing in a store with another identity than the one in the data directory: it is not ours.
@@ -53,9 +53,9 @@ async def check_format(connection: PipelinedConnection, prefix: str, witness: Wi
                 f"the store has format {number}, and this version of Live Board reads format {FORMAT}: it can't "
                 f"migrate format {step}. Start a version that can, then this one; or set another LIVE_KEY_PREFIX"
             )
-    known = witness.facts.store
+    known = high_water.facts.store
     if known and identity.decode() != known:
-        return  # the witness reports the loss
+        return  # `LossWatch` reports the loss
     for step in range(number, FORMAT):
         await MIGRATIONS[step](connection, prefix)
     if number == FORMAT:

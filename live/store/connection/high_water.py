@@ -54,8 +54,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     accepted: tuple[Accepted, ...] = ()
 
 
-class Witness:
-    """What is known of one prefix of store keys, shared by all processes with the same data directory.
+class HighWater:
+    """The high-water marks of one prefix of store keys, shared by all processes with the same data directory.
 
     It remembers and compares only while it is `active`, in the processes of a server: a command that inspects a store
     never stops a server.

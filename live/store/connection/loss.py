@@ -1,4 +1,4 @@
-"""Compare the store with what the witness knows, over every new connection and twice a second."""
+"""Compare the store with its high-water marks, over every new connection and twice a second."""
 
 import asyncio
 import secrets
@@ -24,13 +24,13 @@ BEAT: Final = 0.5  # seconds within which a loss is noticed
 
 
 class LossWatch:
-    """Compare the store with the witness of a client, which it activates."""
+    """Compare the store with the high-water marks of a client, which it activates."""
 
     def __init__(self, client: Store, prefix: str) -> None:
         self._client = client
         self._prefix = prefix
         self._names = SystemKeys(prefix)
-        client.witness.active = True
+        client.high_water.active = True
 
     def guard_connections(self) -> None:
         """Compare over every new connection, before any other command: a store that lost data was restarted."""
@@ -38,13 +38,13 @@ class LossWatch:
 
     async def run(self) -> None:
         """Compare until cancelled: a store can lose data and keep its connections, and other processes write a file."""
-        witness = self._client.witness
+        high_water = self._client.high_water
         while True:
             await asyncio.sleep(BEAT)
             try:
-                witness.refresh()
-                witness.positions.refresh()
-                if not witness.lost:
+                high_water.refresh()
+                high_water.positions.refresh()
+                if not high_water.lost:
                     faults = await self._compare(self._client.calls, boards=False)
                     self._report(faults)
             except StoreUnavailableError:
@@ -54,7 +54,7 @@ class LossWatch:
 
     async def find(self) -> list[str]:
         """Return a sentence for each thing that the store lost. Remember a store that is new to the data directory."""
-        known = bool(self._client.witness.facts.store)
+        known = bool(self._client.high_water.facts.store)
         async with store_errors():  # of the data directory too, where a new store is remembered
             faults = await self._compare(self._client.calls, boards=True)
         return faults + await self._find_missing() if known else faults
@@ -79,23 +79,23 @@ class LossWatch:
         Raises:
             StoreUnavailableError: the store lost data. The waiting command is not sent; later connections can read.
         """
-        witness = self._client.witness
-        if witness.lost:
+        high_water = self._client.high_water
+        if high_water.lost:
             return
-        witness.positions.refresh()  # what other processes have acknowledged counts too
+        high_water.positions.refresh()  # what other processes have acknowledged counts too
         self._report(await self._compare(partial(_over, connection), boards=True))
-        if witness.lost:
+        if high_water.lost:
             raise StoreUnavailableError("the store lost data")
 
     def _report(self, faults: list[str]) -> None:
         if faults:
-            self._client.witness.lose("; ".join(faults))
+            self._client.high_water.lose("; ".join(faults))
 
     async def _compare(self, calls: _Calls, *, boards: bool) -> list[str]:
         """Return what is missing or went back. Read what is known first, and then what the store holds."""
-        witness = self._client.witness
-        known, positions = witness.facts, witness.board_positions if boards else {}
-        versions = witness.version_of("definitions"), witness.version_of("producers")
+        high_water = self._client.high_water
+        known, positions = high_water.facts, high_water.board_positions if boards else {}
+        versions = high_water.version_of("definitions"), high_water.version_of("producers")
         compared = sorted(positions.keys() | known.epochs.keys()) if boards else []
         names = self._names
         metas = [Keys(self._prefix, board).meta for board in compared]
@@ -140,7 +140,7 @@ class LossWatch:
                 (store, ("GET", store)),
             ]
             *_, identity = await calls(commands)
-        self._client.witness.remember_store((identity or b"").decode())
+        self._client.high_water.remember_store((identity or b"").decode())
 
 
 async def _over(connection: PipelinedConnection, commands: Sequence[_Command]) -> list[Any]:

@@ -180,8 +180,8 @@ class DefinitionStore:
             StoreUnavailableError: the store is unavailable; with `unknown`, the change may have been made.
             EpochLostError: the store lost data.
         """
-        witness = self._client.witness
-        witness.require_no_loss()
+        high_water = self._client.high_water
+        high_water.require_no_loss()
         who, what, choices = audit or ("", "", {})
         request = DefineRequest(
             version=version,
@@ -191,7 +191,7 @@ class DefinitionStore:
             who=who,
             what=what,
             choices=text(msgspec.json.encode(choices)),
-            identity=witness.facts.store,
+            identity=high_water.facts.store,
             changes=_MAX_CHANGES,
         )
         try:
@@ -199,11 +199,13 @@ class DefinitionStore:
                 self._client, [self.key, self._audit_key, self._store_key, self._changes_key], request
             )
         except StoreUnavailableError as error:
-            witness.require_no_loss()
+            high_water.require_no_loss()
             raise StoreUnavailableError(str(error), unknown=may_have_run(error)) from error
         if reply[0] == b"lost":
-            witness.lose(f"the store has the identity {reply[1].decode() or 'none'}, and not {witness.facts.store}")
-            witness.require_no_loss()
+            high_water.lose(
+                f"the store has the identity {reply[1].decode() or 'none'}, and not {high_water.facts.store}"
+            )
+            high_water.require_no_loss()
         return reply[1].decode() if reply[0] == b"ok" else None
 
     async def audit_log(self, limit: int) -> list[AuditEntry]:

@@ -30,7 +30,7 @@ class Answers:
             ProblemError: `idempotency_key_reused`: the key was used with another body.
             EpochLostError: the store lost data.
         """
-        self._client.witness.require_no_loss()
+        self._client.high_water.require_no_loss()
         name = self._name(producer, key)
         _, (held, answer), _ = await self._at_once(
             name, ("HSETNX", name, "body", body), ("HMGET", name, "body", "answer"), ("EXPIRE", name, self._kept)

@@ -38,11 +38,11 @@ class VersionedHash:
 
     def known(self) -> int:
         """Return the last known version. Take it before you ask the store: another process may raise it meanwhile."""
-        return self._client.witness.version_of(self._kind)
+        return self._client.high_water.version_of(self._kind)
 
     def check_version(self, version: bytes, known: int) -> str:
         """Compare a version with the one that was known before, and remember it."""
-        self._client.witness.check_version(self._kind, version.decode(), known)
+        self._client.high_water.check_version(self._kind, version.decode(), known)
         return version.decode()
 
 

@@ -34,7 +34,7 @@ class VisitorSecret:
         Raises:
             EpochLostError: the store lost data, and perhaps the secret.
         """
-        self._client.witness.require_no_loss()
+        self._client.high_water.require_no_loss()
         if not await self.find():
             new = secrets.token_bytes(_BYTES)
             held = await self._client.call(self._key, "SET", self._key, new, "NX", "GET")

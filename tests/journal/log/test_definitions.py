@@ -13,7 +13,7 @@ from live.errors import EpochLostError, SetupError
 from live.journal.log.definitions import KINDS, DefinitionLog, latest
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import connect
-from live.store.connection.high_water import Witness
+from live.store.connection.high_water import HighWater
 from live.store.connection.loss import LossWatch
 from live.store.registry.items import Items
 from live.store.registry.producers import ProducerStore
@@ -102,11 +102,11 @@ async def outlives_an_older_store(board: Journaled, *, noticed: bool) -> None:
     assert before["producers"].keys() == {"old", "new"}
     await held.put_back(copy)
     if noticed:
-        board.client.witness.lose("it went back")
+        board.client.high_water.lose("it went back")
     for _ in range(2):
         assert not await held.definitions.follow()
     assert await held.in_sql() == before
-    assert board.client.witness.lost
+    assert board.client.high_water.lost
 
 
 async def test_a_store_that_was_emptied_is_not_copied(valkey_url: str, tmp_path: Path) -> None:
@@ -143,11 +143,11 @@ async def test_a_copy_of_any_store_is_detected(valkey_url: str, tmp_path: Path) 
 async def test_a_copy_of_older_versions_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """Nothing else shows that the store went back."""
 
-    def unaware(witness: Witness, what: Any, found: str, known: int) -> None:
-        del witness, what, found, known
+    def unaware(high_water: HighWater, what: Any, found: str, known: int) -> None:
+        del high_water, what, found, known
 
     async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("no look at versions"), replaced(Witness, "check_version", unaware):
+        with must_be_caught("no look at versions"), replaced(HighWater, "check_version", unaware):
             await outlives_an_older_store(board, noticed=False)
 
 
@@ -157,7 +157,7 @@ async def test_definitions_are_copied_after_a_loss_was_accepted(valkey_url: str,
         held = Copied(board)
         await held.begin()
         await held.put_back({})
-        with board.client.witness.accepting("a test"):
+        with board.client.high_water.accepting("a test"):
             await held.watch.find()
         await held.producers.add("new", Scope(verbs=("post",)))
         assert await DefinitionLog(board.client, held.prefix, board.databases[0]).follow()
@@ -169,7 +169,7 @@ async def makes_no_secret(board: Journaled) -> None:
     held = Copied(board)
     await held.begin()
     await held.put_back({})
-    board.client.witness.lose("it was emptied")
+    board.client.high_water.lose("it was emptied")
     lost = ""
     try:
         await Visitors(board.client, held.prefix).make()
@@ -189,7 +189,7 @@ async def test_a_store_that_lost_data_gets_no_new_secret(valkey_url: str, tmp_pa
 async def test_a_secret_that_is_made_anyway_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """The mutant looks at no loss."""
     async with journaled(valkey_url, tmp_path) as board:
-        with must_be_caught("a new secret"), replaced(Witness, "require_no_loss", lambda _: None):
+        with must_be_caught("a new secret"), replaced(HighWater, "require_no_loss", lambda _: None):
             await makes_no_secret(board)
 
 
@@ -200,7 +200,7 @@ async def test_a_store_whose_loss_was_noticed_is_not_backed_up(valkey_url: str, 
         held = Copied(board)
         await held.begin()
         await (await board.drainer()).sweep()
-        board.client.witness.lose("the producers went back")
+        board.client.high_water.lose("the producers went back")
         command = connect(valkey_url, board.settings)
         board.client, server = command, board.client
         try:

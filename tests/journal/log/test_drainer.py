@@ -187,7 +187,7 @@ async def test_a_deleted_board_is_drained_and_can_be_created_again(valkey_url: s
         await board.like("a", "b")
         state = board.ledger.state
         await delete_keys(board.client, state.keys, state.epoch or "")
-        board.client.witness.active = False
+        board.client.high_water.active = False
         again = Ledger(board.client, board.board, board.settings)
         await again.writer.add([make_entry("new", 1, None, None)])
         drainer = await board.drainer()

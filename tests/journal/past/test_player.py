@@ -247,7 +247,7 @@ async def enters_a_shortened_timeline(line: RecordedBoard) -> None:
     await drainer.sweep()
     state = line.ledger.state
     await delete_keys(line.client, state.keys, state.epoch or "")
-    line.client.witness.active = False
+    line.client.high_water.active = False
     await line.go(HOUR)
     line.ledger = line.another()
     await line.ledger.writer.add([make_entry("b", 5, None, None), make_entry("c", 1, None, None)])

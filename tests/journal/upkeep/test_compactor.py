@@ -161,7 +161,7 @@ async def ended_timelines_are_forgotten(board: Journaled) -> None:
     drainer = await board.drainer()
     for _ in range(3):
         board.ledger = Ledger(board.client, board.board, board.settings)
-        board.client.witness.active = False
+        board.client.high_water.active = False
         await board.like("a")
         await drainer.sweep()
         state = board.ledger.state

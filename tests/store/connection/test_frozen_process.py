@@ -13,7 +13,7 @@ import pytest
 
 from live.store.board.keys import Keys
 from live.store.connection import high_water
-from live.store.connection.high_water import Witness
+from live.store.connection.high_water import HighWater
 from tests.harness.ingest import make_key
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.scripts import connected
@@ -80,7 +80,7 @@ async def frozen_process_stops_no_server(valkey_url: str) -> None:
         return await status() == 503
 
     async def is_written() -> bool:
-        return "went back from offset" in Witness(settings.data_dir, settings.key_prefix).lost
+        return "went back from offset" in HighWater(settings.data_dir, settings.key_prefix).lost
 
     async with serving(settings) as client, connected(valkey_url, settings) as store:
         assert await is_counted()
@@ -96,7 +96,7 @@ async def frozen_process_stops_no_server(valkey_url: str) -> None:
             assert max(tries.values()) <= len(("keys", "loss", "beat")), "the event loop waits for the lock"
         await eventually(is_written)
         assert await is_refused()
-        assert Witness(settings.data_dir, settings.key_prefix).facts.keys_required
+        assert HighWater(settings.data_dir, settings.key_prefix).facts.keys_required
 
 
 @pytest.mark.fault
@@ -109,7 +109,10 @@ async def test_a_frozen_process_stops_no_server(valkey_url: str) -> None:
 @pytest.mark.mutant
 async def test_waiting_for_a_frozen_process_is_caught(valkey_url: str) -> None:
     """A server that waits for the lock in its event loop."""
-    locked = Witness._locked
+    locked = HighWater._locked
     mistake = "the server waits for the lock"
-    with must_be_caught(mistake), replaced(Witness, "_locked", lambda witness, timeout: locked(witness, timeout + 0.5)):
+    with (
+        must_be_caught(mistake),
+        replaced(HighWater, "_locked", lambda high_water, timeout: locked(high_water, timeout + 0.5)),
+    ):
         await frozen_process_stops_no_server(valkey_url)

@@ -11,25 +11,25 @@ import msgspec
 import pytest
 
 from live.errors import EpochLostError, SetupError
-from live.store.connection.high_water import Facts, Witness
+from live.store.connection.high_water import Facts, HighWater
 
 
-def witness(folder: Path) -> Witness:
-    """A witness, as in a server process."""
-    made = Witness(folder, "live")
+def high_water(folder: Path) -> HighWater:
+    """High-water marks, as in a server process."""
+    made = HighWater(folder, "live")
     made.active = True
     return made
 
 
 def test_a_later_process_reads_everything(tmp_path: Path) -> None:
     """Only the owner can read the files."""
-    one = witness(tmp_path / "d")
+    one = high_water(tmp_path / "d")
     one.remember_store("abc")
     one.require_keys()
     one.remember_epoch("posts", "e1")
     one.check_version("definitions", "7", 0)
     one.note("posts", "e1", 5)
-    two = witness(tmp_path / "d")
+    two = high_water(tmp_path / "d")
     assert two.facts == Facts(store="abc", keys_required=True, epochs={"posts": "e1"})
     assert (two.version_of("definitions"), two.version_of("producers")) == (7, 0)
     assert two.offset_of("posts", "e1") == 5
@@ -41,7 +41,7 @@ def test_a_later_process_reads_everything(tmp_path: Path) -> None:
 
 def test_the_first_store_and_epoch_are_kept(tmp_path: Path) -> None:
     """Neither another store nor another epoch replaces them."""
-    one = witness(tmp_path)
+    one = high_water(tmp_path)
     for identity, epoch in (("abc", "e1"), ("def", "e2")):
         one.remember_store(identity)
         one.remember_epoch("posts", epoch)
@@ -50,12 +50,12 @@ def test_the_first_store_and_epoch_are_kept(tmp_path: Path) -> None:
 
 def test_a_loss_found_by_one_process_stops_all(tmp_path: Path) -> None:
     """Processes that start later are stopped too. Everything else that they knew is kept."""
-    one, two = witness(tmp_path), witness(tmp_path)
+    one, two = high_water(tmp_path), high_water(tmp_path)
     one.remember_store("abc")
     two.refresh()
     one.check_offset("posts", "e1", 3, 5)
     two.require_keys()
-    for process in (one, two, witness(tmp_path)):
+    for process in (one, two, high_water(tmp_path)):
         with pytest.raises(EpochLostError, match="went back from offset 5 to 3"):
             process.require_no_loss()
         assert process.facts.keys_required or process is one
@@ -63,7 +63,7 @@ def test_a_loss_found_by_one_process_stops_all(tmp_path: Path) -> None:
 
 def test_a_held_lock_keeps_changes_from_the_file(tmp_path: Path) -> None:
     """A change applies in this process immediately, and in the others as soon as the file can be written."""
-    one, two = witness(tmp_path), witness(tmp_path)
+    one, two = high_water(tmp_path), high_water(tmp_path)
     one.remember_store("abc")
     with held(tmp_path):
         for board in range(50):
@@ -88,7 +88,7 @@ def test_a_held_lock_keeps_changes_from_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("by_itself", [True, False])
 def test_a_late_write_does_not_undo_an_acceptance(tmp_path: Path, *, by_itself: bool) -> None:
     """A loss found before, but not written yet, is no loss of the accepted store. API keys are still required."""
-    one, other = witness(tmp_path), witness(tmp_path)
+    one, other = high_water(tmp_path), high_water(tmp_path)
     one.remember_store("abc")
     other.refresh()
     with held(tmp_path):
@@ -98,7 +98,7 @@ def test_a_late_write_does_not_undo_an_acceptance(tmp_path: Path, *, by_itself: 
     with accepting.accepting("it was emptied"):
         accepting.remember_store("def")
     one.refresh()
-    found = witness(tmp_path).facts
+    found = high_water(tmp_path).facts
     assert (found.store, found.lost, found.keys_required, len(found.accepted)) == ("def", "", True, 1)
 
 
@@ -112,7 +112,7 @@ def held(folder: Path) -> Iterator[None]:
 
 def test_an_operator_accepts_a_loss(tmp_path: Path) -> None:
     """The loss is recorded, and API keys are still required. A process that knew the old store stays closed."""
-    one, other = witness(tmp_path), witness(tmp_path)
+    one, other = high_water(tmp_path), high_water(tmp_path)
     one.remember_store("abc")
     one.remember_epoch("posts", "e1")
     one.require_keys()
@@ -127,18 +127,18 @@ def test_an_operator_accepts_a_loss(tmp_path: Path) -> None:
     ]
     other.refresh()
     assert "start this one again" in other.lost
-    assert witness(tmp_path).lost == ""
+    assert high_water(tmp_path).lost == ""
 
 
 def test_versions_start_again_when_a_loss_is_accepted(tmp_path: Path) -> None:
     """The higher version in the file of another process, which still runs, is not a loss."""
-    one, other = witness(tmp_path), witness(tmp_path)
+    one, other = high_water(tmp_path), high_water(tmp_path)
     for process in (one, other):
         process.check_version("definitions", "7", 0)
     one.lose("it was emptied")
     with one.accepting("it was emptied"):
         one.check_version("definitions", "3", one.version_of("definitions"))
-    for process in (one, witness(tmp_path)):
+    for process in (one, high_water(tmp_path)):
         process.positions.refresh()
         process.check_version("definitions", "3", process.version_of("definitions"))
         assert (process.version_of("definitions"), process.lost) == (3, "")
@@ -146,7 +146,7 @@ def test_versions_start_again_when_a_loss_is_accepted(tmp_path: Path) -> None:
 
 def test_an_interrupted_acceptance_accepts_nothing(tmp_path: Path) -> None:
     """The loss stays in memory and in the file."""
-    one = witness(tmp_path)
+    one = high_water(tmp_path)
     one.remember_store("abc")
     one.lose("it was emptied")
 
@@ -157,13 +157,13 @@ def test_an_interrupted_acceptance_accepts_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="disk"):
         fail()
-    for process in (one, witness(tmp_path)):
+    for process in (one, high_water(tmp_path)):
         assert (process.facts.store, process.lost) == ("abc", "it was emptied")
 
 
 def test_a_command_that_only_reads_changes_nothing(tmp_path: Path) -> None:
     """It stops no server, whatever it finds, and creates no file."""
-    look = Witness(tmp_path / "d", "live")
+    look = HighWater(tmp_path / "d", "live")
     look.remember_store("abc")
     look.lose("another store")
     look.check_offset("posts", "e1", 1, 5)
@@ -177,12 +177,12 @@ def test_an_unreadable_file_is_an_error(tmp_path: Path, content: bytes) -> None:
     """It is not treated like an empty file."""
     (tmp_path / "witness-live.json").write_bytes(content)
     with pytest.raises(SetupError, match="which tells whether the store lost data"):
-        Witness(tmp_path, "live")
+        HighWater(tmp_path, "live")
 
 
 def work(folder: Path, number: int) -> None:
     """A process that records something."""
-    mine = witness(folder)
+    mine = high_water(folder)
     for turn in range(20):
         mine.remember_epoch(f"b{number}-{turn}", "e")
         mine.note(f"b{number}", "e", turn)
@@ -200,12 +200,12 @@ def test_concurrent_processes_lose_nothing(tmp_path: Path) -> None:
         process.join()
     found = msgspec.json.decode((tmp_path / "witness-live.json").read_bytes(), type=Facts)
     assert set(found.epochs) == {f"b{number}-{turn}" for number in range(3) for turn in range(20)}
-    assert witness(tmp_path).positions.known == {f"b{number}": ("e", 19) for number in range(3)}
+    assert high_water(tmp_path).positions.known == {f"b{number}": ("e", 19) for number in range(3)}
 
 
 def test_boards_are_recorded_together(tmp_path: Path) -> None:
     """There is one write, even if the last one fails. A known board keeps its epoch."""
-    one = witness(tmp_path)
+    one = high_water(tmp_path)
     one.remember_epoch("b0", "old")
     writes = 0
     write = one._write
@@ -222,6 +222,6 @@ def test_boards_are_recorded_together(tmp_path: Path) -> None:
         raise EpochLostError("b100")
     assert writes == 1
     expected = {f"b{number}": "e" for number in range(100)} | {"b0": "old"}
-    assert one.facts.epochs == witness(tmp_path).facts.epochs == expected
+    assert one.facts.epochs == high_water(tmp_path).facts.epochs == expected
     one.remember_epoch("later", "e")
     assert writes == 2

@@ -112,7 +112,7 @@ async def keeps_the_loss_to_itself(primary: StoreProcess, folder: Path) -> None:
         assert await watch.find() == []
         watch.guard_connections()
         await ledger.state.open()
-        client.witness.note("posts", ledger.state.epoch, 10)  # as if it had acknowledged more
+        client.high_water.note("posts", ledger.state.epoch, 10)  # as if it had acknowledged more
         await client.execute_command("REPLICAOF", "127.0.0.1", "1")
         await client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no")
 
@@ -126,13 +126,13 @@ async def keeps_the_loss_to_itself(primary: StoreProcess, folder: Path) -> None:
             return False
 
         await eventually(lambda: _lost_or(client, refused))
-        assert client.witness.lost == ""
+        assert client.high_water.lost == ""
     finally:
         await client.aclose()
 
 
 async def _lost_or(client: Any, refused: Any) -> bool:
-    return bool(client.witness.lost) or await refused()
+    return bool(client.high_water.lost) or await refused()
 
 
 async def test_a_replica_is_not_compared(own_store: StoreProcess, tmp_path: Path) -> None:

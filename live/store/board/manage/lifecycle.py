@@ -9,14 +9,20 @@ from live.domain.board import MOST_REMEMBERED, Board
 from live.settings import LONGEST
 from live.store.board.journal_stream import announced, begin_journal
 from live.store.board.keys import Keys
-from live.store.board.requests.write import CreateRequest, DeleteKeysRequest, ExpireRequest, RenewRequest, UpdateRequest
+from live.store.board.requests.write import (
+    CreateRequest,
+    DeleteKeysRequest,
+    ExpireBoardRequest,
+    RenewRequest,
+    UpdateRequest,
+)
 from live.store.board.state import SCRIPTS
 from live.store.connection.client import Store
 from live.store.connection.scripts import Script, text
 
 UPDATE: Final = Script("update", UpdateRequest)
 DELETE_KEYS: Final = Script("delete_keys", DeleteKeysRequest)
-EXPIRE: Final = Script("expire", ExpireRequest)
+EXPIRE_BOARD: Final = Script("expire_board", ExpireBoardRequest)
 RENEW: Final = Script("renew", RenewRequest)
 
 _SLOTS_A_STEP: Final = 100
@@ -60,7 +66,7 @@ async def renew(client: Store, keys: Keys, epoch: str, known: tuple[str, int] = 
 
 async def expire(client: Store, keys: Keys, epoch: str, idle: float) -> float | None:
     """Expire a board that nobody has used for `idle` seconds. Return None if it has expired, else seconds to wait."""
-    reply = await EXPIRE(client, [keys.meta, keys.gone], ExpireRequest(epoch, round(idle * 1000)))
+    reply = await EXPIRE_BOARD(client, [keys.meta, keys.gone], ExpireBoardRequest(epoch, round(idle * 1000)))
     match reply:
         case [b"left"]:
             return None

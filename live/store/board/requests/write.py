@@ -360,7 +360,7 @@ class DeleteKeysRequest(msgspec.Struct, omit_defaults=True):
     starts: list[str] = []
 
 
-class ExpireRequest(msgspec.Struct):
+class ExpireBoardRequest(msgspec.Struct):
     """Expire a board that nobody has used for `idle` milliseconds."""
 
     epoch: str

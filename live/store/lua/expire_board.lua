@@ -2,7 +2,7 @@
 -- Expires a board that nobody has used for a while. Without its state no script changes the board any more.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] gone — hash: the state of a deleted board
--- Request: ExpireRequest
+-- Request: ExpireBoardRequest
 -- Returns {'left'} — the board has expired, now or before
 --         {'used', wait} — the board is in use; wait is the time until it can expire, in milliseconds
 --         {'epoch', epoch} — the board has another epoch
