@@ -16,7 +16,6 @@ from live.metrics import COMMIT_EVENTS, COMMIT_SECONDS, EVENTS_ACCEPTED, RANGE_L
 from live.settings import Settings
 from live.store.board.rotate.rotation import catch_up
 from live.store.board.rotate.rotator import BoardRotator
-from live.store.board.write.plan import Senders
 from live.store.board.write.writer import Added, BoardWriter
 
 log = structlog.get_logger()
@@ -51,8 +50,6 @@ class Share(Protocol):
 
 
 class _AwaitedShare:
-    """A share whose outcome is awaited."""
-
     def __init__(self, entries: Sequence[Entry]) -> None:
         self.entries = entries
         self.producer = ""
@@ -142,11 +139,11 @@ class Committer:
             batch = self._take()
             self._end_delay()
             try:
-                senders = [(share.producer, len(share.entries)) for share in batch]
-                added = await self._add(join([share.entries for share in batch]), senders)
+                added = await self._add(batch)
             except StoreUnavailableError as error:
                 _reject(batch, error)
-                self._reject_waiting(str(error))
+                while self._waiting:  # each batch would wait for the same store until its deadline
+                    _reject(self._take(), StoreUnavailableError(str(error)))
             except EpochLostError as error:
                 await self._handle_missing(batch, error)
             except BaseException as error:
@@ -154,9 +151,12 @@ class Committer:
                 raise
             else:
                 try:
-                    await self._catch_up(added)
+                    # If the batch moved the event clock, a read after the answer must see the new window.
+                    if added.clock_moved and self.state.board.clock == "event":
+                        with suppress(StoreUnavailableError, EpochLostError):  # the rotation task continues
+                            await catch_up(self._rotator)
                 finally:
-                    _resolve(batch, added)
+                    _resolve(batch, added.offset, added.refused)
                     self._delay_next_batch(len(batch))
 
     async def _handle_missing(self, batch: Sequence[Share], error: EpochLostError) -> None:
@@ -197,11 +197,6 @@ class Committer:
         if self._waiting:
             self._arrived.set()
 
-    def _reject_waiting(self, reason: str) -> None:
-        """Refuse everything that waits: each batch would wait for the same store until its deadline."""
-        while self._waiting:
-            _reject(self._take(), StoreUnavailableError(reason))
-
     def _take(self) -> list[Share]:
         """Remove the next batch from the queue: whole shares, at least one, up to the batch size."""
         batch: list[Share] = []
@@ -214,69 +209,50 @@ class Committer:
             self._arrived.clear()
         return batch
 
-    async def _add(self, entries: Sequence[Entry], senders: Senders) -> Added:
+    async def _add(self, batch: Sequence[Share]) -> Added:
+        """Count the entries of a batch. Log a warning once when little of the range of exact scores is left."""
+        entries = join([share.entries for share in batch])
         started = time.perf_counter()
-        added = await self._writer.add(entries, senders)
+        added = await self._writer.add(entries, [(share.producer, len(share.entries)) for share in batch])
         COMMIT_SECONDS.observe(time.perf_counter() - started)
         COMMIT_EVENTS.observe(len(entries))
         self._accepted.inc(len(entries) - len(added.refused))
-        if added.offset is not None:
-            self._watch_range(added.widest)
+        board = self.state.board
+        if added.offset is not None and board.operator == "incr":
+            left = 1 - added.widest / board.most
+            self._range_left.set(left)
+            if left < _LOW_RANGE and not self._warned:
+                self._warned = True
+                log.warning(
+                    "a score is near the end of its range; beyond it events are refused as score_out_of_range",
+                    board=board.id, value=added.widest, limit=board.most,
+                )  # fmt: skip
         return added
 
-    def _watch_range(self, widest: int) -> None:
-        """Measure how much of the range of exact scores is left, and log a warning once when it is little."""
-        board = self.state.board
-        if board.operator != "incr":
-            return
-        left = 1 - widest / board.most
-        self._range_left.set(left)
-        if left < _LOW_RANGE and not self._warned:
-            self._warned = True
-            log.warning(
-                "a score is near the end of its range; beyond it events are refused as score_out_of_range",
-                board=board.id, value=widest, limit=board.most,
-            )  # fmt: skip
 
-    async def _catch_up(self, added: Added) -> None:
-        """Rotate the board if the batch moved its event clock, so that a read after the answer sees the new window."""
-        if added.clock_moved and self.state.board.clock == "event":
-            with suppress(StoreUnavailableError, EpochLostError):  # the batch is safe; the rotation task continues
-                await catch_up(self._rotator)
-
-
-def _resolve(batch: Sequence[Share], added: Added) -> None:
-    """Resolve each share with the result of its own entries."""
-    if not added.refused:
-        whole = Committed(added.offset, {})
-        for share in batch:
-            _notify(share, whole)
-        return
-    first = 0
+def _resolve(batch: Sequence[Share], offset: int | None, refused: Mapping[int, str]) -> None:
+    """Resolve each share with the result of its own entries; `refused` has indexes of the whole batch."""
+    own, first = Committed(offset, {}), 0
     for share in batch:
-        size = len(share.entries)
-        refused = {i: added.refused[first + i] for i in range(size) if first + i in added.refused}
-        first += size
-        _notify(share, Committed(None if len(refused) == size else added.offset, refused))
+        if refused:
+            size = len(share.entries)
+            here = {i: refused[first + i] for i in range(size) if first + i in refused}
+            first += size
+            own = Committed(None if len(here) == size else offset, here)
+        try:
+            share.resolve(own)
+        except Exception:  # the other shares need their answers all the same
+            log.exception("sending an answer failed")
 
 
 def _reject_deleted(batch: Sequence[Share]) -> None:
     """Refuse every entry: the board is deleted."""
-    for share in batch:
-        _notify(share, Committed(None, dict.fromkeys(range(len(share.entries)), "board_unknown")))
+    _resolve(batch, None, dict.fromkeys(range(sum(len(share.entries) for share in batch)), "board_unknown"))
 
 
 def _reject(batch: Sequence[Share], error: Exception) -> None:
     for share in batch:
-        _notify(share, error)
-
-
-def _notify(share: Share, outcome: Committed | Exception) -> None:
-    """Call one share; an error in it must not leave the others without an answer."""
-    try:
-        if isinstance(outcome, Committed):
-            share.resolve(outcome)
-        else:
-            share.reject(outcome)
-    except Exception:
-        log.exception("sending an answer failed")
+        try:
+            share.reject(error)
+        except Exception:  # as in `_resolve`
+            log.exception("sending an answer failed")

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
@@ -142,30 +142,24 @@ class Intake:
         Raises:
             ProblemError: `unsupported_media_type`, `body_too_large` or `idempotency_key_invalid`.
         """
-        decode: Decoder
-        media_type = named.get(b"content-type", b"")
-        if b"ce-specversion" in named and not media_type.lower().startswith(_CLOUDEVENTS):
-            decode = _decoder_of_binary(headers)
-        else:
-            decode = _decoder_of(media_type.decode("latin-1"))
+        media_type, declared = named.get(b"content-type", b""), named.get(b"content-length", b"")
+        # In binary mode of CloudEvents the headers are the event. The body is its data, which boards ignore.
+        is_binary = b"ce-specversion" in named and not media_type.lower().startswith(_CLOUDEVENTS)
+        decode: Decoder = (
+            (lambda _body, _most: decode_binary(headers)) if is_binary else _decoder_of(media_type.decode("latin-1"))
+        )
         gzip = b"content-encoding" in named and is_gzip(named[b"content-encoding"].decode("latin-1"))
-        declared = named.get(b"content-length", b"")
-        self.check_length(int(declared[:20]) if declared.isdigit() else 0)
+        if declared.isdigit() and int(declared[:20]) > self._settings.max_body:
+            raise too_large(self._settings.max_body)
         idempotency_key = _idempotency_key_of(headers) if b"idempotency-key" in named else None
-        is_plain = decode is decode_json and not gzip and idempotency_key is None
-        only_board = self._only_board_of(producer) if is_plain else None
+        only_board = None
+        if decode is decode_json and not gzip and idempotency_key is None:
+            targets = boards_for(self._boards, producer.boards, UNSET, UNSET, UNSET)
+            if not isinstance(targets, str) and len(targets) == 1 and targets[0][0].bare:
+                only_board = targets[0][0].id
         return CheckedHead(
             producer, decode, gzip, idempotency_key, _identities_of(producer.id), only_board, self._boards
         )
-
-    def check_length(self, declared: int) -> None:
-        """Refuse a body whose declared length is too large.
-
-        Raises:
-            ProblemError: `body_too_large`.
-        """
-        if declared > self._settings.max_body:
-            raise too_large(self._settings.max_body)
 
     def submit_plain(self, head: CheckedHead, body: bytes, share: PlainShare) -> bool:
         """Submit a body that is a single plain like, on the fastest path; False if the body is anything else.
@@ -182,10 +176,7 @@ class Intake:
             self._boards.by_id[head.only_board], head.producer
         ):
             return False
-        identity = None
-        if event.id is not UNSET:
-            identity = head.identities.of(event)
-        share.entries = (entry_of(event, identity),)
+        share.entries = (entry_of(event, None if event.id is UNSET else head.identities.of(event)),)
         share.producer = head.producer.id
         self._committers[head.only_board].submit(share)
         return True
@@ -310,45 +301,40 @@ class Intake:
                     until = clock() + _TIME_SLICE
 
     def _queue(self, head: CheckedHead, steps: Steps, done: Done) -> None:
-        """Decode a body in its turn."""
-        self._slow += 1
-        self.spawn(self._receive_slowly(head, steps), done)
+        """Count a body that takes many steps to decode, in its turn."""
 
-    async def _receive_slowly(self, head: CheckedHead, steps: Steps) -> Reply:
-        """Count a body that takes many steps to decode."""
-        try:
+        async def receive() -> Reply:
             try:
-                decoded = await self._run_steps(steps)
-            finally:
-                self._slow -= 1
-            return json_reply(_encode(await self._count(head, decoded)))
-        except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
-            return problem_reply(error)
+                try:
+                    decoded = await self._run_steps(steps)
+                finally:
+                    self._slow -= 1
+                return json_reply(_encode(await self._count(head, decoded)))
+            except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
+                return problem_reply(error)
+
+        self._slow += 1
+        self.spawn(receive(), done)
 
     def _send(self, head: CheckedHead, decoded: DecodedBody, on_result: OnResult) -> None:
         """Give the events of a body to their boards. If one has no board, look for new boards before refusing it."""
-        posting = self._posting(head, decoded, on_result)
+
+        def new_posting() -> Posting:
+            return Posting(self._boards, head.producer, head.identities, decoded, on_result, head.idempotency_key)
+
+        def send_after_asking(fault: Exception | None) -> None:
+            if fault is not None:
+                on_result(fault)
+                return
+            posting = new_posting()
+            self._refused.add(posting.route())
+            posting.send(self._committers)
+
+        posting = new_posting()
         if self._refused.has_all(posting.route()):
             posting.send(self._committers)
         else:
-            self._ask_soon(partial(self._send_after_asking, head, decoded, on_result))
-
-    def _send_after_asking(
-        self, head: CheckedHead, decoded: DecodedBody, on_result: OnResult, fault: Exception | None
-    ) -> None:
-        if fault is not None:
-            on_result(fault)
-            return
-        posting = self._posting(head, decoded, on_result)
-        self._refused.add(posting.route())
-        posting.send(self._committers)
-
-    def _posting(self, head: CheckedHead, decoded: DecodedBody, on_result: OnResult) -> Posting:
-        return Posting(self._boards, head.producer, head.identities, decoded, on_result, head.idempotency_key)
-
-    def _only_board_of(self, producer: Principal) -> str | None:
-        boards = boards_for(self._boards, producer.boards, UNSET, UNSET, UNSET)
-        return boards[0][0].id if not isinstance(boards, str) and len(boards) == 1 and boards[0][0].bare else None
+            self._ask_soon(send_after_asking)
 
     async def _receive_idempotent(self, head: CheckedHead, body: bytes) -> Reply:
         """Count a body with an `Idempotency-Key`; a repeated request gets the same answer."""
@@ -398,17 +384,7 @@ def _replying(done: Done) -> OnResult:
     return on_result
 
 
-def _decoder_of_binary(headers: Headers) -> Decoder:
-    """Return a decoder for an event in the headers. The body is its data, which boards ignore."""
-    return lambda _body, _most: decode_binary(headers)
-
-
 def _idempotency_key_of(headers: Headers) -> str:
-    """Return the key that makes a body idempotent.
-
-    Raises:
-        ProblemError: `idempotency_key_invalid`.
-    """
     values = [value for name, value in headers if name == b"idempotency-key"]
     match = _IDEMPOTENCY_KEY.fullmatch(values[0].strip()) if len(values) == 1 else None
     if match is None:

@@ -146,26 +146,38 @@ class Posting:
     def received(self) -> None:
         """Take the outcome of one more board. Report when all have one."""
         self._left -= 1
-        if self._left == 0:
-            faults = [share.fault for share in self._shares.values() if share.fault is not None]
-            outcome = self._failure(faults) if faults else self._answer()
-            self._shares.clear()  # break the reference cycle: no work for the garbage collector
-            self._on_result(outcome)
+        if self._left:
+            return
+        faults = [share.fault for share in self._shares.values() if share.fault is not None]
+        outcome: Answer | Exception
+        if not faults or (len(faults) < len(self._shares) and all(isinstance(each, _BOARD_FAULTS) for each in faults)):
+            outcome = self._answer()  # if another board has counted, it refuses the events of boards that failed
+        else:
+            outcome = max(faults, key=lambda fault: getattr(fault, "unknown", False))  # one that may have counted first
+        self._shares.clear()  # break the reference cycle: no work for the garbage collector
+        self._on_result(outcome)
 
     def route(self) -> AbstractSet[Kind]:
         """Add each event to the shares of its boards: the one it names, or all that take its type and category.
 
         Returns the kinds of events that no board takes, but that a new board may take.
         """
-        self._route()
-        return self._unknown
-
-    def _route(self) -> None:
         body = self._body
         kinds = {_PLAIN} if body.likes else {(event.board, event.type, event.category) for event in body.events}
-        if len(kinds) == 1:
-            self._route_alike(*kinds.pop())
-            return
+        if len(kinds) == 1:  # all events go to the same boards
+            targets = self._shares_for(*kinds.pop())
+            if isinstance(targets, str):
+                self._rejected.extend(Rejection(index, targets, REFUSALS[targets]) for index in body.indexes)
+                return self._unknown
+            likes = body.likes if self._idempotency_key is None else None
+            entries: Sequence[Entry] = Likes(likes) if likes else self._entries()
+            widest = 1 if body.likes else max((abs(entry[1]) for entry in entries), default=0)
+            for share, target, weight in targets:
+                share.indexes, share.entries = body.indexes, entries
+                if not self._is_plain_for(target, weight, widest):
+                    triples = zip(body.indexes, body.events, entries, strict=True)
+                    share.entries = [self._entry_for(share, target, weight, *triple) for triple in triples]
+            return self._unknown
         parts: dict[_Share, tuple[list[int], list[Entry]]] = {}
         for index, event, entry in zip(body.indexes, body.events, self._entries(), strict=True):
             targets = self._shares_for(event.board, event.type, event.category)
@@ -173,28 +185,13 @@ class Posting:
                 self._rejected.append(Rejection(index, targets, REFUSALS[targets]))
                 continue
             for share, board, weight in targets:
-                indexes, entries = parts.setdefault(share, ([], []))
+                indexes, own = parts.setdefault(share, ([], []))
                 indexes.append(index)
-                plain = self._is_plain_for(board, weight, abs(entry[1]))
-                entries.append(entry if plain else self._entry_for(share, board, weight, index, event, entry))
-        for share, (indexes, entries) in parts.items():
-            share.indexes, share.entries = indexes, entries
-
-    def _route_alike(self, board: str | UnsetType, kind: str | UnsetType, category: str | UnsetType) -> None:
-        """Add all events to the shares of the same boards."""
-        targets = self._shares_for(board, kind, category)
-        body = self._body
-        if isinstance(targets, str):
-            self._rejected.extend(Rejection(index, targets, REFUSALS[targets]) for index in body.indexes)
-            return
-        likes = body.likes if self._idempotency_key is None else None
-        entries: Sequence[Entry] = Likes(likes) if likes else self._entries()
-        widest = 1 if body.likes else max((abs(entry[1]) for entry in entries), default=0)
-        for share, target, weight in targets:
-            share.indexes, share.entries = body.indexes, entries
-            if not self._is_plain_for(target, weight, widest):
-                triples = zip(body.indexes, body.events, entries, strict=True)
-                share.entries = [self._entry_for(share, target, weight, *triple) for triple in triples]
+                is_plain = self._is_plain_for(board, weight, abs(entry[1]))
+                own.append(entry if is_plain else self._entry_for(share, board, weight, index, event, entry))
+        for share, (indexes, own) in parts.items():
+            share.indexes, share.entries = indexes, own
+        return self._unknown
 
     def _is_plain_for(self, board: Board, weight: int, widest: int) -> bool:
         """Tell whether a board takes entries unchanged. `widest` is the largest absolute amount."""
@@ -223,47 +220,36 @@ class Posting:
             extra = msgspec.structs.replace(extra or Extra(), refused=code)
         return (key, amount, time, identity, extra)
 
-    @property
-    def _names_boards(self) -> bool:
-        """Whether refusals must name their board."""
-        return len(self._boards.by_id) > 1
-
-    def _entries(self) -> list[Entry]:
-        body = self._body
+    def _entries(self) -> Sequence[Entry]:
+        body, identities = self._body, self._identities
         if self._idempotency_key is None:
-            return entries_of(body.events, self._identities.of)
-        return [
-            entry_of(event, self._identity(event, index))
-            for index, event in zip(body.indexes, body.events, strict=True)
-        ]
+            return entries_of(body.events, identities.of)
+        entries = []
+        for index, event in zip(body.indexes, body.events, strict=True):
+            if event.id is UNSET:
+                self._implied.add(index)
+                identity = identities.of_part(self._idempotency_key, index)
+            else:
+                identity = identities.of(event)
+            entries.append(entry_of(event, identity))
+        return entries
 
     def _shares_for(
         self, board: str | UnsetType, kind: str | UnsetType, category: str | UnsetType
-    ) -> Sequence[tuple["_Share", Board, int]] | str:
+    ) -> Sequence[tuple[_Share, Board, int]] | str:
         """Return the shares, boards and weights that events feed, or the code of why there are none."""
         targets = boards_for(self._boards, self._producer.boards, board, kind, category)
         if isinstance(targets, str):
             if targets in _UNKNOWN:
                 self._unknown.add((board, kind, category))
             return targets
-        shares = self._shares
-        return [(shares.get(target.id) or self._share_of(target.id), target, weight) for target, weight in targets]
-
-    def _share_of(self, board: str) -> _Share:
-        share = self._shares[board] = _Share(self, board, self._producer.id)
-        return share
-
-    def _identity(self, event: IncomingEvent, index: int) -> bytes:
-        if event.id is UNSET:
-            self._implied.add(index)
-            return self._identities.of_part(self._idempotency_key or "", index)
-        return self._identities.of(event)
-
-    def _failure(self, faults: Sequence[Exception]) -> Answer | Exception:
-        """Answer if boards failed: refuse their events if another board has counted, or else fail as a whole."""
-        if len(faults) < len(self._shares) and all(isinstance(fault, _BOARD_FAULTS) for fault in faults):
-            return self._answer()
-        return max(faults, key=lambda fault: getattr(fault, "unknown", False))  # one that may have counted goes first
+        shares, found = self._shares, []
+        for target, weight in targets:
+            share = shares.get(target.id)
+            if share is None:
+                share = shares[target.id] = _Share(self, target.id, self._producer.id)
+            found.append((share, target, weight))
+        return found
 
     def _answer(self) -> Answer:
         """Merge the outcomes of the boards."""
@@ -275,18 +261,10 @@ class Posting:
             indexes = (share.indexes for share in shares)
             accepted = len(set(chain.from_iterable(indexes))) if len(shares) > 1 else sum(map(len, indexes))
             duplicate = 0
-        self._rejected.sort(key=_by_index)
+        self._rejected.sort(key=lambda rejection: rejection.index)
         for code, count in Counter(rejection.code for rejection in self._rejected).items():
             EVENTS_REJECTED.labels(code).inc(count)
         return Answer(accepted, duplicate, tuple(self._rejected), offsets)
-
-    def _hidden_indexes(self, share: _Share) -> AbstractSet[int]:
-        """Find events whose refusal stays hidden: the board belongs to another producer, and they do not name it."""
-        if self._boards.by_id[share.board].owner in {"", self._producer.id}:
-            return frozenset()
-        body = self._body
-        pairs = zip(body.indexes, body.events, strict=True)
-        return {index for index, event in pairs if event.board != share.board}
 
     def _refusals(self) -> tuple[int, int]:
         """Collect the refusals; returns the numbers of accepted and of duplicate events.
@@ -294,11 +272,15 @@ class Posting:
         The refusal by a board of another producer is hidden unless the event names that board. An event with no other
         outcome is answered as if there were no such board.
         """
+        body = self._body
         accepted: set[int] = set()
         duplicates: set[int] = set()
         hidden: set[int] = set()
         for share in self._shares.values():
-            hidden_here = self._hidden_indexes(share)
+            hidden_here: AbstractSet[int] = frozenset()
+            if self._boards.by_id[share.board].owner not in {"", self._producer.id}:
+                pairs = zip(body.indexes, body.events, strict=True)
+                hidden_here = {index for index, event in pairs if event.board != share.board}
             for position, index in enumerate(share.indexes):
                 code = share.refused.get(position)
                 if code is None or (code == "duplicate" and index in self._implied):
@@ -308,10 +290,9 @@ class Posting:
                 elif index in hidden_here:
                     hidden.add(index)
                 else:
-                    board = share.board if self._names_boards else None
+                    board = share.board if len(self._boards.by_id) > 1 else None
                     self._rejected.append(Rejection(index, code, share.details.get(index, REFUSALS[code]), board))
-        answered = accepted | duplicates | {rejection.index for rejection in self._rejected}
-        for index in hidden - answered:
+        for index in hidden - accepted - duplicates - {rejection.index for rejection in self._rejected}:
             self._rejected.append(Rejection(index, "type_unknown", REFUSALS["type_unknown"]))
         duplicates -= accepted
         EVENTS_DUPLICATE.inc(len(duplicates))
@@ -362,7 +343,3 @@ def _boards_for(
     if allowed is not None:
         taken = [target for target in taken if target.id in allowed]
     return boards.with_unions(taken) or "board_forbidden"
-
-
-def _by_index(rejection: Rejection) -> int:
-    return rejection.index
