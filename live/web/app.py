@@ -33,7 +33,7 @@ from live.journal.past.pool import Past
 from live.logs import configure_logs
 from live.protocols.body_budget import BodyBudget
 from live.protocols.connection_limits import ConnectionLimits
-from live.protocols.http.shared import ConnectionParts
+from live.protocols.http.shared import SharedParts
 from live.protocols.viewer_reaper import ViewerReaper
 from live.settings import Settings, load_settings
 from live.store.board.keys import SystemKeys
@@ -163,9 +163,9 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
     )
 
 
-def _connection_parts(parts: Live, clients: ClientResolver, app: Starlette) -> ConnectionParts:
+def _connection_parts(parts: Live, clients: ClientResolver, app: Starlette) -> SharedParts:
     """The parts that the HTTP and WebSocket protocols need."""
-    return ConnectionParts(
+    return SharedParts(
         settings=parts.settings,
         authenticator=parts.authenticator,
         rate_limiter=parts.rate_limiter,

@@ -9,7 +9,7 @@ import pytest
 
 from live.metrics import VIEWERS
 from live.protocols.http.connection import HttpProtocol
-from live.protocols.http.fast_get import Get
+from live.protocols.http.pipeline import Get
 from live.protocols.http.requests import MAX_HEAD
 from live.settings import Duration
 from tests.harness.mutation import must_be_caught, replaced

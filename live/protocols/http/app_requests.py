@@ -3,43 +3,22 @@
 import asyncio
 import logging
 import weakref
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import unquote
 
 from uvicorn._types import ASGI3Application, ASGISendEvent, HTTPScope
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
-from uvicorn.server import ServerState
 
 from live.auth.client import EXTENSION, Client
 from live.errors import ProblemError
+from live.protocols.http.pipeline import Connection
 from live.protocols.http.requests import RequestHead
-from live.protocols.http.transport import WithBody
 
 VIEWER: Final = "live.viewer"  # the ASGI extension that turns a request into a viewer's; `connection` is a weakref
 
 _log: Final = logging.getLogger("uvicorn.error")
-
-
-class Serving(Protocol):
-    """The connection of a request, as the request sees it."""
-
-    transport: asyncio.Transport
-    server_state: ServerState
-
-    @property
-    def flow(self) -> FlowControl:
-        """Flow control of the connection."""
-
-    def response_done(self) -> None:
-        """The response to the first request in the pipeline is complete."""
-
-    def hold(self, request: WithBody, size: int | None) -> None:
-        """Admit a body, or let it wait. Raises `overloaded` if too many wait."""
-
-    def release(self, size: int) -> None:
-        """Hold fewer bytes of bodies."""
 
 
 class _Outlet:
@@ -81,7 +60,7 @@ class AppRequest:
 
     def __init__(
         self,
-        connection: Serving,
+        connection: Connection,
         app: ASGI3Application,
         head: RequestHead,
         client: Client | ProblemError,
@@ -180,7 +159,7 @@ class AppRequest:
 
 
 def _scope_of(
-    connection: Serving, head: RequestHead, client: Client | ProblemError, state: dict[str, Any]
+    connection: Connection, head: RequestHead, client: Client | ProblemError, state: dict[str, Any]
 ) -> HTTPScope:
     path, _, query = head.target.partition(b"?")
     transport = connection.transport

@@ -1,17 +1,21 @@
 """One HTTP connection: connects the parts that read requests, queue them, answer them and end the connection.
 
 `RequestReader` reads the requests and `Pipeline` holds them in order. `POST /v1/events` takes a fast path
-(`fast_post`), and so do plain reads (`fast_get`). Every other request goes to the ASGI application (`app_requests`).
-All give the same answers, byte for byte. A request for a WebSocket takes the connection over (`websocket/upgrade`).
+(`fast_post`), and so do plain reads (`pipeline.Get`). Every other request goes to the ASGI application
+(`app_requests`). All give the same answers, byte for byte. A request for a WebSocket takes the connection over.
 """
 
 import asyncio
-from functools import partial
+import sys
+import termios
+from contextlib import suppress
+from fcntl import ioctl
 from typing import Any, Final, cast
 
 import msgspec
 from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
+from uvicorn.protocols.utils import get_remote_addr, is_ssl
 from uvicorn.server import ServerState
 
 from live.auth.client import Client
@@ -20,15 +24,15 @@ from live.network.hosts import below_root
 from live.protocols.body_budget import SMALL_BODIES
 from live.protocols.connection_limits import SMALL, Admission, too_many_connections
 from live.protocols.http.app_requests import AppRequest
-from live.protocols.http.fast_get import Get
-from live.protocols.http.fast_post import Post, is_fast_post
-from live.protocols.http.pipeline import Pipeline, Refusal
-from live.protocols.http.requests import MAX_HEAD, BodyPiece, RequestHead, RequestReader
+from live.protocols.http.fast_post import Post
+from live.protocols.http.pipeline import Flow, Get, Pipeline, Refusal, WithBody
+from live.protocols.http.requests import MAX_HEAD, BodyPiece, Peer, RequestHead, RequestReader
 from live.protocols.http.shared import SharedParts
-from live.protocols.http.transport import Flow, Peer, WithBody, close_gently, held_by_kernel
 
 HEALTH_PATHS: Final = (b"/healthz", b"/readyz", b"/metrics")
+_EVENTS: Final = b"/v1/events"
 _HALF_CLOSED: Final = 2.0  # seconds that a client that has closed its side may wait for its answers
+_SHORT_LINGER: Final = 1.0  # seconds, while the server stops and over TLS, which can't close one direction alone
 _EVENTS_A_TURN: Final = 256  # heads and pieces read before other connections have their turn
 
 
@@ -51,9 +55,8 @@ class HttpProtocol(asyncio.Protocol):
         self.received = 0  # bytes of the current request
         self._app: ASGI3Application = cast("ASGI3Application", config.loaded_app)
         self._app_state = app_state
-        if "shared" not in app_state:
-            app_state["shared"] = SharedParts(app_state["parts"], server_state)
-        self._shared: SharedParts = app_state["shared"]
+        self._shared: SharedParts = app_state["parts"]
+        self._shared.serve(server_state)
         self._reader = RequestReader()
         self._pipeline = Pipeline()
         self._place = Admission.NONE
@@ -68,7 +71,8 @@ class HttpProtocol(asyncio.Protocol):
         """Take a place, if there is one."""
         self.transport = cast("asyncio.Transport", transport)
         self.flow = Flow(self.transport, self._read)
-        self.peer = Peer.of(self.transport)
+        found = get_remote_addr(self.transport)
+        self.peer = Peer(found[0] if found else "", is_ssl(self.transport))
         self.server_state.connections.add(cast("Any", self))  # uvicorn only calls `shutdown` on them
         self._place = self._shared.limits.opened(self)
         if self._place is Admission.NONE:
@@ -102,13 +106,14 @@ class HttpProtocol(asyncio.Protocol):
         self._pipeline.cut_off()
         self._shared.limits.busy(self)
         self._stop_accepting()
-        if self._pipeline:
-            asyncio.get_running_loop().call_later(_HALF_CLOSED, self._end_half_closed)
-        return bool(self._pipeline)
 
-    def _end_half_closed(self) -> None:
+        def end() -> None:
+            if self._pipeline:
+                self.transport.close()
+
         if self._pipeline:
-            self.transport.close()
+            asyncio.get_running_loop().call_later(_HALF_CLOSED, end)
+        return bool(self._pipeline)
 
     def pause_writing(self) -> None:
         """Stop reading: the client does not read its answers."""
@@ -194,20 +199,25 @@ class HttpProtocol(asyncio.Protocol):
         if head.asks_for_websocket and not pipeline and self._upgrade(head):
             return
         pipeline.accepting = keep_alive = head.keep_alive and self._place is Admission.FULL
-        if is_fast_post(head, shared.settings):
+        is_post = head.target == _EVENTS and head.method == b"POST" and not head.expects_continue
+        if is_post and shared.settings.role != "viewers":  # its events are counted once the body is complete
             post = Post(self, shared, keep_alive=keep_alive)
             pipeline.add(post, has_body=head.has_body)
             post.admit(head, self.peer)
-            if head.has_body and post.reply is None:
-                self.hold(post, head.length)
             if not head.has_body:
                 self._request_complete()
                 post.end()
+            elif post.reply is None:
+                self.hold(post, head.length)
         elif head.method == b"GET" and not head.has_body and (read := shared.reads.find(head, self.peer)) is not None:
             self._begin_read(Get(self, read, keep_alive=keep_alive))
-        else:
-            # The application removes the root path itself, also under other ASGI servers.
-            request = AppRequest(self, self._app, asked, self._client_of(asked), self._app_state.copy())
+        else:  # anything else: the application removes the root path itself, also under other ASGI servers
+            client: Client | ProblemError
+            try:
+                client = shared.clients.resolve(self.peer.address, asked.fields, tls=self.peer.tls)
+            except ProblemError as problem:  # the application refuses the request with it
+                client = problem
+            request = AppRequest(self, self._app, asked, client, self._app_state.copy())
             request.keep_alive = keep_alive
             if pipeline.add(request, has_body=head.has_body):
                 request.begin()
@@ -269,13 +279,6 @@ class HttpProtocol(asyncio.Protocol):
             if get.reply is not None:
                 self.send_replies()
 
-    def _client_of(self, head: RequestHead) -> Client | ProblemError:
-        """The client of a request, or the problem with which the application refuses it."""
-        try:
-            return self._shared.clients.resolve(self.peer.address, head.fields, tls=self.peer.tls)
-        except ProblemError as problem:
-            return problem
-
     def _request_complete(self) -> None:
         """The client waits for the server. The deadline of the next request runs from its first byte."""
         self._shared.limits.busy(self)
@@ -283,12 +286,27 @@ class HttpProtocol(asyncio.Protocol):
 
     def _upgrade(self, head: RequestHead, *, has_asked: bool = False) -> bool:
         """Switch to WebSocket, or refuse with a problem; False if the target has no WebSocket."""
+
+        def ask(get: Get) -> None:
+            def go_on(fault: Exception | None) -> None:
+                if get.has_left:
+                    return
+                self._pipeline.take_first()
+                if fault is not None:
+                    self.refuse(fault)
+                elif self._half_closed:
+                    self.transport.close()  # a viewer has left
+                else:
+                    self._upgrade(head, has_asked=True)
+
+            self._shared.ask_soon(go_on)
+
         try:
             upgrade = self._shared.upgrades.respond(head, self.peer)
         except ProblemError as problem:
-            if problem.code == "board_not_found" and not has_asked:
+            if problem.code == "board_not_found" and not has_asked:  # another process may have made it a moment ago
                 self._pipeline.accepting = False
-                self._begin_read(Get(self, partial(self._ask, head), keep_alive=False))
+                self._begin_read(Get(self, ask, keep_alive=False))
             else:
                 self.refuse(problem)
             return True
@@ -306,22 +324,6 @@ class HttpProtocol(asyncio.Protocol):
         if rest and not self.transport.is_closing():
             cast("asyncio.Protocol", self.transport.get_protocol()).data_received(rest)
         return True
-
-    def _ask(self, head: RequestHead, get: Get) -> None:
-        """Upgrade to a socket of an unknown board after asking for new boards."""
-
-        def upgrade(fault: Exception | None) -> None:
-            if get.has_left:
-                return
-            self._pipeline.take_first()
-            if fault is not None:
-                self.refuse(fault)
-            elif self._half_closed:
-                self.transport.close()  # a viewer has left
-            else:
-                self._upgrade(head, has_asked=True)
-
-        self._shared.ask_soon(upgrade)
 
     # Answers
 
@@ -383,7 +385,9 @@ class HttpProtocol(asyncio.Protocol):
     @property
     def unsent(self) -> int:
         """Bytes of answers that the client has not acknowledged, including those in the kernel."""
-        return self.buffered + held_by_kernel(self.transport)
+        in_kernel = bytearray(4)
+        ioctl(self.transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, in_kernel)
+        return self.buffered + int.from_bytes(in_kernel, sys.byteorder)
 
     # Viewers
 
@@ -434,18 +438,28 @@ class HttpProtocol(asyncio.Protocol):
             self._finish()
 
     def _finish(self) -> None:
-        """End the connection after the last answer, so that the client can read it."""
+        """End the connection after the last answer, so that the client can read it.
+
+        It is closed for sending, and what the client still sends is read and dropped: closing it immediately could
+        reset the connection and destroy the answer (RFC 9112, section 9.6).
+        """
         is_cut_short = self._pipeline.arriving is not None or self._reader.inside
         self._pipeline.cut_off()  # a body that nobody answers holds nothing
         self._pipeline.clear()
         self.release(0)
-        if close_gently(
-            self.transport,
-            is_cut_short=is_cut_short,
-            is_stopping=self._stopping,
-            may_linger=lambda: self._shared.limits.start_lingering(self),
-        ):
-            self.flow.resume_transport()
+        transport = self.transport
+        if transport.is_closing():
+            return
+        is_tcp = transport.can_write_eof()  # TLS announces the end itself
+        if not (is_tcp or is_cut_short) or not self._shared.limits.start_lingering(self):
+            transport.close()
+            return
+        if is_tcp:
+            with suppress(OSError):  # the client has reset the connection
+                transport.write_eof()
+        if self._stopping or not is_tcp:
+            asyncio.get_running_loop().call_later(_SHORT_LINGER, transport.close)
+        self.flow.resume_transport()
 
     def answers_read(self) -> None:
         """Update the limits: the client has read its answers."""

@@ -3,30 +3,18 @@
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from live.domain.event import Entry
 from live.ingest.bodies import too_large
 from live.ingest.committer import Committed
 from live.ingest.intake import CheckedHead
 from live.ingest.replies import Reply, problem_reply
-from live.protocols.http.fast_get import AnsweringConnection
-from live.protocols.http.requests import RequestHead
+from live.protocols.http.pipeline import Connection
+from live.protocols.http.requests import Peer, RequestHead
 from live.protocols.http.shared import SharedParts
-from live.protocols.http.transport import Flow, Peer
-from live.settings import Settings
 
-_PATH: Final = b"/v1/events"
 _UNCHECKED: Final = cast("CheckedHead", None)
-
-
-class PostConnection(AnsweringConnection, Protocol):
-    """A connection that counts the bytes of bodies without a reply, and accounts for them when it sends replies."""
-
-    flow: Flow
-
-    def release(self, size: int) -> None:
-        """Hold fewer bytes."""
 
 
 class Post:
@@ -37,7 +25,7 @@ class Post:
         "reply", "size", "wanted",
     )  # fmt: skip
 
-    def __init__(self, connection: PostConnection, shared: SharedParts, *, keep_alive: bool) -> None:
+    def __init__(self, connection: Connection, shared: SharedParts, *, keep_alive: bool) -> None:
         self._connection = connection
         self._shared = shared
         self.keep_alive = keep_alive
@@ -100,7 +88,7 @@ class Post:
             self._connection.release(self.size - len(self.body))
             self.size = len(self.body)
         if self.reply is None and self._head is not _UNCHECKED:
-            self._submit(self._head)
+            self._submit()
 
     def disconnect(self) -> None:
         """Drop an incomplete body; a complete request is counted even if its client has left."""
@@ -110,11 +98,11 @@ class Post:
             self.body, self._more = b"", bytearray()
 
     def resolve(self, committed: Committed) -> None:
-        """The store has counted the body, a single plain event."""
+        """Answer: the store has counted the body, a single plain event."""
         self.answer(self._shared.intake.reply_to_plain(self._head, self.body, committed))
 
     def reject(self, error: Exception) -> None:
-        """The store has not counted the body, a single plain event."""
+        """Answer: the store has not counted the body, a single plain event."""
         self.answer(self._shared.intake.reply_to_plain(self._head, self.body, error))
 
     def answer(self, reply: Reply) -> None:
@@ -126,7 +114,7 @@ class Post:
         self._connection.send_replies()
 
     def _admitted(self, head: RequestHead, peer: Peer, admission: asyncio.Future[None]) -> None:
-        """The store has decided whether the request is within the rate of its producer.
+        """Go on after the store has decided whether the request is within the rate of its producer.
 
         API keys and boards may have changed in the meantime, so the producer is looked up again.
         """
@@ -135,25 +123,16 @@ class Post:
             cache = self._shared.head_cache
             self._head = cache.known(head, peer) or cache.check(head, peer, cache.producer_of(head, peer))
         except Exception as error:  # noqa: BLE001 - as above
-            self._refuse(error)
+            if self.reply is None:  # otherwise the body was too large
+                self.answer(problem_reply(error))
         else:
             if self._is_complete and self.reply is None:
-                self._submit(self._head)
+                self._submit()
 
-    def _refuse(self, error: Exception) -> None:
-        if self.reply is None:  # otherwise the body was too large
-            self.answer(problem_reply(error))
-
-    def _submit(self, head: CheckedHead) -> None:
+    def _submit(self) -> None:
         intake = self._shared.intake
         try:
-            if not intake.submit_plain(head, self.body, self):
-                intake.submit(head, self.body, self.answer)
+            if not intake.submit_plain(self._head, self.body, self):
+                intake.submit(self._head, self.body, self.answer)
         except Exception as error:  # noqa: BLE001 - as above
             self.answer(problem_reply(error))
-
-
-def is_fast_post(head: RequestHead, settings: Settings) -> bool:
-    """Whether a request takes the fast path of posts."""
-    is_post = head.target == _PATH and head.method == b"POST"
-    return is_post and not head.expects_continue and settings.role != "viewers"

@@ -1,11 +1,15 @@
 """The unanswered requests of one HTTP connection, in the order of arrival. No I/O."""
 
+import asyncio
 from collections import deque
-from collections.abc import Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeAlias
+
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.server import ServerState
 
 from live.ingest.replies import Reply, problem_reply
-from live.protocols.http.requests import BodyPiece
+from live.protocols.http.requests import BodyPiece, Peer, RequestHead
 
 _MOST_AHEAD: Final = 64  # requests in progress on one connection; the server reads no more beyond that
 
@@ -39,6 +43,137 @@ class Exchange(Protocol):
 
     def disconnect(self) -> None:
         """Stop: the client has left, or got another answer."""
+
+
+class WithBody(Protocol):
+    """A request with a body: `size` bytes of it were admitted, or `wanted` bytes wait."""
+
+    size: int
+    wanted: int
+
+
+class Flow(FlowControl):
+    """Pauses and resumes reading. Bytes received before a pause are read first.
+
+    `held` is the number of bytes of bodies that were admitted and are not answered, `waits` the request whose body
+    waits. `is_counted` says whether the budget for bodies knows of them.
+    """
+
+    def __init__(self, transport: asyncio.Transport, read_on: Callable[[], None]) -> None:
+        super().__init__(transport)
+        self._read_on = read_on
+        self.held = 0
+        self.waits: WithBody | None = None
+        self.is_counted = False
+
+    def resume_reading(self) -> None:
+        """Resume reading, if it was paused."""
+        if self.read_paused:
+            self._read_on()
+
+    def resume_transport(self) -> None:
+        """Receive from the transport again."""
+        super().resume_reading()
+
+    def end(self) -> None:
+        """Release the connection, which is lost, and every task that waits to write to it."""
+        self._read_on = lambda: None
+        self.resume_writing()
+
+
+class Connection(Protocol):
+    """The connection of an exchange."""
+
+    transport: asyncio.Transport
+    server_state: ServerState
+    flow: Flow
+
+    def hold(self, request: WithBody, size: int | None) -> None:
+        """Admit a body, or let it wait. Raises `overloaded` if too many wait."""
+
+    def release(self, size: int) -> None:
+        """Hold fewer bytes of bodies."""
+
+    def send_replies(self) -> None:
+        """Send every reply that is due, in the order of the requests."""
+
+    def response_done(self) -> None:
+        """Go on: the application has answered the first request in the pipeline."""
+
+    def release_place(self) -> None:
+        """Free the place: the current request is a viewer's."""
+
+    def reclaim_place(self) -> bool:
+        """Take a place again after a viewer has left; False if none is free."""
+
+
+Read: TypeAlias = Callable[["Get"], None]
+"""Begins to read, and answers a request once the reply is known."""
+
+
+class Reads(Protocol):
+    """Answers plain reads. The application answers all others, in the same way."""
+
+    def find(self, head: RequestHead, peer: Peer) -> Read | None:
+        """Find the read that a request asks for; None if the application answers it."""
+
+
+class Get:
+    """One request without a body, and its reply."""
+
+    __slots__ = ("_connection", "_is_beginning", "_leave", "_read", "abandon", "has_left", "keep_alive", "reply")
+
+    is_full = False
+
+    def __init__(self, connection: Connection, read: Read, *, keep_alive: bool) -> None:
+        self._connection = connection
+        self._read = read
+        self._is_beginning = False
+        self._leave: Callable[[], None] | None = None
+        self.keep_alive = keep_alive
+        self.abandon: Callable[[], object] | None = None  # ends the work for this request alone, if there is any
+        self.has_left = False  # whether the client has disconnected
+        self.reply: Reply | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether the reply is known, so that no other answer is possible."""
+        return self.reply is not None
+
+    def begin(self) -> None:
+        """Read: every earlier request is answered, so this one sees what they changed.
+
+        If the reply is known at once, the connection must send it: many requests may follow each other like that.
+        """
+        self._is_beginning = True
+        self._read(self)
+        self._is_beginning = False
+
+    def receive(self, data: bytes, *, last: bool) -> None:
+        """Do nothing: there is no body."""
+
+    def disconnect(self) -> None:
+        """Remove the viewer, if it is one, and end the work for this request; others may share a read."""
+        self.has_left = True
+        if self.abandon is not None:
+            self.abandon()
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave()
+
+    def watch(self, leave: Callable[[], None]) -> None:
+        """Be a viewer until the reply. `leave` removes it if the client disconnects before."""
+        self._leave = leave
+        self._connection.release_place()
+
+    def answer(self, reply: Reply) -> None:
+        """Set the reply and send every reply that is due."""
+        if self._leave is not None:
+            self._leave = None
+            self.keep_alive = self._connection.reclaim_place() and self.keep_alive
+        self.reply = reply
+        if not self._is_beginning:
+            self._connection.send_replies()
 
 
 class Refusal:

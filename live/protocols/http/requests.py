@@ -7,7 +7,7 @@ a body can be parsed as a request.
 
 import re
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import httptools
 import msgspec
@@ -153,6 +153,13 @@ class RequestHead(msgspec.Struct, frozen=True):
     has_body: bool
     expects_continue: bool
     asks_for_websocket: bool
+
+
+class Peer(NamedTuple):
+    """The other end of a connection: its address, empty for a unix socket, and whether it uses TLS."""
+
+    address: str
+    tls: bool
 
 
 class BodyPiece(msgspec.Struct, frozen=True):

@@ -1,8 +1,9 @@
 """The parts that all HTTP connections of a process share."""
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final, cast
 
+import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
@@ -14,9 +15,8 @@ from live.ingest.intake import AskSoon, CheckedHead, Intake
 from live.ingest.replies import POLICY_HEADER, SECURITY_HEADERS, Reply
 from live.protocols.body_budget import BodyBudget
 from live.protocols.connection_limits import ConnectionLimits
-from live.protocols.http.fast_get import Reads
-from live.protocols.http.requests import RequestHead
-from live.protocols.http.transport import Peer
+from live.protocols.http.pipeline import Reads
+from live.protocols.http.requests import Peer, RequestHead
 from live.protocols.viewer_reaper import ViewerReaper
 from live.protocols.websocket.upgrade import Upgrades
 from live.settings import Settings
@@ -40,18 +40,17 @@ class HeadCache:
         self._generation = -1
 
     def known(self, head: RequestHead, peer: Peer) -> CheckedHead | None:
-        """The cached result for the same head from the same peer, if there is one."""
+        """Find the result for the same head from the same peer."""
         if self._generation != self._authenticator.generation:
             self._known.clear()
             self._generation = self._authenticator.generation
         return self._known.get((head.raw, peer))
 
     def producer_of(self, head: RequestHead, peer: Peer) -> Principal:
-        """The producer of a request.
+        """Find the producer of a request.
 
         Raises:
             ProblemError: the host is not allowed, or the producer is unknown or may not post.
-            StoreUnavailableError: the API keys can't be checked now.
         """
         client = self._clients.resolve(peer.address, head.fields, tls=peer.tls)
         return self._authenticator.authorize(_first_values(head).get(b"authorization"), client)
@@ -67,7 +66,6 @@ class HeadCache:
 
 
 def _first_values(head: RequestHead) -> dict[bytes, bytes]:
-    """The first value of each header field."""
     return dict(reversed(head.fields))
 
 
@@ -82,7 +80,7 @@ class ResponseHeads:
         self._last_bytes = b""
 
     def bytes_of(self, reply: Reply, *, keep_alive: bool) -> bytes:
-        """The complete response; a reply that many requests share is encoded once."""
+        """Encode a complete response. A reply that many requests share is encoded once."""
         if self._state.default_headers is not self._default:
             self._default = self._state.default_headers
             self._known.clear()
@@ -99,7 +97,11 @@ class ResponseHeads:
         if fixed is None:
             fields = _lines((*self._default, *reply.fixed_headers))
             fixed = self._known[kind] = STATUS_LINE[reply.status] + fields
-        extra, policy = (_lines(reply.extra), _policy_of(reply)) if reply.extra else (b"", _POLICY)
+        extra, policy = b"", _POLICY
+        if reply.extra:
+            extra = _lines(reply.extra)
+            if any(name == POLICY_HEADER[0] for name, _ in reply.extra):  # some pages have a policy of their own
+                policy = b""
         if not reply.media_type:
             return fixed + extra + policy + end
         return b"%b%bcontent-length: %d\r\n%b%b%b" % (fixed, extra, len(reply.body), policy, end, reply.body)
@@ -109,18 +111,13 @@ def _lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     return b"".join(b"%b: %b\r\n" % header for header in headers)
 
 
-def _policy_of(reply: Reply) -> bytes:
-    """The content security policy, unless the reply has one of its own, as some pages do."""
-    return b"" if any(name == POLICY_HEADER[0] for name, _ in reply.extra) else _POLICY
-
-
 _POLICY: Final = _lines((POLICY_HEADER,))
 _END: Final = _lines(SECURITY_HEADERS) + b"\r\n"
 _LAST_END: Final = _END[:-2] + b"connection: close\r\n\r\n"
 
 
-class ConnectionParts(NamedTuple):
-    """The parts that connections use; the lifespan state holds them as `parts`."""
+class SharedParts(msgspec.Struct, kw_only=True):
+    """What the connections of a process share; the lifespan state holds it as `parts`."""
 
     settings: Settings
     authenticator: Authenticator
@@ -132,27 +129,18 @@ class ConnectionParts(NamedTuple):
     reaper: ViewerReaper
     reads: Reads
     ask_soon: AskSoon
+    server: ServerState | None = None
+    heads: ResponseHeads = cast("ResponseHeads", None)
+    head_cache: HeadCache = cast("HeadCache", None)
+    upgrades: Upgrades = cast("Upgrades", None)
+    root_path: bytes = b""
 
-
-class SharedParts:
-    """What the connections of a server share, made with the first one: only a connection knows its server."""
-
-    __slots__ = (
-        "ask_soon", "bodies", "clients", "head_cache", "heads", "intake", "limits", "rate_limiter", "reads",
-        "root_path", "settings", "upgrades",
-    )  # fmt: skip
-
-    def __init__(self, parts: ConnectionParts, server: ServerState) -> None:
-        parts.reaper.serve(server)
-        self.settings = parts.settings
-        self.rate_limiter = parts.rate_limiter
-        self.clients = parts.clients
-        self.intake = parts.intake
-        self.limits = parts.limits
-        self.bodies = parts.bodies
-        self.reads = parts.reads
-        self.ask_soon = parts.ask_soon
-        self.heads = ResponseHeads(server)
-        self.head_cache = HeadCache(parts.intake, parts.authenticator, parts.clients)
-        self.upgrades = Upgrades(parts.settings, parts.clients, parts.limits, parts.reaper)
-        self.root_path = parts.settings.root_path.encode()
+    def serve(self, server: ServerState) -> None:
+        """Make the parts that need the server, which only a connection knows. Does nothing after the first one."""
+        if self.server is None:
+            self.server = server
+            self.reaper.serve(server)
+            self.heads = ResponseHeads(server)
+            self.head_cache = HeadCache(self.intake, self.authenticator, self.clients)
+            self.upgrades = Upgrades(self.settings, self.clients, self.limits, self.reaper)
+            self.root_path = self.settings.root_path.encode()

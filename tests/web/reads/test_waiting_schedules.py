@@ -10,7 +10,7 @@ import pytest
 
 from live.fanout.hub import Hub
 from live.metrics import VIEWERS
-from live.protocols.http.fast_get import Get
+from live.protocols.http.pipeline import Get
 from live.web.reads.waiting import Waiting
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
