@@ -14,8 +14,7 @@ from live.domain.text import unknown
 from live.domain.window import parse_duration
 from live.errors import SetupError
 from live.network.forwarded import check_network
-from live.network.hosts import check_pattern, check_root_path
-from live.network.origin import check_origin
+from live.network.hosts import check_origin, check_pattern, check_root_path
 
 OTHER_VARIABLES = ("LIVE_KEY",)  # read by `live send` and `live load`
 

@@ -42,19 +42,24 @@ def check_network(text: str) -> str:
 
 
 def node_address(node: str | None) -> Address | None:
-    """The address of a node, with or without a port; None for `unknown` and for made-up names."""
+    """Parse the address of a node, with or without a port. Returns None for `unknown` and for made-up names."""
     match = None if node is None else _NODE.fullmatch(node)
     return None if match is None else parse_address(match[1] or match[2] or match[3])
 
 
 def read_hops(headers: Headers) -> Sequence[Hop]:
-    """The hops of a request, the nearest one first.
+    """Read the hops of a request, the nearest one first.
 
     Raises:
         ValueError: `Forwarded` is malformed or too long, or the request has both `Forwarded` and `X-Forwarded-…`. A
             proxy that sets one of them forwards the other one as the client sent it.
     """
-    lists = [_values(headers, b"x-forwarded-" + name) for name in (b"for", b"proto", b"host")]
+    lists: list[list[str]] = []
+    for name in (b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"):
+        values = [value for field, value in headers if field == name]
+        # The last one is the nearest. Split off no more than there can be proxies.
+        parts = b",".join(values).rsplit(b",", _MOST_HOPS)[-_MOST_HOPS:] if values else []
+        lists.append([part.strip().decode("latin-1") for part in reversed(parts)])
     forwarded = b",".join(value for name, value in headers if name == b"forwarded").decode("latin-1")
     if len(forwarded) > _LONGEST:
         raise ValueError(f"`Forwarded` is longer than {_LONGEST} bytes")
@@ -63,23 +68,14 @@ def read_hops(headers: Headers) -> Sequence[Hop]:
     if forwarded:
         return _parse_forwarded(forwarded)[::-1]
     nodes, protos, hosts = lists
-    count = max(len(nodes), len(protos[:1]), len(hosts[:1]))
-    return [Hop(_at(nodes, place), _nearest(protos, place), _nearest(hosts, place)) for place in range(count)]
-
-
-def _values(headers: Headers, wanted: bytes) -> list[str]:
-    """The values of a header that is a list, the last one first, and not more than there can be proxies."""
-    values = [value for name, value in headers if name == wanted]
-    parts = b",".join(values).rsplit(b",", _MOST_HOPS)[-_MOST_HOPS:] if values else []
-    return [part.strip().decode("latin-1") for part in reversed(parts)]
-
-
-def _at(values: Sequence[str], place: int) -> str | None:
-    return values[place] if place < len(values) else None
+    return [
+        Hop(nodes[place] if place < len(nodes) else None, _nearest(protos, place), _nearest(hosts, place))
+        for place in range(max(len(nodes), len(protos[:1]), len(hosts[:1])))
+    ]
 
 
 def _nearest(values: Sequence[str], place: int) -> str | None:
-    """The value for a hop. If proxies replace the value instead of adding one, it applies to all hops."""
+    """Return the value for a hop. If proxies replace the value instead of adding one, it applies to all hops."""
     return values[min(place, len(values) - 1)] if values else None
 
 
@@ -92,7 +88,8 @@ def _parse_forwarded(text: str) -> list[Hop]:
         if match is None or (match[1] and match[1].lower() in pairs):
             raise ValueError("`Forwarded` is malformed (RFC 7239)")
         if match[1]:
-            pairs[match[1].lower()] = _unquoted(match[2])
+            value = match[2]
+            pairs[match[1].lower()] = re.sub(r"\\(.)", r"\1", value[1:-1]) if value.startswith('"') else value
         if match[3] != ";":
             if pairs:
                 hops.append(Hop(pairs.get("for"), pairs.get("proto"), pairs.get("host")))
@@ -100,7 +97,3 @@ def _parse_forwarded(text: str) -> list[Hop]:
         if not match[3]:
             return hops
         position = match.end()
-
-
-def _unquoted(value: str) -> str:
-    return re.sub(r"\\(.)", r"\1", value[1:-1]) if value.startswith('"') else value

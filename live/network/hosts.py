@@ -1,4 +1,4 @@
-"""Host names and root paths: what the `Host` header may contain, and which names mean this machine. No I/O."""
+"""Names of servers: host names, origins and root paths, and which names mean this machine. No I/O."""
 
 import re
 from collections.abc import Iterable
@@ -13,6 +13,8 @@ _AUTHORITY: Final = re.compile(rf"(\[[0-9a-f]*:[0-9a-f:.]{{1,45}}\]|{_LABEL}(?:\
 _HIGHEST_PORT: Final = 65535
 _IPV6_NETWORK: Final = 64  # bits of an address that identify a site; the site chooses the rest
 _ROOT_PATH: Final = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
+_ORIGIN: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)(.*)", re.DOTALL)
+_PORTS: Final = {"http": ":80", "https": ":443"}  # browsers leave these out of origins
 _OWN_PATHS: Final = frozenset(
     {
         "v1", "boards", "client", "embed", "static", "healthz", "readyz", "metrics", "docs", "openapi.json",
@@ -71,13 +73,13 @@ def network_of(address: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address. Names other than `localhost` do not count."""
+    """Tell whether only this machine can reach an address. Names other than `localhost` do not count."""
     address = parse_address(host)
     return host == "localhost" if address is None else address.is_loopback
 
 
 def is_own_name(name: str) -> bool:
-    """Whether a name in a URL only means the client's own machine, because DNS does not resolve it (RFC 6761)."""
+    """Tell whether a name in a URL means the client's own machine, because DNS does not resolve it (RFC 6761)."""
     return is_loopback(name) or name.endswith(".localhost")
 
 
@@ -96,6 +98,25 @@ def check_pattern(text: str) -> str:
             f"{text!r} is not a host name, an address, `*.` with a name, or `*`, such as board.example.org"
         )
     return head + authority.name
+
+
+def check_origin(text: str) -> str:
+    """Check the origin of web pages: scheme, host and port in lower case, without a path and without the default port.
+
+    Raises:
+        ValueError: no browser sends this text as an origin. The message says what to write.
+    """
+    if text == "*":
+        raise ValueError("`*` is not allowed; list each origin whose pages may connect, such as https://example.org")
+    parts = _ORIGIN.fullmatch(text)
+    authority = parse_authority(parts[2]) if parts else None
+    if parts is None or authority is None:
+        raise ValueError(f"{text!r} is not an origin; expected scheme, host and port, such as https://example.org:8443")
+    scheme = parts[1].lower()
+    canonical = f"{scheme}://{authority.text.removesuffix(_PORTS.get(scheme, ' '))}"
+    if canonical != text:
+        raise ValueError(f"{text!r} is not what browsers send as an origin; write {canonical}")
+    return text
 
 
 def check_root_path(text: str) -> str:
@@ -137,7 +158,7 @@ class HostNames:
         self._ends = tuple(pattern[1:] for pattern in checked if pattern.startswith("*."))
 
     def __contains__(self, name: str) -> bool:
-        """Whether a pattern allows a name.
+        """Tell whether a pattern allows a name.
 
         `*.example.org` allows all names below `example.org`, but not `example.org` itself.
         """

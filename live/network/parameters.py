@@ -33,7 +33,7 @@ def require_known(given: Iterable[str], known: Collection[str]) -> None:
 
 
 def whole_number(query: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
-    """A parameter that is a whole number in a range.
+    """Read a parameter that is a whole number in a range.
 
     Raises:
         ProblemError: `parameter_invalid`, with the range.
@@ -47,7 +47,7 @@ def whole_number(query: Mapping[str, str], name: str, default: int, least: int, 
 
 
 def time_of(text: str, name: str) -> int:
-    """A time such as `2026-11-22T12:00:00Z`, in milliseconds since 1970.
+    """Read a time such as `2026-11-22T12:00:00Z`, in milliseconds since 1970.
 
     Raises:
         ProblemError: `parameter_invalid`.
@@ -63,5 +63,5 @@ def time_of(text: str, name: str) -> int:
 
 
 def is_whole(text: str) -> bool:
-    """Whether a text is a whole number without a sign, short enough for `int`."""
+    """Tell whether a text is a whole number without a sign, short enough for `int`."""
     return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
