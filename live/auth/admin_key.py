@@ -2,8 +2,7 @@
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -18,10 +17,9 @@ FILE: Final = "admin-key"  # in the data directory, readable by its owner only
 
 
 async def provide_admin_key(settings: Settings) -> str | None:
-    """The admin API key, `<id>.<secret>`. It is created if the store has no API key yet.
+    """Return the admin API key, `<id>.<secret>`. Create it if the store has no API key yet.
 
-    Returns:
-        The key, or None if other API keys exist. A revoked admin API key is not created again.
+    Returns None if other API keys exist. A revoked admin API key is not created again.
 
     Raises:
         SetupError: the data directory can't be read or written.
@@ -32,11 +30,21 @@ async def provide_admin_key(settings: Settings) -> str | None:
         producers = ProducerStore(client, settings.key_prefix)
         records = (await producers.load()).records
         if _is_missing(records):
-            with _locked(path) as file:  # if two servers start at the same time, one creates it
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(path, flags, 0o600), "rb+") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)  # if two servers start at the same time, one creates it
                 records = (await producers.load()).records
                 if _is_missing(records):
-                    # The file comes first: a secret that exists only in the store is useless.
-                    secret = _secret_in(file) or _write(file)
+                    secret = _secret_in(file)
+                    if secret is None:
+                        # The file comes first: a secret that exists only in the store is useless.
+                        secret = new_secret()
+                        file.seek(0)
+                        file.truncate()
+                        file.write(f"{ID}.{secret}\n".encode())
+                        file.flush()
+                        os.fsync(file.fileno())
                     records = {ID: (await producers.add(ID, Scope(verbs=("admin",)), secret))[0]}
         return _good_key(records, path)
     except OSError as error:
@@ -50,7 +58,7 @@ def _is_missing(records: Mapping[str, StoredProducer]) -> bool:
 
 
 def _good_key(records: Mapping[str, StoredProducer], path: Path) -> str | None:
-    """The key in the file, if the store accepts it."""
+    """Return the key in the file, if the store accepts it."""
     if ID not in records or not path.exists():
         return None
     with path.open("rb") as file:
@@ -61,27 +69,7 @@ def _good_key(records: Mapping[str, StoredProducer], path: Path) -> str | None:
     return f"{ID}.{secret}"
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[BinaryIO]:
-    """The file, locked against other processes."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "rb+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield file
-
-
 def _secret_in(file: BinaryIO) -> str | None:
-    """The secret in a file, or None if the file has no valid key."""
+    """Read the secret in a file. Returns None if the file has no valid key."""
     key = parse_bearer(b"Bearer " + file.read(1024).strip())
     return key[1].decode() if key is not None and key[0] == ID else None
-
-
-def _write(file: BinaryIO) -> str:
-    """Write a new secret to a file."""
-    secret = new_secret()
-    file.seek(0)
-    file.truncate()
-    file.write(f"{ID}.{secret}\n".encode())
-    file.flush()
-    os.fsync(file.fileno())
-    return secret

@@ -50,7 +50,7 @@ class Authenticator:
         self._key_required = not settings.open and not is_loopback(settings.host)
 
     async def open(self) -> None:
-        """Check the store now."""
+        """Check the store now, and read the API keys if they have changed."""
         async with self._checking:
             started = time.monotonic()  # taken before the check, which may miss concurrent changes
             try:
@@ -85,7 +85,7 @@ class Authenticator:
                 self._lapse.cancel()
 
     def identify(self, authorization: bytes | None, client: Client, verb: Verb = "post") -> Principal:
-        """The producer that the `Authorization` header proves, or the anonymous producer of a network, for a verb.
+        """Find the producer that the `Authorization` header proves, or the anonymous producer of a network, for a verb.
 
         Browsers send no API key by themselves. So what anonymous clients may do must be protected from pages of other
         sites.
@@ -119,7 +119,7 @@ class Authenticator:
         return known.producer
 
     def authorize(self, authorization: bytes | None, client: Client, verb: Verb = "post") -> Principal:
-        """The producer of a request, as `identify` finds it, if it may do `verb`.
+        """Find the producer of a request as `identify` does, and check that it may do `verb`.
 
         Raises:
             ProblemError: as `identify`, or `scope_forbidden`.
@@ -130,7 +130,7 @@ class Authenticator:
         return producer
 
     def needs_key(self, client: Client) -> bool:
-        """Whether a client can post only with an API key."""
+        """Tell whether a client can post only with an API key."""
         return not self._anonymous_may("post", client)
 
     def _anonymous_may(self, verb: Verb, client: Client) -> bool:

@@ -1,6 +1,7 @@
 """The client of a request, as trusted proxies report it, and the host that it asked for. No I/O."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from ipaddress import ip_network
 from typing import Final
 
@@ -54,7 +55,7 @@ class Client(msgspec.Struct, frozen=True):
 
     @property
     def at_the_console(self) -> bool:
-        """Whether a program on this machine asks, without a proxy or a host name that a web page could choose."""
+        """Tell whether a program on this machine asks, without a proxy or a host name that a web page could choose."""
         return self.local and self.own_name and not self.proxied
 
     def require_origin(self, allowed: Sequence[str] = ()) -> None:
@@ -79,11 +80,18 @@ class ClientResolver:
 
     def __init__(self, settings: Settings) -> None:
         self._networks = [ip_network(network) for network in settings.trusted_proxies]
-        self._allowed = HostNames((*_listening(settings), *(settings.allowed_hosts or _default_hosts(settings))))
+        # Any web page can use a name of its own that resolves to this server (DNS rebinding). So by default, any name
+        # is allowed only on a server that others can reach and that requires an API key for everything. The names that
+        # always mean this machine need no permission.
+        default = [] if settings.open or is_loopback(settings.host) else ["*"]
+        listening: list[str] = []
+        with suppress(ValueError):  # an empty LIVE_HOST listens everywhere and is not a name
+            listening.append(check_pattern(settings.host))
+        self._allowed = HostNames((*listening, *(settings.allowed_hosts or default)))
         self._known: dict[tuple[str, bytes, bytes | None, bool], Client] = {}
 
     def resolve(self, peer: str, headers: Headers, *, tls: bool) -> Client:
-        """The client of a request.
+        """Determine the client of a request.
 
         Args:
             peer: the address of the TCP peer.
@@ -122,7 +130,19 @@ class ClientResolver:
         client, scheme = peer if address is None else str(address), "https" if tls else "http"
         is_proxy = address is not None and self._is_trusted(address)
         if headers is not None and is_proxy:
-            client, hop = self._walk(client, _hops(headers))
+            try:
+                hops = read_hops(headers)
+            except ValueError as error:
+                raise ProblemError("forwarded_invalid", str(error)) from None
+            # The first hop whose node is not a trusted proxy reports the client.
+            hop = Hop(None, None, None)
+            for hop in hops:
+                node = node_address(hop.node)
+                if node is None:
+                    break
+                client = str(node)
+                if not self._is_trusted(node):
+                    break
             scheme = _SCHEMES.get((hop.proto or "").lower(), scheme)
             # This check is in addition to `Host`, because many proxies forward this header as a client sent it.
             authority = authority if hop.host is None else self._own(hop.host)
@@ -137,7 +157,7 @@ class ClientResolver:
         )
 
     def _own(self, host: str) -> Authority:
-        """The authority in a header, if it is a name of this server."""
+        """Parse the authority in a header, and refuse it if it is not a name of this server."""
         authority = parse_authority(host)
         if authority is None:
             raise _host_invalid()
@@ -149,49 +169,13 @@ class ClientResolver:
             )
         return authority
 
-    def _walk(self, peer: str, hops: Sequence[Hop]) -> tuple[str, Hop]:
-        """The address of the client, and the hop that reports it: the first one whose node is not a trusted proxy."""
-        found = Hop(None, None, None)
-        for hop in hops:
-            found, address = hop, node_address(hop.node)
-            if address is None:
-                break
-            peer = str(address)
-            if not self._is_trusted(address):
-                break
-        return peer, found
-
     def trusts(self, peer: str) -> bool:
-        """Whether a TCP peer is a trusted proxy, with many clients behind it."""
+        """Tell whether a TCP peer is a trusted proxy, with many clients behind it."""
         address = parse_address(peer)
         return address is not None and self._is_trusted(address)
 
     def _is_trusted(self, address: Address) -> bool:
         return any(address in network for network in self._networks)
-
-
-def _default_hosts(settings: Settings) -> Sequence[str]:
-    """The default host names, besides those that always mean this machine.
-
-    Any web page can use a name of its own that resolves to this server (DNS rebinding). So any name is allowed only on
-    a server that others can reach and that requires an API key for everything.
-    """
-    return [] if settings.open or is_loopback(settings.host) else ["*"]
-
-
-def _listening(settings: Settings) -> Sequence[str]:
-    """The name or address that the server listens on."""
-    try:
-        return [check_pattern(settings.host)]
-    except ValueError:
-        return []  # an empty LIVE_HOST listens everywhere and is not a name
-
-
-def _hops(headers: Headers) -> Sequence[Hop]:
-    try:
-        return read_hops(headers)
-    except ValueError as error:
-        raise ProblemError("forwarded_invalid", str(error)) from None
 
 
 def _host_invalid() -> ProblemError:

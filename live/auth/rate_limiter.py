@@ -11,6 +11,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from live.domain.producer import Principal
@@ -43,7 +44,7 @@ class _Account:
         return self.credit
 
     def is_idle(self, now: float) -> bool:
-        """Whether the account equals a new one."""
+        """Tell whether the account equals a new one."""
         spent = self.credit == 0 or (self.credit > 0 and now >= self.due)
         return self.task is None and now >= self.refused_until and spent
 
@@ -140,18 +141,15 @@ class RateLimiter:
         account = self._accounts.get(producer.rate_key)
         if account is None:
             if len(self._accounts) >= _MOST_ACCOUNTS:
-                self._make_room()
+                # Forget idle accounts. If that is not enough, forget the oldest ones too, with their credit.
+                now = self._clock()
+                self._accounts = {key: account for key, account in self._accounts.items() if not account.is_idle(now)}
+                excess = len(self._accounts) - _MOST_ACCOUNTS * 3 // 4
+                quiet = [key for key, account in self._accounts.items() if account.task is None]
+                for key in quiet[: max(0, excess)]:
+                    del self._accounts[key]
             account = self._accounts[producer.rate_key] = _Account()
         return account
-
-    def _make_room(self) -> None:
-        """Forget idle accounts. If that is not enough, forget the oldest ones too, with their credit."""
-        now = self._clock()
-        self._accounts = {key: account for key, account in self._accounts.items() if not account.is_idle(now)}
-        excess = len(self._accounts) - _MOST_ACCOUNTS * 3 // 4
-        quiet = [key for key, account in self._accounts.items() if account.task is None]
-        for key in quiet[: max(0, excess)]:
-            del self._accounts[key]
 
     def _start_call(self, producer: Principal, account: _Account) -> None:
         if account.task is None:
@@ -159,38 +157,33 @@ class RateLimiter:
 
     async def _settle(self, producer: Principal, account: _Account) -> None:
         """Ask the store until no request waits and no debt is left."""
+        spare = max(1, min(round(producer.rate * _LEASE), producer.burst // 4))
         try:
             while account.waiting or account.credit < 0:
-                await self._borrow(producer, account)
+                need = sum(not waiter.done() for waiter in account.waiting)
+                debt = max(0, -account.credit)
+                asked_at = self._clock()  # before the store's time, so credit expires too early rather than too late
+                lease = await self._leases.take(producer, debt, need, spare)
+                # The waiting requests were counted at the store's time, so nothing can have expired for them.
+                lent = lease.lent - account.admit_waiting(min(need, lease.lent))
+                account.credit += debt + lent
+                account.due = asked_at + lease.ahead
+                now = self._clock()
+                left = account.lapse(now, producer.rate)
+                if left > 0:
+                    account.credit -= account.admit_waiting(left)
+                if lease.wait:
+                    account.refused_until = now + lease.wait
+                    account.refuse_waiting(partial(_refusal, producer, lease.wait))
         except StoreUnavailableError as error:
-            reason = str(error)
-            account.refuse_waiting(lambda: StoreUnavailableError(reason))
+            account.refuse_waiting(partial(StoreUnavailableError, str(error)))
         finally:
             account.task = None
-            account.refuse_waiting(lambda: StoreUnavailableError("the rate could not be read"))
-
-    async def _borrow(self, producer: Principal, account: _Account) -> None:
-        """Ask the store once."""
-        need = sum(not waiter.done() for waiter in account.waiting)
-        debt = max(0, -account.credit)
-        spare = max(1, min(round(producer.rate * _LEASE), producer.burst // 4))
-        asked_at = self._clock()  # taken before the store's time, so credit expires too early rather than too late
-        lease = await self._leases.take(producer, debt, need, spare)
-        # The waiting requests were counted at the store's time, so nothing can have expired for them.
-        lent = lease.lent - account.admit_waiting(min(need, lease.lent))
-        account.credit += debt + lent
-        account.due = asked_at + lease.ahead
-        now = self._clock()
-        left = account.lapse(now, producer.rate)
-        if left > 0:
-            account.credit -= account.admit_waiting(left)
-        if lease.wait:
-            account.refused_until = now + lease.wait
-            account.refuse_waiting(lambda: _refusal(producer, lease.wait))
+            account.refuse_waiting(partial(StoreUnavailableError, "the rate could not be read"))
 
 
 def _refusal(producer: Principal, wait: float) -> ProblemError:
-    """The response for a producer that sent too much, with headers as in draft-ietf-httpapi-ratelimit-headers-10."""
+    """Refuse a producer that sent too much, with headers as in draft-ietf-httpapi-ratelimit-headers-10."""
     seconds = max(1, math.ceil(wait))
     window = max(1, math.ceil(producer.burst / producer.rate))
     quota = max(1, math.floor(producer.rate * window))

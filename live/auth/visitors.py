@@ -20,7 +20,7 @@ class Visitors:
         self._secret = VisitorSecret(client, prefix)
 
     async def make(self) -> str:
-        """The cookie of a new visitor.
+        """Make the cookie of a new visitor.
 
         Raises:
             EpochLostError: the store lost data.
@@ -29,7 +29,7 @@ class Visitors:
         return f"{name}.{_sign(await self._secret.make(), name)}"
 
     async def read(self, cookie: str) -> str | None:
-        """Who has a cookie: a digest, from which nobody can make the cookie. None if the server did not sign it."""
+        """Identify who has a cookie, by a digest from which nobody can make it. None if the server did not sign it."""
         if not is_cookie(cookie):
             return None
         name, _, signature = cookie.partition(".")
