@@ -43,8 +43,7 @@ from live.store.connection.loss import LossWatch
 from live.store.connection.private import make_private
 from live.store.connection.role import StoreRoleError
 from live.store.registry.producers import ProducerStore
-from live.system.descriptors import fit, raise_limit
-from live.system.processes import relax_collector
+from live.system.processes import fit, raise_limit, relax_collector
 from live.web.app import make_app
 
 log = structlog.get_logger()

@@ -136,47 +136,33 @@ class BoardAdmin:
             ProblemError: `board_in_file`, or what the attempt raises.
             StoreUnavailableError: the store is unavailable, or others change the board all the time.
         """
-        self._not_in_file(board)
+        if board in self.in_file.by_id:
+            raise ProblemError("board_in_file", f"change board {board} in the boards file and restart the server")
         deadline = asyncio.get_running_loop().time() + _PATIENCE
         while asyncio.get_running_loop().time() < deadline:
-            done = await attempt(*await self._settled(board))
+            found = await self.known.load()
+            held = found.boards.get(board)
+            if held is not None and held.state != "live":
+                # Another process changes the board. If it has died, finish what it left undone.
+                if held.state == "leaving" or found.now - held.since > ABANDONED:
+                    await self.finish(board, held, found.version)
+                    found = await self.known.load()
+                held = found.boards.get(board)
+            done = await attempt(found, held)
             if done is not None:
                 return done
             await asyncio.sleep(_PAUSE)
         raise StoreUnavailableError(f"other processes keep changing board {board}")
 
-    def _not_in_file(self, board: str) -> None:
-        if board in self.in_file.by_id:
-            raise ProblemError("board_in_file", f"change board {board} in the boards file and restart the server")
-
-    async def _settled(self, board: str) -> tuple[Definitions, Definition | None]:
-        """Finish what other processes left undone on a board. Return all definitions, and that of the board."""
-        found = await self.known.load()
-        held = found.boards.get(board)
-        if held is None or held.state == "live":
-            return found, held
-        if held.state == "leaving" or found.now - held.since > ABANDONED:
-            await self.finish(board, held, found.version)
-            found = await self.known.load()
-        return found, found.boards.get(board)
-
-    def _require_room(self, found: Definitions) -> None:
-        """Check that one more board is allowed. Boards in creation count too.
-
-        Raises:
-            ProblemError: `too_many_boards`.
-        """
-        in_file = self.in_file.by_id.keys()
-        count = len(in_file) + len(found.boards) - len(in_file & found.boards.keys())
-        if count >= self._most:
-            detail = f"there are {count} boards, and the setting max_boards allows {self._most}: delete one first"
-            raise ProblemError("too_many_boards", detail)
-
     async def _make(
         self, found: Definitions, board: str, choices: dict[str, Any], who: str, maker: Principal | None
     ) -> bool:
         """Create a board. Returns False if another process changed a definition meanwhile."""
-        self._require_room(found)
+        in_file = self.in_file.by_id.keys()
+        count = len(in_file) + len(found.boards) - len(in_file & found.boards.keys())  # boards in creation count too
+        if count >= self._most:
+            detail = f"there are {count} boards, and the setting max_boards allows {self._most}: delete one first"
+            raise ProblemError("too_many_boards", detail)
         made, keys = self._checked(found, board, choices, None), Keys(self._prefix, board)
         _require_rights(maker, made, None)
         reserved = Definition(
@@ -229,8 +215,11 @@ class BoardAdmin:
         _require_rights(maker, new, old)
         if mistakes := list(forbidden(old, new)):
             raise ProblemError("board_fixed", "\n".join(mistakes))
+        what: What = "changed"
+        if msgspec.structs.replace(old, frozen=new.frozen) == new and old != new:
+            what = "frozen" if new.frozen else "thawed"
         changed = msgspec.structs.replace(held, choices=choices, revision=held.revision + 1)
-        if await self.definitions.keep(found.version, board, changed, (who, _what(old, new), choices)) is None:
+        if await self.definitions.keep(found.version, board, changed, (who, what, choices)) is None:
             return False
         keys = Keys(self._prefix, board)
         await update(self._client, keys, changed.epoch, changed.revision, frozen=new.frozen)
@@ -314,10 +303,3 @@ def _require_rights(maker: Principal | None, new: Board, old: Board | None) -> N
             maker.require_board(part)
     reads_as_before = old is not None and old.categories == new.categories
     maker.require_sources(new.source - old.source if old is not None and reads_as_before else new.source)
-
-
-def _what(old: Board, new: Board) -> What:
-    """Name a change as the audit log does."""
-    if msgspec.structs.replace(old, frozen=new.frozen) == new and old != new:
-        return "frozen" if new.frozen else "thawed"
-    return "changed"

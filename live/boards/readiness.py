@@ -1,7 +1,6 @@
-"""The readiness check: whether this process can count and show boards."""
+"""The readiness check: can this process count and show boards?"""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Final
 
 from live.boards.registry import BoardRegistry
@@ -49,30 +48,28 @@ class Readiness:
     async def _require(self) -> list[str]:
         try:
             await self._registry.refresh()
-            ledgers = list(self._registry.ledgers.values())
-            first = self._next if self._next < len(ledgers) else 0
+            every = list(self._registry.ledgers.values())
+            first = self._next if self._next < len(every) else 0
             self._next = first + _BOARDS
-            return await self._require_boards(ledgers[first : self._next])
+            ledgers = every[first : self._next]
+            for ledger in ledgers:
+                try:
+                    await ledger.state.open()  # no call for a board that is open
+                except EpochLostError as error:
+                    await self._explain(ledger, error)
+            names, has_journal = self._names, self._settings.journal != "off"
+            commands: list[tuple[str, tuple[Word, ...]]] = [(names.ready, ("SET", names.ready, 1, "PX", _EXPIRY))]
+            commands += [(meta, ("HGET", meta, "epoch")) for meta in (ledger.state.keys.meta for ledger in ledgers)]
+            if has_journal:
+                commands.append((names.sink, ("MGET", names.journal_health, names.journal_fault)))
+            replies = await self._client.calls(commands)
+            for ledger, epoch in zip(ledgers, replies[1 : len(ledgers) + 1], strict=True):
+                try:
+                    ledger.state.require_epoch(epoch)
+                except EpochLostError as error:
+                    await self._explain(ledger, error)
         finally:
             self._check = None
-
-    async def _require_boards(self, ledgers: Sequence[Ledger]) -> list[str]:
-        for ledger in ledgers:
-            try:
-                await ledger.state.open()  # no call for a board that is open
-            except EpochLostError as error:
-                await self._explain(ledger, error)
-        names, has_journal = self._names, self._settings.journal != "off"
-        commands: list[tuple[str, tuple[Word, ...]]] = [(names.ready, ("SET", names.ready, 1, "PX", _EXPIRY))]
-        commands += [(meta, ("HGET", meta, "epoch")) for meta in (ledger.state.keys.meta for ledger in ledgers)]
-        if has_journal:
-            commands.append((names.sink, ("MGET", names.journal_health, names.journal_fault)))
-        replies = await self._client.calls(commands)
-        for ledger, epoch in zip(ledgers, replies[1 : len(ledgers) + 1], strict=True):
-            try:
-                ledger.state.require_epoch(epoch)
-            except EpochLostError as error:
-                await self._explain(ledger, error)
         if not has_journal:
             return []
         health, fault = replies[-1]

@@ -5,6 +5,7 @@ with any number of boards. To wait while you iterate over one, copy it first.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
@@ -14,7 +15,6 @@ import structlog
 
 from live.boards.admin import BoardAdmin
 from live.boards.definition import DefinitionError, read_board
-from live.boards.work import BoardWork
 from live.domain.board import Board, Boards
 from live.errors import EpochLostError, ProblemError, SetupError, StoreUnavailableError
 from live.fanout.hub import Hub
@@ -23,15 +23,19 @@ from live.metrics import forget_board
 from live.settings import Settings
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import update
+from live.store.board.read.baseline import BaselineKeeper
 from live.store.board.read.shared_pages import SingleFlight
+from live.store.board.rotate.rotation import Rotation
 from live.store.connection.client import Store
 from live.store.registry.definitions import Definition
+from live.store.registry.processes import INTERVAL, Processes
 
 log = structlog.get_logger()
 
 _PAUSE: Final = 1.0  # seconds between two checks of the store
 _AT_ONCE: Final = 256  # boards that are opened at the same time
 _ASKED_EVERY: Final = 0.1  # seconds between two questions for unknown boards
+_LONGEST_WAIT: Final = 60.0  # seconds between two checks whether a board is used, because `idle_ttl` can change
 
 
 class BoardRegistry:
@@ -136,7 +140,16 @@ class BoardRegistry:
                 wanted[name] = definition
         fresh: list[Ledger] = []
         changed: list[Board] = []
-        opened = await self._opened(wanted)
+        opened: dict[str, Ledger] = {}
+        items = list(wanted.items())
+        for first in range(0, len(items), _AT_ONCE):
+            piece = items[first : first + _AT_ONCE]
+            ledgers = await asyncio.gather(*(self._open(*item) for item in piece), return_exceptions=True)
+            for (name, _), ledger in zip(piece, ledgers, strict=True):
+                if isinstance(ledger, BaseException):
+                    raise ledger
+                if ledger is not None:
+                    opened[name] = ledger
         for name, ledger in opened.items():
             held, self._made[name] = self._made.get(name), wanted[name]
             if held is None or held.epoch != wanted[name].epoch:
@@ -148,20 +161,6 @@ class BoardRegistry:
             del self._made[name]
         if deleted or fresh or changed:
             self._replace(deleted, fresh, changed)
-
-    async def _opened(self, wanted: Mapping[str, Definition]) -> dict[str, Ledger]:
-        """Open the ledgers of defined boards, some at a time. A board that can't run is left out."""
-        opened: dict[str, Ledger] = {}
-        items = list(wanted.items())
-        for first in range(0, len(items), _AT_ONCE):
-            piece = items[first : first + _AT_ONCE]
-            ledgers = await asyncio.gather(*(self._open(*item) for item in piece), return_exceptions=True)
-            for (name, _), ledger in zip(piece, ledgers, strict=True):
-                if isinstance(ledger, BaseException):
-                    raise ledger
-                if ledger is not None:
-                    opened[name] = ledger
-        return opened
 
     async def _open(self, name: str, definition: Definition) -> Ledger | None:
         """Open the ledger of a defined board. Return None if the board can't run."""
@@ -176,22 +175,18 @@ class BoardRegistry:
                 )
         except (DefinitionError, SetupError, EpochLostError) as error:
             if isinstance(error, EpochLostError):
-                await self._explain_missing(ledger, definition, error)
+                # Finish the deletion of a board without data. If nobody is deleting it, its data was lost.
+                if board.idle_ttl is not None and await ledger.state.is_deleted():
+                    await self._board_admin.expire(name, definition.epoch, board.idle_ttl)
+                elif await self._board_admin.defined(name) == definition:
+                    ledger.state.lose(error)
             log.warning("can't run a board that is defined", board=name, reason=str(error))
             return None
         return ledger
 
     def _is_lost(self) -> bool:
-        """Tell whether the store lost data."""
+        """Tell whether the store lost data, which can happen during each call to it."""
         return bool(self._client.high_water.lost)
-
-    async def _explain_missing(self, ledger: Ledger, definition: Definition, error: EpochLostError) -> None:
-        """Finish the deletion of a board without data. If nobody is deleting it, its data was lost."""
-        name, idle_ttl = ledger.state.board.id, ledger.state.board.idle_ttl
-        if idle_ttl is not None and await ledger.state.is_deleted():
-            await self._board_admin.expire(name, definition.epoch, idle_ttl)
-        elif await self._board_admin.defined(name) == definition:
-            ledger.state.lose(error)
 
     def _detached(self) -> set[tuple[str, str]]:
         """Return pairs of a union and a part that was deleted.
@@ -244,3 +239,95 @@ class BoardRegistry:
 
 def _is_live(definition: Definition | None) -> bool:
     return definition is not None and definition.state == "live"
+
+
+class BoardWork:
+    """What runs for the boards of a process besides requests: commits, rotation, baselines, and expiry.
+
+    A board that nobody uses costs almost nothing.
+    """
+
+    def __init__(self, client: Store, settings: Settings, hub: Hub, board_admin: BoardAdmin) -> None:
+        self._hub = hub
+        self._board_admin = board_admin
+        self._processes = Processes(client, settings.key_prefix)
+        self._rotation = Rotation(settings.rotation_interval, self._processes.owns)
+        self._baselines = BaselineKeeper()
+        self._committers: dict[str, Committer] = {}
+        self._group: asyncio.TaskGroup | None = None
+        # The run-time boards with an `idle_ttl`, each with the earliest time at which it can expire, by our clock.
+        self._idle_until: dict[Ledger, float] = {}
+
+    def start(self, ledger: Ledger, committer: Committer) -> None:
+        """Work for a board from now on."""
+        self._committers[ledger.state.board.id] = committer
+        self._rotation.add(ledger.rotator)
+        self._baselines.add(ledger.baseline)
+        self._watch_use(ledger)
+        if self._group is not None:
+            self._group.create_task(committer.run())
+
+    def refresh(self, ledger: Ledger) -> None:
+        """Take over a new definition of a board."""
+        ledger.state.on_sooner()  # fewer periods may be kept now
+        self._watch_use(ledger)
+
+    def _watch_use(self, ledger: Ledger) -> None:
+        """Check whether the board is used, if it expires when it is not."""
+        self._idle_until.pop(ledger, None)
+        if ledger.state.board.idle_ttl is not None:
+            self._idle_until[ledger] = 0
+
+    def stop(self, ledger: Ledger) -> None:
+        """Stop to work for a board. Events that are not committed yet are refused."""
+        self._committers.pop(ledger.state.board.id).retire()
+        self._rotation.remove(ledger.rotator)
+        self._baselines.remove(ledger.baseline)
+        self._idle_until.pop(ledger, None)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            self._group = tasks
+            for committer in self._committers.values():
+                tasks.create_task(committer.run())
+            with suppress(StoreUnavailableError):
+                await self._processes.beat()  # before the first work, so that it is shared
+            tasks.create_task(self._rotation.run())
+            tasks.create_task(self._baselines.run())
+            while True:
+                await asyncio.sleep(INTERVAL)
+                with suppress(StoreUnavailableError):  # the next beat comes soon
+                    beat = await self._processes.beat()
+                    if beat.has_ended:
+                        self._rotation.recheck()
+                    if beat.was_set:
+                        self._rotation.recheck(every=True)
+                        self._baselines.recheck()
+
+    async def leave(self) -> None:
+        """Let the other processes know that this one ends.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable; the others notice after a few seconds.
+        """
+        await self._processes.leave()
+
+    async def expire(self) -> None:
+        """Record that boards with viewers are in use, and delete unused ones.
+
+        Raises:
+            EpochLostError: the store lost data.
+        """
+        for ledger, until in list(self._idle_until.items()):
+            state = ledger.state
+            idle_ttl = state.board.idle_ttl
+            if idle_ttl is None or ledger not in self._idle_until:
+                continue
+            if self._hub.channels[state.board.id].viewers:
+                with suppress(EpochLostError):
+                    await state.use()
+            elif time.monotonic() >= until:
+                wait = await self._board_admin.expire(state.board.id, state.born, idle_ttl)
+                if ledger in self._idle_until:
+                    self._idle_until[ledger] = time.monotonic() + min(_LONGEST_WAIT, wait or 0)

@@ -1,1 +1,1 @@
-"""Processes and file descriptors of the operating system."""
+"""What the operating system gives a process: memory, open files, and files that are replaced as a whole."""

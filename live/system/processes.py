@@ -1,13 +1,25 @@
-"""What a worker process sets up for itself: it ends with its parent, and keeps neither garbage nor free memory."""
+"""What a process sets up for itself: its limit of open files, its end with its parent, and its garbage collection."""
 
 import ctypes
 import gc
 import os
+import resource
 import signal
 from typing import Final
 
+import msgspec
+import structlog
+
+from live.errors import SetupError
+from live.settings import Settings
+
+# File descriptors that are kept for listeners, files, pipes, refused connections and health checks.
+RESERVED: Final = 128
+_LEAST: Final = 64  # minimum number of connections to start with
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)  # loaded here, because it can't be loaded between fork and exec
+
+log = structlog.get_logger()
 
 
 def end_with_parent(parent: int) -> None:
@@ -40,3 +52,38 @@ def relax_collector() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
+
+
+def raise_limit() -> int:
+    """Raise the soft limit of open files of this process to the hard limit. Returns the limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def fit(settings: Settings, available: int) -> Settings:
+    """Lower the limits on connections and viewers, so that descriptors remain for the store and for health checks.
+
+    Connections get up to half of the descriptors, or more if viewers need fewer. Viewers get the rest.
+
+    Raises:
+        SetupError: there are too few descriptors to serve anything.
+    """
+    budget = available - RESERVED - settings.store_connections
+    if budget < _LEAST:
+        raise SetupError(
+            f"a process may open {available} files, and needs {available - budget + _LEAST}: raise the limit, for "
+            "example with `ulimit -n 65536`, LimitNOFILE= in a systemd unit, or `ulimits` in compose"
+        )
+    if settings.max_connections + settings.max_viewers <= budget:
+        return settings
+    connections = min(settings.max_connections, max(budget // 2, budget - settings.max_viewers))
+    viewers = min(settings.max_viewers, budget - connections)
+    log.warning(
+        "too few file descriptors for the configured connections and viewers; using lower limits",
+        descriptors=available,
+        max_connections=connections,
+        max_viewers=viewers,
+        advice="raise the limit of open files (ulimit -n, LimitNOFILE=), or lower the settings",
+    )
+    return msgspec.structs.replace(settings, max_connections=connections, max_viewers=viewers)
