@@ -115,11 +115,11 @@ class BodyBudget:
             del self._held_by[client]
 
     def _fits(self, more: int) -> bool:
-        """Whether there is room. There always is for one body, whatever the settings."""
+        """Tell whether there is room. There always is for one body, whatever the settings."""
         return not self._held or self._held + more <= self._most
 
     def _is_within_share(self, client: str, more: int, *, is_proxy: bool) -> bool:
-        """Whether the client of a connection may hold more."""
+        """Tell whether the client of a connection may hold more."""
         held = self._held_by.get(client, 0)
         return not held or held + more <= self._most // 2 or is_proxy
 
@@ -129,29 +129,24 @@ class BodyBudget:
         while (found := min(self._admissible(), key=lambda each: each[0], default=None)) is not None:
             _, more, connection, client = found
             if not self._fits(more):
+                # A slow body keeps room: close the slowest connection of the client that holds most, if this one holds
+                # less. A client with more than twice as much gets no grace period, as where connections are limited.
                 self._is_full = True
-                self._make_room(client)
+                most, held = max(self._held_by, key=lambda each: self._held_by[each]), self._held_by.get(client, 0)
+                if most != client and self._held_by[most] > held:
+                    slow = [each for each in self._counted if network_of(each.address) == most]
+                    self._limits.drop_slowest(slow, 0.0 if self._held_by[most] > 2 * held else GRACE)
                 return
             del self._waiting[connection]
             self._count(connection, client, connection.held + connection.wanted)
             connection.admit_body()
 
     def _admissible(self) -> Iterator[tuple[tuple[int, float], int, BodySender, str]]:
-        """The bodies that wait within the shares of their clients, with what orders them and what they add."""
+        """Find the bodies that wait within the shares of their clients, with their order and what they add."""
         for connection, (client, since, is_proxy) in self._waiting.items():
             more = connection.held + connection.wanted - self._counted.get(connection, 0)
             if self._is_within_share(client, more, is_proxy=is_proxy):
                 yield (self._held_by.get(client, 0), since), more, connection, client
-
-    def _make_room(self, client: str) -> None:
-        """Close the slowest connection of the client that holds most, if `client` holds less: a slow body keeps room.
-
-        A client with more than twice as much gets no grace period, as where connections are limited.
-        """
-        most, held = max(self._held_by, key=lambda each: self._held_by[each]), self._held_by.get(client, 0)
-        if most != client and self._held_by[most] > held:
-            slow = [each for each in self._counted if network_of(each.address) == most]
-            self._limits.drop_slowest(slow, 0.0 if self._held_by[most] > 2 * held else GRACE)
 
     def _overloaded(self) -> ProblemError:
         detail = f"bodies of {self._held:,} bytes are not answered; the setting max_unanswered allows {self._most:,}"

@@ -8,7 +8,7 @@ only itself.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final, Protocol
 
@@ -100,7 +100,7 @@ class ConnectionLimits:
         return Admission.FULL if has_room else Admission.HEALTH
 
     def closed(self, connection: Limited) -> None:
-        """Forget a connection that is closed or no longer speaks HTTP."""
+        """Forget a connection that is closed or no longer speaks HTTP, or that a viewer uses until `reclaim`."""
         client = network_of(connection.address)
         held = self._open.get(client)
         if held is not None and connection in held:
@@ -113,10 +113,6 @@ class ConnectionLimits:
         for queue in (self._receiving, self._idle, self._lingering):
             queue.pop(connection, None)
         self._forget_unread(connection)
-
-    def release(self, connection: Limited) -> None:
-        """Free the place of a connection that a viewer uses, until `reclaim`."""
-        self.closed(connection)
 
     def reclaim(self, connection: Limited) -> bool:
         """Take a place again after a viewer has left; False if none is free.
@@ -135,17 +131,17 @@ class ConnectionLimits:
     # What a connection is doing
 
     def busy(self, connection: Limited) -> None:
-        """The request is complete: the client waits for the server."""
+        """End the client's deadlines: its request is complete, and it waits for the server."""
         self._idle.pop(connection, None)
         self._receiving.pop(connection, None)
 
     def receiving(self, connection: Limited) -> None:
-        """A request has begun to arrive; its deadline runs from its first byte."""
+        """Start the deadline of a request, with its first byte."""
         self._idle.pop(connection, None)
         self._receiving.setdefault(connection, time.monotonic())
 
     def idle(self, connection: Limited) -> None:
-        """Every request is answered. The connection is idle unless the client still has large answers to read."""
+        """Wait for the next request. While the client still has large answers to read, it is not idle."""
         if connection not in self._unread:
             self._idle[connection] = time.monotonic()
 
@@ -164,7 +160,7 @@ class ConnectionLimits:
         return True
 
     def unread(self, connection: Limited) -> None:
-        """The client has answers to read; the unread answers of all clients share one budget."""
+        """Count the answers that a client has to read. Those of all clients share one budget."""
         size = connection.unsent
         since, before = self._unread.get(connection, (time.monotonic(), 0))
         self._unread[connection] = (since, size)
@@ -204,20 +200,16 @@ class ConnectionLimits:
             else:
                 self._drop(connection, "lingering")
         for connection in list(self._unread):
-            self._check_unread(connection, now)
-
-    def _check_unread(self, connection: Limited, now: float) -> None:
-        """Check whether a client reads its answers; drop it after `slow_timeout` without progress."""
-        since, before = self._unread[connection]
-        size = connection.unsent
-        if size < before:
-            self._forget_unread(connection)
-            if size:
-                self.unread(connection)
-            elif connection not in self._receiving and connection not in self._lingering:
-                connection.answers_read()
-        elif now - since > self._settings.slow_timeout:
-            self._drop(connection, "unread")
+            since, before = self._unread[connection]
+            size = connection.unsent
+            if size < before:  # the client reads its answers
+                self._forget_unread(connection)
+                if size:
+                    self.unread(connection)
+                elif connection not in self._receiving and connection not in self._lingering:
+                    connection.answers_read()
+            elif now - since > self._settings.slow_timeout:
+                self._drop(connection, "unread")
 
     # Room for others
 
@@ -247,22 +239,18 @@ class ConnectionLimits:
 
     def drop_slowest(self, held: Iterable[Limited], grace: float) -> bool:
         """Close the slowest of some connections that the server has waited for longer than `grace` seconds, if any."""
-        slowest = min(self._slow(held, grace), key=lambda pair: pair[0], default=None)
-        if slowest is None:
-            return False
-        self._drop(slowest[1], "slow")
-        return True
-
-    def _slow(self, held: Iterable[Limited], grace: float) -> Iterator[tuple[float, Limited]]:
-        """The connections that the server waits for, with their speed in bytes per second."""
         now = time.monotonic()
+        speeds: dict[Limited, float] = {}  # bytes per second
         for connection in held:
             if connection in self._lingering:
-                yield 0.0, connection
+                speeds[connection] = 0.0
             elif (since := self._receiving.get(connection)) is not None and now - since > grace:
-                yield connection.received / (now - since), connection
+                speeds[connection] = connection.received / (now - since)
             elif (waiting := self._unread.get(connection)) is not None and now - waiting[0] > grace:
-                yield 0.0, connection
+                speeds[connection] = 0.0
+        if speeds:
+            self._drop(min(speeds, key=lambda each: speeds[each]), "slow")
+        return bool(speeds)
 
     def _drop(self, connection: Limited, reason: str) -> None:
         DROPPED_CONNECTIONS.labels(reason).inc()
@@ -271,14 +259,14 @@ class ConnectionLimits:
 
 
 def too_many_connections() -> ProblemError:
-    """The problem for a connection that gets no place."""
+    """Make the problem for a connection that gets no place."""
     return ProblemError(
         "too_many_connections", "the limits are the settings max_connections and max_address_connections", retry_after=1
     )
 
 
 def _before(queue: dict[Limited, float], moment: float) -> list[Limited]:
-    """The connections that entered a queue before a moment; a queue is ordered by time."""
+    """Find the connections that entered a queue before a moment. A queue is ordered by time."""
     found = []
     for connection, since in queue.items():
         if since > moment:

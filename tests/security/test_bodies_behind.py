@@ -155,7 +155,7 @@ async def test_a_refused_body_is_dropped_at_once(valkey_url: str) -> None:
 def keeping(protocol: HttpProtocol) -> None:
     """A mutant of `HttpProtocol.release_place` that keeps what the connection holds."""
     protocol._is_viewer = True
-    protocol._shared.limits.release(protocol)
+    protocol._shared.limits.closed(protocol)
     protocol.transport.set_write_buffer_limits(high=0)
 
 

@@ -405,7 +405,7 @@ class HttpProtocol(asyncio.Protocol):
             self._pipeline.cut_off()
             self._pipeline.stop()
             self.release(0)
-        self._shared.limits.release(self)
+        self._shared.limits.closed(self)
         if self.buffered:
             self._shared.limits.unread(self)  # earlier answers, which the client must read all the same
         self.transport.set_write_buffer_limits(high=0)  # a send completes only when the kernel has accepted all of it

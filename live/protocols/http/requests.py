@@ -57,8 +57,11 @@ class ChunkReader:
     def _read_size(self, data: bytes, at: int) -> int:
         match = _SIZE.match(data, at)
         if match is None:
-            _require_incomplete(data, at, b"0123456789abcdefABCDEF")
-            return at
+            if len(data) - at > MAX_LINE:
+                raise _too_large()
+            if at < len(data) and (data[at] not in b"0123456789abcdefABCDEF" or b"\n" in data[at:]):
+                raise ProblemError("malformed_request", "the size of a chunk must be a hexadecimal number")
+            return at  # incomplete
         if match.end() - at > MAX_LINE:
             raise _too_large()
         size = int(match[1], 16)
@@ -105,14 +108,6 @@ class ChunkReader:
         if self._trailers > MAX_LINE:
             raise _too_large()
         return match.end()
-
-
-def _require_incomplete(data: bytes, at: int, first: bytes) -> None:
-    """Check that an incomplete line can still become valid."""
-    if len(data) - at > MAX_LINE:
-        raise _too_large()
-    if at < len(data) and (data[at] not in first or b"\n" in data[at:]):
-        raise ProblemError("malformed_request", "the size of a chunk must be a hexadecimal number")
 
 
 def _too_large() -> ProblemError:
@@ -202,7 +197,7 @@ class RequestReader:
         return rest
 
     def next(self) -> RequestHead | BodyPiece | None:
-        """The next head or piece of a body; None if more bytes are needed.
+        """Parse the next head or piece of a body; None if more bytes are needed.
 
         Raises:
             ProblemError: as `parse_head`, or `headers_too_large`; nothing can be parsed after it.
@@ -215,11 +210,20 @@ class RequestReader:
             self._at = at + len(part)
             self._left = left = left - len(part)
             return BodyPiece(part, not left)
-        if self._chunks is not None:
-            return self._next_chunks(self._chunks)
+        if self._chunks is not None:  # the rest of a chunked body
+            part, self._at = self._chunks.read(data, at)
+            is_last = self._chunks.done
+            if is_last:
+                self._chunks = None
+            return BodyPiece(part, is_last) if is_last or self._at != at else None
         end = data.find(_END, at + self._searched) + len(_END)
-        if end < len(_END):
-            self._require_head(data, at)
+        if end < len(_END):  # an incomplete head: check its start, so that other protocols get an answer immediately
+            if len(data) - at > MAX_HEAD:
+                raise _head_too_large()
+            if data[at] not in _FIRST_BYTES:
+                raise ProblemError("malformed_request", "a request must begin with its method in capital letters")
+            if _BARE_NEWLINE.search(data, max(at, at + self._searched - 1)):
+                raise ProblemError("malformed_request", "lines must end with CR LF")
             self._searched = max(0, len(data) - at - len(_END) + 1)
             return None
         self._searched = 0
@@ -233,26 +237,6 @@ class RequestReader:
         else:
             self._left = head.length
         return head
-
-    def _require_head(self, data: bytes, at: int) -> None:
-        """Check that an incomplete head is a valid start, so that other protocols get an answer immediately."""
-        size = len(data) - at
-        if size > MAX_HEAD:
-            raise _head_too_large()
-        start = max(at, at + self._searched - 1)
-        if size and data[at] not in _FIRST_BYTES:
-            raise ProblemError("malformed_request", "a request must begin with its method in capital letters")
-        if _BARE_NEWLINE.search(data, start):
-            raise ProblemError("malformed_request", "lines must end with CR LF")
-
-    def _next_chunks(self, chunks: ChunkReader) -> BodyPiece | None:
-        before = self._at
-        data, self._at = chunks.read(self._data, before)
-        if chunks.done:
-            self._chunks = None
-        elif self._at == before:
-            return None
-        return BodyPiece(data, chunks.done)
 
 
 class _Parsed:
@@ -306,7 +290,11 @@ def parse_head(raw: bytes) -> RequestHead:
         length=length,
         has_body=has_body,
         expects_continue=is_newest and has_body and b"100-continue" in tokens(fields, b"expect"),
-        asks_for_websocket=is_newest and method == b"GET" and not has_body and _names_websocket(fields),
+        asks_for_websocket=is_newest
+        and method == b"GET"
+        and not has_body
+        and b"upgrade" in tokens(fields, b"connection")
+        and b"websocket" in tokens(fields, b"upgrade"),
     )
 
 
@@ -314,17 +302,12 @@ _known_head: Final = lru_cache(_MOST_CACHED)(parse_head)  # clients send the sam
 
 
 def tokens(fields: Fields, name: bytes) -> list[bytes]:
-    """The elements of a list in header fields, in lower case."""
+    """Split the list in header fields of a name; elements are in lower case."""
     return [part.strip().lower() for found, value in fields if found == name for part in value.split(b",")]
 
 
-def _names_websocket(fields: Fields) -> bool:
-    """Whether the fields ask for a WebSocket."""
-    return b"upgrade" in tokens(fields, b"connection") and b"websocket" in tokens(fields, b"upgrade")
-
-
 def _origin_form(target: bytes, fields: Fields) -> tuple[bytes, Fields]:
-    """The path and query of a target; the authority of an absolute URL replaces Host (RFC 9112, section 3.2.2)."""
+    """Return path and query of a target. The authority of an absolute URL replaces Host (RFC 9112, section 3.2.2)."""
     if target.startswith(b"/") or target == b"*":
         return target.partition(b"#")[0], fields
     absolute = _ABSOLUTE.match(target)
@@ -335,7 +318,7 @@ def _origin_form(target: bytes, fields: Fields) -> tuple[bytes, Fields]:
 
 
 def _length_of(fields: Fields, version: str) -> int | None:
-    """The size of the body in bytes; None if it is chunked (RFC 9112, section 6.3).
+    """Return the size of the body in bytes; None if it is chunked (RFC 9112, section 6.3).
 
     Refuses whatever two parsers could read differently: a second length, a length with chunks, another coding.
     """
