@@ -6,8 +6,8 @@ import pytest
 
 from live.errors import ProblemError
 from live.ingest.replies import Reply, json_reply
+from live.protocols.http.parser import BodyPiece
 from live.protocols.http.pipeline import Pipeline, Refusal
-from live.protocols.http.requests import BodyPiece
 
 
 class Exchange:

@@ -9,8 +9,8 @@ import pytest
 
 from live.metrics import VIEWERS
 from live.protocols.http.connection import HttpProtocol
+from live.protocols.http.parser import MAX_HEAD
 from live.protocols.http.pipeline import Get
-from live.protocols.http.requests import MAX_HEAD
 from live.settings import Duration
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.watching import Served, served, until

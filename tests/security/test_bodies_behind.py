@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from live.protocols.http.app_requests import _Cycle
+from live.protocols.http.asgi import _Cycle
 from live.protocols.http.connection import HttpProtocol
 from live.protocols.http.fast_post import Post
 from live.settings import Duration

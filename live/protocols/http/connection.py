@@ -2,7 +2,7 @@
 
 `RequestReader` reads the requests and `Pipeline` holds them in order. `POST /v1/events` takes a fast path
 (`fast_post`), and so do plain reads (`pipeline.Get`). Every other request goes to the ASGI application
-(`app_requests`). All give the same answers, byte for byte. A request for a WebSocket takes the connection over.
+(`asgi`). All give the same answers, byte for byte. A request for a WebSocket takes the connection over.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ from live.errors import ProblemError
 from live.network.hosts import below_root
 from live.protocols.body_budget import SMALL_BODIES
 from live.protocols.connection_limits import SMALL, Admission, too_many_connections
-from live.protocols.http.app_requests import AppRequest
+from live.protocols.http.asgi import AppRequest
 from live.protocols.http.fast_post import Post
+from live.protocols.http.parser import MAX_HEAD, BodyPiece, Peer, RequestHead, RequestReader
 from live.protocols.http.pipeline import Flow, Get, Pipeline, Refusal, WithBody
-from live.protocols.http.requests import MAX_HEAD, BodyPiece, Peer, RequestHead, RequestReader
 from live.protocols.http.shared import SharedParts
 
 HEALTH_PATHS: Final = (b"/healthz", b"/readyz", b"/metrics")

@@ -10,8 +10,8 @@ from live.ingest.bodies import too_large
 from live.ingest.committer import Committed
 from live.ingest.intake import CheckedHead
 from live.ingest.replies import Reply, problem_reply
+from live.protocols.http.parser import Peer, RequestHead
 from live.protocols.http.pipeline import Connection
-from live.protocols.http.requests import Peer, RequestHead
 from live.protocols.http.shared import SharedParts
 
 _UNCHECKED: Final = cast("CheckedHead", None)

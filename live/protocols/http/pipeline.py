@@ -9,7 +9,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.server import ServerState
 
 from live.ingest.replies import Reply, problem_reply
-from live.protocols.http.requests import BodyPiece, Peer, RequestHead
+from live.protocols.http.parser import BodyPiece, Peer, RequestHead
 
 _MOST_AHEAD: Final = 64  # requests in progress on one connection; the server reads no more beyond that
 

@@ -15,8 +15,8 @@ from live.ingest.intake import AskSoon, CheckedHead, Intake
 from live.ingest.replies import POLICY_HEADER, SECURITY_HEADERS, Reply
 from live.protocols.body_budget import BodyBudget
 from live.protocols.connection_limits import ConnectionLimits
+from live.protocols.http.parser import Peer, RequestHead
 from live.protocols.http.pipeline import Reads
-from live.protocols.http.requests import Peer, RequestHead
 from live.protocols.viewer_reaper import ViewerReaper
 from live.protocols.websocket.upgrade import Upgrades
 from live.settings import Settings

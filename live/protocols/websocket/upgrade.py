@@ -11,7 +11,7 @@ from starlette.datastructures import QueryParams
 from live.auth.client import ClientResolver
 from live.fanout.subscription import Subscription
 from live.protocols.connection_limits import ConnectionLimits, Limited
-from live.protocols.http.requests import Peer, RequestHead
+from live.protocols.http.parser import Peer, RequestHead
 from live.protocols.viewer_reaper import ViewerReaper
 from live.protocols.websocket.handshake import fields_of, shake_hands
 from live.protocols.websocket.viewer import ViewerSocket

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope
 
 from live.errors import ProblemError
-from live.protocols.http.app_requests import VIEWER
+from live.protocols.http.asgi import VIEWER
 from live.protocols.http.connection import HttpProtocol
 from live.web.http.responses import problem_response
 from live.web.services import live_of

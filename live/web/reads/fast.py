@@ -20,8 +20,8 @@ from live.errors import EpochLostError, ProblemError
 from live.ingest.replies import Reply, problem_reply
 from live.network.encodings import takes_gzip
 from live.network.parameters import require_known
+from live.protocols.http.parser import Peer, RequestHead
 from live.protocols.http.pipeline import Get, Read
-from live.protocols.http.requests import Peer, RequestHead
 from live.store.board.read.reader import Selection
 from live.store.board.read.shared_pages import Watched
 from live.web.contract.board_document import reply_with_page

@@ -13,8 +13,8 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 from live.auth.client import EXTENSION, Client
 from live.errors import ProblemError
+from live.protocols.http.parser import RequestHead
 from live.protocols.http.pipeline import Connection
-from live.protocols.http.requests import RequestHead
 
 VIEWER: Final = "live.viewer"  # the ASGI extension that turns a request into a viewer's; `connection` is a weakref
 
