@@ -1,9 +1,12 @@
-"""The opening handshake of WebSocket (RFC 6455, section 4) on an HTTP connection."""
+"""The opening handshake of a viewer's WebSocket (RFC 6455, section 4): it takes an HTTP connection over."""
 
-import logging
-from collections.abc import Sequence
+import asyncio
+import re
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
+from urllib.parse import unquote_to_bytes
 
+from starlette.datastructures import QueryParams
 from websockets.datastructures import Headers
 from websockets.exceptions import NegotiationError
 from websockets.extensions import Extension
@@ -13,10 +16,18 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import ExtensionParameter
 
-_WINDOW_BITS: Final = 15
+from live.auth.client import ClientResolver
+from live.fanout.subscription import Subscription
+from live.protocols.connection_limits import ConnectionLimits, Limited
+from live.protocols.http.parser import Peer, RequestHead
+from live.protocols.viewer_reaper import ViewerReaper
+from live.protocols.websocket.viewer import QUIET, WINDOW_BITS, ViewerSocket, inflating
+from live.settings import Settings
+
+_PATH: Final = re.compile(rb"/v1/boards/([^/]+)/live")
 
 
-class SharedDeflateFactory(ServerPerMessageDeflateFactory):
+class _SharedDeflateFactory(ServerPerMessageDeflateFactory):
     """Accepts offers of clients that keep the whole window; clients compress each of their messages alone."""
 
     def __init__(self) -> None:
@@ -25,47 +36,76 @@ class SharedDeflateFactory(ServerPerMessageDeflateFactory):
     def process_request_params(
         self, params: Sequence[ExtensionParameter], accepted_extensions: Sequence[Extension]
     ) -> tuple[list[ExtensionParameter], PerMessageDeflate]:
-        """The parameters of the response, and an extension without a compressor.
+        """Agree on parameters, with an extension that has no compressor.
 
         The library makes a compressor for each client, which would stay in memory until the next garbage collection.
 
         Raises:
-            NegotiationError: the client does not keep the whole window; its next offer, or none, is used.
+            NegotiationError: the client does not keep the whole window. Its next offer, or none, is used.
         """
         answer, extension = super().process_request_params(params, accepted_extensions)
-        if extension.local_no_context_takeover or extension.local_max_window_bits != _WINDOW_BITS:
+        if extension.local_no_context_takeover or extension.local_max_window_bits != WINDOW_BITS:
             raise NegotiationError("the client keeps less than the last 32 KiB")
         return answer, inflating()
 
 
-def inflating() -> PerMessageDeflate:
-    """The extension of a parser that reads what a viewer sends; it has no compressor."""
-    return PerMessageDeflate(True, True, _WINDOW_BITS, _WINDOW_BITS)  # noqa: FBT003 - positional in the library
+def shake_hands(target: bytes, fields: Headers) -> tuple[bytes, bool, bool]:
+    """Answer a request for an upgrade.
 
-
-BAD_TEXT: Final = 1007  # the close code for text that is not UTF-8
-QUIET: Final = logging.getLogger("live.websocket")  # `websockets` would log each connection that opens
-QUIET.setLevel(logging.WARNING)
-
-
-def fields_of(headers: Sequence[tuple[bytes, bytes]]) -> Headers:
-    """The header fields of a request in the form that `websockets` expects."""
-    return Headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
-
-
-class Handshake(NamedTuple):
-    """The response to a request for an upgrade.
-
-    `is_open` is true if the connection is a WebSocket now, and `deflates` if the client takes compressed frames.
+    Returns the response, whether the connection is a WebSocket now, and whether the client takes compressed frames.
     """
+    handshake = ServerProtocol(logger=QUIET, extensions=[_SharedDeflateFactory()])
+    handshake.send_response(handshake.accept(Request(target.decode("latin-1"), fields)))
+    return b"".join(handshake.data_to_send()), handshake.state is State.OPEN, bool(handshake.extensions)
+
+
+class Upgrade(NamedTuple):
+    """The response to a request for a WebSocket; `take_over` starts the socket, or is None if the handshake failed."""
 
     response: bytes
-    is_open: bool
-    deflates: bool
+    take_over: Callable[[asyncio.Transport, Limited], None] | None
 
 
-def shake_hands(target: bytes, fields: Headers) -> Handshake:
-    """Answer a request for an upgrade."""
-    handshake = ServerProtocol(logger=QUIET, extensions=[SharedDeflateFactory()])
-    handshake.send_response(handshake.accept(Request(target.decode("latin-1"), fields)))
-    return Handshake(b"".join(handshake.data_to_send()), handshake.state is State.OPEN, bool(handshake.extensions))
+class Upgrades:
+    """The route of the viewers' WebSocket. A process that only takes events does not have it."""
+
+    def __init__(
+        self, settings: Settings, clients: ClientResolver, limits: ConnectionLimits, reaper: ViewerReaper
+    ) -> None:
+        self._settings = settings
+        self._clients = clients
+        self._limits = limits
+        self._reaper = reaper
+
+    def respond(self, head: RequestHead, peer: Peer) -> Upgrade | None:
+        """Answer a request; None if the target has no WebSocket.
+
+        Raises:
+            ProblemError: the host, the origin, the board or the query is refused, or the limits leave no room.
+        """
+        path, _, query = head.target.partition(b"?")
+        match = _PATH.fullmatch(unquote_to_bytes(path))
+        if match is None or self._settings.role == "ingest":
+            return None
+        client = self._clients.resolve(peer.address, head.fields, tls=peer.tls)
+        client.require_origin(self._settings.allowed_origins)
+        subscription = Subscription.parse(QueryParams(query.decode()), self._settings)
+        reaper, network = self._reaper, client.network
+        channel = reaper.hub.admit(match[1].decode("utf-8", "replace"), subscription, network)
+        fields = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in head.fields)
+        response, is_open, deflates = shake_hands(head.target, Headers(fields))
+        if not is_open:
+            return Upgrade(response, None)
+
+        def take_over(transport: asyncio.Transport, place: Limited) -> None:
+            self._limits.closed(place)
+            socket = ViewerSocket(reaper, network, deflates=deflates)
+            transport.set_protocol(socket)
+            socket.connection_made(transport)
+            socket.viewer = reaper.hub.add_push_viewer(channel, subscription, network, socket)
+
+        return Upgrade(response, take_over)
+
+    def drain(self) -> None:
+        """Disconnect the viewers: the server stops."""
+        self._reaper.hub.drain()

@@ -5,6 +5,7 @@ viewer sends something other than a pong. One reaper looks after all of them.
 """
 
 import asyncio
+import logging
 import struct
 import termios
 import time
@@ -12,6 +13,7 @@ from fcntl import ioctl
 from socket import IPPROTO_TCP, SO_SNDBUF, SOL_SOCKET, TCP_INFO, TCP_USER_TIMEOUT, socket
 from typing import Final, cast
 
+from websockets.extensions.permessage_deflate import PerMessageDeflate
 from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.server import ServerProtocol
@@ -20,10 +22,13 @@ from live.errors import BAD_REQUEST, CLOSE_CODES, SHUTTING_DOWN
 from live.fanout.frames import status_frame
 from live.fanout.viewer import PushViewer
 from live.protocols.viewer_reaper import ViewerReaper
-from live.protocols.websocket.handshake import BAD_TEXT, QUIET, inflating
 
+WINDOW_BITS: Final = 15
+QUIET: Final = logging.getLogger("live.websocket")  # `websockets` would log each connection that opens
+QUIET.setLevel(logging.WARNING)
 LARGEST_MESSAGE: Final = 1024  # bytes; viewers have no messages to send
 MOST_FRAMES: Final = 256  # frames that a viewer may send between two of our pings
+_BAD_TEXT: Final = 1007  # the close code for text that is not UTF-8
 _SLICE: Final = 2048  # bytes parsed at a time, so that a flood does not hold up the event loop
 _DATA: Final = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 _PING: Final = Frame(Opcode.PING, b"").serialize(mask=False)
@@ -32,6 +37,11 @@ _PONG_SIZE: Final = 6
 _SEND_BUFFER: Final = 16 * 1024  # bytes; the kernel doubles it for its own bookkeeping
 _CLOSE_TIMEOUT: Final = 5.0
 _ACKED: Final = struct.Struct("120xQ")  # the offset of `tcpi_bytes_acked` in the kernel's `tcp_info`
+
+
+def inflating() -> PerMessageDeflate:
+    """Make the extension of a parser that reads what a viewer sends; it has no compressor."""
+    return PerMessageDeflate(True, True, WINDOW_BITS, WINDOW_BITS)  # noqa: FBT003 - positional in the library
 
 
 class ViewerSocket(asyncio.Protocol):
@@ -121,26 +131,24 @@ class ViewerSocket(asyncio.Protocol):
             if len(data) == _PONG_SIZE and data.startswith(_PONG):
                 return
             self._parser = self._new_parser()
+        parser = self._parser
         for start in range(0, len(data), _SLICE):
             if self._frames > MOST_FRAMES:
                 return  # the viewer floods us: the connection ends whatever it sends next
-            self._parse(self._parser, data[start : start + _SLICE])
+            parser.receive_data(data[start : start + _SLICE])
+            for frame in parser.events_received():
+                self._frames += 1
+                if isinstance(frame, Frame) and frame.opcode in _DATA:
+                    self._receive_frame(frame)
+            if self._frames > MOST_FRAMES:
+                self.close(BAD_REQUEST)
+            self._send_output()
 
     def _new_parser(self) -> ServerProtocol:
         parser = ServerProtocol(state=State.OPEN, max_size=LARGEST_MESSAGE, logger=QUIET)
         if self.deflates:
             parser.extensions = [inflating()]
         return parser
-
-    def _parse(self, parser: ServerProtocol, data: bytes) -> None:
-        parser.receive_data(data)
-        for frame in parser.events_received():
-            self._frames += 1
-            if isinstance(frame, Frame) and frame.opcode in _DATA:
-                self._receive_frame(frame)
-        if self._frames > MOST_FRAMES:
-            self.close(BAD_REQUEST)
-        self._send_output()
 
     def eof_received(self) -> None:
         """Close after the data that waits, or after a timeout: the viewer sends nothing more."""
@@ -157,7 +165,7 @@ class ViewerSocket(asyncio.Protocol):
         try:
             (self._text or b"").decode()
         except UnicodeDecodeError:
-            self._close(BAD_TEXT, "not UTF-8", _CLOSE_TIMEOUT)
+            self._close(_BAD_TEXT, "not UTF-8", _CLOSE_TIMEOUT)
         else:
             self.close(BAD_REQUEST)
 
@@ -240,7 +248,7 @@ class ViewerSocket(asyncio.Protocol):
             self.ping()
 
     def has_progressed(self) -> bool:
-        """Whether data is in flight and the viewer has acknowledged some since the last call."""
+        """Tell whether data is in flight and the viewer has acknowledged some since the last call."""
         if self._transport is None:
             return False
         own = self._transport.get_extra_info("socket")
@@ -248,7 +256,7 @@ class ViewerSocket(asyncio.Protocol):
         return any(ioctl(own.fileno(), termios.TIOCOUTQ, bytes(4))) and acknowledged
 
     def _has_acknowledged(self, own: socket) -> bool:
-        """Whether the viewer has acknowledged bytes since the last call."""
+        """Tell whether the viewer has acknowledged bytes since the last call."""
         before = self._acked
         (self._acked,) = _ACKED.unpack(own.getsockopt(IPPROTO_TCP, TCP_INFO, _ACKED.size))
         return self._acked > before
