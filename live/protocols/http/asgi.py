@@ -73,8 +73,28 @@ class AppRequest:
         self._length = head.length
         self.size = 0  # bytes that the connection holds for the body until the application is done
         self.wanted = 0  # bytes that must be admitted before the body is read
+        path, _, query = head.target.partition(b"?")
+        transport = connection.transport
+        # The connection is weak, so that the garbage collector has no cycle to find.
+        extensions: dict[str, Any] = {VIEWER: {"connection": weakref.ref(connection)}, EXTENSION: client}
+        scope: HTTPScope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": head.version,
+            "server": get_local_addr(transport),
+            "client": get_remote_addr(transport),
+            "scheme": "https" if is_ssl(transport) else "http",
+            "method": head.method.decode(),
+            "root_path": "",
+            "path": unquote(path.decode()),
+            "raw_path": path,
+            "query_string": query,
+            "headers": list(head.fields),
+            "state": state,
+            "extensions": extensions,
+        }
         self.cycle = _Cycle(
-            scope=_scope_of(connection, head, client, state),
+            scope=scope,
             transport=self._outlet,  # type: ignore[arg-type] # has every method that a cycle uses
             flow=connection.flow,
             logger=_log,
@@ -156,30 +176,3 @@ class AppRequest:
         """Stop holding the body: nobody reads it any more."""
         size, self.size, self.wanted = self.size, 0, 0
         self._connection.release(size)
-
-
-def _scope_of(
-    connection: Connection, head: RequestHead, client: Client | ProblemError, state: dict[str, Any]
-) -> HTTPScope:
-    path, _, query = head.target.partition(b"?")
-    transport = connection.transport
-    extensions: dict[str, Any] = {
-        VIEWER: {"connection": weakref.ref(connection)},  # weak, so that the garbage collector has no cycle to find
-        EXTENSION: client,
-    }
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": head.version,
-        "server": get_local_addr(transport),
-        "client": get_remote_addr(transport),
-        "scheme": "https" if is_ssl(transport) else "http",
-        "method": head.method.decode(),
-        "root_path": "",
-        "path": unquote(path.decode()),
-        "raw_path": path,
-        "query_string": query,
-        "headers": list(head.fields),
-        "state": state,
-        "extensions": extensions,
-    }
