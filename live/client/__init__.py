@@ -16,7 +16,7 @@ from live.client.errors import (
 from live.client.events import Event
 from live.client.producer import Producer, Totals
 from live.client.sync_producer import SyncProducer
-from live.client.top import Top
+from live.client.watching import Top
 from live.domain.event import Answer, Rejection
 from live.domain.ranking import Record
 

@@ -14,8 +14,7 @@ from live.client.events import Event, encode_event
 from live.client.producer import LINGER, MAX_PENDING, OnRejected, Producer
 from live.client.sender import Body, Sender, open_session
 from live.client.target import parse_api_key, parse_url
-from live.client.top import Top
-from live.client.watching import Watcher
+from live.client.watching import Top, Watcher
 from live.domain.event import Answer
 
 

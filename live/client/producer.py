@@ -1,10 +1,10 @@
-"""Sends events in batches in the background."""
+"""Send events in batches in the background."""
 
 import asyncio
 import logging
 import secrets
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
@@ -13,7 +13,7 @@ import msgspec
 
 from live.client.events import Event, decode_event, encode_event, with_identity
 from live.client.sender import MAX_BYTES, MAX_EVENTS, Sender, ndjson
-from live.domain.event import Answer, Rejection
+from live.domain.event import Rejection
 
 LINGER: Final = 0.01  # seconds
 MAX_PENDING: Final = 10_000
@@ -40,7 +40,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Producer:
-    """Sends events in batches of up to 1,000, in the given order. Use it as an asynchronous context manager.
+    """Send events in batches of up to 1,000, in the given order. Use it as an asynchronous context manager.
 
     Each event without an id gets one. So each event counts once, even if a response is lost and its batch is sent
     again. A batch is sent when it is full, when its first event is `linger` seconds old, or on `flush`. Meanwhile the
@@ -59,9 +59,17 @@ class Producer:
         on_rejected: OnRejected | None = None,
     ) -> None:
         self._sender = sender
-        self._lines = _Lines(linger)
+        self._linger = linger
         self._max_pending = max_pending
         self._on_rejected = on_rejected or _log_rejected
+        self._run_name = f"client:{secrets.token_hex(8)}".encode()
+        self._numbers = iter(range(2**63))
+        self._added = 0
+        self._waiting: deque[bytes] = deque()
+        self._size = 0  # bytes that wait
+        self._batch: list[bytes] = []  # what is being sent
+        self._some = asyncio.Event()  # something waits
+        self._enough = asyncio.Event()  # what waits is to be sent now
         self._totals = Totals()
         self._settled = 0  # events with a response
         self._progress = asyncio.Event()  # replaced after each batch
@@ -105,14 +113,14 @@ class Producer:
     @property
     def pending(self) -> int:
         """Number of events without a response."""
-        return self._lines.added - self._settled
+        return self._added - self._settled
 
     def unsent(self) -> list[Event]:
         """The events without a response, with their ids.
 
         If you send them again with the same API key, each counts once.
         """
-        return [decode_event(line) for line in self._lines.pending()]
+        return [decode_event(line) for line in (*self._batch, *self._waiting)]
 
     async def send(self, event: Event) -> None:
         """Queue an event. Waits while `max_pending` events have no response.
@@ -124,7 +132,7 @@ class Producer:
         """
         line = self.encode(event)
         if self.pending >= self._max_pending:
-            await self.await_settled(self._lines.added - self._max_pending + 1)
+            await self.await_settled(self._added - self._max_pending + 1)
         self.check()
         self.put(line)
 
@@ -135,11 +143,19 @@ class Producer:
             ValueError: the event is longer than 64 KiB of JSON.
             TypeError: a value can't be encoded as JSON.
         """
-        return self._lines.encode(event)
+        line = encode_event(event)
+        if event.id is not None:
+            return line
+        return with_identity(line, self._run_name, next(self._numbers), has_source=event.source is not None)
 
     def put(self, line: bytes) -> None:
         """Queue an encoded event, even if `max_pending` is reached."""
-        self._lines.add(line)
+        self._added += 1
+        self._waiting.append(line)
+        self._size += len(line)
+        self._some.set()
+        if len(self._waiting) >= MAX_EVENTS or self._size >= MAX_BYTES:
+            self._enough.set()
 
     async def flush(self) -> Totals:
         """Wait until every queued event has a response.
@@ -147,7 +163,7 @@ class Producer:
         Raises:
             LiveBoardError: the producer has failed.
         """
-        await self.await_settled(self._lines.added)
+        await self.await_settled(self._added)
         self.check()
         return self.totals
 
@@ -159,7 +175,7 @@ class Producer:
         """
         while self._settled < count:
             self.check()
-            self._lines.hurry()
+            self._enough.set()  # without lingering
             await self._progress.wait()
 
     def check(self) -> None:
@@ -172,63 +188,28 @@ class Producer:
     async def _run(self) -> None:
         try:
             while True:
-                batch = await self._lines.take()
-                self._settle(batch, await self._sender.send(ndjson(batch, repeatable=True)))
+                await self._fill()
+                answer = await self._sender.send(ndjson(self._batch, repeatable=True))
+                codes = Counter(self._totals.rejected)
+                codes.update(rejection.code for rejection in answer.rejected)
+                self._totals = Totals(
+                    accepted=self._totals.accepted + answer.accepted,
+                    duplicate=self._totals.duplicate + answer.duplicate,
+                    rejected=dict(codes),
+                )
+                batch, self._batch = self._batch, []
+                self._settled += len(batch)
+                for rejection in answer.rejected:
+                    self._on_rejected(decode_event(batch[rejection.index]), rejection)
+                self._progress.set()
+                self._progress = asyncio.Event()
         except Exception as error:  # noqa: BLE001 - the next call raises it
             self._failure = error
         finally:
             self._progress.set()
 
-    def _settle(self, batch: Sequence[bytes], answer: Answer) -> None:
-        codes = Counter(self._totals.rejected)
-        codes.update(rejection.code for rejection in answer.rejected)
-        self._totals = Totals(
-            accepted=self._totals.accepted + answer.accepted,
-            duplicate=self._totals.duplicate + answer.duplicate,
-            rejected=dict(codes),
-        )
-        self._lines.answered()
-        self._settled += len(batch)
-        for rejection in answer.rejected:
-            self._on_rejected(decode_event(batch[rejection.index]), rejection)
-        self._progress.set()
-        self._progress = asyncio.Event()
-
-
-class _Lines:
-    """Encoded events in order: the waiting ones, and the batch that is being sent."""
-
-    def __init__(self, linger: float) -> None:
-        self.added = 0
-        self._linger = linger
-        self._run = f"client:{secrets.token_hex(8)}".encode()
-        self._numbers = iter(range(2**63))
-        self._waiting: deque[bytes] = deque()
-        self._size = 0
-        self._batch: list[bytes] = []
-        self._some = asyncio.Event()
-        self._enough = asyncio.Event()
-
-    def encode(self, event: Event) -> bytes:
-        line = encode_event(event)
-        if event.id is not None:
-            return line
-        return with_identity(line, self._run, next(self._numbers), has_source=event.source is not None)
-
-    def add(self, line: bytes) -> None:
-        self.added += 1
-        self._waiting.append(line)
-        self._size += len(line)
-        self._some.set()
-        if len(self._waiting) >= MAX_EVENTS or self._size >= MAX_BYTES:
-            self._enough.set()
-
-    def hurry(self) -> None:
-        """Send the events that wait now without lingering."""
-        self._enough.set()
-
-    async def take(self) -> Sequence[bytes]:
-        """The next batch, once it is full or old enough."""
+    async def _fill(self) -> None:
+        """Move what waits into the batch, once that is full or old enough."""
         await self._some.wait()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._linger):
@@ -243,13 +224,6 @@ class _Lines:
             self._some.clear()
         if len(self._waiting) < MAX_EVENTS and self._size < MAX_BYTES:
             self._enough.clear()
-        return self._batch
-
-    def answered(self) -> None:
-        self._batch = []
-
-    def pending(self) -> Sequence[bytes]:
-        return [*self._batch, *self._waiting]
 
 
 def _log_rejected(event: Event, rejection: Rejection) -> None:

@@ -1,18 +1,26 @@
-"""Sends requests with events, and retries until the server responds or the patience is over."""
+"""Send requests with events, and retry until the server responds or the patience is over."""
 
 import asyncio
 import gzip
 import logging
+import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
 
 import aiohttp
+import msgspec
 
-from live.client.answers import FailedAttempt, read_answer
-from live.client.backoff import Backoff
-from live.client.errors import LiveBoardError, OutcomeUnknownError, ServerUnavailableError
-from live.client.target import authorization
+from live.client.errors import (
+    LiveBoardError,
+    NotALiveBoardError,
+    OutcomeUnknownError,
+    RequestRefusedError,
+    ServerUnavailableError,
+)
+from live.client.target import ACCESS_REFUSED, access_refused, authorization
 from live.domain.event import Answer
 
 PATIENCE: Final = 60.0  # seconds for which the server may be unavailable
@@ -23,6 +31,13 @@ _LONGEST_PAUSE: Final = 2.0
 _TIMEOUT: Final = 20.0
 _LAST_TIMEOUT: Final = 60.0  # for a request that is not repeatable
 _COMPRESSED: Final = 1024  # bytes; longer bodies are compressed
+_OK: Final = 200
+_TOO_MANY: Final = 429
+_NOT_TAKEN: Final = frozenset({408, _TOO_MANY, 503})  # nothing was counted, so it is safe to retry
+_LOST: Final = frozenset({500, 502, 504})  # from a failed server or a proxy; the server may have counted the events
+_MAX_PAUSE: Final = 86_400.0
+_MAX_SHOWN: Final = 300
+_decode_answer = msgspec.json.Decoder(Answer).decode
 _log = logging.getLogger("live.client")
 
 
@@ -57,6 +72,45 @@ async def open_session(
     connector = aiohttp.TCPConnector(force_close=not keep_alive, limit=connections)
     async with aiohttp.ClientSession(connector=connector, headers=authorization(api_key)) as session:
         yield session
+
+
+class FailedAttempt(NamedTuple):
+    """Why an attempt failed that can be retried.
+
+    `retry_after` is the number of seconds that the server asks to wait. With `lost`, the events may have been counted.
+    With `paced`, the server works but wants fewer events.
+    """
+
+    problem: str
+    retry_after: float | None = None
+    lost: bool = False
+    paced: bool = False
+
+
+class Backoff:
+    """Exponential back-off with full jitter, so that clients that were disconnected together do not return together.
+
+    Pauses are in seconds. The n-th one is random, up to `base` doubled n times and at most `longest`.
+    """
+
+    def __init__(self, base: float, longest: float) -> None:
+        self._base = base
+        self._longest = longest
+        self._limit = base
+
+    def next(self) -> float:
+        """The pause before the next attempt."""
+        pause = random.uniform(0, min(self._limit, self._longest))  # noqa: S311 - spreads load, protects nothing
+        self._limit = min(2 * self._limit, self._longest)
+        return pause
+
+    def after(self, seconds: float) -> float:
+        """The pause if the server asks for a number of seconds: at least that, plus up to `base`."""
+        return seconds + random.uniform(0, min(self._base, self._longest))  # noqa: S311 - the same
+
+    def reset(self) -> None:
+        """Start over, once an attempt has worked."""
+        self._limit = self._base
 
 
 class Sender:
@@ -111,7 +165,9 @@ class Sender:
             if isinstance(outcome, Answer):
                 return outcome
             if outcome.lost and not body.repeatable:
-                raise _unknown(body, outcome.problem)
+                raise OutcomeUnknownError(
+                    f"the response to {body.events} events was lost ({outcome.problem}), so they may have been counted"
+                )
             pause = backoff.next() if outcome.retry_after is None else backoff.after(outcome.retry_after)
             if outcome.paced:
                 give_up = clock() + pause + self._patience
@@ -155,12 +211,6 @@ class Sender:
         return outcome
 
 
-def _unknown(body: Body, problem: str) -> OutcomeUnknownError:
-    return OutcomeUnknownError(
-        f"the response to {body.events} events was lost ({problem}), so they may have been counted"
-    )
-
-
 async def stopped_within(stop: asyncio.Event, seconds: float) -> bool:
     """Wait a number of seconds. Returns true as soon as `stop` is set."""
     try:
@@ -169,3 +219,46 @@ async def stopped_within(stop: asyncio.Event, seconds: float) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+def read_answer(status: int, body: bytes, retry_after: str, url: str, api_key: str | None) -> Answer | FailedAttempt:
+    """Read the response to a POST of events. `retry_after` is the header, or empty.
+
+    Raises:
+        AccessRefusedError: the API key is missing or not accepted.
+        RequestRefusedError: the server refuses this request for another reason.
+        NotALiveBoardError: the response does not come from Live Board.
+    """
+    if status == _OK:
+        try:
+            return _decode_answer(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise NotALiveBoardError(f"the server at {url} is not a Live Board server") from None
+    failure = read_failure(status, body, retry_after)
+    if failure is not None:
+        return failure
+    if status in ACCESS_REFUSED:
+        raise access_refused(status, body, api_key)
+    raise RequestRefusedError(status, body)
+
+
+def read_failure(status: int, body: bytes, retry_after: str) -> FailedAttempt | None:
+    """Why the same request may succeed later; None if the status says that it will not."""
+    problem = f"{status}: {body[:_MAX_SHOWN].decode(errors='replace')}"
+    pause = parse_retry_after(retry_after)
+    if status in _LOST or b'"outcome_unknown"' in body:
+        return FailedAttempt(problem, pause, lost=True)
+    if status in _NOT_TAKEN:
+        return FailedAttempt(problem, pause, paced=status == _TOO_MANY)
+    return None
+
+
+def parse_retry_after(value: str) -> float | None:
+    """The seconds in a `Retry-After` header, which can also hold a date; at most a day. None if it holds neither."""
+    if value.isdecimal():
+        return min(float(value), _MAX_PAUSE)
+    try:
+        date = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return min(max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds()), _MAX_PAUSE)

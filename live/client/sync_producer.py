@@ -38,7 +38,7 @@ class SyncProducer:
         self._lock = threading.Lock()
         self._sent = 0
         self._started: Future[_Running] = Future()
-        self._thread = threading.Thread(target=self._run, name="live-producer", daemon=True)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._produce()), name="live-producer", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -97,9 +97,6 @@ class SyncProducer:
         if not self._started.done():
             raise RuntimeError("the producer was not entered with `with`")
         return self._started.result()
-
-    def _run(self) -> None:
-        asyncio.run(self._produce())
 
     async def _produce(self) -> None:
         async with self._live as live:

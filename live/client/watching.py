@@ -1,22 +1,20 @@
-"""Watches the top of a board over a WebSocket, and reconnects as often as needed."""
+"""Watch the top of a board over a WebSocket, and reconnect as often as needed."""
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Final
 from urllib.parse import quote, urlencode
 
+import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
-from websockets.http11 import Response
 
-from live.client.answers import read_failure
-from live.client.backoff import Backoff
 from live.client.errors import RequestRefusedError, ServerUnavailableError, WatchEndedError
-from live.client.sender import PATIENCE
+from live.client.sender import PATIENCE, Backoff, read_failure
 from live.client.target import socket_url
-from live.client.top import Freshness, GapError, Top, TopState
+from live.domain.ranking import Ranks, Record, apply
 
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 20.0
@@ -24,6 +22,136 @@ _STABLE: Final = 5.0  # seconds after which a connection counts as stable, which
 _MAX_MESSAGE: Final = 16 << 20
 _FINAL: Final = range(3500, 4000)  # close codes after which a client must not reconnect
 _log = logging.getLogger("live.client")
+
+
+class Top(msgspec.Struct, frozen=True, kw_only=True):
+    """The first records of a board at one instant.
+
+    Attributes:
+        board: the id of the board.
+        epoch: changes if the store lost data.
+        offset: grows by one with every change of the board.
+        rank_count: number of records of the whole board.
+        total_score: sum of all scores; None if scores are not amounts.
+        records: the records in order, each with member (`key`), score and rank.
+        period: name of the period of a calendar board, such as `2026-W47`.
+        stale: why the top may be out of date, such as a lost connection; None while it is live.
+    """
+
+    board: str
+    epoch: str
+    offset: int
+    rank_count: int
+    total_score: int | None
+    records: tuple[Record, ...]
+    period: str | None = None
+    stale: str | None = None
+
+
+class GapError(Exception):
+    """An update does not start at the position of the top, so a message is missing."""
+
+
+class Freshness(msgspec.Struct, frozen=True):
+    """Whether the top is up to date. `retry_after` (seconds) announces that the server will close the connection."""
+
+    stale: bool
+    reason: str | None = None
+    retry_after: float | None = None
+
+
+class _Type(msgspec.Struct):
+    type: str
+
+
+class _Sync(msgspec.Struct):
+    epoch: str
+    offset: int
+    rank_count: int
+    total_score: int | None
+    records: tuple[Record, ...]
+    period: str | None = None
+    ranks: Ranks = "ordinal"
+
+
+class _Update(msgspec.Struct):
+    epoch: str
+    since: int
+    offset: int
+    rank_count: int
+    total_score: int | None
+    changed: tuple[Record, ...]
+    removed: tuple[str, ...]
+    period: str | None = None
+
+
+_type_of = msgspec.json.Decoder(_Type).decode
+_sync_of = msgspec.json.Decoder(_Sync).decode
+_update_of = msgspec.json.Decoder(_Update).decode
+_status_of = msgspec.json.Decoder(Freshness).decode
+
+
+class TopState:
+    """The top of a watcher. `top` is None until the first message with records."""
+
+    def __init__(self, board: str) -> None:
+        self.top: Top | None = None
+        self._board = board
+        self._ranks: Ranks = "ordinal"
+        self._stale: str | None = None
+        self._shown: Top | None = None
+
+    def connected(self) -> None:
+        """Start a new connection. Its first message says whether the top is stale."""
+        self._stale = None
+
+    def receive(self, message: str | bytes) -> Freshness | None:
+        """Apply a message. Returns it if it is a status. Unknown message types are ignored.
+
+        Raises:
+            GapError: a message is missing.
+        """
+        kind = _type_of(message).type
+        if kind == "sync":
+            sync = _sync_of(message)
+            self._ranks = sync.ranks
+            self.top = self._moved(sync, sync.records)
+        elif kind == "update":
+            update, top = _update_of(message), self.top
+            if top is None or (top.epoch, top.offset) != (update.epoch, update.since):
+                raise GapError
+            records = tuple(apply(top.records, update.changed, update.removed, self._ranks))
+            self.top = self._moved(update, records)
+        elif kind == "status":
+            status = _status_of(message)
+            self.mark((status.reason or "the server is out of date") if status.stale else None)
+            return status
+        return None
+
+    def mark(self, stale: str | None) -> None:
+        """Set why the top may be out of date, or None if it is live."""
+        self._stale = stale
+        if self.top is not None and self.top.stale != stale:
+            self.top = msgspec.structs.replace(self.top, stale=stale)
+
+    def changed(self) -> Top | None:
+        """The top if it differs from what this method returned last, otherwise None."""
+        if self.top is self._shown:
+            return None
+        self._shown = self.top
+        return self.top
+
+    def _moved(self, message: _Sync | _Update, records: tuple[Record, ...]) -> Top:
+        return Top(
+            board=self._board,
+            epoch=message.epoch,
+            offset=message.offset,
+            rank_count=message.rank_count,
+            total_score=message.total_score,
+            records=records,
+            period=message.period,
+            stale=self._stale,
+        )
 
 
 def live_url(url: str, board: str, **query: object) -> str:
@@ -90,78 +218,49 @@ class Watcher:
             await asyncio.sleep(pause)
 
     async def _connection(self) -> AsyncGenerator[Top]:
-        """The tops of one connection. Ends without an error if it makes sense to reconnect."""
-        connected = None
+        """Yield the tops of one connection. End without an error if it makes sense to reconnect."""
+        state, connected = self._state, None
+        # With the position of the top, the server can resume from there.
+        position = {} if state.top is None else {"epoch": state.top.epoch, "offset": state.top.offset}
         try:
-            async with self._socket() as socket:
-                self._state.connected()
+            socket = await open_viewer(live_url(self._url, self._board, **self._query, **position))
+            self._sockets.add(socket)
+            try:
+                state.connected()
                 connected = _now()
                 while True:
-                    status = self._state.receive(await socket.recv(decode=False))
+                    status = state.receive(await socket.recv(decode=False))
                     self._last_contact = _now()
                     if status is not None:
-                        self._note(status)
-                    if (top := self._state.changed()) is not None:
+                        self._wait(status.retry_after)
+                    if (top := state.changed()) is not None:
                         yield top
+            finally:
+                await socket.close()
+                self._sockets.discard(socket)
         except GapError:
             self._problem = "a message was missed"
-        except InvalidStatus as error:
-            self._refused(error.response)
+        except InvalidStatus as error:  # the server refuses the handshake
+            response = error.response
+            body = bytes(response.body or b"")
+            failure = read_failure(response.status_code, body, response.headers.get("Retry-After", ""))
+            if failure is None:  # it would refuse it again
+                raise RequestRefusedError(response.status_code, body) from None
+            self._problem = failure.problem
+            self._wait(failure.retry_after)
         except ConnectionClosed as closed:
-            self._closed(closed)
+            received = closed.rcvd
+            if received is not None and received.code in _FINAL:
+                raise WatchEndedError(received.code, received.reason) from None
+            self._last_contact = _now()
+            self._problem = str(closed)
         except (OSError, WebSocketException) as error:
             self._problem = f"{type(error).__name__} {error}".strip()
         if connected is not None and _now() - connected > _STABLE:
             self._backoff.reset()
 
-    @asynccontextmanager
-    async def _socket(self) -> AsyncIterator[ClientConnection]:
-        socket = await open_viewer(self._address())
-        self._sockets.add(socket)
-        try:
-            yield socket
-        finally:
-            await socket.close()
-            self._sockets.discard(socket)
-
-    def _address(self) -> str:
-        """The URL to connect to, with the position of the top, so that the server can resume from there."""
-        top = self._state.top
-        position = {} if top is None else {"epoch": top.epoch, "offset": top.offset}
-        return live_url(self._url, self._board, **self._query, **position)
-
-    def _note(self, status: Freshness) -> None:
-        if status.retry_after is not None:
-            self._earliest = _now() + self._backoff.after(status.retry_after)
-
-    def _refused(self, response: Response) -> None:
-        """Handle a refused handshake.
-
-        Raises:
-            RequestRefusedError: the server would refuse it again.
-        """
-        body = bytes(response.body or b"")
-        failure = read_failure(response.status_code, body, response.headers.get("Retry-After", ""))
-        if failure is None:
-            raise RequestRefusedError(response.status_code, body)
-        self._problem = failure.problem
-        if failure.retry_after is not None:
-            self._earliest = _now() + self._backoff.after(failure.retry_after)
-
-    def _closed(self, closed: ConnectionClosed) -> None:
-        """Handle a closed connection.
-
-        Raises:
-            WatchEndedError: it is closed permanently.
-        """
-        received = closed.rcvd
-        if received is not None and received.code in _FINAL:
-            raise WatchEndedError(received.code, received.reason) from None
-        self._last_contact = _now()
-        self._problem = str(closed)
-
     def _next_pause(self) -> float:
-        """Seconds to wait before the next connection: as the server asked, or according to the back-off.
+        """Return the seconds to wait before the next connection: as the server asked, or according to the back-off.
 
         Raises:
             ServerUnavailableError: the patience would be over by then.
@@ -171,6 +270,11 @@ class Watcher:
         if now + pause > self._last_contact + self._patience:
             raise ServerUnavailableError(f"{self._url} stays unavailable ({self._problem})")
         return pause
+
+    def _wait(self, seconds: float | None) -> None:
+        """Reconnect no earlier than the server asks for, if it does."""
+        if seconds is not None:
+            self._earliest = _now() + self._backoff.after(seconds)
 
 
 def _now() -> float:

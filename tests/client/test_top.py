@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from live.client.backoff import Backoff
-from live.client.top import Freshness, GapError, TopState
+from live.client.sender import Backoff
+from live.client.watching import Freshness, GapError, TopState
 
 SYNC = b"""{"type":"sync","board":"b","epoch":"e","offset":1,"rank_count":2,"total_score":5,"recovered":false,
 "records":[{"key":"x","score":3,"rank":1},{"key":"y","score":2,"rank":2}]}"""

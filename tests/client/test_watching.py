@@ -5,6 +5,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import httpx
 import pytest
@@ -135,13 +136,14 @@ async def test_a_watcher_survives_a_hundred_disconnects(valkey_url: str) -> None
 async def test_a_returning_watcher_receives_what_it_missed(valkey_url: str) -> None:
     """Its URL has its position."""
     async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url, LiveBoard(url) as live:
-        await live.post(Event("a"))
         follower = watching.Watcher(url, "posts", limit=3)
-        assert follower._address() == f"ws{url[4:]}/v1/boards/posts/live?limit=3"
-        async with aclosing(follower.tops()) as tops:
-            top = await anext(tops)
-        position = f"epoch={top.epoch}&offset={top.offset}"
-        assert follower._address() == f"ws{url[4:]}/v1/boards/posts/live?limit=3&{position}"
+        for position in ("", "&epoch={0.epoch}&offset={0.offset}"):
+            expected = f"ws{url[4:]}/v1/boards/posts/live?limit=3{position.format(follower._state.top)}"
+            await live.post(Event("a"))
+            with patch.object(watching, "open_viewer", wraps=watching.open_viewer) as opened:
+                async with aclosing(follower.tops()) as tops:
+                    await anext(tops)
+            opened.assert_called_once_with(expected)
 
 
 @pytest.mark.slow
@@ -167,7 +169,7 @@ async def test_the_requested_pause_is_obeyed(valkey_url: str) -> None:
     follower._last_contact = asyncio.get_running_loop().time()
     status = follower._state.receive(b'{"type":"status","stale":true,"reason":"x","retry_after":7.5}')
     assert status is not None
-    follower._note(status)
+    follower._wait(status.retry_after)
     assert 7.4 < follower._next_pause() <= 7.52
     settings = fresh_settings(valkey_url, max_viewers=1)
     async with (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from live.client.answers import parse_retry_after
+from live.client.sender import parse_retry_after
 from live.errors import SetupError
 from live.send.run import SendOutcome
 from tests.send.support import many, send, write
