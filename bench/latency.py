@@ -17,10 +17,9 @@ from bench.processes import BenchError
 from bench.swarm import Delivery, Swarm, built, need_files, not_built, swarming
 from bench.table import Report, Row, Scale, median_ratio, medians, of_round
 from bench.watched import PATH, fill, settle, sync_size
-from live.load.latencies import quantiles
+from live.load.latencies import Seen, quantiles, times_to_seen
+from live.load.options import Schedule
 from live.load.producers import Producers
-from live.load.schedule import Schedule
-from live.load.seen import Seen, times_to_seen
 from live.settings import Settings
 
 _BOARDS: Final = '[[board]]\nid = "posts"\n'

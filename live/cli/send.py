@@ -8,7 +8,7 @@ import typer
 
 from live.cli.terminal import JsonOption, KeyOption, UrlOption, clear_errors, out, progress_bar, reported
 from live.domain.text import counted
-from live.send.options import make_options
+from live.send.progress import make_options
 from live.send.run import SendOutcome, send_file
 from live.settings import check_variables
 

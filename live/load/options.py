@@ -1,7 +1,8 @@
-"""The flags of a load test."""
+"""The flags of a load test, and when its requests are due. No I/O."""
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -10,11 +11,60 @@ from live.client.target import parse_api_key, parse_url
 from live.domain.window import parse_duration
 from live.errors import SetupError
 from live.load.latencies import Objective, parse_objective, require_histograms
-from live.load.schedule import Schedule
 
 _RATE: Final = re.compile(r"(\d+(?:\.\d+)?)(?:\.\.(\d+(?:\.\d+)?))?")
 _LOWEST: Final = 0.1
 _HIGHEST: Final = 10_000_000
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests at a rate that is constant or changes linearly.
+
+    Attributes:
+        first_rate: likes per second at the start.
+        last_rate: likes per second at the end.
+        seconds: how long the test sends.
+        batch: likes per request.
+    """
+
+    first_rate: float
+    last_rate: float
+    seconds: float
+    batch: int = 1
+
+    @property
+    def requests(self) -> int:
+        """The number of requests that are due within the time."""
+        return max(1, math.floor((self.first_rate + self.last_rate) / 2 * self.seconds / self.batch + 1e-6))
+
+    @property
+    def likes(self) -> int:
+        """The number of likes that are due within the time."""
+        return self.requests * self.batch
+
+    def due(self, number: int) -> float:
+        """Seconds after the start at which a request is due, counted from 0.
+
+        With the rate a + s·t, the number of requests until t is a·t + s·t²/2. This is its inverse, in a form that also
+        holds for s = 0.
+        """
+        if number == 0:
+            return 0.0
+        start = self.first_rate / self.batch
+        slope = (self.last_rate - self.first_rate) / self.batch / self.seconds
+        return 2 * number / (start + math.sqrt(max(0.0, start * start + 2 * slope * number)))
+
+    def share(self, process: int, processes: int) -> Iterator[float]:
+        """The due times of one of several processes, which take turns."""
+        return (self.due(number) for number in range(process, self.requests, processes))
+
+    def likes_between(self, first: float, last: float) -> float:
+        """The number of likes that are due between two times after the start."""
+
+        def until(at: float) -> float:
+            return self.first_rate * at + (self.last_rate - self.first_rate) * at * at / 2 / self.seconds
+
+        return until(min(last, self.seconds)) - until(first)
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,14 +105,17 @@ def make_options(  # noqa: PLR0913 - one for each flag
     require_histograms()
     try:
         first, last = parse_rate(rate)
-        return Options(
+        schedule = Schedule(first_rate=first, last_rate=last, seconds=parse_duration(duration), batch=batch)
+        options = Options(
             url=parse_url(url), key=parse_api_key(key), board=board, producers=max(producers, processes),
-            viewers=viewers, sse_viewers=sse_viewers, members=members, processes=processes,
-            schedule=Schedule(first_rate=first, last_rate=last, seconds=_seconds(duration), batch=batch),
+            viewers=viewers, sse_viewers=sse_viewers, members=members, processes=processes, schedule=schedule,
             objectives=tuple(parse_objective(text) for text in slo),
         )  # fmt: skip
     except ValueError as error:
         raise SetupError(str(error)) from None
+    if not schedule.seconds:
+        raise SetupError(f"--duration {duration!r}: expected more than zero, like 30s")
+    return options
 
 
 def parse_rate(text: str) -> tuple[float, float]:
@@ -79,10 +132,3 @@ def parse_rate(text: str) -> tuple[float, float]:
     if not (0 <= first <= _HIGHEST and _LOWEST <= last <= _HIGHEST):
         raise ValueError(f"--rate {text!r}: expected {_LOWEST} to {_HIGHEST:,} likes per second")
     return first, last
-
-
-def _seconds(text: str) -> float:
-    seconds = parse_duration(text)
-    if not seconds:
-        raise ValueError(f"--duration {text!r}: expected more than zero, like 30s")
-    return seconds

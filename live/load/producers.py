@@ -1,9 +1,8 @@
-"""The sending side of the load test: connections that send each request when it is due."""
+"""Send the load of a test over connections that send each request when it is due."""
 
 import asyncio
 import random
 import time
-from collections.abc import Iterator
 from itertools import accumulate
 from typing import Final
 
@@ -14,8 +13,8 @@ from live.client.events import Event, encode_event
 from live.client.sender import Body, Sender, ndjson, open_session
 from live.domain.event import Answer
 from live.errors import SetupError
-from live.load.schedule import Schedule
-from live.load.seen import Acknowledged
+from live.load.latencies import Acknowledged
+from live.load.options import Schedule
 
 _TIMEOUT: Final = 10.0
 _GRACE: Final = 1.0  # seconds after the end in which overdue requests are still sent
@@ -62,33 +61,35 @@ class Producers:
         """
         due = schedule.share(process, processes)
         end = started + schedule.seconds + _GRACE
+
+        async def send(sender: Sender) -> None:
+            for offset in due:  # the connections take turns
+                at = started + offset
+                if time.perf_counter() > end:
+                    self._skip(schedule.batch, end - at)
+                    return
+                await asyncio.sleep(max(0.0, at - time.perf_counter()))
+                await self._send(sender, schedule.batch, at)
+
         async with open_session(self._key, connections=connections) as session:
             sender = Sender(session, self._url, self._key, timeout=_TIMEOUT)
             try:
                 async with asyncio.TaskGroup() as tasks:
                     for _ in range(connections):
-                        tasks.create_task(self._send_due(sender, schedule.batch, due, started, end))
+                        tasks.create_task(send(sender))
             except* AccessRefusedError as group:
                 raise SetupError(str(group.exceptions[0])) from None
         for offset in due:
             self._skip(schedule.batch, end - started - offset)
-
-    async def _send_due(self, sender: Sender, batch: int, dues: Iterator[float], started: float, end: float) -> None:
-        """Send the next request that is due, again and again."""
-        for offset in dues:
-            due = started + offset
-            if time.perf_counter() > end:
-                self._skip(batch, end - due)
-                return
-            await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            await self._send(sender, batch, due)
 
     def _skip(self, batch: int, waited: float) -> None:
         self.counts.unsent += batch
         self.waited.append(waited)
 
     async def _send(self, sender: Sender, batch: int, due: float) -> None:
-        body = self._body(batch)
+        members = self._chance.choices(self._members, cum_weights=self._weights, k=batch)
+        lines = [encode_event(Event(member, board=self._board)) for member in members]
+        body = Body(lines[0], _JSON, 1, repeatable=True) if batch == 1 else ndjson(lines, repeatable=True)
         self.counts.sent += batch
         sent = time.perf_counter()
         try:
@@ -108,12 +109,3 @@ class Producers:
             offset = answer.offsets[self._board]
             self.last_offset = max(self.last_offset, offset)
             self.acknowledged.append(Acknowledged(offset, due, sent, at, answer.accepted))
-
-    def _body(self, batch: int) -> Body:
-        lines = [
-            encode_event(Event(member, board=self._board))
-            for member in self._chance.choices(self._members, cum_weights=self._weights, k=batch)
-        ]
-        if batch == 1:
-            return Body(lines[0], _JSON, 1, repeatable=True)
-        return ndjson(lines, repeatable=True)

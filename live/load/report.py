@@ -1,6 +1,6 @@
 """What a load test found, as JSON and as a table."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
@@ -9,10 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from live.load.latencies import Quantiles, is_met, quantiles
-from live.load.messages import Result
+from live.load.latencies import Acknowledged, Quantiles, is_met, quantiles, times_to_seen
 from live.load.options import Options
-from live.load.seen import Acknowledged, times_to_seen
+from live.load.producers import Counts
+from live.load.worker import Result
 
 ENOUGH: Final = 0.95  # of the requested likes
 _STEPS: Final = 10  # of a ramp, in the report
@@ -83,58 +83,35 @@ def make_report(options: Options, results: Sequence[Result], started: float, las
     plan = options.schedule
     acks = sorted(chain.from_iterable(result.acknowledged for result in results), key=lambda ack: ack.due)
     in_time = sum(ack.likes for ack in acks if ack.at <= started + plan.seconds)
-    viewers = [seen for result in results for seen in (*result.websocket, *result.sse)]
-    converged = sum(1 for seen in viewers if seen.reached(last_offset))
-    times = _measured(acks, results)
-    met = [ObjectiveResult(each.text, is_met(each, times.of(each.what))) for each in options.objectives]
-    failed = _total(results, "failed")
+    websocket = [seen for result in results for seen in result.websocket]
+    sse = [seen for result in results for seen in result.sse]
+    converged = sum(1 for seen in (*websocket, *sse) if seen.reached(last_offset))
+    waited = chain.from_iterable(result.waited for result in results)
+    acknowledged = quantiles(chain((ack.at - ack.due for ack in acks), waited))
+    seen_by = [quantiles(times_to_seen(acks, viewers)) for viewers in (websocket, sse)]
+    met = []
+    for each in options.objectives:
+        measured = [acknowledged] if each.what == "acknowledged" else seen_by
+        met.append(ObjectiveResult(each.text, is_met(each, [times for times in measured if times is not None])))
+    totals = {name: sum(getattr(result.counts, name) for result in results) for name in Counts.__struct_fields__}
     return LoadReport(
         producers=options.producers, viewers=options.viewers, sse_viewers=options.sse_viewers,
-        processes=options.processes, batch=plan.batch, seconds=plan.seconds, requested=plan.likes,
-        sent=_total(results, "sent"), accepted=_total(results, "accepted"), rejected=_total(results, "rejected"),
-        failed=failed, unsent=_total(results, "unsent"), requested_rate=round(plan.likes / plan.seconds, 1),
-        rate=round(in_time / plan.seconds, 1), reached=round(in_time / plan.likes, 4), sent_late=times.sent_late,
-        acknowledged=times.acknowledged, seen=times.seen, seen_sse=times.seen_sse, converged=converged,
+        processes=options.processes, batch=plan.batch, seconds=plan.seconds, requested=plan.likes, **totals,
+        requested_rate=round(plan.likes / plan.seconds, 1), rate=round(in_time / plan.seconds, 1),
+        reached=round(in_time / plan.likes, 4), sent_late=quantiles(ack.sent - ack.due for ack in acks),
+        acknowledged=acknowledged, seen=seen_by[0], seen_sse=seen_by[1], converged=converged,
         frames=sum(result.frames for result in results),
         bytes_per_viewer_second=round(
-            sum(result.bytes for result in results) / max(1, len(viewers)) / plan.seconds, 1
+            sum(result.bytes for result in results) / max(1, len(websocket) + len(sse)) / plan.seconds, 1
         ),
         steps=_steps(options, acks, started), objectives=met,
         passed=(
             in_time >= ENOUGH * plan.likes
-            and not failed
+            and not totals["failed"]
             and converged == options.viewers + options.sse_viewers
             and all(each.met for each in met)
         ),
     )  # fmt: skip
-
-
-class _Times(msgspec.Struct, frozen=True, kw_only=True):
-    """The times of all requests and viewers."""
-
-    sent_late: Quantiles | None
-    acknowledged: Quantiles | None
-    seen: Quantiles | None
-    seen_sse: Quantiles | None
-
-    def of(self, what: str) -> list[Quantiles]:
-        """What an objective is about: `acknowledged`, or `seen` by each kind of viewer."""
-        found = [self.acknowledged] if what == "acknowledged" else [self.seen, self.seen_sse]
-        return [times for times in found if times is not None]
-
-
-def _measured(acks: Sequence[Acknowledged], results: Sequence[Result]) -> _Times:
-    waited = chain.from_iterable(result.waited for result in results)
-    return _Times(
-        sent_late=quantiles(ack.sent - ack.due for ack in acks),
-        acknowledged=quantiles(chain((ack.at - ack.due for ack in acks), waited)),
-        seen=quantiles(times_to_seen(acks, [seen for result in results for seen in result.websocket])),
-        seen_sse=quantiles(times_to_seen(acks, [seen for result in results for seen in result.sse])),
-    )
-
-
-def _total(results: Sequence[Result], name: str) -> int:
-    return sum(getattr(result.counts, name) for result in results)
 
 
 def _steps(options: Options, acks: Sequence[Acknowledged], started: float) -> list[RampStep]:
@@ -159,29 +136,19 @@ def _steps(options: Options, acks: Sequence[Acknowledged], started: float) -> li
 
 
 def show(report: LoadReport) -> RenderableType:
-    """The report for a terminal."""
-    parts: list[RenderableType] = [Text("\n".join(_counts(report))), _times(report)]
-    if report.steps:
-        parts.append(_ramp(report))
-    parts.append(Text("\n".join(_verdicts(report))))
-    return Group(*parts)
-
-
-def _counts(report: LoadReport) -> Iterable[str]:
-    yield (
+    """Lay out the report for a terminal."""
+    counts = (
         f"{report.accepted:,} of {report.requested:,} likes counted, {report.rate:,.0f} of "
         f"{report.requested_rate:,.0f} per second; {report.rejected:,} rejected, {report.failed:,} failed, "
         f"{report.unsent:,} not sent"
     )
-    if watching := report.viewers + report.sse_viewers:
-        yield (
-            f"{report.converged:,} of {watching:,} viewers saw the last one; {report.frames:,} messages, "
+    watching = report.viewers + report.sse_viewers
+    if watching:
+        counts += (
+            f"\n{report.converged:,} of {watching:,} viewers saw the last one; {report.frames:,} messages, "
             f"{report.bytes_per_viewer_second:,.0f} bytes per viewer and second"
         )
-
-
-def _times(report: LoadReport) -> Table:
-    table = Table("since due, until", "p50", "p90", "p99", "p99.9", "max", box=None, pad_edge=False)
+    latencies = Table("since due, until", "p50", "p90", "p99", "p99.9", "max", box=None, pad_edge=False)
     for name, times in (
         ("sent", report.sent_late),
         ("acknowledged", report.acknowledged),
@@ -189,39 +156,24 @@ def _times(report: LoadReport) -> Table:
         ("seen (SSE)", report.seen_sse),
     ):
         if times is not None:
-            table.add_row(name, *(f"{value:,.1f} ms" for value in _values(times)))
-    for column in table.columns[1:]:
-        column.justify = "right"
-    return table
-
-
-def _values(times: Quantiles) -> tuple[float, ...]:
-    return times.p50, times.p90, times.p99, times.p999, times.max
-
-
-def _ramp(report: LoadReport) -> Table:
-    table = Table("until", "requested", "counted", "acknowledged p50", "p99", "max", box=None, pad_edge=False)
+            values = (times.p50, times.p90, times.p99, times.p999, times.max)
+            latencies.add_row(name, *(f"{value:,.1f} ms" for value in values))
+    ramp = Table("until", "requested", "counted", "acknowledged p50", "p99", "max", box=None, pad_edge=False)
     for step in report.steps:
-        times = ("-",) * 3
-        if step.acknowledged is not None:
-            found = step.acknowledged
-            times = (f"{found.p50:,.1f} ms", f"{found.p99:,.1f} ms", f"{found.max:,.1f} ms")
-        table.add_row(f"{step.until:g} s", f"{step.requested_rate:,.0f}/s", f"{step.rate:,.0f}/s", *times)
-    for column in table.columns:
+        found = step.acknowledged
+        shown = ("-",) * 3 if found is None else [f"{value:,.1f} ms" for value in (found.p50, found.p99, found.max)]
+        ramp.add_row(f"{step.until:g} s", f"{step.requested_rate:,.0f}/s", f"{step.rate:,.0f}/s", *shown)
+    for column in (*latencies.columns[1:], *ramp.columns):
         column.justify = "right"
-    return table
-
-
-def _verdicts(report: LoadReport) -> Iterable[str]:
-    for objective in report.objectives:
-        yield f"objective {objective.text}: {'met' if objective.met else 'MISSED'}"
+    verdicts = [f"objective {each.text}: {'met' if each.met else 'MISSED'}" for each in report.objectives]
     if report.reached < ENOUGH:
-        yield (
+        verdicts.append(
             f"FAILED: the test reached {report.reached:.1%} of the requested rate; {ENOUGH:.0%} are needed. If likes "
             "were sent late, try more --producers, more --processes or a larger --batch. Otherwise the server is at "
             "its limit."
         )
     if report.failed:
-        yield f"FAILED: {report.failed:,} likes got no response, or an error"
-    if report.converged < report.viewers + report.sse_viewers:
-        yield "FAILED: some viewers did not see the last like"
+        verdicts.append(f"FAILED: {report.failed:,} likes got no response, or an error")
+    if report.converged < watching:
+        verdicts.append("FAILED: some viewers did not see the last like")
+    return Group(Text(counts), latencies, *([ramp] if report.steps else ()), Text("\n".join(verdicts)))

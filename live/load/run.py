@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 import aiohttp
 
 from live.errors import SetupError
-from live.load.messages import Connected, Failed, Message, Result, Sent, Settle, Start, Task, encode, receive
 from live.load.options import Options
 from live.load.report import LoadReport, make_report
+from live.load.worker import Connected, Failed, Message, Result, Sent, Settle, Start, Task, encode, receive
 
 _SETTLE: Final = 3.0  # seconds for the last messages to arrive
 _LEAD: Final = 0.2  # seconds from the signal to start until the first like is due

@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from live.client.watching import live_url, open_viewer
 from live.errors import SetupError
-from live.load.seen import Seen
+from live.load.latencies import Seen
 
 _AT_ONCE: Final = 100  # concurrent handshakes
 _OK: Final = 200

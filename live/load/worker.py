@@ -1,17 +1,101 @@
-"""One process of a load test: connects viewers, sends its share of the load, and reports what it measured."""
+"""Run one process of a load test: connect viewers, send its share of the load, and report what it measured.
+
+The processes talk over the standard input and output of the children.
+"""
 
 import asyncio
 import os
 import signal
 import sys
 from contextlib import suppress
+from typing import Final, TypeAlias
 
+import msgspec
 import uvloop
 
 from live.errors import SetupError
-from live.load.messages import Connected, Failed, Message, Result, Sent, Settle, Start, Task, encode, receive
-from live.load.producers import Producers
+from live.load.latencies import Acknowledged, Seen
+from live.load.options import Schedule
+from live.load.producers import Counts, Producers
 from live.load.viewers import ViewerPool
+
+_LENGTH: Final = 4  # bytes before each message
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """To a child: what to do, as process `process` of `processes`."""
+
+    url: str
+    board: str
+    key: str | None
+    members: int
+    schedule: Schedule
+    connections: int
+    websocket: int
+    sse: int
+    process: int
+    processes: int
+
+
+class Start(msgspec.Struct, frozen=True, tag=True):
+    """To a child: when to start, on the clock of `time.perf_counter`, which the processes of a machine share."""
+
+    at: float
+
+
+class Settle(msgspec.Struct, frozen=True, tag=True):
+    """To a child: wait until the viewers have seen this offset, for at most `patience` seconds."""
+
+    offset: int
+    patience: float
+
+
+class Connected(msgspec.Struct, frozen=True, tag=True):
+    """From a child: its viewers are connected."""
+
+
+class Sent(msgspec.Struct, frozen=True, tag=True):
+    """From a child: its producers are done."""
+
+    last_offset: int
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """From a child: everything that it measured."""
+
+    counts: Counts
+    acknowledged: list[Acknowledged]
+    waited: list[float]
+    websocket: list[Seen]
+    sse: list[Seen]
+    frames: int
+    bytes: int
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """From a child: the test can't run, and why."""
+
+    problem: str
+
+
+Message: TypeAlias = Task | Start | Settle | Connected | Sent | Result | Failed
+
+
+def encode(message: Message) -> bytes:
+    """A message with its length in front."""
+    data = msgspec.msgpack.encode(message)
+    return len(data).to_bytes(_LENGTH) + data
+
+
+async def receive(reader: asyncio.StreamReader) -> Message | None:
+    """The next message; None if the other process is gone."""
+    try:
+        length = int.from_bytes(await reader.readexactly(_LENGTH))
+        data = await reader.readexactly(length)
+    except asyncio.IncompleteReadError:
+        return None
+    message: Message = msgspec.msgpack.decode(data, type=Message)
+    return message
 
 
 async def work(task: Task, reader: asyncio.StreamReader) -> None:
@@ -45,10 +129,11 @@ def main() -> None:
     """Run as a child of `live load`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, which ends this process
     with suppress(BrokenPipeError):  # the parent is gone
-        uvloop.run(_run())
+        uvloop.run(run())
 
 
-async def _run() -> None:
+async def run() -> None:
+    """Receive a task from standard input, and do it."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     task = await receive(reader)

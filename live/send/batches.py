@@ -1,4 +1,4 @@
-"""Reads a file into batches of events. Each event is a line of JSON, with an id that is the same in every run."""
+"""Read a file into batches of events. Each event is a line of JSON, with an id that is the same in every run."""
 
 import csv
 import gzip
@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from live.client.events import with_identity
 from live.client.sender import MAX_BYTES, MAX_EVENTS
-from live.send.options import SendOptions
+from live.send.progress import SendOptions
 
 _SAME_TIME: Final = 0.1  # seconds of a paced run whose events share a batch
 
@@ -95,17 +95,12 @@ def _events(raw: IO[bytes], path: Path) -> Iterator[bytes]:
         for row in csv.DictReader(text):
             # Cells beyond the header have no name: the server rejects them.
             event: dict[str, Any] = {name or "": value for name, value in row.items() if value}
-            if "amount" in event:
-                event["amount"] = _amount(event["amount"])
+            digits = event.get("amount", "").removeprefix("-")
+            if digits.isascii() and digits.isdecimal() and len(digits) < 20:  # noqa: PLR2004
+                event["amount"] = int(event["amount"])  # the server rejects anything else
             yield msgspec.json.encode(event)
     finally:
         text.detach()  # otherwise it closes the file, whose position is still needed
-
-
-def _amount(text: str) -> int | str:
-    """A whole number of a CSV file. Anything else stays as it is, and the server rejects it."""
-    digits = text.removeprefix("-")
-    return int(text) if digits.isascii() and digits.isdecimal() and len(digits) < 20 else text  # noqa: PLR2004
 
 
 def _with_board(event: bytes, board: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The progress of a file, saved between runs: how many events were sent, and the name in their ids."""
+"""What `live send` sends, and its progress, saved between runs: how many events, and the name in their ids."""
 
 import hashlib
 import os
@@ -9,10 +9,47 @@ from typing import Annotated
 import msgspec
 
 from live.client.sender import MAX_EVENTS
-from live.client.target import producer_of
+from live.client.target import parse_api_key, parse_url, producer_of
 from live.errors import SetupError
-from live.send.options import SendOptions
 from live.system.files import replacing
+
+
+class SendOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The input and the target of a run.
+
+    `speed` is a factor on the pace of the events; None sends as fast as the server counts. `key` is the API key, if the
+    server requires one. With `ids`, each event without an id gets one.
+    """
+
+    path: Path
+    url: str
+    board: str | None = None
+    speed: float | None = None
+    restart: bool = False
+    key: str | None = None
+    ids: bool = True
+
+
+def make_options(
+    *, path: Path, url: str, board: str | None, speed: str, restart: bool, key: str | None, ids: bool
+) -> SendOptions:
+    """Build the options from flags. `speed` is a factor on the pace of the events, or `max`.
+
+    Raises:
+        SetupError: the URL, the API key or the speed is malformed.
+    """
+    try:
+        factor = None if speed == "max" else float(speed)
+    except ValueError:
+        factor = 0
+    if factor is not None and not 0 < factor < float("inf"):
+        raise SetupError(f"--speed {speed!r}: expected a number such as 60, or max")
+    try:
+        return SendOptions(
+            path=path, url=parse_url(url), board=board, speed=factor, restart=restart, key=parse_api_key(key), ids=ids
+        )
+    except ValueError as error:
+        raise SetupError(str(error)) from None
 
 
 class ProgressFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -51,7 +88,12 @@ class SavedProgress:
         self._saved = (None if options.restart else _read(self._path)) or ProgressFile(run=secrets.token_hex(8))
         self._doubted = self._saved.reach if self._ids else 0
         if self._doubted > self.sent and self._saved.producer != self._producer:
-            raise _other_producer(self._saved)
+            producer = self._saved.producer
+            key = f"with an API key of producer {producer!r}" if producer else "without an API key"
+            raise SetupError(
+                f"the events after the first {self.sent:,} were sent {key} and may have been counted; with the API key "
+                f"of another producer they would count twice. Continue {key}, or add --no-ids if that does not matter."
+            )
 
     @property
     def run(self) -> str | None:
@@ -107,11 +149,3 @@ def _read(path: Path) -> ProgressFile | None:
         raise SetupError(
             f"{path} is damaged, so it is unknown how much was sent; to start at the first event, add --restart"
         ) from None
-
-
-def _other_producer(saved: ProgressFile) -> SetupError:
-    key = f"with an API key of producer {saved.producer!r}" if saved.producer else "without an API key"
-    return SetupError(
-        f"the events after the first {saved.sent:,} were sent {key} and may have been counted; with the API key of "
-        f"another producer they would count twice. Continue {key}, or add --no-ids if that does not matter."
-    )

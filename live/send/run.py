@@ -1,4 +1,4 @@
-"""Sends a file from the first unacknowledged event to the last."""
+"""Send a file from the first unacknowledged event to the last."""
 
 import asyncio
 import csv
@@ -12,11 +12,9 @@ import msgspec
 
 from live.client.errors import LiveBoardError, OutcomeUnknownError, ServerUnavailableError
 from live.client.sender import Sender, SendingStoppedError, ndjson, open_session, stopped_within
-from live.domain.event import Answer
 from live.errors import SetupError
-from live.send.batches import EventBatch, batches
-from live.send.options import SendOptions
-from live.send.progress import SavedProgress
+from live.send.batches import batches
+from live.send.progress import SavedProgress, SendOptions
 
 Progress = Callable[[int, int, int], None]
 
@@ -66,8 +64,13 @@ async def send_file(options: SendOptions, progress: Progress) -> SendOutcome:
                 saved.settle(in_doubt=sender.in_doubt)
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
         raise SetupError(f"can't read {options.path}: {error}") from None
+    except ServerUnavailableError as error:
+        once = " Events of the last batch that were counted count once." if error.in_doubt else ""
+        raise SetupError(f"{error}; run the command again to continue from here.{once}") from None
+    except OutcomeUnknownError as error:
+        raise SetupError(f"{error}. The next run sends them again.") from None
     except LiveBoardError as error:
-        raise SetupError(f"{error}{_advice(error)}") from None
+        raise SetupError(str(error)) from None
     if not outcome.stopped:
         saved.forget()
         progress(total, total, outcome.sent)
@@ -82,59 +85,30 @@ async def _send_all(
     outcome: SendOutcome,
     progress: Progress,
 ) -> bool:
-    """Send batch after batch. Returns false if the run was interrupted."""
-    total = options.path.stat().st_size
-    pace = _Pace(options.speed, stop)
+    """Send batch after batch. Return false if the run was interrupted."""
+    total, clock = options.path.stat().st_size, asyncio.get_running_loop().time
+    started: tuple[float, float] | None = None  # when the run started, and the time of its first event
     for batch in batches(options, saved.run, skip=saved.sent):
-        if not await pace.keep(batch):
-            return False
+        if options.speed is not None and batch.at is not None:  # keep the pace of the events
+            began, first = started = started or (clock(), batch.at)
+            if await stopped_within(stop, began + (batch.at - first) / options.speed - clock()):
+                return False
         try:
             answer = await sender.send(ndjson(batch.events, repeatable=options.ids))
         except SendingStoppedError:
             return False
-        _note(outcome, answer, len(batch.events))
+        codes = Counter(outcome.rejected)
+        codes.update(rejection.code for rejection in answer.rejected)
+        outcome.rejected = dict(codes)
+        for rejection in answer.rejected[: max(0, 3 - len(outcome.examples))]:
+            example = msgspec.to_builtins(rejection)
+            example["event"] = outcome.sent + example.pop("index")
+            outcome.examples.append(example)
+        outcome.accepted += answer.accepted
+        outcome.duplicate += answer.duplicate
+        outcome.sent += len(batch.events)
         saved.acknowledged(outcome.sent)
         progress(batch.read, total, outcome.sent)
         if stop.is_set():
             return False
     return True
-
-
-class _Pace:
-    """Keeps the pace of the events, by a factor; None is as fast as the server counts."""
-
-    def __init__(self, speed: float | None, stop: asyncio.Event) -> None:
-        self._speed = speed
-        self._stop = stop
-        self._started: tuple[float, float] | None = None  # when the run started, and the time of its first event
-
-    async def keep(self, batch: EventBatch) -> bool:
-        """Wait until the first event of the batch is due. Returns false if the run was interrupted meanwhile."""
-        if self._speed is None or batch.at is None:
-            return True
-        now = asyncio.get_running_loop().time()
-        if self._started is None:
-            self._started = (now, batch.at)
-        began, first = self._started
-        return not await stopped_within(self._stop, began + (batch.at - first) / self._speed - now)
-
-
-def _note(outcome: SendOutcome, answer: Answer, events: int) -> None:
-    codes = Counter(outcome.rejected)
-    codes.update(rejection.code for rejection in answer.rejected)
-    for rejection in answer.rejected[: max(0, 3 - len(outcome.examples))]:
-        example = msgspec.to_builtins(rejection)
-        example["event"] = outcome.sent + example.pop("index")
-        outcome.examples.append(example)
-    outcome.rejected = dict(codes)
-    outcome.accepted += answer.accepted
-    outcome.duplicate += answer.duplicate
-    outcome.sent += events
-
-
-def _advice(error: LiveBoardError) -> str:
-    """Advice for the user of the command."""
-    if isinstance(error, ServerUnavailableError):
-        once = " Events of the last batch that were counted count once." if error.in_doubt else ""
-        return f"; run the command again to continue from here.{once}"
-    return ". The next run sends them again." if isinstance(error, OutcomeUnknownError) else ""

@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from live.load.messages import Result
+from live.load.latencies import Acknowledged, Seen
 from live.load.options import make_options
 from live.load.producers import Counts
 from live.load.report import LoadReport, make_report
-from live.load.seen import Acknowledged, Seen
+from live.load.worker import Result
 
 STARTED = 1000.0
 

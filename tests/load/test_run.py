@@ -16,11 +16,10 @@ from rich.console import Console
 from live.domain.producer import Scope
 from live.errors import SetupError
 from live.load import latencies
-from live.load.options import Options, make_options, parse_rate
+from live.load.latencies import Acknowledged
+from live.load.options import Options, Schedule, make_options, parse_rate
 from live.load.report import LoadReport, show
 from live.load.run import run
-from live.load.schedule import Schedule
-from live.load.seen import Acknowledged
 from live.load.viewers import ViewerPool
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.load.schedule import Schedule
+from live.load.options import Schedule
 
 RATES = st.floats(0.5, 5000)
 SECONDS = st.floats(0.5, 60)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from live.load.seen import Acknowledged, Seen, times_to_seen
+from live.load.latencies import Acknowledged, Seen, times_to_seen
 
 
 def likes(*times: tuple[int, float, float]) -> list[Acknowledged]:

@@ -10,8 +10,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from live.send.options import SendOptions
-from live.send.progress import ProgressFile, progress_path
+from live.send.progress import ProgressFile, SendOptions, progress_path
 from live.send.run import SendOutcome, send_file
 
 Event = dict[str, Any]

@@ -12,7 +12,7 @@ import pytest
 from live.client import sender
 from live.domain.producer import Scope
 from live.errors import SetupError
-from live.send.options import SendOptions
+from live.send.progress import SendOptions
 from live.settings import Settings
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore

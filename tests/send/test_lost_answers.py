@@ -15,7 +15,7 @@ from live.client import sender
 from live.domain.board_file import BoardChoice, make_board
 from live.errors import SetupError
 from live.send.batches import with_id
-from live.send.options import SendOptions
+from live.send.progress import SendOptions
 from live.send.run import SendOutcome, send_file
 from live.settings import Duration
 from tests.harness.boards import rolling_board

@@ -14,8 +14,7 @@ import pytest
 
 from live.errors import SetupError
 from live.metrics import REGISTRY
-from live.send.options import SendOptions
-from live.send.progress import ProgressFile, progress_path
+from live.send.progress import ProgressFile, SendOptions, progress_path
 from live.send.run import SendOutcome, send_file
 from live.settings import Duration
 from tests.harness.boards import rolling_board
