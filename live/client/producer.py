@@ -6,6 +6,7 @@ import secrets
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count, repeat
 from types import TracebackType
 from typing import Final, Self
 
@@ -62,9 +63,7 @@ class Producer:
         self._linger = linger
         self._max_pending = max_pending
         self._on_rejected = on_rejected or _log_rejected
-        self._run_name = f"client:{secrets.token_hex(8)}".encode()
-        self._numbers = iter(range(2**63))
-        self._added = 0
+        self._ids = zip(repeat(f"client:{secrets.token_hex(8)}".encode()), count(), strict=False)  # thread-safe
         self._waiting: deque[bytes] = deque()
         self._size = 0  # bytes that wait
         self._batch: list[bytes] = []  # what is being sent
@@ -113,7 +112,7 @@ class Producer:
     @property
     def pending(self) -> int:
         """Number of events without a response."""
-        return self._added - self._settled
+        return len(self._batch) + len(self._waiting)
 
     def unsent(self) -> list[Event]:
         """The events without a response, with their ids.
@@ -132,7 +131,7 @@ class Producer:
         """
         line = self.encode(event)
         if self.pending >= self._max_pending:
-            await self.await_settled(self._added - self._max_pending + 1)
+            await self.await_settled(self._settled + self.pending - self._max_pending + 1)
         self.check()
         self.put(line)
 
@@ -146,11 +145,10 @@ class Producer:
         line = encode_event(event)
         if event.id is not None:
             return line
-        return with_identity(line, self._run_name, next(self._numbers), has_source=event.source is not None)
+        return with_identity(line, *next(self._ids), has_source=event.source is not None)
 
     def put(self, line: bytes) -> None:
         """Queue an encoded event, even if `max_pending` is reached."""
-        self._added += 1
         self._waiting.append(line)
         self._size += len(line)
         self._some.set()
@@ -163,7 +161,7 @@ class Producer:
         Raises:
             LiveBoardError: the producer has failed.
         """
-        await self.await_settled(self._added)
+        await self.await_settled(self._settled + self.pending)
         self.check()
         return self.totals
 
