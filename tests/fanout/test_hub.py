@@ -133,6 +133,17 @@ async def test_viewers_are_counted_and_limited(valkey_url: str) -> None:
 
 
 @pytest.mark.fault
+async def test_the_viewers_of_an_address_are_counted(valkey_url: str) -> None:
+    """One that leaves makes room for one. Viewers without a known address have no such limit."""
+    async with running_hub(valkey_url, max_address_viewers=2) as (hub, _), AsyncExitStack() as stack:
+        for address in ("one", "other", "", "", ""):
+            stack.enter_context(hub.watch("posts", top(5), address))
+        for _ in range(2):
+            with hub.watch("posts", top(5), "one"), pytest.raises(ProblemError, match="2 viewers watch from your"):
+                hub.admit("posts", top(5), "one")
+            hub.admit("posts", top(5), "one")
+
+
 async def test_viewers_receive_the_status_of_the_store(own_store: StoreProcess) -> None:
     """One status says that the board is stale, another that it no longer is, and missed changes follow."""
     async with running_hub(

@@ -5,11 +5,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
+from structlog.testing import capture_logs
 
 from live.domain.board import Board
 from live.domain.event import MAX_SCORE, Entry, make_entry
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.committer import Committed, Committer
+from live.metrics import REGISTRY
 from live.settings import Duration
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
@@ -129,6 +131,26 @@ async def test_a_score_out_of_range_affects_only_its_own_request(valkey_url: str
         scores = await bench.scores()
     assert [dict(answer.refused) for answer in answers] == [{}, {0: "score_out_of_range"}, {}]
     assert scores == {"c": 2, "a": 1, "d": 1}
+
+
+async def test_a_score_near_the_end_of_its_range_is_logged_once(valkey_url: str) -> None:
+    """A metric has the share of the range that is left. A batch that counts nothing does not change it."""
+    bench = Bench(valkey_url, rolling_board(board="range"))
+
+    async def left_after(*amounts: float) -> float | None:
+        """Count shares of the range in one batch."""
+        most = bench.ledger.state.board.most
+        await bench.committer.commit([make_entry("a", int(most * amount), None) for amount in amounts])
+        return REGISTRY.get_sample_value("live_score_range_left", {"board": "range"})
+
+    async with bench.running():
+        with capture_logs() as logs:
+            assert await left_after(0.5, 0.39) == pytest.approx(0.11)
+            assert logs == []
+            assert await left_after(0.05) == pytest.approx(0.06)
+            assert await left_after(0.9) == pytest.approx(0.06)
+            assert await left_after(0.01) == pytest.approx(0.05)
+        assert [line["log_level"] for line in logs] == ["warning"]
 
 
 async def test_empty_requests_are_answered(valkey_url: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import redis.asyncio
+from sqlalchemy import Connection, text
 from structlog.testing import capture_logs
 
 import live.journal.database
@@ -179,3 +180,22 @@ async def test_the_command_gives_the_warnings(own_store: StoreProcess, tmp_path:
     own_store.kill()
     (line,) = await asyncio.to_thread(journal_status, settings)
     assert line.startswith("can't read the settings of the store: ")
+
+
+def test_compacting_gives_the_disk_its_space_back(tmp_path: Path) -> None:
+    """What was deleted is in no file any more."""
+    with Database("sqlite", tmp_path, "live", writes=True) as database:
+        assert database.take_now()
+
+        def size() -> int:
+            return sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
+
+        def fill(connection: Connection) -> None:
+            connection.execute(text("CREATE TABLE waste AS SELECT hex(randomblob(5000000)) AS body"))
+
+        empty = size()
+        database.work(fill)
+        database.work(lambda connection: connection.execute(text("DROP TABLE waste")))
+        assert size() > empty + 5_000_000
+        database.compact()
+        assert size() < empty + 1_000_000

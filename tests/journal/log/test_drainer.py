@@ -67,6 +67,25 @@ async def test_a_drainer_may_be_killed_anywhere(valkey_url: str, tmp_path: Path,
             await drain_with_deaths(board)
 
 
+async def test_what_is_moved_is_in_the_metrics(valkey_url: str, tmp_path: Path) -> None:
+    """Entries, and commits: a sweep without entries does not commit."""
+
+    def figures() -> list[float]:
+        names = ("live_journal_entries_total", "live_journal_commit_seconds_count")
+        return [REGISTRY.get_sample_value(name) or 0 for name in names]
+
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        for keys in ("a", "bc", "d"):
+            await board.like(*keys)
+        before = figures()
+        await drainer.sweep()
+        waiting = await board.waiting()
+        await drainer.sweep()
+        moved, commits = (after - earlier for after, earlier in zip(figures(), before, strict=True))
+        assert (waiting, moved, commits) == (0, 4, 1)  # the beginning of the board is an entry too
+
+
 async def test_trimming_before_the_commit_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """The mutant loses entries that it has not stored when it is killed."""
 
