@@ -4,6 +4,7 @@ import asyncio
 import math
 import random
 import time
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Final
 
@@ -39,14 +40,21 @@ async def send_likes(reader: BoardReader, committer: Committer, lease: ProcessLe
     An empty board first gets the likes of a day. Favourites change, so that records overtake each other, and some likes
     are taken back.
     """
-    await _send_history(reader, committer)
+    # The history has identities, so several processes that send it count it once. If it can't be sent, the likes that
+    # follow fill the board as well.
+    with suppress(StoreUnavailableError, EpochLostError, ProblemError):
+        if not (await reader.read(1)).rank_count:
+            await committer.commit(make_history(time.time()))
     chance = random.Random()  # noqa: S311 - sample data, not a secret
     weights = [_LEAST + 1 / rank for rank in range(1, len(POSTS) + 1)]
     chance.shuffle(weights)
     last: str | None = None
     round_number = 0
     while True:
-        if not await _holds(lease):
+        is_held = False
+        with suppress(StoreUnavailableError):
+            is_held = await lease.take()
+        if not is_held:
             await asyncio.sleep(_WAIT)
             continue
         round_number += 1
@@ -64,17 +72,8 @@ async def send_likes(reader: BoardReader, committer: Committer, lease: ProcessLe
         await asyncio.sleep(_PAUSE)
 
 
-async def _send_history(reader: BoardReader, committer: Committer) -> None:
-    """Give an empty board a day of likes. They have identities, so several processes that do this count them once."""
-    try:
-        if not (await reader.read(1)).rank_count:
-            await committer.commit(make_history(time.time()))
-    except (StoreUnavailableError, EpochLostError, ProblemError):
-        return  # the likes that follow fill the board as well
-
-
 def make_history(now: float) -> list[Entry]:
-    """Likes for each post and past hour: posts have their own popularity and their own time of the day."""
+    """Make likes for each post and past hour: posts have their own popularity and their own time of the day."""
     entries = []
     for post in POSTS:
         chance = random.Random(post)  # noqa: S311 - the same in every process
@@ -87,10 +86,3 @@ def make_history(now: float) -> list[Entry]:
             amount = max(1, round(_LIKES * popularity * wave * noise))
             entries.append(make_entry(post, amount, at * 3_600_000 + 1_800_000, identity))
     return entries
-
-
-async def _holds(lease: ProcessLease) -> bool:
-    try:
-        return await lease.take()
-    except StoreUnavailableError:
-        return False

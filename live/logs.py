@@ -28,7 +28,7 @@ _TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.Except
 
 
 def _plain_traceback(file: TextIO, info: ExcInfo) -> None:
-    """A traceback whose messages a terminal does not obey."""
+    """Write a traceback whose messages a terminal does not obey."""
     text = StringIO()
     structlog.dev.plain_traceback(text, info)
     file.write(visible_lines(text.getvalue()))
@@ -94,7 +94,7 @@ class Repeats(logging.Filter):
         self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a line is the first of its cause."""
+        """Tell whether a line is the first of its cause."""
         line: dict[str, Any] = record.msg if isinstance(record.msg, dict) else {"event": str(record.msg)}
         if record.levelno < logging.WARNING or "repeated" in line:
             return True
@@ -104,7 +104,14 @@ class Repeats(logging.Filter):
         with self._lock:
             cause = self._causes.get(name)
             if cause is None or (cause.timer is None and now >= cause.reported + self._period):
-                self._make_room(now)
+                # If there are too many causes, forget lines that were not repeated: first the old ones, then all.
+                for youngest in (now - self._period, now):
+                    if len(self._causes) >= _MOST_CAUSES:
+                        self._causes = {
+                            name: cause
+                            for name, cause in self._causes.items()
+                            if cause.timer is not None or cause.reported > youngest
+                        }
                 self._causes[name] = _Cause(text, record.levelno, now)
                 return True
             cause.count += 1
@@ -144,24 +151,13 @@ class Repeats(logging.Filter):
         cause.timer.daemon = True
         cause.timer.start()
 
-    def _make_room(self, now: float) -> None:
-        """If there are too many causes, forget lines that were not repeated: first the old ones, then all."""
-        for youngest in (now - self._period, now):
-            if len(self._causes) < _MOST_CAUSES:
-                return
-            self._causes = {
-                name: cause
-                for name, cause in self._causes.items()
-                if cause.timer is not None or cause.reported > youngest
-            }
-
 
 def _log(cause: _Cause, text: str, repeated: int) -> None:
     structlog.get_logger().log(cause.level, text, repeated=repeated)
 
 
 def _origin(info: object) -> tuple[object, ...]:
-    """The type of an exception, and the place where it was raised."""
+    """Name the type of an exception, and the place where it was raised."""
     error = sys.exc_info()[1] if info is True else info[1] if isinstance(info, tuple) else info
     if not isinstance(error, BaseException):
         return ()

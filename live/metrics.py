@@ -138,12 +138,11 @@ class OfBoards(Collector):
         self._boards = boards
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics."""
+        """Yield the metrics, each with the series that are left."""
         for metric in self._collector.collect():
             metric.samples = [
-                sample for sample in metric.samples if "board" not in sample.labels or self._is_there(sample.labels)
+                sample
+                for sample in metric.samples
+                if "board" not in sample.labels or sample.labels["board"] in self._boards
             ]
             yield metric
-
-    def _is_there(self, labels: dict[str, str]) -> bool:
-        return labels["board"] in self._boards

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Final, NoReturn
+from typing import Final
 
 import msgspec
 import structlog
@@ -61,7 +61,8 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
     Raises:
         SetupError: a setting, the boards file, the port, the data directory or the store is unusable.
     """
-    signal.signal(signal.SIGTERM, _end)  # uvicorn raises the signal again after it has stopped; exit normally then
+    # uvicorn raises the signal again after it has stopped; exit normally then.
+    signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(0))
     configure_logs(settings.log_level)
     boards = load_boards(settings.boards)
     if len(boards.by_id) > settings.max_boards:
@@ -75,14 +76,21 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
             log.warning(warning)
         asyncio.run(check_store(settings, boards, accept=accept_loss))
         settings = fit(settings, raise_limit())
-        _announce(settings)
+        print(f"Live Board is at {_address(settings)}/  (Ctrl-C stops it)", flush=True)  # noqa: T201 - for people
         if admin_key and settings.role in settings.admin_roles:
             _announce_key(settings, asyncio.run(provide_admin_key(settings)))
-        _run(settings, boards, listener)
+        relax_collector()
+        if settings.workers == 1:
+            uvicorn.Server(server_config(make_app(settings, boards), settings)).run(sockets=[listener])
+            return
+        with tempfile.TemporaryDirectory(prefix="live-metrics-") as metrics:
+            os.environ.update(as_environment(settings), PROMETHEUS_MULTIPROC_DIR=metrics)
+            config = server_config("live.web.app:app_from_environment", settings)
+            Multiprocess(config, sockets=[listener]).run()
 
 
 def unsafe_hosts(settings: Settings) -> str | None:
-    """A warning about unsafe host names, or None."""
+    """Warn about unsafe host names: return the warning, or None."""
     if "*" not in settings.allowed_hosts or not settings.open:
         return None
     return (
@@ -109,12 +117,18 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
             try:
                 for line in await unsafe_settings(client):
                     log.warning(line)
-                if settings.journal == "off":
-                    await _stop_journals(client, settings.key_prefix)
+                if settings.journal == "off":  # nobody would move the entries of earlier journals out of the store
+                    for board, epoch in await journals(client, settings.key_prefix):
+                        await stop_journal(client, Keys(settings.key_prefix, board), epoch)
+                        log.warning("the journal of a board ends, because LIVE_JOURNAL is off", board=board)
                 await _check_for_losses(client, settings, boards, watch, accept=accept)
                 with client.high_water.remembering_epochs():
                     await open_boards([Ledger(client, board, settings).state for board in boards.by_id.values()])
-                await _warn_of_sql(settings)
+                database = open_journal(settings, writes=False)
+                if database is not None:
+                    for line in await unsafe_in_sql(database):
+                        log.warning(line)
+                    await database.aclose()
                 if not settings.open:
                     await _require_keys(ProducerStore(client, settings.key_prefix), settings)
             except (StoreFormatError, StoreRoleError) as error:
@@ -135,7 +149,13 @@ async def _check_for_losses(
 ) -> None:
     """Check that the store holds everything that is known about it."""
     high_water = client.high_water
-    lost = await _missing_in_store(client, settings)
+    lost: list[Loss] = []  # what the journal knows and the store does not hold
+    try:
+        with _journal(settings) as journal:
+            if journal is not None:
+                lost = await find_lost(client, settings.key_prefix, journal)
+    except JournalError as error:  # without its database, the server starts all the same
+        log.warning("can't ask the journal what the store should hold", reason=str(error))
     faults = await watch.find() + [str(loss) for loss in lost]
     if not faults:
         high_water.clear_loss()
@@ -152,35 +172,9 @@ async def _check_for_losses(
             journal.work(partial(end_lost, lost=lost))
 
 
-async def _warn_of_sql(settings: Settings) -> None:
-    """Log a warning for each unsafe setting of the journal's database."""
-    database = open_journal(settings, writes=False)
-    if database is not None:
-        for line in await unsafe_in_sql(database):
-            log.warning(line)
-        await database.aclose()
-
-
-async def _stop_journals(client: Store, prefix: str) -> None:
-    """End the journals that an earlier start began: nobody would move their entries out of the store."""
-    for board, epoch in await journals(client, prefix):
-        await stop_journal(client, Keys(prefix, board), epoch)
-        log.warning("the journal of a board ends, because LIVE_JOURNAL is off", board=board)
-
-
-async def _missing_in_store(client: Store, settings: Settings) -> list[Loss]:
-    """What the journal knows and the store does not hold. Without its database, the server starts all the same."""
-    try:
-        with _journal(settings) as journal:
-            return [] if journal is None else await find_lost(client, settings.key_prefix, journal)
-    except JournalError as error:
-        log.warning("can't ask the journal what the store should hold", reason=str(error))
-        return []
-
-
 @contextmanager
 def _journal(settings: Settings) -> Iterator[Database | None]:
-    """The journal, if there is one and no other process writes to it: then that process looks after it."""
+    """Open the journal, if there is one and no other process writes to it: then that process looks after it."""
     journal = open_journal(settings, writes=True)
     if journal is None:
         yield None
@@ -203,7 +197,7 @@ async def _require_keys(producers: ProducerStore, settings: Settings) -> None:
 
 @contextmanager
 def _store(settings: Settings) -> Iterator[str]:
-    """The URL of the store. The embedded store runs while the context lasts."""
+    """Yield the URL of the store. The embedded store runs while the context lasts."""
     if settings.store:
         make_private(settings.data_dir)
         yield settings.store
@@ -219,7 +213,7 @@ def _store(settings: Settings) -> Iterator[str]:
 
 @contextmanager
 def bound_socket(settings: Settings) -> Iterator[socket.socket]:
-    """A bound socket. It is opened first, so that nothing else starts if the port is taken.
+    """Bind a socket. This comes first, so that nothing else starts if the port is taken.
 
     Raises:
         SetupError: the address is not available.
@@ -252,10 +246,6 @@ def _address(settings: Settings) -> str:
     return f"http://{host}:{settings.port}{settings.root_path}"
 
 
-def _announce(settings: Settings) -> None:
-    print(f"Live Board is at {_address(settings)}/  (Ctrl-C stops it)", flush=True)  # noqa: T201 - for people
-
-
 def _announce_key(settings: Settings, key: str | None) -> None:
     """Name the file of the admin API key. A terminal shows the key too, but a log must not hold a secret."""
     if key is None:
@@ -274,19 +264,8 @@ def _announce_key(settings: Settings, key: str | None) -> None:
     )
 
 
-def _run(settings: Settings, boards: Boards, listener: socket.socket) -> None:
-    relax_collector()
-    if settings.workers == 1:
-        uvicorn.Server(server_config(make_app(settings, boards), settings)).run(sockets=[listener])
-        return
-    with tempfile.TemporaryDirectory(prefix="live-metrics-") as metrics:
-        os.environ.update(as_environment(settings), PROMETHEUS_MULTIPROC_DIR=metrics)
-        config = server_config("live.web.app:app_from_environment", settings)
-        Multiprocess(config, sockets=[listener]).run()
-
-
 def server_config(app: ASGIApp | str, settings: Settings) -> uvicorn.Config:
-    """How uvicorn serves an application. A text is the factory of the application in each worker process."""
+    """Configure how uvicorn serves an application, or what the factory of this name makes in each worker process."""
     return uvicorn.Config(
         app,
         factory=isinstance(app, str),
@@ -300,7 +279,3 @@ def server_config(app: ASGIApp | str, settings: Settings) -> uvicorn.Config:
         proxy_headers=False,
         timeout_graceful_shutdown=max(1, round(settings.shutdown_timeout)),
     )
-
-
-def _end(_signal: int, _frame: object) -> NoReturn:
-    sys.exit(0)

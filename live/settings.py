@@ -267,10 +267,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = Duration(5)
 
 
-def _parse_retention(text: str) -> Retention:
-    return Retention(parse_retention(text))
-
-
 def _parse_size(text: str) -> Size:
     match = re.fullmatch(r"(\d{1,15})(kb|mb|gb)?", text.lower())
     size = int(match[1]) * 1024 ** ("", "kb", "mb", "gb").index(match[2] or "") if match else -1
@@ -282,14 +278,14 @@ def _parse_size(text: str) -> Size:
 
 
 def environment_name(setting: str) -> str:
-    """The environment variable of a setting: `max_body` is `LIVE_MAX_BODY`."""
+    """Name the environment variable of a setting: `max_body` is `LIVE_MAX_BODY`."""
     return f"{_PREFIX}{setting.upper()}"
 
 
 _READERS: Final[Mapping[type, Callable[[str], Any]]] = {
     Size: _parse_size,
     HostPattern: lambda text: HostPattern(check_pattern(text)),
-    Retention: _parse_retention,
+    Retention: lambda text: Retention(parse_retention(text)),
     Origin: lambda text: Origin(check_origin(text)),
     RootPath: lambda text: RootPath(check_root_path(text)),
     ProxyNetwork: lambda text: ProxyNetwork(check_network(text)),
@@ -311,7 +307,7 @@ def _convert(expected: type, value: Any) -> Any:  # noqa: ANN401 - the signature
 
 
 def load_settings(environment: Mapping[str, str] = os.environ, **given: Any) -> Settings:  # noqa: ANN401
-    """Settings from flags (`given`, unless None), then the environment, then the defaults.
+    """Read the settings from flags (`given`, unless None), then the environment, then the defaults.
 
     Raises:
         SetupError: a value is invalid, or a variable is unknown. The message has one line for each mistake.
@@ -355,7 +351,7 @@ def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def as_environment(settings: Settings) -> dict[str, str]:
-    """The environment from which `load_settings` makes the same settings, for worker processes."""
+    """Make the environment from which `load_settings` makes the same settings, for worker processes."""
     environment: dict[str, str] = {}
     for field in msgspec.structs.fields(Settings):
         value = getattr(settings, field.name)

@@ -30,7 +30,15 @@ class FairQueue:
             self._serve(client)
             return
         if self._count >= self._most_waiting:
-            self._make_room(client)
+            # Refuse the newest request of the client with the most, or the new one if that has no fewer.
+            greediest = max(self._waiting, key=lambda each: len(self._waiting[each]))
+            full = ProblemError("overloaded", "too many requests wait for their turn: try again later", retry_after=1)
+            if len(self._waiting[greediest]) <= len(self._waiting.get(client, ())) + 1:
+                raise full
+            newest = self._waiting[greediest][-1]
+            self._forget(greediest, newest)
+            if not newest.done():  # otherwise it was cancelled
+                newest.set_exception(full)
         waiter = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(client, deque()).append(waiter)
         self._count += 1
@@ -61,17 +69,6 @@ class FairQueue:
     def _serve(self, client: str) -> None:
         self._free -= 1
         self._served.add(client)
-
-    def _make_room(self, client: str) -> None:
-        """Refuse the newest request of the client with the most, or the new one if that has no fewer."""
-        greediest = max(self._waiting, key=lambda each: len(self._waiting[each]))
-        refusal = ProblemError("overloaded", "too many requests wait for their turn: try again later", retry_after=1)
-        if len(self._waiting[greediest]) <= len(self._waiting.get(client, ())) + 1:
-            raise refusal
-        waiter = self._waiting[greediest][-1]
-        self._forget(greediest, waiter)
-        if not waiter.done():  # otherwise it was cancelled
-            waiter.set_exception(refusal)
 
     def _forget(self, client: str, waiter: asyncio.Future[None]) -> None:
         """Remove a request from the queue, if it is still there."""

@@ -61,7 +61,7 @@ log = structlog.get_logger()
 
 
 def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
-    """The application of one process. `settings.store` is the URL of the store."""
+    """Make the application of one process. `settings.store` is the URL of the store."""
     clients = ClientResolver(settings)
 
     @asynccontextmanager
@@ -70,10 +70,22 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
         with suppress(StoreUnavailableError, EpochLostError):
             await parts.authenticator.open()  # so that the first request of a producer is not refused
             await parts.registry.refresh()
+        connection = SharedParts(
+            settings=settings,
+            authenticator=parts.authenticator,
+            rate_limiter=parts.rate_limiter,
+            clients=clients,
+            intake=parts.intake,
+            limits=parts.limits,
+            bodies=parts.bodies,
+            reaper=parts.reaper,
+            reads=FastReads(parts, clients, app),
+            ask_soon=parts.registry.ask_soon,
+        )
         work = asyncio.create_task(_work(parts))
         work.add_done_callback(_report)
         try:
-            yield {"parts": _connection_parts(parts, clients, app)}
+            yield {"parts": connection}
         finally:
             work.cancel()
             with suppress(asyncio.CancelledError):
@@ -106,7 +118,7 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
 
 
 def app_from_environment() -> ASGIApp:
-    """The application of a worker process, with settings from the environment."""
+    """Make the application of a worker process, with settings from the environment."""
     parent = parent_process()
     assert parent is not None and parent.pid is not None, "a worker is started by the supervisor"  # noqa: S101, PT018
     end_with_parent(parent.pid)
@@ -117,7 +129,7 @@ def app_from_environment() -> ASGIApp:
 
 
 def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) -> Live:
-    """The parts of a process, not running yet."""
+    """Make the parts of a process, not running yet."""
     client = connect(settings.store, settings)
     losses = LossWatch(client, settings.key_prefix)
     losses.guard_connections()
@@ -163,22 +175,6 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
     )
 
 
-def _connection_parts(parts: Live, clients: ClientResolver, app: Starlette) -> SharedParts:
-    """The parts that the HTTP and WebSocket protocols need."""
-    return SharedParts(
-        settings=parts.settings,
-        authenticator=parts.authenticator,
-        rate_limiter=parts.rate_limiter,
-        clients=clients,
-        intake=parts.intake,
-        limits=parts.limits,
-        bodies=parts.bodies,
-        reaper=parts.reaper,
-        reads=FastReads(parts, clients, app),
-        ask_soon=parts.registry.ask_soon,
-    )
-
-
 async def _work(parts: Live) -> None:
     """Run everything that is not a request."""
     async with asyncio.TaskGroup() as tasks:
@@ -194,17 +190,13 @@ async def _work(parts: Live) -> None:
         tasks.create_task(parts.bodies.run())
         tasks.create_task(parts.losses.run())
         if parts.settings.demo:
-            _start_demo(parts, tasks)
-
-
-def _start_demo(parts: Live, tasks: asyncio.TaskGroup) -> None:
-    """Send sample likes to the first board with the server's clock, in one of all processes."""
-    lease = ProcessLease(parts.client, SystemKeys(parts.settings.key_prefix).demo)
-    for name, committer in parts.registry.committers.items():
-        if committer.state.board.clock == "server":
-            tasks.create_task(send_likes(parts.registry.ledgers[name].reader, committer, lease))
-            return
-    log.warning("the demo needs a board with the server's clock, and there is none")
+            lease = ProcessLease(parts.client, SystemKeys(parts.settings.key_prefix).demo)  # in one of all processes
+            for name, committer in parts.registry.committers.items():
+                if committer.state.board.clock == "server":
+                    tasks.create_task(send_likes(parts.registry.ledgers[name].reader, committer, lease))
+                    break
+            else:
+                log.warning("the demo needs a board with the server's clock, and there is none")
 
 
 def _report(work: "asyncio.Task[None]") -> None:

@@ -58,16 +58,11 @@ async def metrics(request: Request) -> Response:
 def _metrics_of(boards: Collection[str]) -> bytes:
     collector: Collector = REGISTRY
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
-        _forget_the_dead(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
+        for path in Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]).glob("gauge_live*.db"):
+            pid = path.stem.rpartition("_")[2]
+            if not Path(f"/proc/{pid}").exists():  # the worker process has ended
+                mark_process_dead(int(pid))  # type: ignore[no-untyped-call]
         collector = MultiProcessCollector(None)  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
     registry.register(OfBoards(collector, boards))
     return generate_latest(registry)
-
-
-def _forget_the_dead(folder: Path) -> None:
-    """Drop the gauges of worker processes that have ended."""
-    for path in folder.glob("gauge_live*.db"):
-        pid = path.stem.rpartition("_")[2]
-        if not Path(f"/proc/{pid}").exists():
-            mark_process_dead(int(pid))  # type: ignore[no-untyped-call]

@@ -1,6 +1,6 @@
 """The routes of a process, by its role."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias
 
 from starlette.requests import Request
@@ -26,25 +26,47 @@ from live.web.writes import admin, events, likes
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
-_CHANGING: Final = frozenset({"PUT", "PATCH", "DELETE"})
+_EVENTS: Final[Mapping[str, Endpoint]] = {"POST": events.take_events, "OPTIONS": events.options_events}
+# The documented routes of boards, in the order in which they are tried. Processes that serve viewers take GET; those
+# that serve administrators take the other methods.
+_ROUTES: Final[Mapping[str, Mapping[str, Endpoint]]] = {
+    "/v1/boards/{board}/records/{key:path}/slots": {"GET": slots.get_slots},
+    "/v1/boards/{board}/records/{key:path}/history": {"GET": history.get_history},
+    "/v1/boards/{board}": {
+        "GET": boards.get_board,
+        "PUT": boards.put_board,
+        "PATCH": boards.patch_board,
+        "DELETE": boards.delete_board,
+    },
+    "/v1/boards/{board}/records/{key:path}": {
+        "GET": records.get_record,
+        "PUT": records.put_record,
+        "PATCH": records.patch_record,
+        "DELETE": records.delete_record,
+    },
+    "/v1/items": {"GET": items.list_items, "PUT": items.put_items},
+    "/v1/items/{key:path}": {"GET": items.get_item, "PUT": items.put_item, "DELETE": items.delete_item},
+    "/v1/boards": {"GET": boards.list_boards},
+    "/v1/boards/{board}/records": {"GET": records.list_records},
+    "/v1/boards/{board}/slots": {"GET": slots.list_slots},
+    "/v1/boards/{board}/history": {"GET": history.list_history},
+    "/v1/boards/{board}/baseline": {"GET": baseline.get_baseline},
+    "/v1/records/{key:path}": {"GET": records.get_member_records},
+    "/v1/boards/{board}/stream": {"GET": stream.stream_board},
+    "/v1/boards/{board}/live": {"GET": refuse_plain},
+    "/": {"GET": pages.index},
+    "/boards/{board}": {"GET": pages.board_page},
+    "/boards/{board}/qr.svg": {"GET": sharing.qr_code},
+    "/boards/{board}/records.csv": {"GET": sharing.records_csv},
+    "/boards/{board}/records/{key:path}": {"GET": record_page.record_page},
+    "/embed/{board}": {"GET": pages.embedded_board},
+    "/overlay/{board}": {"GET": pages.overlay},
+}
 
 
 def routes_of(settings: Settings) -> list[BaseRoute]:
-    """Everything that a process with the role in `settings` serves."""
-    reads, changes = settings.role != "ingest", settings.role in settings.admin_roles
-    served = (frozenset({"GET"}) if reads else frozenset()) | (_CHANGING if changes else frozenset())
-    return [
-        *_operations(),
-        *(_events() if settings.role != "viewers" else ()),
-        *([_contract("/v1/trail", GET=admin.get_audit_log)] if changes else ()),
-        *((*_boards_and_records(served), *_items(served)) if served else ()),
-        *(_reads() if reads else ()),
-    ]
-
-
-def _operations() -> list[BaseRoute]:
-    """What every process serves."""
-    return [
+    """List everything that a process with the role in `settings` serves."""
+    routes: list[BaseRoute] = [
         Route("/healthz", operations.healthz),
         Route("/readyz", operations.readyz),
         Route("/metrics", operations.metrics),
@@ -54,74 +76,23 @@ def _operations() -> list[BaseRoute]:
         Mount("/client", ClientFiles(directory=assets("static") / "client"), name="client"),
         Mount(f"/static/{static_version()}", PageFiles(directory=assets("static")), name="static"),
     ]
+    if settings.role != "viewers":
+        routes += [_contract("/v1/events", _EVENTS), Route("/boards/{board}/likes", likes.like, methods=["POST"])]
+    is_changing = settings.role in settings.admin_roles
+    if is_changing:
+        routes.append(_contract("/v1/trail", {"GET": admin.get_audit_log}))
+    for path, handlers in _ROUTES.items():
+        served = {
+            method: handler
+            for method, handler in handlers.items()
+            if (settings.role != "ingest" if method == "GET" else is_changing)
+        }
+        if served:
+            routes.append(_contract(path, served))
+    return routes
 
 
-def _events() -> list[BaseRoute]:
-    return [
-        _contract("/v1/events", POST=events.take_events, OPTIONS=events.options_events),
-        Route("/boards/{board}/likes", likes.like, methods=["POST"]),
-    ]
-
-
-def _boards_and_records(served: frozenset[str]) -> list[BaseRoute]:
-    """One board and one record; `served` are the methods that the process takes."""
-    board = {
-        "GET": boards.get_board,
-        "PUT": boards.put_board,
-        "PATCH": boards.patch_board,
-        "DELETE": boards.delete_board,
-    }
-    record = {
-        "GET": records.get_record,
-        "PUT": records.put_record,
-        "PATCH": records.patch_record,
-        "DELETE": records.delete_record,
-    }
-    return [
-        *(_of_members() if "GET" in served else ()),
-        _contract("/v1/boards/{board}", **{method: board[method] for method in served}),
-        _contract("/v1/boards/{board}/records/{key:path}", **{method: record[method] for method in served}),
-    ]
-
-
-def _items(served: frozenset[str]) -> list[BaseRoute]:
-    """The titles of members; `served` are the methods that the process takes."""
-    one = {"GET": items.get_item, "PUT": items.put_item, "DELETE": items.delete_item}
-    several = {"GET": items.list_items, "PUT": items.put_items}
-    return [
-        _contract("/v1/items", **{method: several[method] for method in served & several.keys()}),
-        _contract("/v1/items/{key:path}", **{method: one[method] for method in served & one.keys()}),
-    ]
-
-
-def _of_members() -> list[BaseRoute]:
-    return [
-        _contract("/v1/boards/{board}/records/{key:path}/slots", GET=slots.get_slots),
-        _contract("/v1/boards/{board}/records/{key:path}/history", GET=history.get_history),
-    ]
-
-
-def _reads() -> list[BaseRoute]:
-    return [
-        _contract("/v1/boards", GET=boards.list_boards),
-        _contract("/v1/boards/{board}/records", GET=records.list_records),
-        _contract("/v1/boards/{board}/slots", GET=slots.list_slots),
-        _contract("/v1/boards/{board}/history", GET=history.list_history),
-        _contract("/v1/boards/{board}/baseline", GET=baseline.get_baseline),
-        _contract("/v1/records/{key:path}", GET=records.get_member_records),
-        _contract("/v1/boards/{board}/stream", GET=stream.stream_board),
-        _contract("/v1/boards/{board}/live", GET=refuse_plain),
-        _contract("/", GET=pages.index),
-        _contract("/boards/{board}", GET=pages.board_page),
-        _contract("/boards/{board}/qr.svg", GET=sharing.qr_code),
-        _contract("/boards/{board}/records.csv", GET=sharing.records_csv),
-        _contract("/boards/{board}/records/{key:path}", GET=record_page.record_page),
-        _contract("/embed/{board}", GET=pages.embedded_board),
-        _contract("/overlay/{board}", GET=pages.overlay),
-    ]
-
-
-def _contract(path: str, **handlers: Endpoint) -> Route:
+def _contract(path: str, handlers: Mapping[str, Endpoint]) -> Route:
     """Return a documented route with the handler of each method.
 
     It refuses parameters that `/openapi.json` does not name, and stops to read for a client that has left.

@@ -42,7 +42,15 @@ class Clients:
             await self._app(scope, receive, send)
             return
         extensions = scope.setdefault("extensions", {})
-        client = extensions.get(EXTENSION) or self._resolve(scope)
+        client = extensions.get(EXTENSION)
+        if client is None:
+            peer = scope.get("client")
+            try:
+                client = self._resolver.resolve(
+                    peer[0] if peer else "", scope["headers"], tls=scope["scheme"] == "https"
+                )
+            except ProblemError as problem:
+                client = problem
         path = below_root(scope["path"], self._root_path)
         if not path and not isinstance(client, ProblemError):
             client = ProblemError("not_found", f"everything is below {self._root_path}, which proxies must not remove")
@@ -54,13 +62,6 @@ class Clients:
         scope["client"] = (client.address, 0)
         scope["scheme"] = client.scheme
         await self._app(scope, receive, send)
-
-    def _resolve(self, scope: Scope) -> Client | ProblemError:
-        peer = scope.get("client")
-        try:
-            return self._resolver.resolve(peer[0] if peer else "", scope["headers"], tls=scope["scheme"] == "https")
-        except ProblemError as problem:
-            return problem
 
 
 def client_of(request: Request) -> Client:

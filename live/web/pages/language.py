@@ -1,5 +1,6 @@
 """The languages of the pages: one table of words for each, which the page's script shares."""
 
+from contextlib import suppress
 from functools import cache
 from typing import Final
 
@@ -22,11 +23,11 @@ class Language(msgspec.Struct, frozen=True):
     table: dict[str, Message]
 
     def translate(self, name: str, /, **values: str | int) -> str:
-        """A sentence as text. `n` chooses between the forms of a counted one; numbers are grouped."""
+        """Say a sentence as text. `n` chooses between the forms of a counted one; numbers are grouped."""
         return self._message(name, values).format(**{hole: _shown(value) for hole, value in values.items()})
 
     def markup(self, name: str, /, **values: str | int) -> Markup:
-        """A sentence as HTML. Values are escaped, unless they are HTML themselves."""
+        """Say a sentence as HTML. Values are escaped, unless they are HTML themselves."""
         message = escape(self._message(name, values))
         return message.format(**{hole: _shown(value) for hole, value in values.items()})
 
@@ -39,53 +40,42 @@ class Language(msgspec.Struct, frozen=True):
 
 @cache
 def languages() -> dict[str, Language]:
-    """All languages by tag. What only the server says is beside the templates; the rest is in the page's script."""
-    return {tag: Language(tag, {**_shared(tag), **_of_server(tag)}) for tag in TAGS}
+    """Read all languages by tag. What only the server says is beside the templates, the rest in the page's script."""
+    found = {}
+    for tag in TAGS:
+        script = (assets("static") / "client" / "words" / f"{tag}.js").read_text(encoding="utf-8")
+        shared = script.partition(_EXPORT)[2].rstrip().removesuffix(";")
+        own = (assets("templates") / "words" / f"{tag}.json").read_text(encoding="utf-8")
+        found[tag] = Language(tag, {**_decode(shared), **_decode(own)})
+    return found
 
 
 def language_of(requested: str | None, accepted: str) -> Language:
-    """The language that the address asks for, or else the one that the browser prefers (`Accept-Language`)."""
+    """Choose the language that the address asks for, or else the one that the browser prefers (`Accept-Language`)."""
     offers = [(requested, 2.0)] if requested else []
     for part in accepted.split(","):
         tag, _, parameter = part.partition(";")
-        offers.append((tag.strip(), _quality(parameter)))
+        name, _, value = parameter.strip().partition("=")
+        quality = 0.0
+        with suppress(ValueError):
+            quality = float(value) if name == "q" else 1.0
+        offers.append((tag.strip(), quality))
+    # Any kind of Chinese is served in the one that there is: only the part before the first hyphen counts.
+    primary = {tag.partition("-")[0]: tag for tag in TAGS}
     for tag, quality in sorted(offers, key=lambda offer: -offer[1]):
-        found = _by_primary().get(tag.lower().partition("-")[0])
+        found = primary.get(tag.lower().partition("-")[0])
         if found is not None and quality > 0:
             return languages()[found]
     return languages()[TAGS[0]]
 
 
 def grouped(number: int | None) -> str:
-    """A number with thousands separators, as in the page's script. None is a dash."""
+    """Write a number with thousands separators, as in the page's script. None is a dash."""
     return "\u2013" if number is None else f"{number:,}"
 
 
 def _shown(value: str | int) -> str:
     return grouped(value) if isinstance(value, int) else value
-
-
-@cache
-def _by_primary() -> dict[str, str]:
-    """The tags by the part before the first hyphen: any kind of Chinese is served in the one that there is."""
-    return {tag.partition("-")[0]: tag for tag in TAGS}
-
-
-def _quality(parameter: str) -> float:
-    name, _, value = parameter.strip().partition("=")
-    try:
-        return float(value) if name == "q" else 1.0
-    except ValueError:
-        return 0.0
-
-
-def _shared(tag: str) -> dict[str, Message]:
-    text = (assets("static") / "client" / "words" / f"{tag}.js").read_text(encoding="utf-8")
-    return _decode(text.partition(_EXPORT)[2].rstrip().removesuffix(";"))
-
-
-def _of_server(tag: str) -> dict[str, Message]:
-    return _decode((assets("templates") / "words" / f"{tag}.json").read_text(encoding="utf-8"))
 
 
 def _decode(text: str) -> dict[str, Message]:

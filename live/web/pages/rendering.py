@@ -35,7 +35,7 @@ _KEPT: Final = ("lang", "theme")  # what the links of a page keep of its query
 
 @cache
 def static_version() -> str:
-    """A hash of all static files. It is part of their URLs, so browsers can cache them without a time limit."""
+    """Hash all static files. The hash is part of their URLs, so browsers can cache them without a time limit."""
     digest = hashlib.sha256()
     folder = assets("static")
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -44,7 +44,7 @@ def static_version() -> str:
 
 
 def make_templates(root: str) -> Environment:
-    """The templates, with autoescaping. `root` is the root path of all links."""
+    """Load the templates, with autoescaping. `root` is the root path of all links."""
     environment = Environment(
         loader=FileSystemLoader(assets("templates")),
         autoescape=True,
@@ -79,27 +79,27 @@ def make_templates(root: str) -> Environment:
 
 
 def sides(board: Board) -> str | None:
-    """The path of the page that shows a union beside its parts; None without parts, or with too many."""
+    """Make the path of the page that shows a union beside its parts; None without parts, or with too many."""
     return ",".join((board.id, *board.union)) if 0 < len(board.union) < MOST_SIDES else None
 
 
 def takes_likes(board: Board) -> bool:
-    """Whether visitors can like members of a board now."""
+    """Tell whether visitors can like members of a board now."""
     return board.takes_likes(time.time() * 1000)
 
 
 def record_path(board: str, member: str) -> str | None:
-    """The path of the page of a record. None for members that a browser would take for a part of the path."""
+    """Make the path of the page of a record. None for members that a browser would take for a part of the path."""
     return None if member in {".", ".."} else f"/boards/{board}/records/{quote(member, safe=_PLAIN)}"
 
 
 def language_for(request: Request) -> Language:
-    """The language of the page that a request receives."""
+    """Choose the language of the page that a request receives."""
     return language_of(request.query_params.get("lang"), request.headers.get("accept-language", ""))
 
 
 def texts(language: Language) -> dict[str, object]:
-    """What a template needs to show texts: `language`, and `translate` for HTML."""
+    """Give a template what it needs to show texts: `language`, and `translate` for HTML."""
     return {"language": language, "translate": language.markup}
 
 
@@ -120,12 +120,13 @@ async def render(
     members.
     """
     live, language = live_of(request), language_for(request)
+    theme = request.query_params.get("theme")
     pieces = live.templates.get_template(template).generate(
         **texts(language),
         address=addresses(request),
         kept=_kept_of(request),
         in_language=lambda tag: "?" + urlencode({**request.query_params, "lang": tag}),
-        theme=_theme(request),
+        theme=theme if theme in {"light", "dark"} else None,  # None is that of the system
         status=int(status),
         surface=surface,
         likes=likes,
@@ -147,14 +148,8 @@ async def render(
     return HTMLResponse(html, status, headers)
 
 
-def _theme(request: Request) -> str | None:
-    """The theme that the address asks for; None for that of the system."""
-    theme = request.query_params.get("theme")
-    return theme if theme in {"light", "dark"} else None
-
-
 def addresses(request: Request) -> Callable[..., str]:
-    """Makes the address of a page of this server: with the language and the theme, if the request names them."""
+    """Return a function that makes addresses of pages: with the language and the theme, if the request names them."""
     kept = _kept_of(request)
 
     def address(path: str, **query: str) -> str:

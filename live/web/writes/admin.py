@@ -16,6 +16,7 @@ from live.web.http.responses import NOT_STORED
 from live.web.services import live_of
 
 _MOST_LEVELS: Final = 32  # no board or contestant needs more, and every JSON parser accepts as many
+_TOO_DEEP: Final = f"the JSON is nested deeper than {_MOST_LEVELS} levels"
 _DEFAULT_LIMIT: Final = 100
 _MAX_LIMIT: Final = 1000
 
@@ -73,31 +74,16 @@ def read_object(body: bytes, code: str, expected: str) -> dict[str, Any]:
     try:
         value = msgspec.json.decode(body, type=dict[str, Any])
     except RecursionError:
-        raise _too_deep() from None
+        raise ProblemError("malformed_body", _TOO_DEEP) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ProblemError(code, f"{expected}: {error}") from None
-    _require_levels(value)
-    return value
-
-
-def _require_levels(value: object) -> None:
-    """Refuse a value that is nested too deeply. It goes level by level, so that it can't recurse too deeply itself."""
-    level = [value]
-    for _ in range(_MOST_LEVELS):
-        level = [inner for outer in level for inner in _inside(outer)]
+    level: list[Any] = [value]
+    for _ in range(_MOST_LEVELS):  # level by level, so that this can't recurse too deeply itself
+        inner = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        level = [each for several in inner for each in several]
         if not level:
-            return
-    raise _too_deep()
-
-
-def _inside(value: object) -> list[object]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
-
-
-def _too_deep() -> ProblemError:
-    return ProblemError("malformed_body", f"the JSON is nested deeper than {_MOST_LEVELS} levels")
+            return value
+    raise ProblemError("malformed_body", _TOO_DEEP)
 
 
 class AuditLog(msgspec.Struct, frozen=True):

@@ -49,13 +49,9 @@ def handshake(headers: Headers, rate: int | None) -> Response:
     # Only a plain host name is sent back, so that nobody can choose the content of the response.
     if len(origins) == 1 and len(origins[0]) <= MOST_ORIGIN and _ORIGIN.fullmatch(origins[0]):
         granted["WebHook-Allowed-Origin"] = origins[0]
-        granted["WebHook-Allowed-Rate"] = _allowed_rate(headers.getlist(_RATE_HEADER), rate)
+        # An invalid request for a rate is ignored.
+        rates = [int(text) for text in headers.getlist(_RATE_HEADER) if _RATE.fullmatch(text)]
+        if rate is not None:
+            rates.append(rate)
+        granted["WebHook-Allowed-Rate"] = str(min(rates)) if rates else "*"
     return Response(headers=granted)
-
-
-def _allowed_rate(requested: list[str], rate: int | None) -> str:
-    """Return the lower one of the requested rate and the limit. Ignore an invalid request for a rate."""
-    rates = [int(text) for text in requested if _RATE.fullmatch(text)]
-    if rate is not None:
-        rates.append(rate)
-    return str(min(rates)) if rates else "*"

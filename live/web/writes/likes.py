@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from live.domain.board import Board
-from live.domain.event import MAX_KEY_BYTES, Answer, IncomingEvent, key_fault
+from live.domain.event import MAX_KEY_BYTES, IncomingEvent, key_fault
 from live.domain.producer import LIKES, Principal, liking
 from live.errors import REFUSALS, ProblemError
 from live.web.http.middleware import client_of
@@ -63,11 +63,15 @@ async def like(request: Request) -> Response:
 async def _like(request: Request, *, is_script: bool) -> Response:
     live = live_of(request)
     board = await live.board(request.path_params["board"])
-    _require_own_page(request)
+    # Refuse everything that no page of this server sends: browsers put both fields on every such request.
+    client = client_of(request)
+    client.require_origin()
+    if client.origin is None or request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        raise ProblemError("origin_forbidden", "likes come from the pages of this server; programs post events")
     if not board.like_button:
         raise ProblemError("likes_not_allowed", "set `like_button` in the definition of the board")
     settings = live.settings
-    await live.rate_limiter.admit(liking(client_of(request).network, settings.like_rate, settings.like_burst))
+    await live.rate_limiter.admit(liking(client.network, settings.like_rate, settings.like_burst))
     form = await _form(request)
     visitor, others = await _visitor_of(request)
     if visitor is None:
@@ -86,20 +90,8 @@ async def _like(request: Request, *, is_script: bool) -> Response:
     return response
 
 
-def _require_own_page(request: Request) -> None:
-    """Refuse everything that no page of this server sends: browsers put both fields on every such request.
-
-    Raises:
-        ProblemError: `origin_forbidden`.
-    """
-    client = client_of(request)
-    client.require_origin()
-    if client.origin is None or request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-        raise ProblemError("origin_forbidden", "likes come from the pages of this server; programs post events")
-
-
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of the form.
+    """Read the fields of the form.
 
     Raises:
         ProblemError: `unsupported_media_type`, `body_too_large` or `malformed_body`.
@@ -118,7 +110,7 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 async def _visitor_of(request: Request) -> tuple[str | None, Sequence[str]]:
-    """The visitor who sent a request, or None, and the names of the cookies that do not count.
+    """Find the visitor who sent a request, or None, and the names of the cookies that do not count.
 
     A browser that sends several requests before it has a cookie receives one for each, under different names. The first
     one that it sends counts: browsers send the oldest cookie first (RFC 6265, section 5.4), so it is in every request
@@ -151,7 +143,7 @@ async def _with_cookie(request: Request) -> Response:
 
 
 def _cookie_name(request: Request) -> str:
-    """A name of its own for each cookie, so that a later one does not replace it."""
+    """Name each cookie differently, so that a later one does not replace it."""
     return _cookie_prefix(request) + secrets.token_hex(4)
 
 
@@ -160,7 +152,7 @@ def _attributes(request: Request) -> _Attributes:
 
 
 def _cookie_prefix(request: Request) -> str:
-    """What the names of this server's cookies begin with.
+    """Make what the names of this server's cookies begin with.
 
     Servers on other ports and paths of the same host have other names, because browsers send cookies to all ports. With
     TLS, the name keeps other hosts of the same domain from setting the cookie.
@@ -186,15 +178,10 @@ async def _count(live: Live, board: Board, member: str, visitor: str) -> bool:
     event = IncomingEvent(
         key=member, board=board.id, actor=visitor, source=visitor, id=f"{page.period or ''}\n{member}"
     )
-    return _is_counted(board, await live.intake.count(_PRODUCER, event))
-
-
-def _is_counted(board: Board, answer: Answer) -> bool:
+    answer = await live.intake.count(_PRODUCER, event)
     if not answer.rejected:
         return answer.accepted == 1
     code = answer.rejected[0].code
     if code == "quota_exceeded" and board.votes is not None and board.votes.per_actor is None:
         return False  # the only limit is one vote for each member
-    if code in _CLOSED:
-        raise ProblemError("likes_closed", REFUSALS[code])
-    raise ProblemError("like_refused", REFUSALS[code])
+    raise ProblemError("likes_closed" if code in _CLOSED else "like_refused", REFUSALS[code])
