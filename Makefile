@@ -5,6 +5,10 @@ SECONDS ?= 600
 PACKAGES ?= journal store ingest fanout protocols
 COUNT ?= 20
 RUN := $(VENV)/bin
+PARALLEL := --numprocesses auto --dist loadfile --no-loadscope-reorder
+
+# Tests start hundreds of processes, which are to find compiled modules.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run test test-fast coverage attack faults soak mutate check bench pictures docs format pin clean
 
@@ -15,14 +19,14 @@ help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 test: $(VENV)/test  ## run all tests
-	$(RUN)/pytest --numprocesses auto --dist worksteal
+	$(RUN)/pytest $(PARALLEL)
 
 test-fast: $(VENV)/test  ## run the tests that take little time: no browser, no faults, no mutants
-	$(RUN)/pytest --numprocesses auto --dist worksteal -m 'not (browser or fault or mutant or slow)'
+	$(RUN)/pytest $(PARALLEL) -m 'not (browser or fault or mutant or slow)'
 
 coverage: $(VENV)/test  ## run all tests but the mutants, and print the branch coverage of live/
 	rm -rf .cache/coverage && mkdir -p .cache/coverage
-	$(RUN)/coverage run -m pytest --numprocesses auto --dist worksteal -m 'not mutant'
+	$(RUN)/coverage run -m pytest $(PARALLEL) -m 'not mutant'
 	$(RUN)/coverage combine --quiet
 	$(RUN)/coverage report
 
@@ -77,7 +81,9 @@ $(VENV)/run: $(VENV)/bin/pip pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/test: $(VENV)/bin/pip pyproject.toml constraints.txt tests/tools/requirements.txt tests/tools/package.json
-	@echo "Installing what the tests need; this takes a minute, once."
+	@echo "Installing what the tests need, once; this takes a minute: Python packages into $(VENV), readers of the contracts"
+	@echo "and packages of Node.js into .tools, and with apt what is missing of Chromium, Redis, nginx, zsh, curl and"
+	@echo "PostgreSQL. The tests say at the end what they skipped, and why."
 	@$(RUN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs,load,test]'
 	@sh tests/install-system.sh test
 	@sh tests/install-tools.sh $(RUN)/python

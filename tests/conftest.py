@@ -5,11 +5,13 @@ import os
 import random
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 import pytest
 import pytest_asyncio
+from httpx._transports import default
 from hypothesis import HealthCheck, settings
 
 from tests.harness.browser import sharing
@@ -33,6 +35,8 @@ def _keep_files_in_memory() -> None:
 
 
 _keep_files_in_memory()  # before pytest chooses its folder
+# Thousands of clients are made, and reading the certificates of all authorities takes longer than starting a server.
+default.create_ssl_context = cache(default.create_ssl_context)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,8 +63,8 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One worker more than cores, because many tests mostly wait for servers."""
-    return (os.cpu_count() or 1) + 1
+    """Several workers for each core, because many tests mostly wait for servers."""
+    return (os.cpu_count() or 1) * 2 + 1
 
 
 # A test may run on a busy machine: so no test asserts an absolute time.

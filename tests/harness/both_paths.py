@@ -6,10 +6,12 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import httpx
 
 from live.domain.board_file import parse_boards
+from live.store.board.read import baseline
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -61,7 +63,7 @@ FIELDS: list[tuple[tuple[str, str], ...]] = [
     (("Content-Length", "0"),),
     (("Authorization", "Bearer x.y"),),
 ]  # fmt: skip
-TRENDS = 75.0  # seconds; a process asks for a newer baseline after a minute
+TRENDS = 15.0  # seconds; here, a server asks for a newer baseline after a moment
 VIEWERS = 2.0  # seconds; each process counts the viewers anew after a moment
 
 
@@ -94,6 +96,7 @@ class Both(NamedTuple):
             return ours if ours == plain else None
 
         answer: bytes = await eventually(common, deadline)
+        assert answer.count(b"HTTP/1.1 ") == len(sent), "some requests were not answered"
         return answer
 
 
@@ -127,15 +130,16 @@ async def both_servers(store: str, **changes: Any) -> AsyncIterator[Both]:
     """Both servers, filled."""
     settings = fresh_settings(store, anonymous_admin=True, **changes)
     boards = parse_boards(BOARDS)
-    async with (
-        run_server(settings, boards) as ours,
-        run_server(settings, boards, plain=True) as plain,
-        httpx.AsyncClient(base_url=ours) as client,
-    ):
-        await fill(client)
-        both = Both(ours, plain)
-        await both.same_soon(read("/v1/boards/fleeting"))
-        yield both
+    with patch.object(baseline, "_LONGEST_WAIT", 0.5):
+        async with (
+            run_server(settings, boards) as ours,
+            run_server(settings, boards, plain=True) as plain,
+            httpx.AsyncClient(base_url=ours) as client,
+        ):
+            await fill(client)
+            both = Both(ours, plain)
+            await both.same_soon(read("/v1/boards/fleeting"))
+            yield both
 
 
 def read(target: str, *fields: tuple[str, str], method: str = "GET") -> bytes:

@@ -40,17 +40,15 @@ QUERIES = [
 async def test_both_paths_answer_every_query_alike(both: Both, query: str) -> None:
     """There is every kind of board, for a page and for a record."""
     for board in ("posts", "dense", "weeks", "contest", "empty", "none"):
-        for path in ("", "/records/a", "/records/Bo"):
-            await both.same(read(f"/v1/boards/{board}{path}?{query}"))
+        records = [request("GET", f"/v1/boards/{board}/records/{member}?{query}") for member in ("a", "Bo")]
+        await both.same(*records, read(f"/v1/boards/{board}?{query}"))
 
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_both_paths_answer_every_target_alike(both: Both, path: str) -> None:
     """Some targets only look like a board or a record."""
-    for board in IDS:
-        await both.same(read(f"/v1/boards/{board}{path}"))
-    await both.same(read(f"http://localhost/v1/boards/posts{path}?limit=2"))
-    await both.same(read(f"/v1/%62oards/posts{path}"))
+    targets = [*(f"/v1/boards/{board}{path}" for board in IDS), f"http://localhost/v1/boards/posts{path}?limit=2"]
+    await both.same(*(request("GET", target) for target in targets), read(f"/v1/%62oards/posts{path}"))
 
 
 @pytest.mark.slow
@@ -58,9 +56,9 @@ async def test_both_paths_answer_every_target_alike(both: Both, path: str) -> No
 async def test_both_paths_show_the_same_pages(both: Both, query: str) -> None:
     """Each language is requested repeatedly."""
     for board in ("posts", "weeks", "contest", "empty", "none", "posts,dense", "po%73ts"):
-        for accepted in ("", "zh-CN", "fr, zh;q=0.5"):
-            for _ in range(2):
-                await both.same_soon(read(f"/boards/{board}?{query}", ("Accept-Language", accepted)))
+        languages = [("Accept-Language", accepted) for accepted in ("", "zh-CN", "fr, zh;q=0.5")]
+        sent = [request("GET", f"/boards/{board}?{query}", language) for language in languages * 2]
+        await both.same_soon(*sent, read(f"/boards/{board}?{query}"))
 
 
 @pytest.mark.parametrize("fields", FIELDS)
