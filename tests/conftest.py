@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+import httpx
 import pytest
 import pytest_asyncio
 from httpx._transports import default
@@ -36,7 +37,7 @@ def _keep_files_in_memory() -> None:
 
 _keep_files_in_memory()  # before pytest chooses its folder
 # Thousands of clients are made, and reading the certificates of all authorities takes longer than starting a server.
-default.create_ssl_context = cache(default.create_ssl_context)
+default.create_ssl_context = cache(httpx.create_ssl_context)  # type: ignore[attr-defined]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

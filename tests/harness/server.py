@@ -126,8 +126,8 @@ class _QuickServer(uvicorn.Server):
         try:
             async with asyncio.timeout(self.config.timeout_graceful_shutdown):
                 await asyncio.sleep(0.001)
-                while self.server_state.connections or self.server_state.tasks:
-                    await asyncio.sleep(0.005)  # noqa: ASYNC110 - uvicorn has no event for it
+                while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110 - it has no event
+                    await asyncio.sleep(0.005)
                 for server in self.servers:
                     await server.wait_closed()
         except TimeoutError:

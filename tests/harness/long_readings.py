@@ -1,0 +1,32 @@
+"""Readings of the past that take long. A module of their own, because each process of readers imports it."""
+
+import time
+from typing import Any, Final
+
+from live.journal.past import worker
+from live.journal.past.worker import Ticket, run_limited
+from live.settings import Settings
+
+SLOW: Final = 5.0  # seconds that a long query takes
+
+
+def sleep_on(settings: Settings, *_: object) -> None:
+    """Work that never ends. It notes in the data directory that it has begun."""
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    with (settings.data_dir / "begun").open("a") as file:
+        file.write(".")
+    while True:
+        time.sleep(0.01)
+
+
+def sleep_a_while(settings: Settings) -> None:
+    """Work that takes long. It notes in the data directory that it has begun."""
+    with (settings.data_dir / "begun").open("a") as file:
+        file.write(".")
+    time.sleep(SLOW)
+
+
+def run_to_the_end(ticket: Ticket, work: Any, *given: object) -> Any:
+    """Do work as `run_limited`, but never look whether the client is there."""
+    worker._Worker.wanted = [ticket.number] * 9
+    return run_limited(ticket, work, *given, longest=60)
