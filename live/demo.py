@@ -12,7 +12,7 @@ from live.domain.event import Entry, make_entry
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.committer import Committer
 from live.store.board.read.reader import BoardReader
-from live.store.registry.process_lease import ProcessLease
+from live.store.registry.processes import ProcessLease
 
 POSTS: Final = (
     "A lighthouse in the fog", "Bread without kneading", "Twelve birds of the marsh", "The last steam ferry",

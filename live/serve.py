@@ -37,12 +37,11 @@ from live.store.board.state import open_boards
 from live.store.connection.client import Store, connect
 from live.store.connection.durability import unsafe_settings
 from live.store.connection.embedded import EmbeddedStore
-from live.store.connection.format import StoreFormatError
+from live.store.connection.handshake import StoreFormatError, StoreRoleError
 from live.store.connection.high_water import CHOICES
 from live.store.connection.loss import LossWatch
-from live.store.connection.private import make_private
-from live.store.connection.role import StoreRoleError
 from live.store.registry.producers import ProducerStore
+from live.system.data_directory import make_private
 from live.system.processes import fit, raise_limit, relax_collector
 from live.web.app import make_app
 

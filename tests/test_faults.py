@@ -18,7 +18,7 @@ from live.domain.event import make_entry
 from live.settings import Duration
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
-from live.store.board.requests.write import RotateRequest
+from live.store.board.requests import RotateRequest
 from live.store.board.state import SCRIPTS, Scripts
 from live.store.connection.client import connect
 from tests.harness.boards import open_ledger, rolling_board

@@ -2,41 +2,64 @@
 
 import re
 import secrets
+import time
 from hashlib import blake2b
 from hmac import compare_digest
 from typing import Final
 
+from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store
-from live.store.registry.visitor_secret import VisitorSecret
 
+_SECRET: Final = 32  # bytes
 _SIGNATURE: Final = 16  # bytes
 _COOKIE: Final = re.compile(r"[A-Za-z0-9_-]{22}\.[0-9a-f]{32}")  # 128 bits and the signature
+_FRESH: Final = 1.0  # seconds without asking the store again: `live rebuild` restores the secret beside a server
 
 
 class Visitors:
-    """Makes and checks the cookies of visitors. A cookie is a random name and its signature by the server's secret."""
+    """Make and check the cookies of visitors. A cookie is a random name and its signature by the server's secret.
+
+    All processes under one key prefix share the secret. The first one that needs it creates it, and the journal keeps a
+    copy.
+    """
 
     def __init__(self, client: Store, prefix: str) -> None:
-        self._secret = VisitorSecret(client, prefix)
+        self._client = client
+        self._key = SystemKeys(prefix).visitors
+        self._known = b""
+        self._until = float("-inf")  # by the monotonic clock
 
     async def make(self) -> str:
         """Make the cookie of a new visitor.
 
         Raises:
-            EpochLostError: the store lost data.
+            EpochLostError: the store lost data, and perhaps the secret.
         """
+        self._client.high_water.require_no_loss()
+        if not await self._secret():
+            new = secrets.token_bytes(_SECRET)
+            held = await self._client.call(self._key, "SET", self._key, new, "NX", "GET")
+            self._known = new if held is None else bytes(held)
         name = secrets.token_urlsafe(16)
-        return f"{name}.{_sign(await self._secret.make(), name)}"
+        return f"{name}.{_sign(self._known, name)}"
 
     async def read(self, cookie: str) -> str | None:
         """Identify who has a cookie, by a digest from which nobody can make it. None if the server did not sign it."""
         if not is_cookie(cookie):
             return None
         name, _, signature = cookie.partition(".")
-        secret = await self._secret.find()
+        secret = await self._secret()
         if not (secret and compare_digest(_sign(secret, name), signature)):
             return None
         return blake2b(name.encode(), digest_size=16, key=secret, person=b"visitor").hexdigest()
+
+    async def _secret(self) -> bytes:
+        """Return the secret, at most a second old; empty if there is none."""
+        now = time.monotonic()
+        if now >= self._until:
+            self._known = bytes(await self._client.call(self._key, "GET", self._key) or b"")
+            self._until = now + _FRESH
+        return self._known
 
 
 def is_cookie(text: str) -> bool:

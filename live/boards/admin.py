@@ -24,8 +24,7 @@ from live.store.board.keys import Keys
 from live.store.board.manage.lifecycle import create, delete_keys, expire, update
 from live.store.board.state import quiet
 from live.store.connection.client import Store
-from live.store.registry.definition_cache import DefinitionCache
-from live.store.registry.definitions import Definition, Definitions, DefinitionStore, What
+from live.store.registry.definitions import Definition, DefinitionCache, Definitions, DefinitionStore, What
 
 # Seconds after which an unfinished creation counts as abandoned; longer than any call to the store can take.
 ABANDONED: Final = 10

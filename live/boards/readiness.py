@@ -10,7 +10,7 @@ from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
-from live.store.registry.journal_health import faults_of
+from live.store.registry.journals import faults_of
 
 _BOARDS: Final = 16  # boards per check
 _EXPIRY: Final = 60_000  # milliseconds

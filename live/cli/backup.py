@@ -32,7 +32,7 @@ from live.maintenance.restore import held, require_empty, require_new, require_p
 from live.maintenance.restore import restore as restore_boards
 from live.settings import Settings, load_settings
 from live.store.connection.embedded import EmbeddedStore, answers, opened_store
-from live.store.connection.private import make_private
+from live.system.data_directory import make_private
 
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The directory of the backup.")]
 

@@ -11,7 +11,7 @@ from typer.main import get_group
 
 from live import __version__
 from live.logs import configure_logs
-from live.store.connection.private import UMASK
+from live.system.data_directory import UMASK
 
 if TYPE_CHECKING:
     from typer._click import Command, Context  # Typer's own copy of Click has no public name

@@ -49,9 +49,9 @@ from live.journal.schema import ABOUT, CHECKPOINT, LIFE, METADATA, PERIOD, VERSI
 from live.settings import Settings
 from live.store.board.journal_stream import Entry, journals, read_entries, read_streams, sink_of
 from live.store.board.keys import Keys
-from live.store.board.trim_pause import LEASE, paused
 from live.store.connection.client import Store
 from live.store.registry.definitions import Definition
+from live.store.registry.journals import PAUSE_LEASE, paused_trimming
 from live.system.files import replacing, sync_folder
 
 Progress = Callable[[int, int], None]
@@ -187,7 +187,7 @@ async def back_up(
     folder: Path,
     show: Progress,
     *,
-    lease: float = LEASE,
+    lease: float = PAUSE_LEASE,
 ) -> Manifest:
     """Write a backup into an empty directory.
 
@@ -209,7 +209,7 @@ async def back_up(
     _make_folder(folder)
     try:
         with copy:
-            async with paused(client, source.prefix, lease) as require:
+            async with paused_trimming(client, source.prefix, lease) as require:
                 await _copy(source, copy, show)
                 await _bring_up_to_date(client, copy)
                 await require()

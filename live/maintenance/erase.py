@@ -43,7 +43,7 @@ from live.store.board.ledger import Ledger
 from live.store.board.manage.digests import Held, delete_digests, members_of, read_held
 from live.store.board.write.plan import voter_digests
 from live.store.connection.client import Store
-from live.store.connection.log_rewriting import rewrite_log
+from live.store.connection.durability import rewrite_log
 from live.store.connection.loss import LossWatch
 from live.store.connection.scripts import texts
 

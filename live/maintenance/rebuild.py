@@ -29,8 +29,8 @@ from live.store.board.journal_stream import read_streams
 from live.store.board.keys import Keys, SystemKeys
 from live.store.board.manage.lifecycle import create, delete_keys
 from live.store.board.manage.restore import BoardImage, RankingImage, restore
-from live.store.board.read.pages import HIGH
-from live.store.board.requests.journal import RestoreRequest
+from live.store.board.read.reader import HIGH
+from live.store.board.requests import RestoreRequest
 from live.store.connection.client import Store
 from live.store.connection.loss import LossWatch
 from live.store.connection.scripts import text

@@ -38,14 +38,14 @@ from live.protocols.viewer_reaper import ViewerReaper
 from live.settings import Settings, load_settings
 from live.store.board.keys import SystemKeys
 from live.store.board.read.baseline import Baselines
-from live.store.board.read.shared_pages import SharedPages
+from live.store.board.read.single_flight import SharedPages
 from live.store.board.read.slots import TopSlots
 from live.store.connection.client import connect
 from live.store.connection.loss import LossWatch
 from live.store.registry.idempotency import Answers
 from live.store.registry.items import Items
 from live.store.registry.presence import Presence
-from live.store.registry.process_lease import ProcessLease
+from live.store.registry.processes import ProcessLease
 from live.system.processes import end_with_parent, relax_collector
 from live.web.http.drawings import Drawings
 from live.web.http.middleware import Clients, CrossOrigin, SecurityHeaders

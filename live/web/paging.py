@@ -14,7 +14,7 @@ from live.errors import ProblemError
 from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
-from live.store.board.read.shared_pages import SharedPages
+from live.store.board.read.single_flight import SharedPages
 from live.web.periods import period_of, period_of_cursor
 
 DEFAULT_LIMIT: Final = 100

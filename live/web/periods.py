@@ -6,7 +6,7 @@ from live.domain.calendar import FIRST, LAST
 from live.domain.window import Periods
 from live.errors import ProblemError
 from live.store.board.ledger import Ledger
-from live.store.board.read.shared_pages import SharedPages
+from live.store.board.read.single_flight import SharedPages
 
 
 async def period_of(query: Mapping[str, str], ledger: Ledger, reads: SharedPages) -> int | None:

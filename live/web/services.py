@@ -29,7 +29,7 @@ from live.protocols.viewer_reaper import ViewerReaper
 from live.settings import Settings
 from live.store.board.ledger import Ledger
 from live.store.board.read.baseline import Baselines
-from live.store.board.read.shared_pages import SharedPages
+from live.store.board.read.single_flight import SharedPages
 from live.store.board.read.slots import TopSlots
 from live.store.connection.client import Store
 from live.store.connection.loss import LossWatch

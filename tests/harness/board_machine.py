@@ -20,7 +20,7 @@ from live.store.board.check.audit import Auditor
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import update
-from live.store.board.read.pages import TAG
+from live.store.board.read.reader import TAG
 from live.store.connection.client import connect
 from tests.harness.board_model import Reference
 from tests.harness.folded import Folded, data_of

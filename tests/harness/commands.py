@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import live.serve
 from live.cli.main import app
-from live.store.connection.private import UMASK
+from live.system.data_directory import UMASK
 
 BARE: Final = {name: value for name, value in os.environ.items() if not name.startswith("LIVE_")}
 

@@ -12,7 +12,7 @@ from live.journal.state.snapshot import Reached, Snapshot, pack, unpack
 from live.maintenance.rebuild import load
 from live.store.board.journal_stream import read_entries
 from live.store.board.keys import Keys
-from live.store.board.read.pages import HIGH
+from live.store.board.read.reader import HIGH
 from live.store.connection.client import Store
 
 

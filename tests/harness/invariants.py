@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from live.store.board.keys import Keys
-from live.store.board.read.pages import HIGH
+from live.store.board.read.reader import HIGH
 
 CHECK_I1: Final = """
 local wrong, sums, units, ones = {}, {}, 0, 0

@@ -6,7 +6,7 @@ from typing import Any
 from live.domain.board import Board
 from live.domain.event import Entry, Extra, make_entry
 from live.domain.window import Forever
-from live.store.board.clock import Clock
+from live.store.board.state import Clock
 from live.store.board.write.plan import Plan, make_plan
 from tests.harness.boards import rolling_board
 

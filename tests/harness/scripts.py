@@ -19,8 +19,7 @@ from live.store.registry.definitions import CHANGES, DEFINE
 from live.store.registry.items import PUT_ITEMS
 from live.store.registry.leases import GCRA
 from live.store.registry.presence import PRESENT, VIEWERS
-from live.store.registry.process_lease import HOLD
-from live.store.registry.processes import BEAT
+from live.store.registry.processes import BEAT, HOLD
 from live.store.registry.producers import REGISTER
 
 FOLDER = Path(live.store.__file__).parent / "lua"

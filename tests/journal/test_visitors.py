@@ -8,13 +8,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from live.auth import visitors
 from live.auth.visitors import Visitors
 from live.domain.board import Boards
 from live.journal.log.definitions import DefinitionLog
 from live.maintenance.rebuild import Rebuilding, Wanted
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import connect
-from live.store.registry import visitor_secret
 from tests.harness.journal_server import Machine
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
@@ -99,7 +99,7 @@ async def test_a_process_that_keeps_the_first_secret_is_detected(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would refuse the cookies of all other processes."""
-    monkeypatch.setattr(visitor_secret, "_FRESH", math.inf)
+    monkeypatch.setattr(visitors, "_FRESH", math.inf)
     with must_be_caught("a secret that is read once"):
         await notices_a_change(valkey_url, 2)
 

@@ -24,7 +24,7 @@ from live.store.board.journal_stream import begin_journal
 from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import delete_keys
-from live.store.board.trim_pause import is_paused, paused
+from live.store.registry.journals import is_trimming_paused, paused_trimming
 from tests.harness.journaled import Journaled, Rows, backed_up, journaled
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.waiting import eventually
@@ -109,7 +109,7 @@ async def test_a_missing_pause_is_detected(valkey_url: str, tmp_path: Path) -> N
     """Both sides must respect it."""
     for name, (module, what, mistake) in {
         "no pause": (live.maintenance.backup, "paused", no_pause),
-        "no look at the pause": (live.journal.log.drainer, "is_paused", never),
+        "no look at the pause": (live.journal.log.drainer, "is_trimming_paused", never),
     }.items():
         (tmp_path / name).mkdir()
         async with journaled(valkey_url, tmp_path / name) as board:
@@ -126,11 +126,11 @@ async def test_a_drainer_that_commits_as_the_pause_begins_leaves_no_hole(valkey_
         folder = tmp_path / "backup"
 
         async def asked_before(*arguments: Any) -> bool:
-            answer = await is_paused(*arguments)
+            answer = await is_trimming_paused(*arguments)
             await backed_up(board, folder)
             return answer
 
-        with replaced(live.journal.log.drainer, "is_paused", asked_before):
+        with replaced(live.journal.log.drainer, "is_trimming_paused", asked_before):
             await drainer.drain(["posts"])
         assert rows_in(board, folder) == await board.rows()
 
@@ -175,7 +175,7 @@ async def test_a_pause_is_renewed_while_it_lasts(valkey_url: str, tmp_path: Path
     async with journaled(valkey_url, tmp_path, journal_ack=True) as board:
         running = asyncio.create_task((await board.drainer()).run())
         try:
-            async with paused(board.client, board.settings.key_prefix, lease=0.3) as require:
+            async with paused_trimming(board.client, board.settings.key_prefix, lease=0.3) as require:
                 for _ in range(5):
                     await board.like("a")
                     await asyncio.sleep(0.12)
@@ -312,7 +312,7 @@ async def test_the_copy_is_of_one_instant_while_another_process_writes(
 async def keeps_what_stopped(board: Journaled) -> None:
     """A backup has paused trimming, and the drainer stopped at the board before it is over."""
     drainer = await board.drainer()
-    async with paused(board.client, board.settings.key_prefix):
+    async with paused_trimming(board.client, board.settings.key_prefix):
         await board.like("a")
         await drainer.sweep()
     drainer._behind.update(drainer._timelines)

@@ -18,9 +18,9 @@ from live.errors import SetupError
 from live.settings import Settings
 from live.store.connection.client import connect
 from live.store.connection.embedded import EmbeddedStore
-from live.store.connection.private import make_private
 from live.store.connection.shared_offsets import SharedPositions
 from live.store.registry.producers import ProducerStore
+from live.system.data_directory import make_private
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
 

@@ -53,9 +53,9 @@ from live.store.board.journal_stream import (
     trim,
 )
 from live.store.board.keys import Keys
-from live.store.board.trim_pause import is_paused
-from live.store.connection.changes import Changes
 from live.store.connection.client import Store
+from live.store.connection.notices import Changes
+from live.store.registry.journals import is_trimming_paused
 
 log = structlog.get_logger()
 
@@ -188,7 +188,7 @@ class Drainer:
         await self._drain(listed)
         streams = await self._streams([name for name in listed if name in self._timelines])
         self._compare(streams)
-        if not await is_paused(self._client, self._prefix):
+        if not await is_trimming_paused(self._client, self._prefix):
             await self._mend(streams)
             await self._end(streams)
 
@@ -241,7 +241,7 @@ class Drainer:
     async def _trim(self, timelines: Sequence[Timeline]) -> None:
         """Delete from the store what SQL has. While a backup needs the entries, only record that SQL has them."""
         self._untrimmed |= {(timeline.board, timeline.epoch) for timeline in timelines}
-        paused = await is_paused(self._client, self._prefix)
+        paused = await is_trimming_paused(self._client, self._prefix)
         await asyncio.gather(
             *[self._trim_one(timeline, paused=paused) for timeline in timelines]
         )  # the calls share packets
@@ -256,7 +256,7 @@ class Drainer:
 
     async def _trim_left(self) -> None:
         """Delete what was kept for a backup, once it is over."""
-        if self._untrimmed and not await is_paused(self._client, self._prefix):
+        if self._untrimmed and not await is_trimming_paused(self._client, self._prefix):
             moving = self._untrimmed - self._behind  # a board that stopped keeps its entries until an operator decides
             await self._trim([self._timelines[name] for name in moving if name in self._timelines])
 

@@ -62,7 +62,7 @@ def position_of(link: str) -> tuple[int, int]:
 
 
 class EntryRules(msgspec.Struct, frozen=True, kw_only=True):
-    """See `live.store.board.requests.write.Rules`."""
+    """See `live.store.board.requests.Rules`."""
 
     operation: str
     order: str
@@ -71,7 +71,7 @@ class EntryRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EntryIdentities(msgspec.Struct, frozen=True, kw_only=True):
-    """See `live.store.board.requests.write.BatchIdentities`."""
+    """See `live.store.board.requests.BatchIdentities`."""
 
     all: msgspec.Raw
     counted: int = 0
@@ -79,7 +79,7 @@ class EntryIdentities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EntryVotes(msgspec.Struct, frozen=True):
-    """See `live.store.board.requests.write.BatchVotes`."""
+    """See `live.store.board.requests.BatchVotes`."""
 
     actors: list[msgspec.Raw]
     pairs: list[msgspec.Raw]
@@ -89,7 +89,7 @@ class EntryVotes(msgspec.Struct, frozen=True):
 
 
 class EntryDelta(msgspec.Struct, frozen=True, kw_only=True):
-    """See `live.store.board.requests.write.SlotDelta`."""
+    """See `live.store.board.requests.SlotDelta`."""
 
     start: int
     suffix: str
@@ -102,7 +102,7 @@ class EntryDelta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EntryEvents(msgspec.Struct, frozen=True):
-    """See `live.store.board.requests.write.LogEvents`."""
+    """See `live.store.board.requests.LogEvents`."""
 
     times: list[int | bool]
     amounts: list[int]
@@ -111,7 +111,7 @@ class EntryEvents(msgspec.Struct, frozen=True):
 
 
 class Add(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch that was applied; see `live.store.board.requests.write.AddRequest`."""
+    """A batch that was applied; see `live.store.board.requests.AddRequest`."""
 
     rules: EntryRules
     span: int

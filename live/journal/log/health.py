@@ -10,7 +10,7 @@ from live.errors import StoreUnavailableError
 from live.metrics import JOURNAL_BACKLOG, JOURNAL_GAPS, JOURNAL_LAG
 from live.store.board.journal_stream import journals, read_streams
 from live.store.connection.client import Store
-from live.store.registry.journal_health import JournalHealth, publish_health
+from live.store.registry.journals import JournalHealth, publish_health
 
 log = structlog.get_logger()
 

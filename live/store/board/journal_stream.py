@@ -8,8 +8,7 @@ import msgspec
 
 from live.domain.board import Shape
 from live.store.board.keys import Keys, SystemKeys
-from live.store.board.requests.journal import AdoptRequest, TrimRequest
-from live.store.board.requests.write import SlotRef
+from live.store.board.requests import AdoptRequest, SlotRef, TrimRequest
 from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script

@@ -11,24 +11,27 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from live.domain.board import Board
+from live.domain.window import Periods, Rolling
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.settings import Settings
-from live.store.board.clock import Clock, planned_clock
 from live.store.board.journal_stream import announced, begin_journal, stop_journal
 from live.store.board.keys import Keys, Table
-from live.store.board.requests.journal import AdoptRequest
-from live.store.board.requests.read import BaselineRequest, LookupRequest, ReadRequest, SlotsRequest
-from live.store.board.requests.write import (
+from live.store.board.requests import (
     AddRequest,
+    AdoptRequest,
+    BaselineRequest,
     CreateRequest,
     EnterRequest,
     ExpireEventsRequest,
     HideRequest,
+    LookupRequest,
     OpenRequest,
     PlannedClock,
+    ReadRequest,
     RotatePeriodRequest,
     RotateRequest,
     Rules,
+    SlotsRequest,
     TouchRequest,
     WithdrawRequest,
     rules_of,
@@ -302,3 +305,36 @@ def _check_shape(board: Board, held: str, secret: bytes) -> None:
             "This version can't tell from them who has voted, so votes would count twice. "
             "Give the contest another id."
         )
+
+
+class Clock(msgspec.Struct):
+    """A board's clock, as last read from the store.
+
+    Attributes:
+        newest: the newest slot; None for none.
+        now: the store's time, in ms.
+        latest: the newest event time, in ms, on boards with an event clock.
+        plan: what `planned_clock` returned last, and for which board and newest slot.
+    """
+
+    newest: int | None
+    now: int
+    latest: int | None = None
+    plan: tuple[Board, int | None, PlannedClock] | None = None
+
+
+def planned_clock(board: Board, clock: Clock) -> PlannedClock:
+    """Return the newest slot by a clock, and until when it is the newest."""
+    if clock.plan is None or clock.plan[0] is not board or clock.plan[1] != clock.newest:
+        clock.plan = (board, clock.newest, _planned(board, clock))
+    return clock.plan[2]
+
+
+def _planned(board: Board, clock: Clock) -> PlannedClock:
+    if board.clock == "event":
+        return PlannedClock(by_event=True, current=clock.newest)
+    window = board.window
+    slot = window.slot_at(clock.now // 1000)
+    if clock.newest is not None and clock.newest > slot.start:  # a slot never goes backward
+        slot = window.slot_at(clock.newest)
+    return PlannedClock(current=slot.start, till=slot.end * 1000 if isinstance(window, Rolling | Periods) else None)

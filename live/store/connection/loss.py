@@ -11,7 +11,7 @@ import structlog
 from live.errors import SetupError, StoreUnavailableError
 from live.store.board.keys import Keys, SystemKeys
 from live.store.connection.client import Store, store_errors
-from live.store.connection.format import FORMAT
+from live.store.connection.handshake import FORMAT
 from live.store.connection.pipelined import PipelinedConnection, Word
 from live.store.registry.definitions import DefinitionStore
 

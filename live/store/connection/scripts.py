@@ -1,8 +1,8 @@
 """The Lua scripts: each is one file, called by its hash and loaded where it is missing.
 
-A script receives one request: a struct, packed by MessagePack, is the first and only argument. The fields of the
-struct are read by their
-names. The store keys that the script uses are declared beside the request.
+The source is one file of `live/store/lua`, with what it includes. A script receives one request: a struct, packed by
+MessagePack, is the first and only argument. The fields of the struct are read by their names. The store keys that the
+script uses are declared beside the request.
 
 The first line of a script says what the store lets it do. `#!lua` alone stands in scripts that write: the store refuses
 such a script as a whole when its `maxmemory` is reached. `#!lua flags=allow-oom` stands in those that free memory, or
@@ -11,24 +11,29 @@ A script without such a line may write or not, and fails at its first write that
 """
 
 import hashlib
+import re
 from collections.abc import Sequence
-from typing import Any, Final, Generic, Self, TypeVar, cast
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
 
 import msgspec
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
 
 from live.errors import StoreUnavailableError
-from live.store.connection.client import Store
-from live.store.connection.pipelined import Word
-from live.store.connection.sources import load
+from live.store.connection.pipelined import PipelinedConnection, Word
+
+if TYPE_CHECKING:
+    from live.store.connection.client import Store  # which sends all scripts over each new connection
+
+FOLDER: Final = files("live.store") / "lua"
+_INCLUDE: Final = re.compile(r"^--@include (\w+)\n", re.MULTILINE)
 
 # Bytes that need not be UTF-8 are sent as text: the `cmsgpack` library of the store reads no binary type.
 Text = str | msgspec.Raw
 
 _FIXED: Final = 32  # bytes from which the length of a text does not fit into its first byte
 _encode: Final = msgspec.msgpack.Encoder().encode
-
-
 _R = TypeVar("_R", bound=msgspec.Struct)
 
 
@@ -45,7 +50,7 @@ class Script(Generic[_R]):
         """Return the script with another source, for tests."""
         return type(self)(self.name, self.request, source)
 
-    async def __call__(self, store: Store, keys: Sequence[str], request: _R) -> list[Any]:
+    async def __call__(self, store: "Store", keys: Sequence[str], request: _R) -> list[Any]:
         """Run the script. Send its source to a store that has forgotten it."""
         command = self.command(keys, request)
         try:
@@ -73,3 +78,27 @@ def texts(contents: Sequence[bytes], size: int) -> msgspec.Raw:
     """Pack many bytes as a list of texts, each of the same size below 32."""
     head = bytes((0xA0 | size,))
     return msgspec.Raw(b"\xdd" + len(contents).to_bytes(4, "big") + b"".join([head + content for content in contents]))
+
+
+def load(name: str) -> str:
+    """Return the source of a script, with the files of `lua/lib` that it includes."""
+    source = (FOLDER / f"{name}.lua").read_text(encoding="utf-8")
+    return _INCLUDE.sub(lambda match: (FOLDER / "lib" / f"{match[1]}.lua").read_text(encoding="utf-8"), source)
+
+
+@cache
+def all_sources() -> tuple[str, ...]:
+    """Return the sources of all scripts."""
+    names = sorted(path.name for path in FOLDER.iterdir())
+    return tuple(load(name.removesuffix(".lua")) for name in names if name.endswith(".lua"))
+
+
+async def send_sources(connection: PipelinedConnection) -> None:
+    """Send all scripts over a new connection, because a store that was restarted knows none.
+
+    Otherwise the first event for a thousand boards would send the longest script a thousand times. If the store
+    refuses, each script is sent when it is needed.
+    """
+    for reply in await connection.calls([("SCRIPT", "LOAD", source) for source in all_sources()]):
+        if isinstance(reply, Exception) and not isinstance(reply, ResponseError):
+            raise reply

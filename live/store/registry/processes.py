@@ -2,7 +2,7 @@
 
 Each process says every two seconds that it is alive. From the list of the others it finds out by itself which boards it
 owns (rendezvous hashing), so the processes mostly agree, and a process that ends moves only its own boards. Ownership
-saves work. Nothing that has to be right depends on it.
+saves work. Nothing that has to be right depends on it. What only one process at a time may do takes a lease.
 """
 
 import hashlib
@@ -77,3 +77,30 @@ class Processes:
 
 def _weight(process: str, board: str) -> bytes:
     return hashlib.blake2b(f"{process} {board}".encode(), digest_size=8).digest()
+
+
+class HoldRequest(msgspec.Struct):
+    """Give a process the lease for `ttl` milliseconds."""
+
+    process: str
+    ttl: int
+
+
+HOLD: Final = Script("hold", HoldRequest)
+
+TTL: Final = 3.0  # seconds after which a process that does not renew its lease loses it
+
+
+class ProcessLease:
+    """The lease of this process. The first process to take it holds it while it renews it within `TTL` seconds."""
+
+    def __init__(self, client: Store, key: str, ttl: float = TTL) -> None:
+        self._client = client
+        self._key = key
+        self._ttl = ttl
+        self._process = secrets.token_hex(8)
+
+    async def take(self) -> bool:
+        """Take the lease if it is free, or renew it. Return whether this process holds it."""
+        reply = await HOLD(self._client, [self._key], HoldRequest(self._process, round(self._ttl * 1000)))
+        return bool(reply[0] == b"held")

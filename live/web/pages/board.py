@@ -25,7 +25,7 @@ from live.ingest.replies import Reply
 from live.network.parameters import time_of, whole_number
 from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
-from live.store.board.read.shared_pages import Watched
+from live.store.board.read.single_flight import Watched
 from live.web.http.middleware import client_of
 from live.web.http.responses import as_problem, negotiated, reply_of
 from live.web.kept_pages import cache_key_of, keep, kept_reply

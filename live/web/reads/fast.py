@@ -23,7 +23,7 @@ from live.network.parameters import require_known
 from live.protocols.http.parser import Peer, RequestHead
 from live.protocols.http.pipeline import Get, Read
 from live.store.board.read.reader import Selection
-from live.store.board.read.shared_pages import Watched
+from live.store.board.read.single_flight import Watched
 from live.web.contract.board_document import reply_with_page
 from live.web.contract.openapi import query_names
 from live.web.http.middleware import permissions

@@ -18,7 +18,7 @@ from live.ingest.replies import Reply, problem_reply
 from live.network.parameters import whole_number
 from live.settings import Settings
 from live.store.board.read.reader import PageReading, Selection
-from live.store.board.read.shared_pages import Watched
+from live.store.board.read.single_flight import Watched
 from live.web.contract.board_document import reply_with_page
 from live.web.http.middleware import client_of
 from live.web.http.responses import unchanged

@@ -13,7 +13,7 @@ from live.settings import Settings
 from live.store.board.journal_stream import claim_sink
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import connect
-from live.store.registry.journal_health import JournalHealth, faults_of
+from live.store.registry.journals import JournalHealth, faults_of
 from tests.harness.boards import rolling_board
 from tests.harness.journaled import journaled
 from tests.harness.postgres import Postgres, has_postgres, running_postgres

@@ -14,7 +14,7 @@ from live.domain.window import Forever, Periods
 from live.errors import EpochLostError
 from live.store.board.ledger import Ledger
 from live.store.board.state import SCRIPTS, Scripts
-from live.store.connection.sources import load
+from live.store.connection.scripts import load
 from tests.harness.board_model import Reference
 from tests.harness.boards import open_ledger
 from tests.harness.mutation import compiled, mutated

@@ -11,9 +11,9 @@ from live.errors import SetupError, StoreUnavailableError
 from live.serve import check_store
 from live.settings import Settings
 from live.store.board.keys import SystemKeys
-from live.store.connection import format as store_format
+from live.store.connection import handshake
 from live.store.connection.client import connect
-from live.store.connection.format import FORMAT, MIGRATIONS, StoreFormatError
+from live.store.connection.handshake import FORMAT, MIGRATIONS, StoreFormatError
 from live.store.connection.pipelined import PipelinedConnection
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
@@ -77,7 +77,7 @@ async def test_an_unknown_format_is_refused(any_store: str, held: object, messag
 
 async def test_a_format_without_a_migration_is_refused(any_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message says which version to run in between. Nothing is migrated in part."""
-    monkeypatch.setattr(store_format, "FORMAT", FORMAT + 2)
+    monkeypatch.setattr(handshake, "FORMAT", FORMAT + 2)
     async with stored(any_store, FORMAT) as (settings, client):
         with pytest.raises(StoreUnavailableError, match=f"it can't migrate format {FORMAT}. Start a version that can"):
             await client.shared.call("PING")
@@ -96,8 +96,8 @@ async def test_an_older_format_is_migrated_step_by_step(any_store: str, monkeypa
         async def second(connection: PipelinedConnection, prefix: str) -> None:
             steps.append((2, await connection.call("GET", SystemKeys(prefix).format)))
 
-        monkeypatch.setattr(store_format, "FORMAT", FORMAT + 2)
-        monkeypatch.setattr(store_format, "MIGRATIONS", {**MIGRATIONS, FORMAT: first, FORMAT + 1: second})
+        monkeypatch.setattr(handshake, "FORMAT", FORMAT + 2)
+        monkeypatch.setattr(handshake, "MIGRATIONS", {**MIGRATIONS, FORMAT: first, FORMAT + 1: second})
         await client.shared.call("PING")
         assert steps == [(1, b"%d" % FORMAT), (2, b"%d" % FORMAT)]
         assert await stored_number(client, settings) == b"%d" % (FORMAT + 2)

@@ -16,8 +16,8 @@ from live.serve import check_store
 from live.settings import as_environment
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
+from live.store.connection.handshake import StoreRoleError
 from live.store.connection.loss import LossWatch
-from live.store.connection.role import StoreRoleError
 from tests.harness.boards import rolling_board
 from tests.harness.commands import run_command
 from tests.harness.mutation import must_be_caught, replaced

@@ -21,15 +21,14 @@ from live.store.board.keys import Keys, SystemKeys, Table
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import renew
 from live.store.board.read.slots import read_slots
-from live.store.board.requests.write import rules_of
+from live.store.board.requests import rules_of
 from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script
 from live.store.registry.items import Items
 from live.store.registry.leases import LeaseStore
 from live.store.registry.presence import Presence
-from live.store.registry.process_lease import ProcessLease
-from live.store.registry.processes import Processes
+from live.store.registry.processes import Processes, ProcessLease
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import rolling_board
 from tests.harness.folded import Folded

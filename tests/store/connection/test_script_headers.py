@@ -7,7 +7,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from live.store.connection.sources import load
+from live.store.connection.scripts import load
 from tests.harness.scripts import FLAGS, GOOD, PARTS, SOURCES, USED, code_of
 from tests.store.connection.headers import Header, parse_header
 

@@ -7,8 +7,7 @@ import pytest
 
 from live.errors import StoreUnavailableError
 from live.store.connection.client import Store, connect
-from live.store.registry.definition_cache import DefinitionCache
-from live.store.registry.definitions import Definition, DefinitionStore
+from live.store.registry.definitions import Definition, DefinitionCache, DefinitionStore
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 

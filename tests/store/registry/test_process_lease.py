@@ -6,7 +6,7 @@ import pytest
 
 from live.errors import StoreUnavailableError
 from live.store.connection.client import connect
-from live.store.registry.process_lease import ProcessLease
+from live.store.registry.processes import ProcessLease
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.waiting import eventually

@@ -10,8 +10,8 @@ from live.domain.board import DEFAULT_BOARD, Shape
 from live.domain.window import EVER
 from live.errors import SetupError
 from live.store.board.keys import Keys, Table
-from live.store.board.read.pages import HIGH, TAG
-from live.store.board.requests.write import AuditRequest, FixTotalsRequest, Rules
+from live.store.board.read.reader import HIGH, TAG
+from live.store.board.requests import AuditRequest, FixTotalsRequest, Rules
 from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script, text

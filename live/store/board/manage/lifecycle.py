@@ -9,7 +9,7 @@ from live.domain.board import MOST_REMEMBERED, Board
 from live.settings import LONGEST
 from live.store.board.journal_stream import announced, begin_journal
 from live.store.board.keys import Keys
-from live.store.board.requests.write import (
+from live.store.board.requests import (
     CreateRequest,
     DeleteKeysRequest,
     ExpireBoardRequest,

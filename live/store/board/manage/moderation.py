@@ -1,7 +1,7 @@
 """What operators do to single members: register them for a contest, and hide them."""
 
 from live.errors import ProblemError
-from live.store.board.requests.write import EnterRequest, HideRequest, SlotRef, WithdrawRequest
+from live.store.board.requests import EnterRequest, HideRequest, SlotRef, WithdrawRequest
 from live.store.board.state import BoardState
 from live.store.connection.scripts import text
 

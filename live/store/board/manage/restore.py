@@ -10,7 +10,7 @@ import msgspec
 
 from live.store.board.journal_stream import announced
 from live.store.board.keys import Keys
-from live.store.board.requests.journal import RestoreRequest
+from live.store.board.requests import RestoreRequest
 from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script

@@ -3,7 +3,7 @@
 from typing import Any
 
 from live.domain.window import EVER, Forever, Sliding
-from live.store.board.requests.write import ExpireEventsRequest, RotatePeriodRequest, RotateRequest
+from live.store.board.requests import ExpireEventsRequest, RotatePeriodRequest, RotateRequest
 from live.store.board.state import MOST_REPLANS, BoardState
 
 

@@ -16,7 +16,7 @@ import msgspec
 from live.domain.board import Board
 from live.domain.event import MAX_SCORE, Entry, Extra, keys_of_likes
 from live.domain.window import Periods, Sliding
-from live.store.board.clock import Clock, planned_clock
+from live.store.board.state import Clock, planned_clock
 
 _VOTER: Final = b"voter"
 _PAIR: Final = b"pair"

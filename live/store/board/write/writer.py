@@ -12,7 +12,7 @@ from live.domain.board import Board
 from live.domain.event import Entry
 from live.domain.window import Sliding
 from live.errors import JournalBehindError, StoreUnavailableError
-from live.store.board.requests.write import (
+from live.store.board.requests import (
     AddRequest,
     BatchIdentities,
     BatchVotes,

@@ -5,7 +5,7 @@ import pytest
 from live.domain.board import Votes
 from live.domain.event import MAX_SCORE, Extra, Likes, make_entry
 from live.domain.window import EVER, Periods, Sliding
-from live.store.board.clock import Clock
+from live.store.board.state import Clock
 from live.store.board.write.plan import Plan, SlotPlan, begin_plan, known_again, make_plan, voter_digests
 from tests.harness.plans import EVENT, HOUR, SERVER, amounts, clock_at, forever, like, plan, plan_on, vote
 

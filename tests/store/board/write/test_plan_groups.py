@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from live.domain.board import Board, Votes
 from live.domain.event import Entry, Extra, Likes, make_entry
 from live.domain.window import Forever, Periods, Sliding
-from live.store.board.clock import Clock
+from live.store.board.state import Clock
 from live.store.board.write.plan import make_plan, voter_digests
 from tests.harness.plans import EVENT, HOUR, SERVER, amounts, clock_at, forever, like, plan, plan_on, vote
 

@@ -381,3 +381,131 @@ class RenewRequest(msgspec.Struct):
     channel: str
     was: str
     known: int
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a ranking is read.
+
+    Attributes:
+        order: `forward`, `backward` or `turned`.
+        ranks: as in `Board`.
+        tagged: whether names begin with a tag.
+        described: whether members may have metadata.
+    """
+
+    order: str
+    ranks: str
+    tagged: bool = False
+    described: bool = False
+
+
+def view_of(board: Board) -> View:
+    """Return how the rankings of a board are read."""
+    return View(order=board.reading, ranks=board.ranks, tagged=board.tags != "key", described=board.described)
+
+
+class ReadRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Read consecutive records.
+
+    Attributes:
+        clock: the board's clock; None when the result does not depend on it.
+        suffix: the end of the names of the fields that hold the total of the ranking.
+        view: how the ranking is read.
+        mode: `rank`, `after`, `before`, `around` or `score`.
+        number: `rank`: the number of records to skip; `after`, `before`, `score`: a score; `around`: the number of
+            neighbours on each side.
+        name: `after`, `before`: together with `number` a position, whose record need not exist any more; `around`: a
+            member.
+        limit: the most records to read; `around` does not use it.
+        epoch, offset: the position that the caller has read already. If the board is still there, nothing is read.
+    """
+
+    clock: PlannedClock | None = None
+    suffix: str
+    view: View
+    mode: Literal["rank", "after", "before", "around", "score"]
+    number: int
+    name: Text
+    limit: int
+    epoch: str | None = None
+    offset: int | None = None
+
+
+class LookupRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Look up members, each with a number of neighbours on each side. The other fields are those of `ReadRequest`."""
+
+    clock: PlannedClock | None = None
+    suffix: str
+    view: View
+    members: list[str]
+    neighbours: list[int]
+
+
+class BaselineRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Keep the first `limit` records as the baseline, if one is due. The other fields are those of `ReadRequest`."""
+
+    epoch: str
+    clock: PlannedClock
+    suffix: str
+    view: View
+    limit: int
+
+
+class SlotsRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Read what members hold in slots. `clock` is the board's clock, by which the caller chose the slots."""
+
+    clock: PlannedClock
+    members: list[str]
+
+
+class AdoptRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Begin the journal of a board that has data.
+
+    `slots` are all slots of the board, in the order of their starts. `buckets` are the starts of the buckets of
+    identities, whose store keys are the last ones, and `bucket` is the newest one that the board ever had. `tables`
+    means that each slot has a ranking of its own. `again` means to begin a journal that has begun once more.
+    """
+
+    epoch: str
+    slots: list[SlotRef] = []
+    buckets: list[int] = []
+    bucket: int | None = None
+    tables: bool = False
+    again: bool = False
+
+
+class RestoreRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Make a board of what was written under its store keys.
+
+    Attributes:
+        epoch: the epoch to give it.
+        shape: the settings on which the meaning of the stored data depends.
+        offset: the offset from which it continues.
+        secret: random bytes that key the digests of voters.
+        fields: more fields of its state, and their values in turn.
+        made: whether the board was created at run time.
+        parent: the epoch that it continues.
+        link: the last entry in the journal of that epoch.
+    """
+
+    epoch: str
+    shape: str
+    offset: str
+    secret: Text
+    fields: list[str]
+    made: bool = False
+    parent: str
+    link: str
+
+
+class TrimRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Record that everything up to an offset is in SQL, and drop it.
+
+    `least` is the id of the first entry to keep, and `drained` the number of bytes in SQL; without them, every entry
+    stays, and counts against the limit of the backlog.
+    """
+
+    epoch: str
+    offset: int
+    least: str | None = None
+    drained: int | None = None

@@ -14,9 +14,9 @@ from live.domain.board import Board
 from live.domain.event import make_entry
 from live.domain.ranking import Page
 from live.store.board.ledger import Ledger
-from live.store.board.read import shared_pages
+from live.store.board.read import single_flight
 from live.store.board.read.reader import PageReading, ReadPlan, Selection
-from live.store.board.read.shared_pages import SharedPages, SingleFlight
+from live.store.board.read.single_flight import SharedPages, SingleFlight
 from live.store.board.state import SCRIPTS
 from live.store.connection.client import connect
 from live.store.registry.presence import Presence
@@ -138,7 +138,7 @@ async def test_a_crowd_shares_a_bounded_number_of_calls() -> None:
         await calls.call("a", call)
     calls._pace = 0.05
     begun.clear()
-    await asyncio.gather(*(client() for _ in range(2 * shared_pages._CROWD)))
+    await asyncio.gather(*(client() for _ in range(2 * single_flight._CROWD)))
     assert len(begun) <= 10
     assert all(later - earlier > 0.04 for earlier, later in pairwise(begun[:5]))
 
@@ -272,7 +272,7 @@ async def test_a_page_of_an_unchanged_board_is_the_same_object(valkey_url: str) 
 async def test_the_memory_of_held_pages_is_limited(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It includes everything that was made from them. Dropped pages do not count."""
     most = 400_000
-    monkeypatch.setattr(shared_pages, "_MOST_MEMORY", most)
+    monkeypatch.setattr(single_flight, "_MOST_MEMORY", most)
     async with open_ledger(valkey_url, rolling_board()) as ledger:
         await ledger.writer.add([make_entry(f"k{number}", 1, None) for number in range(30)])
         reads, chosen, dropped = shared(ledger), random.Random(3), 0
@@ -294,7 +294,7 @@ async def names_are_part_of_the_memory(store: str) -> None:
     async with open_ledger(store, rolling_board()) as ledger:
         await ledger.writer.add([make_entry(f"k{number}".ljust(1000, "x"), 1, None) for number in range(20)])
         reads = shared(ledger)
-        with patch.object(shared_pages, "_MOST_MEMORY", most):
+        with patch.object(single_flight, "_MOST_MEMORY", most):
             for number in range(60):
                 await reads.read(ledger.reader, Selection("rank", number % 10, "", 10 + number % 3))
                 await reads.read(ledger.reader, Selection("around", 0, f"none{number}".ljust(1000, "x"), 0))
@@ -317,5 +317,5 @@ async def test_a_size_without_names_is_caught(valkey_url: str) -> None:
     def size_of(_selection: Selection, page: Page) -> int:
         return 8000 + 400 * len(page.records)
 
-    with must_be_caught("names take no memory"), replaced(shared_pages, "_size_of", size_of):
+    with must_be_caught("names take no memory"), replaced(single_flight, "_size_of", size_of):
         await names_are_part_of_the_memory(valkey_url)

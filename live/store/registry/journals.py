@@ -1,10 +1,19 @@
-"""The state of the journals: the process that moves them to SQL reports it to the readiness check of every process."""
+"""What all journals share in the store: the report on their health, and the pause of their trimming.
 
+The process that moves them to SQL reports to the readiness check of every process. A backup pauses trimming, so that it
+finds every entry that its copy of the database lacks. The pause is a lease: if the backup is killed, it ends.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
 
 from live.domain.text import counted
+from live.errors import SetupError
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store
 
@@ -12,6 +21,7 @@ _EXPIRY: Final = 10_000  # milliseconds after which the process that reported it
 _FAULT_EXPIRY: Final = 3_000  # milliseconds after which a fault that nobody reports again seems to be over
 _LONGEST_LAG: Final = 10.0  # seconds
 _NEARLY: Final = 0.9  # of the backlog that a board may have
+PAUSE_LEASE: Final = 30.0  # seconds
 
 
 class JournalHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,3 +76,53 @@ def faults_of(health: bytes | None, fault: bytes | None, backlog: int) -> list[s
     if found.gaps:
         faults.append(f"{counted(found.gaps, 'gap')} since the server started: see `live journal status`")
     return faults
+
+
+@asynccontextmanager
+async def paused_trimming(
+    client: Store, prefix: str, lease: float = PAUSE_LEASE
+) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Pause the trimming of all journals while the context lasts. `lease` is in seconds.
+
+    Give a function that raises `SetupError` if the pause has ended before: then entries may be missing.
+
+    Raises:
+        SetupError: another backup pauses trimming.
+    """
+    key, token = SystemKeys(prefix).pause, secrets.token_hex(8)
+    milliseconds = round(lease * 1000)
+    taken = await client.call(key, "SET", key, token, "NX", "PX", milliseconds)
+    if not taken:
+        raise SetupError(f"another backup is running, or ended less than {lease:g} seconds ago: try again later")
+    renewing = asyncio.create_task(_renew(client, key, token, milliseconds))
+
+    async def require() -> None:
+        held = await client.call(key, "GET", key)
+        if held != token.encode() or renewing.done():
+            raise SetupError("trimming went on before the backup was complete, because a process stalled: run it again")
+
+    try:
+        yield require
+    finally:
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
+        if await client.call(key, "GET", key) == token.encode():
+            await client.call(key, "DEL", key)
+
+
+async def is_trimming_paused(client: Store, prefix: str) -> bool:
+    """Return whether a backup pauses trimming. Ask after SQL has committed the entries, and before you trim them.
+
+    A backup pauses trimming before it copies the database. So the copy holds what was committed before the pause.
+    """
+    key = SystemKeys(prefix).pause
+    return bool(await client.call(key, "EXISTS", key))
+
+
+async def _renew(client: Store, key: str, token: str, milliseconds: int) -> None:
+    """Extend the lease until it is lost."""
+    while True:
+        await asyncio.sleep(milliseconds / 3000)
+        held = await client.call(key, "SET", key, token, "XX", "GET", "PX", milliseconds)
+        if held != token.encode():
+            return
