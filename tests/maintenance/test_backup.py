@@ -108,7 +108,7 @@ async def never(*_: Any) -> bool:
 async def test_a_missing_pause_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """Both sides must respect it."""
     for name, (module, what, mistake) in {
-        "no pause": (live.maintenance.backup, "paused", no_pause),
+        "no pause": (live.maintenance.backup, "paused_trimming", no_pause),
         "no look at the pause": (live.journal.log.drainer, "is_trimming_paused", never),
     }.items():
         (tmp_path / name).mkdir()

@@ -151,7 +151,7 @@ class EmbeddedStore:
 
 
 def available_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """The bytes of memory that this process may use: those of the machine, or of its container if it has fewer."""
+    """Return how many bytes this process may use: those of the machine, or of its container if it has fewer."""
     found = [int(re.findall(r"^MemTotal: +(\d+) kB", (proc / "meminfo").read_text(), re.MULTILINE)[0]) * 1024]
     for line in (proc / "self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -166,7 +166,7 @@ def available_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cg
 
 
 def answers(path: Path) -> bool:
-    """Whether a server on a socket answers PING. A server that is loading its data does not count."""
+    """Return whether a server on a socket answers PING. One that is loading its data does not count."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(1)
         try:

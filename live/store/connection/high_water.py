@@ -224,7 +224,9 @@ class HighWater:
         if self._read_at is not None and facts.accepted != self.facts.accepted:
             self._restart = True  # the epochs of this process are no longer valid, and nor is what it found lost
             self._unwritten = [_require_keys] if self.facts.keys_required else []
-        self._read_at, self.facts = at, self._changed(facts)
+        for change in self._unwritten:
+            facts = msgspec.structs.replace(facts, **change(facts))
+        self._read_at, self.facts = at, facts
 
     # What an operator decides
 
@@ -272,12 +274,6 @@ class HighWater:
             self._write(self.path, self.facts)
             self._remember_file()
             self._unwritten.clear()
-
-    def _changed(self, facts: Facts) -> Facts:
-        """Return the facts with all changes that are not in the file."""
-        for change in self._unwritten:
-            facts = msgspec.structs.replace(facts, **change(facts))
-        return facts
 
     def _remember_file(self) -> None:
         status = self.path.stat()

@@ -15,16 +15,13 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, Self, TypeVar, cast
 
 import msgspec
 from redis.exceptions import NoScriptError, ResponseError
 
 from live.errors import StoreUnavailableError
 from live.store.connection.pipelined import PipelinedConnection, Word
-
-if TYPE_CHECKING:
-    from live.store.connection.client import Store  # which sends all scripts over each new connection
 
 FOLDER: Final = files("live.store") / "lua"
 _INCLUDE: Final = re.compile(r"^--@include (\w+)\n", re.MULTILINE)
@@ -35,6 +32,13 @@ Text = str | msgspec.Raw
 _FIXED: Final = 32  # bytes from which the length of a text does not fit into its first byte
 _encode: Final = msgspec.msgpack.Encoder().encode
 _R = TypeVar("_R", bound=msgspec.Struct)
+
+
+class _Store(Protocol):
+    """A `Store`, whose module imports this one."""
+
+    async def call(self, key: str, *words: Word) -> Any:  # noqa: ANN401 - any reply
+        """Send a command."""
 
 
 class Script(Generic[_R]):
@@ -50,7 +54,7 @@ class Script(Generic[_R]):
         """Return the script with another source, for tests."""
         return type(self)(self.name, self.request, source)
 
-    async def __call__(self, store: "Store", keys: Sequence[str], request: _R) -> list[Any]:
+    async def __call__(self, store: _Store, keys: Sequence[str], request: _R) -> list[Any]:
         """Run the script. Send its source to a store that has forgotten it."""
         command = self.command(keys, request)
         try:

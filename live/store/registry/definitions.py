@@ -213,18 +213,18 @@ class DefinitionStore:
     async def audit_log(self, limit: int) -> list[AuditEntry]:
         """Return the last entries of the audit log, newest first."""
         entries = await self._client.call(self._audit_key, "XREVRANGE", self._audit_key, "+", "-", "COUNT", limit)
-        return [_entry(stream_id.decode(), fields) for stream_id, fields in entries]
-
-
-def _entry(stream_id: str, fields: list[bytes]) -> AuditEntry:
-    held = {name.decode(): value for name, value in zip(fields[::2], fields[1::2], strict=True)}
-    return AuditEntry(
-        at=int(stream_id.partition("-")[0]),
-        who=held["who"].decode(),
-        what=cast("What", held["what"].decode()),
-        board=held["board"].decode(),
-        choices=msgspec.json.decode(held["choices"]),
-    )
+        found = []
+        for stream_id, fields in entries:
+            held = {name.decode(): value for name, value in zip(fields[::2], fields[1::2], strict=True)}
+            entry = AuditEntry(
+                at=int(stream_id.partition(b"-")[0]),
+                who=held["who"].decode(),
+                what=cast("What", held["what"].decode()),
+                board=held["board"].decode(),
+                choices=msgspec.json.decode(held["choices"]),
+            )
+            found.append(entry)
+        return found
 
 
 class DefinitionCache:

@@ -64,7 +64,9 @@ class Processes:
         """Return whether this process owns a board."""
         if len(self._all) == 1:
             return True
-        return self._own == max(self._all, key=lambda process: _weight(process, board))
+        return self._own == max(
+            self._all, key=lambda process: hashlib.blake2b(f"{process} {board}".encode(), digest_size=8).digest()
+        )
 
     async def leave(self) -> None:
         """Say that this process ends.
@@ -73,10 +75,6 @@ class Processes:
             StoreUnavailableError: the store is unavailable; the others notice after a few seconds.
         """
         await self._client.call(self._key, "HDEL", self._key, self._own)
-
-
-def _weight(process: str, board: str) -> bytes:
-    return hashlib.blake2b(f"{process} {board}".encode(), digest_size=8).digest()
 
 
 class HoldRequest(msgspec.Struct):

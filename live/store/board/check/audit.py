@@ -156,6 +156,9 @@ class Auditor:
         self, table: Table, starts: list[str], members: list[bytes], sums: _Sums, *, repair: bool
     ) -> None:
         keys, shape = self._keys, self._shape
+        # Without totals: a repair corrects those at the end.
+        ties = None if shape.tags == "key" else shape.tags
+        rules = Rules(operation=shape.operation, order="", ties=ties, dense=shape.levels)
         while True:
             slots = [keys.slot(start) for start in starts]
             reply = await AUDIT(
@@ -164,7 +167,7 @@ class Auditor:
                 AuditRequest(
                     epoch=self._epoch,
                     channel=keys.channel,
-                    rules=self._rules(),
+                    rules=rules,
                     repair=repair,
                     tables=shape.tables,
                     starts=starts,
@@ -183,23 +186,14 @@ class Auditor:
         sums.first_offset = int(offset) if sums.first_offset is None else sums.first_offset
         sums.last_offset = int(offset)
         self._report.members += len(members)
-        self._note(drift)
-
-    async def _read_epoch(self) -> None:
-        self._epoch = (await self._call("HGET", self._keys.meta, "epoch") or b"").decode()
-
-    def _rules(self) -> Rules:
-        """Return the rules of the rankings, without totals: a repair corrects those at the end."""
-        shape = self._shape
-        ties = None if shape.tags == "key" else shape.tags
-        return Rules(operation=shape.operation, order="", ties=ties, dense=shape.levels)
-
-    def _note(self, drift: list[Any]) -> None:
         for key, score, held in zip(drift[::3], drift[1::3], drift[2::3], strict=True):
             self._report.drifted += 1
             if len(self._report.drift) < _SHOWN:
                 found = Drift(key.decode(errors="replace"), int(score) if score else None, int(held))
                 self._report.drift.append(found)
+
+    async def _read_epoch(self) -> None:
+        self._epoch = (await self._call("HGET", self._keys.meta, "epoch") or b"").decode()
 
     async def _find_strays(self, *, repair: bool) -> None:
         """Find slot hashes that are missing from the list of slots: rotation would never subtract them."""

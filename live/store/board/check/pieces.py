@@ -1,7 +1,7 @@
 """Read a board piece by piece: each piece at one instant, with the last entry of the journal at that instant."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -91,20 +91,16 @@ async def read_piece(
     for _ in range(_ATTEMPTS):
         reply = await state.run(PIECE, [keys.meta, keys.slots, keys.log, key], request)
         if reply[0] != b"due":
-            return _piece(reply[1:])
+            _, offset, journal, newest, now, next_cursor, found, due, starts = reply
+            return Piece(
+                link=journal.decode().rpartition(" ")[0],
+                offset=int(offset),
+                newest=int(newest) if newest else None,
+                now=int(now),
+                cursor=next_cursor.decode(),
+                pairs=list(zip(found[::2], found[1::2], strict=True)),
+                due=due,
+                starts=[int(start) for start in starts],
+            )
         await catch_up(BoardRotator(state))
     raise StoreUnavailableError(f"board {state.board.id}: {int(reply[1]):,} events wait to be subtracted")
-
-
-def _piece(reply: list[Any]) -> Piece:
-    offset, journal, newest, now, cursor, found, due, starts = reply
-    return Piece(
-        link=journal.decode().rpartition(" ")[0],
-        offset=int(offset),
-        newest=int(newest) if newest else None,
-        now=int(now),
-        cursor=cursor.decode(),
-        pairs=list(zip(found[::2], found[1::2], strict=True)),
-        due=due,
-        starts=[int(start) for start in starts],
-    )

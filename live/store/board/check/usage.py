@@ -163,16 +163,12 @@ async def measure(client: Store, prefix: str, board: str, names: Sequence[str]) 
         members = max(members, elements) if what == "ranking" else members
         known[what] += elements
         if what == "meta":
-            votes = _total(await client.call(name, "HGETALL", name))
+            # The total of all scores in all rankings is the number of votes, on a board that counts votes.
+            state = await client.call(name, "HGETALL", name)
+            fields = zip(state[::2], state[1::2], strict=True)
+            votes = sum(int(value) for field, value in fields if field.partition(b":")[0] == b"total")
     events = max(known["log"], known["seen"]) or (votes if known["votes"] else 0)
     return Memory(members=members, events=events, parts=parts)
-
-
-def _total(state: Sequence[bytes]) -> int:
-    """Return the total of all scores in all rankings; on a board that counts votes, the number of votes."""
-    return sum(
-        int(value) for name, value in zip(state[::2], state[1::2], strict=True) if name.partition(b":")[0] == b"total"
-    )
 
 
 def view(census: Census, memory: Memory | None, members: int | None, events: int | None) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """What operators do to single members: register them for a contest, and hide them."""
 
+from typing import Any
+
 from live.errors import ProblemError
 from live.store.board.requests import EnterRequest, HideRequest, SlotRef, WithdrawRequest
 from live.store.board.state import BoardState
@@ -48,29 +50,24 @@ class BoardModeration:
 
     async def hide(self, member: str, *, hidden: bool) -> None:
         """Take a member out of the rankings, or put it back. The board counts a hidden member as before."""
-        state = self.state
-        await state.open_to_write()
-        while not await self._hide(member, hidden=hidden):
-            pass  # the slots have changed in between
-
-    async def _hide(self, member: str, *, hidden: bool) -> bool:
-        """Hide or show a member in all slots; False when the slots have changed in between."""
         state, own = self.state, self.state.keys
-        keys, parts = [own.meta, own.slots, own.hidden, state.journal], []
-        for start in await state.call("ZRANGE", own.slots, 0, -1):
-            table = state.table(int(start))
-            parts.append(SlotRef(start.decode(), table.suffix, len(keys) + 1))
-            keys += [own.slot(int(start)), *table.order, table.metadata]
-        request = HideRequest(
-            epoch=state.epoch or "",
-            channel=own.channel,
-            member=member,
-            hide=hidden,
-            rules=state.rules,
-            slots=parts,
-        )
-        reply = await state.run(state.scripts.hide, keys, request)
-        return bool(reply[0] == b"ok")
+        await state.open_to_write()
+        reply: list[Any] = [b""]
+        while reply[0] != b"ok":  # else the slots have changed in between
+            keys, parts = [own.meta, own.slots, own.hidden, state.journal], []
+            for start in await state.call("ZRANGE", own.slots, 0, -1):
+                table = state.table(int(start))
+                parts.append(SlotRef(start.decode(), table.suffix, len(keys) + 1))
+                keys += [own.slot(int(start)), *table.order, table.metadata]
+            request = HideRequest(
+                epoch=state.epoch or "",
+                channel=own.channel,
+                member=member,
+                hide=hidden,
+                rules=state.rules,
+                slots=parts,
+            )
+            reply = await state.run(state.scripts.hide, keys, request)
 
     async def is_hidden(self, member: str) -> bool:
         """Return whether a member is hidden."""

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -76,23 +76,20 @@ async def restore(
 
 async def _sent(client: Store, packets: Iterable[list[_Command]]) -> AsyncIterator[int]:
     """Send packets in order, and make the next one while the store works on the last. Yield the elements of each."""
-    sending: deque[asyncio.Task[int]] = deque()
+    sending: deque[tuple[asyncio.Task[list[Any]], int]] = deque()
     try:
         for commands in packets:
-            sending.append(asyncio.create_task(_send(client, commands)))
+            sending.append((asyncio.create_task(client.calls(commands)), sum(len(words) // 2 for _, words in commands)))
             if len(sending) > 1:
-                yield await sending.popleft()
+                await sending[0][0]
+                yield sending.popleft()[1]
         while sending:
-            yield await sending.popleft()
+            await sending[0][0]
+            yield sending.popleft()[1]
     finally:
-        for task in sending:
+        for task, _ in sending:
             task.cancel()
-        await asyncio.gather(*sending, return_exceptions=True)
-
-
-async def _send(client: Store, commands: list[_Command]) -> int:
-    await client.calls(commands)
-    return sum(len(words) // 2 for _, words in commands)
+        await asyncio.gather(*(task for task, _ in sending), return_exceptions=True)
 
 
 def _commands(keys: Keys, image: BoardImage) -> Iterator[_Command]:

@@ -6,7 +6,7 @@ The store keeps one baseline for each board, so every viewer sees the same movem
 import asyncio
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -98,17 +98,11 @@ class BoardBaseline:
         rows = _decode(records)
         members, scores = rows[::2], [int(float(score)) for score in rows[1::2]]
         ranks = dict(zip(members, ranks_of(scores, 1, 0, state.board.ranks), strict=True))
-        for member, hidden in zip(members, await self._hidden(members), strict=True):
-            if hidden is not None:
+        hidden = await state.call("HMGET", state.keys.hidden, *members) if members else []
+        for member, is_hidden in zip(members, hidden, strict=True):
+            if is_hidden is not None:
                 del ranks[member]
         return Baseline(epoch.decode(), int(suffix[1:]) if suffix else None, int(kept_at), ranks)
-
-    async def _hidden(self, members: Sequence[str]) -> Sequence[bytes | None]:
-        """Return a value for each hidden member, and None for the others."""
-        if not members:
-            return ()
-        found: Sequence[bytes | None] = await self.state.call("HMGET", self.state.keys.hidden, *members)
-        return found
 
 
 class Baselines:

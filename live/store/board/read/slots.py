@@ -44,14 +44,11 @@ class TopSlots:
 
     async def of(self, reader: BoardReader) -> SlotValues:
         """Return the newest `TOP_SLOTS` slots of the first `TOP_RECORDS` records, as they were when a slot began."""
-        return await self._reads.of(reader, self._newest(reader.state), lambda: _read_top(reader))
-
-    def _newest(self, state: BoardState) -> int | None:
-        """Return the start of the newest slot, as far as it is known without the store."""
-        newest = state.clock.newest
-        if state.board.clock == "event":
-            return newest
-        return max(newest or 0, state.board.window.slot_at(int(self._now())).start)
+        state = reader.state
+        newest = state.clock.newest  # as far as it is known without the store
+        if state.board.clock == "server":
+            newest = max(newest or 0, state.board.window.slot_at(int(self._now())).start)
+        return await self._reads.of(reader, newest, lambda: _read_top(reader))
 
 
 async def read_slots(state: BoardState, members: Sequence[str], most: int) -> SlotValues:
@@ -70,7 +67,9 @@ async def read_slots(state: BoardState, members: Sequence[str], most: int) -> Sl
             raise state.lost(epoch)
         state.check_offset(offset, known)
         values = [
-            None if hidden[place] is not None else [_number(column[place]) for column in columns]
+            None
+            if hidden[place] is not None
+            else [None if column[place] is None else int(column[place]) for column in columns]
             for place in range(len(members))
         ]
         return SlotValues(epoch.decode(), int(offset), slots, members, values)
@@ -83,7 +82,3 @@ async def _read_top(reader: BoardReader) -> SlotValues:
     if not members:
         return SlotValues(page.epoch, page.offset, (), (), ())
     return await read_slots(reader.state, members, TOP_SLOTS)
-
-
-def _number(text: bytes | None) -> int | None:
-    return None if text is None else int(text)

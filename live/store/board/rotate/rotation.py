@@ -100,11 +100,13 @@ class Rotation:
     def recheck(self, *, every: bool = False) -> None:
         """Check the boards that this process owns now, because what is known of them may be out of date.
 
-        Without `every`, check only those where an event of another process can make something due sooner.
+        Without `every`, check only those where an event of another process can make something due before the store's
+        clock reaches the end of a slot.
         """
         now = time.monotonic()
         for scheduled in self._scheduled.values():
-            if not every and not _depends_on_events(scheduled.rotator):
+            board = scheduled.rotator.state.board
+            if not every and board.clock == "server" and not isinstance(board.window, Sliding):
                 continue
             if scheduled in self._timetable:
                 self._timetable.bring_forward(scheduled, now)
@@ -149,27 +151,17 @@ class Rotation:
             log.debug("rotation waits", board=scheduled.rotator.state.board.id, reason=str(error))
             scheduled.is_busy, pause = True, _PAUSE
         else:
-            pause = self._pause(scheduled, started, wait, was_busy=was_busy)
+            now = time.monotonic()
+            if wait is None:
+                scheduled.due, scheduled.is_busy = min(scheduled.due, started), True
+                pause = now - started  # leaves the store half of its time, so that writers are not delayed
+            else:
+                scheduled.due = now + wait
+                longest = self._interval if was_busy else _LONGEST_PAUSE
+                pause = min(wait, _PAUSE if scheduled.is_busy else longest)  # busy: something happened during the step
         finally:
             self._steps.release()
         scheduled.checked_at = time.monotonic()
         if scheduled.rotator in self._scheduled:
             scheduled.lag.set(max(0, scheduled.checked_at - scheduled.due))
             self._timetable.set(scheduled, scheduled.checked_at + pause)
-
-    def _pause(self, scheduled: _ScheduledBoard, started: float, wait: float | None, *, was_busy: bool) -> float:
-        """Return the seconds until the next step. `wait` is what the last one returned."""
-        now = time.monotonic()
-        if wait is None:
-            scheduled.due, scheduled.is_busy = min(scheduled.due, started), True
-            return now - started  # leaves the store half of its time, so that writers are not delayed
-        scheduled.due = now + wait
-        if scheduled.is_busy:  # something happened during the step
-            return min(wait, _PAUSE)
-        return min(wait, self._interval if was_busy else _LONGEST_PAUSE)
-
-
-def _depends_on_events(rotator: BoardRotator) -> bool:
-    """Return whether an event can make something due before the store's clock reaches the end of a slot."""
-    board = rotator.state.board
-    return board.clock == "event" or isinstance(board.window, Sliding)
