@@ -76,6 +76,38 @@ def quiet(idle_ttl: int) -> float:
     return min(_MOST_QUIET, idle_ttl / 4)
 
 
+class Clock(msgspec.Struct):
+    """A board's clock, as last read from the store.
+
+    Attributes:
+        newest: the newest slot; None for none.
+        now: the store's time, in ms.
+        latest: the newest event time, in ms, on boards with an event clock.
+        plan: what `planned_clock` returned last, and for which board and newest slot.
+    """
+
+    newest: int | None
+    now: int
+    latest: int | None = None
+    plan: tuple[Board, int | None, PlannedClock] | None = None
+
+
+def planned_clock(board: Board, clock: Clock) -> PlannedClock:
+    """Return the newest slot by a clock, and until when it is the newest."""
+    if clock.plan is None or clock.plan[0] is not board or clock.plan[1] != clock.newest:
+        if board.clock == "event":
+            planned = PlannedClock(by_event=True, current=clock.newest)
+        else:
+            window = board.window
+            slot = window.slot_at(clock.now // 1000)
+            if clock.newest is not None and clock.newest > slot.start:  # a slot never goes backward
+                slot = window.slot_at(clock.newest)
+            till = slot.end * 1000 if isinstance(window, Rolling | Periods) else None
+            planned = PlannedClock(current=slot.start, till=till)
+        clock.plan = (board, clock.newest, planned)
+    return clock.plan[2]
+
+
 class BoardState:
     """The state that the writer, the reader, the rotator and the moderation of a board share."""
 
@@ -197,7 +229,19 @@ class BoardState:
         if not born:
             self.require_no_loss()
         epoch, shape, newest, span, bucket, now, latest, secret = await self._opened(born)
-        _check_shape(self.board, shape.decode(), secret)
+        # Can this process read the data of the board?
+        if shape.decode() != self.board.shape.encode():
+            raise SetupError(
+                f"the store holds board {self.board.id!r} with other choices: "
+                f"{shape.decode() or 'those of an older version'}; its definition has {self.board.shape.encode()}. "
+                "Give it another id, or correct its definition."
+            )
+        if self.board.votes and not secret:
+            raise SetupError(
+                f"board {self.board.id!r} holds votes that an older version of Live Board stored. "
+                "This version can't tell from them who has voted, so votes would count twice. "
+                "Give the contest another id."
+            )
         self.secret = secret
         self.update_clock(newest, now, latest)
         self.span, self.bucket = int(span), int(bucket)
@@ -285,56 +329,3 @@ async def open_boards(states: Sequence[BoardState]) -> None:
 
 def _nothing(*_: object) -> None:
     """Do nothing: the default callback."""
-
-
-def _check_shape(board: Board, held: str, secret: bytes) -> None:
-    """Check that this process can read the data of the board.
-
-    Raises:
-        SetupError: the store holds the board with other settings, or with votes by which voters cannot be told apart.
-    """
-    shape = board.shape.encode()
-    if held != shape:
-        raise SetupError(
-            f"the store holds board {board.id!r} with other choices: {held or 'those of an older version'}; "
-            f"its definition has {shape}. Give it another id, or correct its definition."
-        )
-    if board.votes and not secret:
-        raise SetupError(
-            f"board {board.id!r} holds votes that an older version of Live Board stored. "
-            "This version can't tell from them who has voted, so votes would count twice. "
-            "Give the contest another id."
-        )
-
-
-class Clock(msgspec.Struct):
-    """A board's clock, as last read from the store.
-
-    Attributes:
-        newest: the newest slot; None for none.
-        now: the store's time, in ms.
-        latest: the newest event time, in ms, on boards with an event clock.
-        plan: what `planned_clock` returned last, and for which board and newest slot.
-    """
-
-    newest: int | None
-    now: int
-    latest: int | None = None
-    plan: tuple[Board, int | None, PlannedClock] | None = None
-
-
-def planned_clock(board: Board, clock: Clock) -> PlannedClock:
-    """Return the newest slot by a clock, and until when it is the newest."""
-    if clock.plan is None or clock.plan[0] is not board or clock.plan[1] != clock.newest:
-        clock.plan = (board, clock.newest, _planned(board, clock))
-    return clock.plan[2]
-
-
-def _planned(board: Board, clock: Clock) -> PlannedClock:
-    if board.clock == "event":
-        return PlannedClock(by_event=True, current=clock.newest)
-    window = board.window
-    slot = window.slot_at(clock.now // 1000)
-    if clock.newest is not None and clock.newest > slot.start:  # a slot never goes backward
-        slot = window.slot_at(clock.newest)
-    return PlannedClock(current=slot.start, till=slot.end * 1000 if isinstance(window, Rolling | Periods) else None)

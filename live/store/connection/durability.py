@@ -1,7 +1,6 @@
 """The files of the store: warn of settings that can lose acknowledged events, and rewrite what was deleted."""
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any, Final
 
 from redis.asyncio import Redis
@@ -34,36 +33,30 @@ async def unsafe_settings(client: Redis) -> list[str]:
             "check appendonly, appendfsync, maxmemory-policy"
         )
     else:
-        lines += _unsafe({_text(name): _text(value) for name, value in settings.items()})
+        held = {_text(name): _text(value) for name, value in settings.items()}
+        policy = held.get("maxmemory-policy", "noeviction")
+        if policy != "noeviction":
+            raise SetupError(
+                f"the store's maxmemory-policy is {policy}: it may evict slots, and rankings would stay wrong. "
+                "Set it to noeviction."
+            )
+        if held.get("appendonly") != "yes":
+            lines.append("the store has no append-only file (appendonly no): a crash loses acknowledged events")
+        elif held.get("appendfsync") != "always":
+            lines.append(
+                f"the store's appendfsync is {held.get('appendfsync')}, not always: "
+                "a power cut loses acknowledged events"
+            )
+        if held.get("no-appendfsync-on-rewrite") == "yes":
+            lines.append(
+                "the store does not fsync during a rewrite (no-appendfsync-on-rewrite yes): "
+                "a power cut then loses acknowledged events. Set it to no"
+            )
     replication = await _shown(client.info("replication"))
     if isinstance(replication, ResponseError):
         lines.append(f"the store does not show whether it has replicas ({reason_of(replication)})")
     elif replicas := int(replication.get("connected_slaves", 0)):
         lines.append(_REPLICAS.format(counted(replicas, "replica")))
-    return lines
-
-
-def _unsafe(settings: Mapping[str, str]) -> list[str]:
-    """Return a warning for each setting that can lose acknowledged events. Raises as `unsafe_settings`."""
-    policy = settings.get("maxmemory-policy", "noeviction")
-    if policy != "noeviction":
-        raise SetupError(
-            f"the store's maxmemory-policy is {policy}: it may evict slots, and rankings would stay wrong. "
-            "Set it to noeviction."
-        )
-    lines = []
-    if settings.get("appendonly") != "yes":
-        lines.append("the store has no append-only file (appendonly no): a crash loses acknowledged events")
-    elif settings.get("appendfsync") != "always":
-        lines.append(
-            f"the store's appendfsync is {settings.get('appendfsync')}, not always: "
-            "a power cut loses acknowledged events"
-        )
-    if settings.get("no-appendfsync-on-rewrite") == "yes":
-        lines.append(
-            "the store does not fsync during a rewrite (no-appendfsync-on-rewrite yes): "
-            "a power cut then loses acknowledged events. Set it to no"
-        )
     return lines
 
 

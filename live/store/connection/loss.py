@@ -57,17 +57,16 @@ class LossWatch:
         known = bool(self._client.high_water.facts.store)
         async with store_errors():  # of the data directory too, where a new store is remembered
             faults = await self._compare(self._client.calls, boards=True)
-        return faults + await self._find_missing() if known else faults
-
-    async def _find_missing(self) -> list[str]:
-        """Return the boards that are defined and missing. A board that has expired is about to be deleted."""
+        if not known:
+            return faults
+        # The boards that are defined and missing. One that has expired is about to be deleted.
         defined = (await DefinitionStore(self._client, self._prefix).load()).boards
         epochs = {board: definition.epoch for board, definition in defined.items() if definition.state == "live"}
         commands: list[_Command] = []
         for keys in (Keys(self._prefix, board) for board in epochs):
             commands += [(name, ("HGET", name, "epoch")) for name in (keys.meta, keys.gone)]
         replies = await self._client.calls(commands)
-        return [
+        return faults + [
             f"board {board} is defined with epoch {epoch}, and the store holds {(held or b'none').decode()}"
             for (board, epoch), held, deleted in zip(epochs.items(), replies[::2], replies[1::2], strict=True)
             if epoch.encode() not in (held, deleted)
@@ -92,7 +91,10 @@ class LossWatch:
             self._client.high_water.lose("; ".join(faults))
 
     async def _compare(self, calls: _Calls, *, boards: bool) -> list[str]:
-        """Return what is missing or went back. Read what is known first, and then what the store holds."""
+        """Return what is missing or went back. Remember a store that the data directory does not know.
+
+        Read what is known first, and then what the store holds.
+        """
         high_water = self._client.high_water
         known, positions = high_water.facts, high_water.board_positions if boards else {}
         versions = high_water.version_of("definitions"), high_water.version_of("producers")
@@ -107,7 +109,15 @@ class LossWatch:
         ]
         identity, definitions, producers, *states = await calls(commands)
         if not known.store:
-            await self._remember_store(calls, identity)
+            if identity is None:  # an empty store gets its identity and format number
+                store, number = names.store, names.format
+                begin: list[_Command] = [
+                    (number, ("SETNX", number, FORMAT)),
+                    (store, ("SETNX", store, secrets.token_hex(16))),
+                    (store, ("GET", store)),
+                ]
+                *_, identity = await calls(begin)
+            high_water.remember_store((identity or b"").decode())
             return []
         if (identity or b"").decode() != known.store:
             held = f"has the identity {identity.decode()}" if identity else "has no identity"
@@ -129,18 +139,6 @@ class LossWatch:
                     f"board {board} (epoch {held_epoch}) went back from offset {highest} to {int(offset or 0)}"
                 )
         return faults
-
-    async def _remember_store(self, calls: _Calls, identity: bytes | None) -> None:
-        """Remember a store that the data directory did not know. An empty one gets its identity and format number."""
-        if identity is None:
-            store, number = self._names.store, self._names.format
-            commands: list[_Command] = [
-                (number, ("SETNX", number, FORMAT)),
-                (store, ("SETNX", store, secrets.token_hex(16))),
-                (store, ("GET", store)),
-            ]
-            *_, identity = await calls(commands)
-        self._client.high_water.remember_store((identity or b"").decode())
 
 
 async def _over(connection: PipelinedConnection, commands: Sequence[_Command]) -> list[Any]:

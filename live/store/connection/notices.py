@@ -134,24 +134,17 @@ async def _receive_notices(receiver: _Receiver, channels: Channels, unconfirmed:
             continue
         waiting_for_pong = False
         for reply in replies:
-            if isinstance(reply, ResponseError):
-                raise reply
-            if reply[0] == b"subscribe" and unconfirmed:
-                unconfirmed -= 1
-                if not unconfirmed:
-                    yield Missed()
-            elif (notice := _notice(reply, channels)) is not None:
-                yield notice
-
-
-def _notice(reply: Any, channels: Channels) -> Notice | None:  # noqa: ANN401 - any reply
-    """Return the notice in a reply; None for other replies."""
-    match reply:
-        case [b"message", channel, _] if channel in channels.boards:
-            return Changed(channels.boards[channel])
-        case [b"subscribe", channel, *_] if channel in channels.boards:
-            return Missed(channels.boards[channel])
-    return None
+            match reply:
+                case [b"message", channel, _] if channel in channels.boards:
+                    yield Changed(channels.boards[channel])
+                case [b"subscribe", *_] if unconfirmed:
+                    unconfirmed -= 1
+                    if not unconfirmed:
+                        yield Missed()
+                case [b"subscribe", channel, *_] if channel in channels.boards:
+                    yield Missed(channels.boards[channel])
+                case ResponseError():
+                    raise reply
 
 
 class _ChannelReceiver(StoreConnection):

@@ -7,7 +7,7 @@ that nobody watches. Nothing else in the store depends on them.
 import asyncio
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -68,7 +68,19 @@ class Presence:
             totals: dict[str, int] = {}
             boards = list(due.items())
             for first in range(0, len(boards), _BOARDS_A_CALL):
-                totals |= await self._report(boards[first : first + _BOARDS_A_CALL])
+                calls, commands = [], []
+                for board, count in boards[first : first + _BOARDS_A_CALL]:
+                    names = Keys(self._prefix, board)
+                    keys, request = [names.meta, names.viewers], PresenceRequest(self._process, count, _TTL_MS)
+                    calls.append((board, keys, request))
+                    commands.append((names.meta, self._present.command(keys, request)))
+                replies = await self._client.outcomes(commands)
+                for (board, keys, request), reply in zip(calls, replies, strict=True):
+                    # A store that has forgotten the script gets its source with a call of its own.
+                    refused = isinstance(reply, Exception)
+                    found = await self._present(self._client, keys, request) if refused else reply
+                    if found[0] == b"ok":
+                        totals[board] = int(found[1])
             for board, count in due.items():
                 if not count:
                     del self._reported[board]
@@ -86,20 +98,3 @@ class Presence:
         """Return how many viewers a board has in all processes. This works on a store that can't be written too."""
         (total,) = await VIEWERS(self._client, [Keys(self._prefix, board).viewers], ViewersRequest(_TTL_MS))
         return int(total)
-
-    async def _report(self, counts: Sequence[tuple[str, int]]) -> dict[str, int]:
-        """Report some boards with one round trip. Return the viewers of each board that exists."""
-        calls = []
-        for board, count in counts:
-            keys = Keys(self._prefix, board)
-            calls.append(([keys.meta, keys.viewers], PresenceRequest(self._process, count, _TTL_MS)))
-        replies = await self._client.outcomes(
-            [(keys[0], self._present.command(keys, request)) for keys, request in calls]
-        )
-        totals: dict[str, int] = {}
-        for (board, _), call, reply in zip(counts, calls, replies, strict=True):
-            # A store that has forgotten the script gets its source with a call of its own.
-            found = await self._present(self._client, *call) if isinstance(reply, Exception) else reply
-            if found[0] == b"ok":
-                totals[board] = int(found[1])
-        return totals

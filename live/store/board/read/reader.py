@@ -1,7 +1,7 @@
 """Read a board: consecutive records, or the records of some members, each read at one instant."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count as count_from
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
@@ -139,19 +139,21 @@ class BoardReader:
         `period` is the start of a period, on a board with a ranking for each period; None for the current one.
         """
         if after is not None:
-            return await self._page(Selection("after", *after, limit, period))
-        if before is not None:
-            return await self._page(Selection("before", *before, limit, period))
-        return await self._page(Selection("rank", start, "", limit, period))
+            selection = Selection("after", *after, limit, period)
+        elif before is not None:
+            selection = Selection("before", *before, limit, period)
+        else:
+            selection = Selection("rank", start, "", limit, period)
+        return (await self.select(selection)).page
 
     async def find(self, member: str, around: int, *, period: int | None = None) -> Page | None:
         """Read a member's record with `around` neighbours on each side; None when the member is not on the board."""
-        page = await self._page(Selection("around", around, member, 0, period))
+        page = (await self.select(Selection("around", around, member, 0, period))).page
         return page if page.records else None
 
     async def read_score(self, score: int, limit: int, *, period: int | None = None) -> Page:
         """Read `limit` records around the rank that a score would have."""
-        return await self._page(Selection("score", score, "", limit, period))
+        return (await self.select(Selection("score", score, "", limit, period))).page
 
     async def current(self) -> int | None:
         """Return the start of the newest period; None before the first event of an event clock."""
@@ -169,7 +171,15 @@ class BoardReader:
 
         They are read with a few calls, each at one instant; each page has its own position.
         """
-        chunks = list(_chunks(wanted))
+        chunks: list[list[Wanted]] = [[]]
+        work = 0
+        for member, neighbours in wanted:
+            more = _WORK + 2 * neighbours
+            if work + more > _MOST_WORK:
+                chunks.append([])
+                work = 0
+            chunks[-1].append((member, neighbours))
+            work += more
         found: list[EncodedPage] = []
         for first in range(0, len(chunks), _AT_ONCE):
             for pages in await asyncio.gather(*(self._places(chunk) for chunk in chunks[first : first + _AT_ONCE])):
@@ -229,16 +239,9 @@ class BoardReader:
             return held
         return PageReading(plan.board, page_of(reply, plan.board, plan.slot))
 
-    async def _page(self, selection: Selection) -> Page:
-        return (await self.select(selection)).page
-
     async def _places(self, wanted: Sequence[Wanted], period: int | None = None) -> list[EncodedPage]:
         """Return the records of members, read in one call."""
-
-        def request(plan: ReadPlan) -> LookupRequest:
-            return plan.look_up(wanted)
-
-        reply, plan = await self._run(self.state.scripts.places, request, period)
+        reply, plan = await self._run(self.state.scripts.places, lambda plan: plan.look_up(wanted), period)
         *head, places = reply
         return [EncodedPage(head, place, plan.board, plan.slot) for place in places]
 
@@ -277,38 +280,16 @@ async def read_tops(client: Store, wanted: Sequence[tuple[BoardReader, int]]) ->
         replies = await client.outcomes(commands)
     except StoreUnavailableError as error:
         return [error] * len(wanted)
-    return [
-        await _page_or_error(board, size, plan, reply)
-        for (board, size), plan, reply in zip(wanted, plans, replies, strict=True)
-    ]
-
-
-async def _page_or_error(
-    board: BoardReader,
-    size: int,
-    plan: ReadPlan,
-    reply: Any,  # noqa: ANN401
-) -> Page | Exception:
-    """Return the page of a reply, or read the board again, alone, if there is none in it."""
-    try:
-        if isinstance(reply, list) and board.state.epoch is not None and board.is_answered(reply, plan.known):
-            return page_of(reply, plan.board, plan.slot)
-        return await board.read(size)
-    except (StoreUnavailableError, EpochLostError) as error:
-        return error
-
-
-def _chunks(wanted: Sequence[Wanted]) -> Iterator[Sequence[Wanted]]:
-    """Yield parts that are small enough for one call."""
-    first, work = 0, 0
-    for place, (_, neighbours) in enumerate(wanted):
-        more = _WORK + 2 * neighbours
-        if work + more > _MOST_WORK:
-            yield wanted[first:place]
-            first, work = place, 0
-        work += more
-    if wanted:
-        yield wanted[first:]
+    pages: list[Page | Exception] = []
+    for (board, size), plan, reply in zip(wanted, plans, replies, strict=True):
+        try:
+            if isinstance(reply, list) and board.state.epoch is not None and board.is_answered(reply, plan.known):
+                pages.append(page_of(reply, plan.board, plan.slot))
+            else:  # there is no page in the reply: read the board again, alone
+                pages.append(await board.read(size))
+        except (StoreUnavailableError, EpochLostError) as error:
+            pages.append(error)
+    return pages
 
 
 def total_of(text: bytes) -> int:
@@ -320,14 +301,30 @@ def total_of(text: bytes) -> int:
 def page_of(reply: list[Any], board: Board, period: int | None) -> Page:
     """Return the page of a reply, for a board with the settings at the time of the request."""
     epoch, offset, count, total, start, rank, rows, metadata, registered = reply
-    names, scores = rows[::2], _whole(rows[1::2])
+    names, numbers = rows[::2], rows[1::2]
+    try:
+        scores = list(map(int, numbers))
+    except ValueError:  # a store that does not write whole numbers as such
+        scores = [int(float(number)) for number in numbers]
     members = list(map(bytes.decode, names if board.tags == "key" else [name[TAG:] for name in names]))
     first = int(start or 0)
-    records = (
-        tuple(map(Record, members, scores, count_from(first + 1)))
-        if board.bare and board.ranks == "ordinal"
-        else _described(board, members, scores, metadata, first, int(rank or 0))
-    )
+    if board.bare and board.ranks == "ordinal":
+        records = tuple(map(Record, members, scores, count_from(first + 1)))
+    else:
+        ranks = ranks_of(scores, int(rank or 0), first, board.ranks)
+        described = zip(members, scores, ranks, metadata or [None] * len(members), strict=True)
+        records = tuple(
+            Record(
+                member,
+                score,
+                rank,
+                UNSET if board.score is None else board.score.unpack(score),
+                UNSET if text is None else msgspec.Raw(text),
+                position(rank, place),
+            )
+            for place, (member, score, rank, text) in enumerate(described, first + 1)
+        )
+    window, slot = board.window, period if board.window.tables else None
     return Page(
         epoch=epoch.decode(),
         offset=int(offset),
@@ -337,39 +334,6 @@ def page_of(reply: list[Any], board: Board, period: int | None) -> Page:
         records=records,
         names=tuple(names),
         entrants=None if board.votes is None else registered,
-        slot=period if board.window.tables else None,
-        period=_period_name(board, period),
+        slot=slot,
+        period=window.calendar.at(slot).name if slot is not None and isinstance(window, Periods) else None,
     )
-
-
-def _whole(scores: list[bytes]) -> list[int]:
-    """Return scores as numbers. A store that does not write whole numbers as such is read more slowly."""
-    try:
-        return list(map(int, scores))
-    except ValueError:
-        return [int(float(score)) for score in scores]
-
-
-def _described(
-    board: Board, members: list[str], scores: list[int], metadata: list[bytes | None], first: int, rank: int
-) -> tuple[Record, ...]:
-    ranks = ranks_of(scores, rank, first, board.ranks)
-    rows = zip(members, scores, ranks, metadata or [None] * len(members), strict=True)
-    return tuple(
-        Record(
-            member,
-            score,
-            rank,
-            UNSET if board.score is None else board.score.unpack(score),
-            UNSET if text is None else msgspec.Raw(text),
-            position(rank, place),
-        )
-        for place, (member, score, rank, text) in enumerate(rows, first + 1)
-    )
-
-
-def _period_name(board: Board, start: int | None) -> str | None:
-    window = board.window
-    if start is None or not isinstance(window, Periods) or not window.tables:
-        return None
-    return window.calendar.at(start).name

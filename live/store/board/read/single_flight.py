@@ -98,14 +98,11 @@ class VersionCache(Generic[_T]):
 
     async def of(self, owner: object, version: Hashable, read: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Return the result of `read` for a version. A failed read is not kept: the next request reads again."""
-        last = self._reads.get(owner)
-        if last is None or last[0] != version or _has_failed(last[1]):
-            last = self._reads[owner] = (version, asyncio.create_task(read()))
-        return await asyncio.shield(last[1])  # a canceled request does not cancel the read for the others
-
-
-def _has_failed(read: asyncio.Task[_T]) -> bool:
-    return read.done() and (read.cancelled() or read.exception() is not None)
+        held, task = self._reads.get(owner, (None, None))
+        if task is None or held != version or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = asyncio.create_task(read())
+            self._reads[owner] = (version, task)
+        return await asyncio.shield(task)  # a canceled request does not cancel the read for the others
 
 
 class Watched(NamedTuple):
@@ -181,18 +178,14 @@ class SharedPages:
         await reader.state.use()
         reading = await reader.select(selection, held)
         if self._held.get(key) is not reading:
-            self._hold(key, reading)
+            self._drop(self._held.pop(key, None))
+            self._held[key] = reading
+            made = reading.page.made
+            made.keep("reading", None, _size_of(selection, reading.page))
+            made.on_growth = self._grow
+            self._grow(made.size)  # which drops what was not used for longest
         self._held.move_to_end(key)
         return reading
-
-    def _hold(self, key: tuple[BoardReader, Selection], reading: PageReading) -> None:
-        """Hold a reading instead of the last one, and drop what was not used for longest."""
-        self._drop(self._held.pop(key, None))
-        self._held[key] = reading
-        made = reading.page.made
-        made.keep("reading", None, _size_of(key[1], reading.page))
-        made.on_growth = self._grow
-        self._grow(made.size)
 
     def _grow(self, size: int) -> None:
         self._size += size
