@@ -30,11 +30,7 @@ class Visitors:
         self._until = float("-inf")  # by the monotonic clock
 
     async def make(self) -> str:
-        """Make the cookie of a new visitor.
-
-        Raises:
-            EpochLostError: the store lost data, and perhaps the secret.
-        """
+        """Make the cookie of a new visitor."""
         self._client.high_water.require_no_loss()
         if not await self._secret():
             new = secrets.token_bytes(_SECRET)

@@ -136,11 +136,7 @@ class BoardState:
     # Calls to the store
 
     async def run(self, script: Script[_R], keys: Sequence[str], request: _R) -> list[Any]:
-        """Run one of the scripts.
-
-        Raises:
-            EpochLostError: the board has another epoch.
-        """
+        """Run one of the scripts."""
         reply = await script(self.client, keys, request)
         if reply[0] == b"epoch":
             raise self.lost(reply[1])
@@ -203,11 +199,7 @@ class BoardState:
         return self.settings.journal != "off" and self.board.journal.level != "off"
 
     def require_no_loss(self) -> None:
-        """Raise an error while the store has lost data and no operator has accepted the loss.
-
-        Raises:
-            EpochLostError: the store lost data.
-        """
+        """Raise an error while the store has lost data and no operator has accepted the loss."""
         self.client.high_water.require_no_loss()
 
     def lose(self, error: EpochLostError) -> None:

@@ -82,11 +82,7 @@ class HighWater:
         return _RESTART if self._restart else self.facts.lost
 
     def require_no_loss(self) -> None:
-        """Raise an error while data is lost and no operator has accepted the loss.
-
-        Raises:
-            EpochLostError: data was lost.
-        """
+        """Raise an error while data is lost and no operator has accepted the loss."""
         if self.lost:
             raise EpochLostError(self.lost)
 

@@ -180,7 +180,6 @@ class DefinitionStore:
 
         Raises:
             StoreUnavailableError: the store is unavailable; with `unknown`, the change may have been made.
-            EpochLostError: the store lost data.
         """
         high_water = self._client.high_water
         high_water.require_no_loss()

@@ -28,7 +28,6 @@ class Answers:
 
         Raises:
             ProblemError: `idempotency_key_reused`: the key was used with another body.
-            EpochLostError: the store lost data.
         """
         self._client.high_water.require_no_loss()
         name = self._name(producer, key)

@@ -75,7 +75,6 @@ async def read_piece(
 
     Raises:
         StoreUnavailableError: rotation is far behind.
-        EpochLostError: the board has another epoch.
     """
     window, keys = state.board.window, state.keys
     request = PieceRequest(
