@@ -18,8 +18,8 @@ from live.cli.terminal import (
 from live.domain.board_file import load_boards
 from live.domain.text import counted, unknown
 from live.errors import NotFoundError
-from live.settings import Settings, load_settings
-from live.store.board.check.audit import Auditor, AuditReport, Progress
+from live.settings import load_settings
+from live.store.board.check.audit import Auditor, AuditReport
 from live.store.connection.embedded import opened_store
 from live.store.registry.definitions import DefinitionStore
 
@@ -47,27 +47,26 @@ def audit(
         settings = load_settings(store=store, boards=boards, data_dir=data_dir)
         in_file = list(load_boards(settings.boards).by_id)
         with progress_bar("Comparing", quiet=as_json) as show:
-            reports = asyncio.run(audit_boards(settings, in_file, board, show, repair=repair))
+
+            async def work() -> list[AuditReport]:
+                async with opened_store(settings, start=False) as client:
+                    made = (await DefinitionStore(client, settings.key_prefix).load()).boards
+                    alive = [name for name, definition in made.items() if definition.state == "live"]
+                    names = list(dict.fromkeys((*in_file, *alive)))
+                    if board is not None and board not in names:
+                        raise NotFoundError(unknown("board", board, names))
+                    wanted = names if board is None else [board]
+                    return [
+                        await Auditor(client, one, settings.key_prefix, show).audit(repair=repair) for one in wanted
+                    ]
+
+            reports = asyncio.run(work())
     clean = all(report.clean for report in reports)
     if not reported({"clean": clean, "boards": reports}, as_json=as_json):
         for report in reports:
             print_report(report)
     if not clean:
         raise typer.Exit(1)
-
-
-async def audit_boards(
-    settings: Settings, in_file: list[str], board: str | None, show: Progress, *, repair: bool
-) -> list[AuditReport]:
-    """Audit one board, or all boards of the file and of the store, one after another."""
-    async with opened_store(settings, start=False) as client:
-        made = (await DefinitionStore(client, settings.key_prefix).load()).boards
-        alive = [name for name, definition in made.items() if definition.state == "live"]
-        known = list(dict.fromkeys((*in_file, *alive)))
-        if board is not None and board not in known:
-            raise NotFoundError(unknown("board", board, known))
-        wanted = known if board is None else [board]
-        return [await Auditor(client, one, settings.key_prefix, show).audit(repair=repair) for one in wanted]
 
 
 def print_report(report: AuditReport) -> None:

@@ -1,9 +1,6 @@
 """`live backup` and `live restore`."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,10 +22,10 @@ from live.domain.board import Boards
 from live.domain.board_file import load_boards
 from live.domain.text import counted
 from live.errors import SetupError
-from live.journal.database import Database, existing_journal, open_journal
+from live.journal.database import existing_journal, open_journal
 from live.maintenance.backup import BOARDS, Manifest, back_up, check_files, read_manifest
 from live.maintenance.rebuild import Rebuilt
-from live.maintenance.restore import held, require_empty, require_new, require_prefix, set_aside
+from live.maintenance.restore import clear, require_empty, require_prefix
 from live.maintenance.restore import restore as restore_boards
 from live.settings import Settings, load_settings
 from live.store.connection.embedded import EmbeddedStore, answers, opened_store
@@ -54,8 +51,14 @@ def backup(
     """
     with clear_errors():
         settings = load_settings(store=store, boards=boards, data_dir=data_dir)
+        in_file = load_boards(settings.boards).by_id
         with progress_bar("Copying", quiet=as_json) as show, existing_journal(settings, writes=False) as source:
-            manifest = asyncio.run(_back_up(settings, source, directory, show))
+
+            async def work() -> Manifest:
+                async with opened_store(settings) as client:
+                    return await back_up(client, settings, in_file, source, directory, show)
+
+            manifest = asyncio.run(work())
     size = sum(file.size for file in manifest.files)
     copied = {"directory": str(directory.resolve()), "bytes": size, **msgspec.to_builtins(manifest)}
     if reported(copied, as_json=as_json):
@@ -64,12 +67,6 @@ def backup(
         err.print(f"Board {board} is not in the backup: its journal is off.", soft_wrap=True)
     content = f"{counted(len(manifest.boards), 'board')} in {counted(size, 'byte')}"
     out.print(f"{directory} has {content}.", soft_wrap=True)
-
-
-async def _back_up(settings: Settings, source: Database, folder: Path, show: Any) -> Manifest:  # noqa: ANN401
-    in_file = load_boards(settings.boards).by_id
-    async with opened_store(settings) as client:
-        return await back_up(client, settings, in_file, source, folder, show)
 
 
 def restore(
@@ -103,8 +100,8 @@ def restore(
             in_file = load_boards(settings.boards)  # before anything is moved
         except SetupError as error:
             raise SetupError(f"{error}\nNothing was restored. To use another boards file, add --boards") from None
-        with _target(settings, force=force) as (database, aside), progress_bar("Restoring", quiet=as_json) as show:
-            done = asyncio.run(_restore(settings, in_file, database, directory, aside, show))
+        with progress_bar("Restoring", quiet=as_json) as show:
+            done, aside = asyncio.run(_restore(settings, in_file, directory, show, force=force))
     paths = {"set_aside": aside, "boards_file": settings.boards}
     moved = {name: None if path is None else str(path) for name, path in paths.items()}
     if reported({"boards": done, **moved}, as_json=as_json):
@@ -117,50 +114,28 @@ def restore(
         out.print(f"Start the server with --boards {settings.boards}.", soft_wrap=True)
 
 
-@contextmanager
-def _target(settings: Settings, *, force: bool) -> Iterator[tuple[Database, Path | None]]:
-    """Lock the journal of the data directory, which has to be empty unless `force` sets its content aside.
-
-    Yields it with the directory to which its old content was moved, if any.
-    """
+async def _restore(
+    settings: Settings,
+    in_file: Boards,
+    directory: Path,
+    show: Any,  # noqa: ANN401
+    *,
+    force: bool,
+) -> tuple[list[Rebuilt], Path | None]:
+    """Return the boards, and where what was there before is now, if anything was."""
     database = open_journal(settings, writes=True)
     if database is None:
         raise SetupError("a backup is restored into a journal: set LIVE_JOURNAL=sqlite, or the URL of a new database")
     if settings.store:
-        asyncio.run(_require_empty(settings))
+        async with opened_store(settings) as client:
+            await require_empty(client, settings.key_prefix)  # before anything is moved
     elif answers(EmbeddedStore(settings.data_dir).socket):
         raise SetupError(f"a server runs in the data directory {settings.data_dir}: stop it first")
     make_private(settings.data_dir)
     with database:
-        if not database.lock_now():
-            place = settings.data_dir if database.is_sqlite else f"the {database.place}"
-            raise SetupError(f"a server uses the journal in {place}: stop it first")
-        if not database.is_sqlite:
-            database.work(partial(require_new, database=database))  # before anything is moved
-        found = held(database, embedded=not settings.store)
-        if found and not force:
-            raise SetupError(
-                f"the data directory {settings.data_dir} has data: {', '.join(path.name for path in found)}. To set it "
-                "aside and restore, add --force. If `live restore` was interrupted, continue with `live rebuild`"
-            )
-        yield database, set_aside(found) if found else None
-
-
-async def _require_empty(settings: Settings) -> None:
-    async with opened_store(settings) as client:
-        await require_empty(client, settings.key_prefix)
-
-
-async def _restore(
-    settings: Settings,
-    in_file: Boards,
-    database: Database,
-    folder: Path,
-    aside: Path | None,
-    show: Any,  # noqa: ANN401
-) -> list[Rebuilt]:
-    async with opened_store(settings) as client:
-        client.high_water.active = True
-        return await restore_boards(
-            client, settings, in_file, database, folder, lambda _, done, total: show(done, total), aside=aside
-        )
+        aside = clear(database, settings, force=force)
+        async with opened_store(settings) as client:
+            client.high_water.active = True
+            return await restore_boards(
+                client, settings, in_file, database, directory, lambda _, done, total: show(done, total), aside=aside
+            ), aside

@@ -18,7 +18,7 @@ from live.cli.terminal import (
     out,
     reported,
 )
-from live.settings import Settings, load_settings
+from live.settings import load_settings
 from live.store.board.check.usage import count, keys_of, measure, view
 from live.store.connection.embedded import opened_store
 
@@ -55,27 +55,25 @@ def show_boards(
     """
     with clear_errors():
         settings = load_settings(store=store, boards=boards, data_dir=data_dir)
-        wanted = (members, events) if memory or members is not None or events is not None else None
-        found = asyncio.run(_read(settings, wanted))
+        measured = memory or members is not None or events is not None
+
+        async def work() -> list[dict[str, Any]]:
+            views, prefix = [], settings.key_prefix
+            async with opened_store(settings, start=False) as client:
+                all_of_them = await all_boards(client, settings)
+                keys = await keys_of(client, prefix, all_of_them) if measured else {}
+                for name, (board, _) in all_of_them.items():
+                    held = await measure(client, prefix, name, keys[name]) if measured else None
+                    views.append(view(await count(client, prefix, board), held, members, events))
+            return views
+
+        found = asyncio.run(work())
     if not reported({"boards": found}, as_json=as_json):
         predicted = any("predicted" in held.get("memory", {}) for held in found)
-        table = _table(found) if wanted is None else _memory_table(found, predicted=predicted)
+        table = _memory_table(found, predicted=predicted) if measured else _table(found)
         out.print(table)
         if predicted and any(0 < held["memory"]["members"] < _FIRM for held in found):
             out.print(f"Estimates based on fewer than {_FIRM:,} members are unreliable.")
-
-
-async def _read(settings: Settings, wanted: tuple[int | None, int | None] | None) -> list[dict[str, Any]]:
-    """Read the state of each board, with its memory if `wanted` names a load to estimate."""
-    prefix = settings.key_prefix
-    async with opened_store(settings, start=False) as client:
-        boards = await all_boards(client, settings)
-        keys = await keys_of(client, prefix, boards) if wanted else {}
-        views = []
-        for name, (board, _) in boards.items():
-            held = await measure(client, prefix, name, keys[name]) if wanted else None
-            views.append(view(await count(client, prefix, board), held, *wanted or (None, None)))
-        return views
 
 
 def _table(found: list[dict[str, Any]]) -> Table:
@@ -91,9 +89,7 @@ def _memory_table(found: list[dict[str, Any]], *, predicted: bool) -> Table:
     values = ["bytes", "bytes_per_member", "bytes_per_event", *(["predicted"] if predicted else [])]
     table = make_table("id", *numbers, wraps=["id"], numbers=numbers)
     for board in found:
-        table.add_row(board["board"], f"{board['records']:,}", *(_size(board["memory"][name]) for name in values))
+        sizes = [board["memory"][name] for name in values]
+        shown = ["\u2013" if size is None else decimal(round(size)) for size in sizes]
+        table.add_row(board["board"], f"{board['records']:,}", *shown)
     return table
-
-
-def _size(value: float | None) -> str:
-    return "\u2013" if value is None else decimal(round(value))

@@ -1,7 +1,7 @@
 """`live rebuild` and `live journal`: restore boards from the journal, inspect it and maintain it."""
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.filesize import decimal
@@ -23,11 +23,11 @@ from live.domain.board_file import load_boards
 from live.domain.event import rfc3339
 from live.domain.text import counted
 from live.errors import SetupError, StoreUnavailableError
-from live.journal.database import Database, existing_journal, unsafe_in_sql
+from live.journal.database import existing_journal, unsafe_in_sql
 from live.journal.log.timelines import find_lost
 from live.maintenance.rebuild import Rebuilding, Rebuilt, Wanted
-from live.maintenance.status import TimelineStatus, Verdict, status, verify
-from live.settings import Settings, load_settings
+from live.maintenance.status import TimelineStatus, status, verify
+from live.settings import load_settings
 from live.store.board.journal_stream import claim_sink, release_sink
 from live.store.connection.durability import unsafe_settings
 from live.store.connection.embedded import opened_store
@@ -63,7 +63,17 @@ def rebuild(  # noqa: PLR0913 - one parameter per flag
         settings = load_settings(store=store, boards=boards, data_dir=data_dir)
         wanted = Wanted(board=board, at=None if at is None else milliseconds_of(at, "--at"), name=name, dry=dry_run)
         with progress_bar("Rebuilding", quiet=as_json) as show, existing_journal(settings) as database:
-            done = asyncio.run(_rebuild(settings, database, wanted, show))
+            in_file = load_boards(settings.boards)
+
+            async def work() -> list[Rebuilt]:
+                async with opened_store(settings) as client:
+                    client.high_water.active = True
+                    rebuilding = Rebuilding(
+                        client, settings, in_file, database, lambda _, done, total: show(done, total)
+                    )
+                    return await rebuilding.rebuild(wanted)
+
+            done = asyncio.run(work())
     if reported({"boards": done, "dry_run": dry_run}, as_json=as_json):
         return
     for one in done:
@@ -71,14 +81,6 @@ def rebuild(  # noqa: PLR0913 - one parameter per flag
         out.print(f"{one.board} {verb} at offset {one.offset:,} with {members} (epoch {one.epoch})")
     if not done:
         out.print("The journal has no board that the store lacks.")
-
-
-async def _rebuild(settings: Settings, database: Database, wanted: Wanted, show: Any) -> list[Rebuilt]:  # noqa: ANN401
-    async with opened_store(settings) as client:
-        client.high_water.active = True
-        boards = load_boards(settings.boards)
-        work = Rebuilding(client, settings, boards, database, lambda _, done, total: show(done, total))
-        return await work.rebuild(wanted)
 
 
 @journal.command(name="status")
@@ -95,7 +97,20 @@ def show_status(*, store: StoreOption = None, data_dir: DataDirOption = None, as
         settings = load_settings(store=store, data_dir=data_dir)
         with existing_journal(settings, writes=False) as database:
             found = database.work(lambda connection: status(connection, settings.key_prefix))
-            warnings, lost = asyncio.run(_warnings(settings, database))
+
+            async def work() -> tuple[list[str], list[str]]:
+                lost: list[str] = []
+                async with opened_store(settings, start=False) as client:
+                    try:
+                        warnings = await unsafe_settings(client)
+                        lost = [str(loss) for loss in await find_lost(client, settings.key_prefix, database)]
+                    except SetupError as error:
+                        warnings = [str(error)]
+                    except StoreUnavailableError as error:
+                        warnings = [f"can't read the settings of the store: {error}"]
+                return warnings + await unsafe_in_sql(database), lost
+
+            warnings, lost = asyncio.run(work())
     if reported({"warnings": warnings, "boards": found, "lost": lost}, as_json=as_json):
         return
     out.print(_table(found))
@@ -103,20 +118,6 @@ def show_status(*, store: StoreOption = None, data_dir: DataDirOption = None, as
         out.print(f"LOST: {loss}")
     for line in warnings:
         out.print(f"Warning: {line}", soft_wrap=True)
-
-
-async def _warnings(settings: Settings, database: Database) -> tuple[list[str], list[str]]:
-    """Find how acknowledged events can be lost, and what the store has lost, as far as store and database show it."""
-    lost: list[str] = []
-    async with opened_store(settings, start=False) as client:
-        try:
-            found = await unsafe_settings(client)
-            lost = [str(loss) for loss in await find_lost(client, settings.key_prefix, database)]
-        except SetupError as error:
-            found = [str(error)]
-        except StoreUnavailableError as error:
-            found = [f"can't read the settings of the store: {error}"]
-    return found + await unsafe_in_sql(database), lost
 
 
 @journal.command(name="verify")
@@ -131,7 +132,10 @@ def check(*, data_dir: DataDirOption = None, as_json: JsonOption = False) -> Non
             found = verify(database, settings.key_prefix, show)
     if not reported(found, as_json=as_json):
         for verdict in found.boards:
-            _print_verdict(verdict)
+            state, entries = "DAMAGED" if verdict.faults else "sound", counted(verdict.entries, "entry", "entries")
+            out.print(f"{verdict.board} (epoch {verdict.epoch}): {state}; {entries}")
+            for line in (*verdict.faults, *verdict.gaps):
+                out.print(f"  {line}")
         for fault in found.faults:
             out.print(f"DAMAGED: {fault}")
     if not found.sound:
@@ -150,17 +154,19 @@ def adopt(*, store: StoreOption = None, data_dir: DataDirOption = None, as_json:
     with clear_errors():
         settings = load_settings(store=store, data_dir=data_dir)
         with existing_journal(settings) as database:
-            asyncio.run(_adopt(settings, database))
+
+            async def work() -> None:
+                if not await database.take():
+                    raise SetupError(
+                        "another process writes to this journal: stop the servers that use it, and try again"
+                    )
+                async with opened_store(settings) as client:
+                    await release_sink(client, settings.key_prefix)
+                    await claim_sink(client, settings.key_prefix, database.id)
+
+            asyncio.run(work())
     if not reported({"journal": database.id}, as_json=as_json):
         out.print("The journals of the store go into this database from now on.")
-
-
-async def _adopt(settings: Settings, database: Database) -> None:
-    if not await database.take():
-        raise SetupError("another process writes to this journal: stop the servers that use it, and try again")
-    async with opened_store(settings) as client:
-        await release_sink(client, settings.key_prefix)
-        await claim_sink(client, settings.key_prefix, database.id)
 
 
 def _table(found: list[TimelineStatus]) -> Table:
@@ -173,11 +179,3 @@ def _table(found: list[TimelineStatus]) -> Table:
         numbers = (f"{timeline.entries:,}", decimal(timeline.bytes), f"{timeline.gaps:,}")
         table.add_row(timeline.board, timeline.epoch, f"{timeline.offset:,}", last, *numbers)
     return table
-
-
-def _print_verdict(verdict: Verdict) -> None:
-    state = "sound" if not verdict.faults else "DAMAGED"
-    entries = counted(verdict.entries, "entry", "entries")
-    out.print(f"{verdict.board} (epoch {verdict.epoch}): {state}; {entries}")
-    for line in (*verdict.faults, *verdict.gaps):
-        out.print(f"  {line}")

@@ -1,11 +1,10 @@
 """`live keys`: creates, lists and revokes API keys."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final, cast, get_args
 
-import msgspec
 import typer
 from msgspec import UNSET
 from rich.table import Table
@@ -82,9 +81,20 @@ def add(  # noqa: PLR0913 - one parameter per flag
     """
     with clear_errors():
         settings = load_settings(store=store, data_dir=data_dir)
-        scope = make_scope(boards, verbs, rate, burst)
-        scope = msgspec.structs.replace(scope, **_limits(max_amount, sources))
-        record, secret = asyncio.run(_add(settings, producer, scope, any_board=any_board))
+        scope = make_scope(boards, verbs, rate, burst, max_amount, sources)
+
+        async def work() -> tuple[StoredProducer, str]:
+            async with _store(settings, create=True) as client:
+                if scope.boards and not any_board:
+                    known = {*load_boards(settings.boards).by_id, *await opened_boards(client, settings.key_prefix)}
+                    if wrong := [unknown("board", board, known) for board in scope.boards if board not in known]:
+                        raise SetupError(
+                            f"--boards: {'; '.join(wrong)}. For a board that you create later, add --any-board. Boards "
+                            "of a file are known if LIVE_BOARDS names the file"
+                        )
+                return await ProducerStore(client, settings.key_prefix).add(producer, scope)
+
+        record, secret = asyncio.run(work())
     key, fingerprint = f"{producer}.{secret}", record.secrets[-1].fingerprint
     if reported({"key": key, "fingerprint": fingerprint, **view(record)}, as_json=as_json):
         return
@@ -100,7 +110,12 @@ def show(*, store: StoreOption = None, data_dir: DataDirOption = None, as_json: 
     """
     with clear_errors():
         settings = load_settings(store=store, data_dir=data_dir)
-        records = asyncio.run(_load(settings))
+
+        async def work() -> list[StoredProducer]:
+            async with _store(settings) as client:
+                return list((await ProducerStore(client, settings.key_prefix).load()).records.values())
+
+        records = asyncio.run(work())
     if not reported({"producers": [view(record) for record in records]}, as_json=as_json):
         out.print(table_of(records, settings) if records else "No producer has an API key.")
 
@@ -122,49 +137,54 @@ def revoke(
     Example: live keys revoke shop --secret 1f9a4c3e
     """
     with clear_errors():
-        record = asyncio.run(_revoke(load_settings(store=store, data_dir=data_dir), producer, secret))
+        settings = load_settings(store=store, data_dir=data_dir)
+
+        async def work() -> StoredProducer:
+            async with _store(settings) as client:
+                producers = ProducerStore(client, settings.key_prefix)
+                known = (await producers.load()).records
+                if producer not in known:
+                    raise NotFoundError(unknown("producer", producer, known))
+                return await producers.revoke(producer, secret)
+
+        record = asyncio.run(work())
     if not reported(view(record), as_json=as_json):
         left = ", ".join(kept.fingerprint for kept in record.secrets) or "none"
         out.print(f"Revoked. Valid secrets of {producer}: {left}.")
 
 
-def make_scope(boards: str | None, verbs: str | None, rate: float | None, burst: int | None) -> Scope:
+def make_scope(
+    boards: str | None,
+    verbs: str | None,
+    rate: float | None,
+    burst: int | None,
+    max_amount: int | None = None,
+    sources: str | None = None,
+) -> Scope:
     """Make the scope that the flags describe.
 
     Raises:
-        SetupError: a board id, a verb or the rate is invalid.
+        SetupError: a board id, a verb, the rate or an event type is not valid.
     """
-    named = _words(boards)
+    named, types = _words(boards), _words(sources)
     if wrong := [board for board in named if board != ALL and not BOARD_ID.fullmatch(board)]:
         raise SetupError(f"--boards: {wrong[0]!r} is not a valid board id")
     if wrong := [verb for verb in _words(verbs) if verb not in _VERBS]:
         raise SetupError(f"--verbs: unknown verb {wrong[0]!r}; expected {', '.join(_VERBS)}")
     if rate is not None and rate != 0 and not 0.001 <= rate <= 1e9:  # noqa: PLR2004 - also refuses NaN
         raise SetupError("--rate must be a number from 0.001 to 1000000000, or 0 for no limit")
+    if wrong := [source for source in types if len(source) > _MOST_SOURCE]:
+        raise SetupError(f"--sources: {wrong[0]!r} is longer than {_MOST_SOURCE} characters")
+    if wrong := [source for source in types if text_fault(source)]:
+        raise SetupError(f"--sources: {wrong[0]!r} {text_fault(wrong[0])}")
     return Scope(
         boards=UNSET if not named else None if ALL in named else named,
         verbs=cast("tuple[Verb, ...]", _words(verbs)) or UNSET,
         rate=UNSET if rate is None else rate,
         burst=UNSET if burst is None else burst,
+        max_amount=UNSET if max_amount is None else max_amount or None,
+        sources=UNSET if sources is None else types,
     )
-
-
-def _limits(max_amount: int | None, sources: str | None) -> dict[str, Any]:
-    """Make the limits on amounts and event types, as fields of a scope.
-
-    Raises:
-        SetupError: an event type is too long, or people can't read it.
-    """
-    given: dict[str, Any] = {}
-    if max_amount is not None:
-        given["max_amount"] = max_amount or None
-    if sources is not None:
-        given["sources"] = _words(sources)
-        if wrong := [source for source in given["sources"] if len(source) > _MOST_SOURCE]:
-            raise SetupError(f"--sources: {wrong[0]!r} is longer than {_MOST_SOURCE} characters")
-        if wrong := [source for source in given["sources"] if text_fault(source)]:
-            raise SetupError(f"--sources: {wrong[0]!r} {text_fault(wrong[0])}")
-    return given
 
 
 def view(record: StoredProducer) -> dict[str, Any]:
@@ -206,37 +226,6 @@ def _words(text: str | None) -> tuple[str, ...]:
 
 def _time(seconds: int | None) -> str | None:
     return None if seconds is None else rfc3339(seconds, 1, "seconds")
-
-
-async def _add(settings: Settings, producer: str, scope: Scope, *, any_board: bool) -> tuple[StoredProducer, str]:
-    async with _store(settings, create=True) as client:
-        if scope.boards and not any_board:
-            await _require_boards(client, settings, scope.boards)
-        return await ProducerStore(client, settings.key_prefix).add(producer, scope)
-
-
-async def _require_boards(client: Store, settings: Settings, named: Iterable[str]) -> None:
-    """Check that the boards exist: in the boards file, in the store, or defined at run time."""
-    known = {*load_boards(settings.boards).by_id, *await opened_boards(client, settings.key_prefix)}
-    if wrong := [unknown("board", board, known) for board in named if board not in known]:
-        raise SetupError(
-            f"--boards: {'; '.join(wrong)}. For a board that you create later, add --any-board. Boards of a file are "
-            "known if LIVE_BOARDS names the file"
-        )
-
-
-async def _load(settings: Settings) -> list[StoredProducer]:
-    async with _store(settings) as client:
-        return list((await ProducerStore(client, settings.key_prefix).load()).records.values())
-
-
-async def _revoke(settings: Settings, producer: str, fingerprint: str | None) -> StoredProducer:
-    async with _store(settings) as client:
-        producers = ProducerStore(client, settings.key_prefix)
-        known = (await producers.load()).records
-        if producer not in known:
-            raise NotFoundError(unknown("producer", producer, known))
-        return await producers.revoke(producer, fingerprint)
 
 
 @asynccontextmanager

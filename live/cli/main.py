@@ -46,19 +46,15 @@ class Commands(TyperGroup):
         """Import the command with a name. Return None if there is none."""
         for name in (cmd_name,) if cmd_name in COMMANDS else COMMANDS:
             if name not in self.commands:
-                self.commands[name] = _load(name)
+                module, attribute = COMMANDS[name]
+                found = getattr(import_module(module), attribute)
+                single = typer.Typer()
+                if isinstance(found, typer.Typer):
+                    single.add_typer(found, name=name)
+                else:
+                    single.command(name)(found)
+                self.commands[name] = get_group(single).commands[name]
         return super().get_command(ctx, cmd_name)
-
-
-def _load(name: str) -> "Command":
-    module, attribute = COMMANDS[name]
-    found = getattr(import_module(module), attribute)
-    single = typer.Typer()
-    if isinstance(found, typer.Typer):
-        single.add_typer(found, name=name)
-    else:
-        single.command(name)(found)
-    return get_group(single).commands[name]
 
 
 app = typer.Typer(

@@ -1,7 +1,7 @@
 """`live void` and `live erase`: take back what somebody contributed, and erase a person."""
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
@@ -70,7 +70,22 @@ def void(  # noqa: PLR0913 - one parameter per flag
             confirm(f"Take back what {producer or actor!r} contributed since {since}?", yes=yes)
         criteria = Criteria(producer=producer, actor=actor, since=first, until=last)
         with progress_bar("Taking back", quiet=as_json) as show:
-            found = asyncio.run(_void(settings, criteria, board, show, dry=dry_run))
+
+            async def work() -> list[Outcome]:
+                with existing_journal(settings, writes=False) as database:
+                    async with opened_store(settings) as client:
+                        if actor is not None:
+                            criteria.actor = await _actor(client, settings, actor)
+                        voiding = Voiding(
+                            client, settings, load_boards(settings.boards), database,
+                            lambda _, done, total: show(done, total),
+                        )  # fmt: skip
+                        found = await voiding.void(criteria, board, dry=dry_run)
+                        if not any(outcome.batches or outcome.fault for outcome in found):
+                            await _require_known(client, settings, criteria)
+                        return found
+
+            found = asyncio.run(work())
     if not reported({"boards": found, "dry_run": dry_run}, as_json=as_json):
         _print_outcomes(found, dry=dry_run)
     if any(outcome.fault for outcome in found):
@@ -103,7 +118,17 @@ def erase(  # noqa: PLR0913 - one parameter per flag
         if not dry_run:
             confirm(f"Erase {actor!r}? This can't be undone.", yes=yes)
         with progress_bar("Erasing", quiet=as_json) as show:
-            found, left = asyncio.run(_erase(settings, actor, board or [], show, take_back=take_back, dry=dry_run))
+
+            async def work() -> tuple[list[Erased], str]:
+                with existing_journal(settings, writes=not dry_run) as database:
+                    async with opened_store(settings) as client:
+                        erasing = Erasing(client, settings, load_boards(settings.boards), database, show)
+                        name = await _actor(client, settings, actor)
+                        if dry_run:
+                            return await erasing.preview(name, board or [], take_back=take_back), ""
+                        return await erasing.erase(name, board or [], take_back=take_back)
+
+            found, left = asyncio.run(work())
     is_done = reported({"boards": found, "left": left, "dry_run": dry_run}, as_json=as_json)
     if not any(msgspec.structs.replace(one, notes=[]) != Erased(board=one.board) for one in found):
         fail("nothing is erased: no board has anything of this actor", 1)
@@ -130,38 +155,6 @@ def _print_erased(found: list[Erased]) -> None:
             out.print(f"{one.board}: {entries} in the store, to be moved to the journal and searched too")
         for note in one.notes:
             out.print(f"{one.board}: {note}")
-
-
-async def _erase(
-    settings: Settings,
-    actor: str,
-    boards: list[str],
-    show: Any,  # noqa: ANN401
-    *,
-    take_back: bool,
-    dry: bool,
-) -> tuple[list[Erased], str]:
-    with existing_journal(settings, writes=not dry) as database:
-        async with opened_store(settings) as client:
-            work = Erasing(client, settings, load_boards(settings.boards), database, show)
-            name = await _actor(client, settings, actor)
-            if dry:
-                return await work.preview(name, boards, take_back=take_back), ""
-            return await work.erase(name, boards, take_back=take_back)
-
-
-async def _void(settings: Settings, criteria: Criteria, board: str | None, show: Any, *, dry: bool) -> list[Outcome]:  # noqa: ANN401
-    with existing_journal(settings, writes=False) as database:
-        async with opened_store(settings) as client:
-            if criteria.actor is not None:
-                criteria.actor = await _actor(client, settings, criteria.actor)
-            work = Voiding(
-                client, settings, load_boards(settings.boards), database, lambda _, done, total: show(done, total)
-            )
-            found = await work.void(criteria, board, dry=dry)
-            if not any(outcome.batches or outcome.fault for outcome in found):
-                await _require_known(client, settings, criteria)
-            return found
 
 
 async def _require_known(client: Store, settings: Settings, criteria: Criteria) -> None:

@@ -1,7 +1,6 @@
 """`live reconcile`: compares boards in the store with their journals, and replaces the side that is wrong."""
 
 import asyncio
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -26,7 +25,7 @@ from live.errors import EpochLostError, NotFoundError, SetupError
 from live.journal.database import existing_journal
 from live.journal.log.reader import Follower, StoreBehindError
 from live.maintenance.rebuild import Rebuilding
-from live.maintenance.reconcile import Difference, Reconciler, Report
+from live.maintenance.reconcile import Reconciler, Report
 from live.settings import Settings, load_settings
 from live.store.board.journal_stream import begin_journal
 from live.store.board.keys import Keys
@@ -93,27 +92,19 @@ def reconcile(
 async def _reconcile(settings: Settings, wanted: list[str], side: Side | None, show: Any) -> list[Report]:  # noqa: ANN401
     existing_journal(settings).close()  # raises an error if there is none
     async with opened_store(settings) as client:
-        boards = {name: board for name, (board, _) in (await all_boards(client, settings)).items()}
-        found = await _in_store(client, settings, boards, wanted)
+        boards = await all_boards(client, settings)
+        found = []  # the boards to compare, each with its epoch in the store
+        for name in wanted or boards:
+            if name not in boards:
+                raise NotFoundError(unknown("board", name, boards))
+            keys = Keys(settings.key_prefix, name)
+            epoch, journal = await client.call(keys.meta, "HMGET", keys.meta, "epoch", "journal")
+            if epoch is not None and journal is not None:
+                found.append((boards[name][0], epoch.decode()))
+            elif wanted:
+                missing = "the store does not hold it" if epoch is None else "it has no journal"
+                raise SetupError(f"board {name!r} can't be compared: {missing}")
         return [await _settle(client, settings, board, epoch, side, show) for board, epoch in found]
-
-
-async def _in_store(
-    client: Store, settings: Settings, boards: Mapping[str, Board], wanted: list[str]
-) -> list[tuple[Board, str]]:
-    """Find the boards to compare, each with its epoch in the store."""
-    found = []
-    for name in wanted or boards:
-        if name not in boards:
-            raise NotFoundError(unknown("board", name, boards))
-        keys = Keys(settings.key_prefix, name)
-        epoch, journal = await client.call(keys.meta, "HMGET", keys.meta, "epoch", "journal")
-        if epoch is not None and journal is not None:
-            found.append((boards[name], epoch.decode()))
-        elif wanted:
-            missing = "the store does not hold it" if epoch is None else "it has no journal"
-            raise SetupError(f"board {name!r} can't be compared: {missing}")
-    return found
 
 
 async def _settle(
@@ -133,7 +124,11 @@ async def _settle(
             raise SetupError(f"{report.fault}. Accept the loss with `live serve --accept-loss`, or use --to store")
         await begin_journal(client, Keys(settings.key_prefix, board.id), epoch, again=True)
     else:
-        epoch = await _rebuild(client, settings, board, epoch, show)
+        client.high_water.active = True
+        in_file = load_boards(settings.boards)
+        with existing_journal(settings) as database:
+            work = Rebuilding(client, settings, in_file, database, lambda _, done, total: show(done, total))
+            epoch = (await work.replace(board.id, epoch)).epoch
     again, _ = await _compare(client, settings, board, epoch, show)
     if again.drifted or again.fault:
         return again
@@ -161,16 +156,6 @@ async def _compare(
             return report, isinstance(error, StoreBehindError)
 
 
-async def _rebuild(client: Store, settings: Settings, board: Board, epoch: str, show: Any) -> str:  # noqa: ANN401
-    """Replace the board in the store by what its journal has. Returns its new epoch."""
-    client.high_water.active = True
-    with existing_journal(settings) as database:
-        work = Rebuilding(
-            client, settings, load_boards(settings.boards), database, lambda _, done, total: show(done, total)
-        )
-        return (await work.replace(board.id, epoch)).epoch
-
-
 def _print(report: Report, side: Side | None) -> None:
     verdict = f"the {side} is replaced" if report.repaired else "DRIFT" if report.drifted else "equal"
     compared = f"{counted(sum(report.compared.values()), 'value')} compared at offset {report.offset:,}"
@@ -180,13 +165,9 @@ def _print(report: Report, side: Side | None) -> None:
     if report.drifted:
         out.print(f"  {counted(report.drifted, 'different value')}; the first ones are:")
     for drift in report.drift:
-        out.print(f"  {_line(drift)}")
-
-
-def _line(drift: Difference) -> str:
-    slot = "" if drift.start is None else f" of {rfc3339(drift.start, 1, 'minutes') if drift.start else 'all time'}"
-    values = [
-        "none" if value is None else f"{value:,}" if isinstance(value, int) else value
-        for value in (drift.store, drift.journal)
-    ]
-    return f"{drift.key}: {_NAMES[drift.kind]}{slot}: store {values[0]}, journal {values[1]}"
+        slot = "" if drift.start is None else f" of {rfc3339(drift.start, 1, 'minutes') if drift.start else 'all time'}"
+        store, journal = [
+            "none" if value is None else f"{value:,}" if isinstance(value, int) else value
+            for value in (drift.store, drift.journal)
+        ]
+        out.print(f"  {drift.key}: {_NAMES[drift.kind]}{slot}: store {store}, journal {journal}")

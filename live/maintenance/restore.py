@@ -31,16 +31,31 @@ _PIECE: Final = 4 * 1024**2  # bytes in memory at once
 _STORE: Final = ("appendonlydir", "*.rdb")  # the files of the embedded store
 
 
-def held(database: Database, *, embedded: bool) -> list[Path]:
-    """Return the files of a journal in SQLite, and with `embedded` those of the store in the same data directory."""
-    journal = (database.path.name, f"{database.path.name}-*") if database.is_sqlite else ()
-    patterns = (*journal, *(_STORE if embedded else ()))
-    return sorted(path for pattern in patterns for path in database.path.parent.glob(pattern))
+def clear(database: Database, settings: Settings, *, force: bool) -> Path | None:
+    """Lock the journal of a data directory, and set aside what there is. Return the new directory with it, if any.
 
+    Set aside are the files of a journal in SQLite and of the embedded store. A journal in PostgreSQL stays.
 
-def set_aside(found: list[Path]) -> Path:
-    """Move files of a data directory to a new directory inside it. Return the new directory."""
-    folder = found[0].parent
+    Raises:
+        SetupError: a server uses the journal, or there is something that `force` does not allow to set aside.
+    """
+    folder = settings.data_dir
+    if not database.lock_now():
+        place = folder if database.is_sqlite else f"the {database.place}"
+        raise SetupError(f"a server uses the journal in {place}: stop it first")
+    patterns = [] if settings.store else [*_STORE]
+    if database.is_sqlite:
+        patterns += [database.path.name, f"{database.path.name}-*"]
+    else:
+        database.work(partial(require_new, database=database))
+    found = sorted(path for pattern in patterns for path in folder.glob(pattern))
+    if not found:
+        return None
+    if not force:
+        raise SetupError(
+            f"the data directory {folder} has data: {', '.join(path.name for path in found)}. To set it "
+            "aside and restore, add --force. If `live restore` was interrupted, continue with `live rebuild`"
+        )
     now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     aside = Path(tempfile.mkdtemp(prefix=f"before-restore-{now}-", dir=folder))  # two restores can share a second
     for path in found:
