@@ -1,0 +1,452 @@
+"""Which connections get a place, wait, and lose it, and which bodies are read, by a clock that the test sets."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from live.errors import ProblemError
+from live.protocols import body_budget, connection_limits
+from live.protocols.body_budget import SMALL_BODIES, BodyBudget
+from live.protocols.connection_limits import GRACE, HEALTH_PLACES, Admission, ConnectionLimits
+from live.settings import Duration, Size
+from tests.harness.settings import fresh_settings
+
+SETTINGS: dict[str, Any] = {
+    "request_timeout": Duration(8), "idle_timeout": Duration(60), "slow_timeout": Duration(20),
+    "max_connections": 4, "max_address_connections": 3, "max_unread": Size(1000),
+    "max_unanswered": Size(100 * SMALL_BODIES),
+}  # fmt: skip
+
+
+class Peer:
+    """A connection that writes down what happens to it."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.received = self.buffered = self.unsent = self.held = self.wanted = 0
+        self.fate: list[str] = []
+
+    def refuse(self, problem: ProblemError) -> None:
+        self.fate.append(f"{problem.code}: {problem.detail}")
+        assert problem.retry_after == (None if problem.code == "request_timeout" else 1)
+
+    def answers_read(self) -> None:
+        self.fate.append("read")
+
+    def close_idle(self) -> None:
+        self.fate.append("idle")
+
+    def abort(self) -> None:
+        self.fate.append("aborted")
+
+    def admit_body(self) -> None:
+        self.held, self.wanted = self.held + self.wanted, 0
+        self.fate.append("admitted")
+
+
+class Place:
+    """Limits with a clock; "proxy" is the address of a proxy."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+        self.now = 1000.0
+        clock = SimpleNamespace(monotonic=lambda: self.now)
+        self.freed = 0
+        for module in (connection_limits, body_budget):
+            monkeypatch.setattr(module, "time", clock)
+        monkeypatch.setattr(body_budget, "return_memory", self._free)
+        settings = fresh_settings("", **{**SETTINGS, **changes})
+        self.limits = ConnectionLimits(settings, "proxy".__eq__)
+        self.budget = BodyBudget(settings, self.limits, "proxy".__eq__)
+
+    def _free(self) -> None:
+        self.freed += 1
+
+    def open(self, address: str, wanted: Admission = Admission.FULL, *, busy: bool = True) -> Peer:
+        """Open a connection that gets what the test wants."""
+        peer = Peer(address)
+        assert self.limits.opened(peer) is wanted
+        if busy:
+            self.limits.busy(peer)
+        return peer
+
+    def after(self, seconds: float) -> None:
+        """Wait, and check the deadlines."""
+        self.now += seconds
+        self.limits.sweep(self.now)
+        self.budget.sweep(self.now)
+
+    def send(self, address: str, size: int, *, admitted: bool = True) -> Peer:
+        """Begin a body of a number of parts on a connection without a place."""
+        peer = Peer(address)
+        self.begin(peer, size, admitted=admitted)
+        return peer
+
+    def begin(self, peer: Peer, size: int, *, admitted: bool = True) -> None:
+        """Begin a body as the connection does."""
+        peer.wanted = size * SMALL_BODIES
+        assert self.budget.admit(peer, peer.wanted) is admitted
+        if admitted:
+            peer.held, peer.wanted = peer.held + peer.wanted, 0
+
+    def end(self, peer: Peer) -> bool:
+        """Answer or withdraw every body of a connection."""
+        peer.held = peer.wanted = 0
+        return self.budget.update(peer)
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Place:
+    """Four places, of which an address may take three."""
+    return Place(monkeypatch)
+
+
+def test_a_place_is_free_again_once_its_connection_is_closed(place: Place) -> None:
+    """Closing twice frees it once."""
+    peers = [place.open(address) for address in "aaab"]
+    place.open("c", Admission.HEALTH)
+    for _ in range(2):
+        place.limits.closed(peers[0])
+    place.open("c")
+    place.open("d", Admission.HEALTH)
+    assert set(place.limits._open) == {"a", "b", "c"}
+    for peer in peers:
+        place.limits.closed(peer)
+    assert (set(place.limits._open), place.limits._count) == ({"c"}, 1)
+
+
+def test_an_address_has_its_own_limit(place: Place) -> None:
+    """One more is refused, although there is a place for another address."""
+    for _ in range(3):
+        place.open("a")
+    place.open("a", Admission.HEALTH)
+    place.open("b")
+
+
+def test_a_proxy_may_take_all_places(place: Place) -> None:
+    """Only the limit of all connections holds for it."""
+    for _ in range(4):
+        place.open("proxy")
+    place.open("proxy", Admission.HEALTH)
+
+
+def test_requests_about_health_have_a_few_places(place: Place) -> None:
+    """They are refused after a second, and free again once closed."""
+    for _ in range(4):
+        place.open("proxy")
+    extra = [place.open("x", Admission.HEALTH, busy=False) for _ in range(HEALTH_PLACES)]
+    place.open("x", Admission.NONE)
+    place.limits.busy(extra[1])
+    place.after(1)
+    assert all(not peer.fate for peer in extra)
+    place.after(0.01)
+    assert [len(peer.fate) for peer in extra] == [1, 0] + [1] * (HEALTH_PLACES - 2)
+    assert extra[0].fate[0].startswith("too_many_connections: ")
+    place.limits.closed(extra[0])
+    place.open("x", Admission.HEALTH)
+    place.open("x", Admission.NONE)
+
+
+def test_a_viewer_that_left_takes_only_a_free_place(place: Place) -> None:
+    """It closes no other connection."""
+    peers = [place.open("proxy") for _ in range(4)]
+    place.limits.idle(peers[0])
+    assert not place.limits.reclaim(Peer("b"))
+    place.limits.closed(peers[1])
+    back = Peer("b")
+    assert place.limits.reclaim(back)
+    assert not place.limits.reclaim(Peer("b"))
+    place.limits.closed(back)
+    assert place.limits.reclaim(back)
+    assert not peers[0].fate
+
+
+def test_a_request_has_its_deadline_from_its_first_byte(place: Place) -> None:
+    """More bytes do not extend it. It ends when the request is complete."""
+    slow, done = place.open("a", busy=False), place.open("a", busy=False)
+    place.now += 5
+    place.limits.receiving(slow)
+    place.limits.busy(done)
+    place.after(2.9)
+    assert slow.fate == []
+    place.after(0.2)
+    assert slow.fate == ["request_timeout: the setting request_timeout allows 8 s for a request"]
+    place.limits.receiving(done)
+    place.after(7.9)
+    assert done.fate == []
+    place.after(0.2)
+    assert len(done.fate) == len(slow.fate) == 1
+
+
+def test_an_idle_connection_has_its_deadline(place: Place) -> None:
+    """A request ends it. One whose client still reads is not idle."""
+    idle, again, reading = (place.open("a") for _ in range(3))
+    reading.unsent = 10
+    place.limits.unread(reading)
+    for peer in (idle, again, reading):
+        place.limits.idle(peer)
+    place.after(50)
+    place.limits.receiving(again)
+    place.limits.busy(again)
+    reading.fate.clear()
+    place.after(10.1)
+    assert (idle.fate, again.fate) == (["idle"], [])
+    assert "idle" not in reading.fate
+    place.limits.idle(again)
+    place.limits.receiving(again)
+    place.limits.idle(again)
+    place.limits.busy(again)
+    place.after(61)
+    assert again.fate == []
+    assert place.limits._count == 1
+
+
+def test_a_connection_lingers_until_its_client_has_read(place: Place) -> None:
+    """Then its client has ten seconds."""
+    done, reading = place.open("a", busy=False), place.open("b", busy=False)
+    reading.unsent = 5
+    assert place.limits.start_lingering(done)
+    assert place.limits.start_lingering(reading)
+    place.after(9.9)
+    assert place.limits.start_lingering(done), "it does not begin again"
+    assert done.fate == reading.fate == [], "the request is over: its deadline does not count"
+    place.after(0.2)
+    assert (done.fate, reading.fate) == (["aborted"], [])
+    reading.unsent = 0
+    place.after(9.9)
+    assert reading.fate == []
+    place.after(0.2)
+    assert reading.fate == ["aborted"]
+    assert place.limits._count == 0
+
+
+def test_a_few_connections_without_a_place_may_linger(place: Place) -> None:
+    """Those with a place, also one for health, always may."""
+    kept = [place.open("proxy") for _ in range(4)]
+    health = place.open("x", Admission.HEALTH)
+    refused = [Peer("x") for _ in range(HEALTH_PLACES)]
+    assert all(place.limits.start_lingering(peer) for peer in refused)
+    assert not place.limits.start_lingering(Peer("x"))
+    assert place.limits.start_lingering(kept[0])
+    assert place.limits.start_lingering(health)
+    place.limits.closed(refused[0])
+    assert place.limits.start_lingering(Peer("x"))
+
+
+def test_unread_answers_share_a_budget(place: Place) -> None:
+    """Who has waited longest without progress loses the connection."""
+    first, second, third = (place.open(address) for address in "abc")
+    for peer, size in ((first, 400), (second, 400), (third, 200)):
+        peer.unsent = size
+        place.limits.unread(peer)
+        place.now += 1
+    first.unsent = 300
+    place.after(0.1)  # it progresses, so its wait begins again
+    third.unsent = 300
+    place.limits.unread(third)
+    assert first.fate == second.fate == third.fate == [], "a thousand bytes fit"
+    third.unsent = 301
+    place.limits.unread(third)
+    assert (first.fate, second.fate, third.fate) == ([], ["aborted"], [])
+    place.limits.closed(first)
+    place.limits.closed(third)
+    assert (place.limits._unread_bytes, place.limits._count) == (0, 0)
+
+
+def test_a_client_that_does_not_read_is_dropped(place: Place) -> None:
+    """Whoever has read everything may become idle, unless a request has begun or the connection lingers."""
+    stuck, done, asks, lingers = (place.open(address) for address in "abcd")
+    for peer in (stuck, done, asks, lingers):
+        peer.unsent = 10
+        place.limits.unread(peer)
+    place.limits.receiving(asks)
+    assert place.limits.start_lingering(lingers)
+    for peer in (done, asks, lingers):
+        peer.unsent = 0
+    place.after(7)
+    assert (stuck.fate, done.fate, asks.fate, lingers.fate) == ([], ["read"], [], [])
+    place.after(13)
+    assert stuck.fate == []
+    place.after(0.1)
+    assert stuck.fate == ["aborted"]
+
+
+def test_a_new_connection_replaces_the_longest_idle_one_of_the_largest_client(place: Place) -> None:
+    """Never one of a client with fewer connections."""
+    peers = [place.open("a") for _ in range(3)]
+    lone = place.open("b")
+    for peer in (lone, peers[1], peers[0]):
+        place.limits.idle(peer)
+    place.open("c")
+    assert (peers[1].fate, peers[0].fate, lone.fate) == (["idle"], [], [])
+    place.open("c")
+    assert (peers[0].fate, lone.fate) == (["idle"], [])
+    place.open("a", Admission.HEALTH)
+    assert lone.fate == [], "it has one, and the new one's client has one"
+
+
+def test_a_client_at_its_own_limit_replaces_its_own(place: Place) -> None:
+    """There is room for others, and theirs stay."""
+    own = [place.open("a") for _ in range(3)]
+    other = place.open("b")
+    place.limits.idle(other)
+    place.limits.idle(own[2])
+    place.open("a")
+    assert (own[2].fate, other.fate) == (["idle"], [])
+
+
+def test_the_slowest_connection_makes_room(place: Place) -> None:
+    """After a period of grace: bytes in a second decide."""
+    fast, slow, fresh = (place.open("a", busy=False) for _ in range(3))
+    fast.received, slow.received = 1000, 10
+    place.now += GRACE
+    place.open("a", Admission.HEALTH)
+    place.now += 0.1
+    place.limits.busy(fresh)
+    place.limits.receiving(fresh)
+    place.open("a")
+    assert (fast.fate, slow.fate, fresh.fate) == ([], ["aborted"], [])
+    lingering, stuck = place.open("b"), fast
+    assert place.limits.start_lingering(lingering)
+    place.limits.busy(stuck)
+    stuck.unsent = 1
+    place.limits.unread(stuck)
+    assert not place.limits.drop_slowest([stuck], GRACE)
+    place.now += GRACE
+    assert not place.limits.drop_slowest([stuck], GRACE)
+    place.now += 0.1
+    assert place.limits.drop_slowest([stuck], GRACE)
+    assert place.limits.drop_slowest([lingering], 99.0)
+    assert (stuck.fate, lingering.fate) == (["aborted"], ["aborted"])
+
+
+def test_a_client_with_more_than_twice_as_many_gets_no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with twice as many gets it."""
+    for many, wanted in ((2, Admission.HEALTH), (3, Admission.FULL)):
+        place = Place(monkeypatch, max_connections=many)
+        peers = [place.open("a", busy=False) for _ in range(many)]
+        place.now += 0.01
+        place.open("b", wanted)
+        assert sum(len(peer.fate) for peer in peers) == (wanted is Admission.FULL)
+
+
+def test_bodies_fit_into_a_budget(place: Place) -> None:
+    """A client has half. The next one waits until something is answered; there is always room for one."""
+    lone = place.send("a", 1000)
+    assert not place.end(lone)
+    first, second = place.send("a", 50), place.send("b", 50)
+    waits = place.send("c", 1, admitted=False)
+    assert place.budget.update(waits)
+    assert waits.fate == []
+    assert not place.end(first)
+    assert (waits.fate, waits.held) == (["admitted"], SMALL_BODIES)
+    assert not place.budget.update(waits), "so small a body does not count"
+    assert not place.end(second)
+    assert (place.budget._held, place.budget._held_by) == (0, {})
+
+
+def test_a_client_holds_half_of_the_budget(place: Place) -> None:
+    """A proxy may hold all."""
+    place.send("a", 40)
+    place.send("a", 11, admitted=False)
+    place.send("a", 10)
+    place.send("proxy", 30)
+    place.send("proxy", 20)
+    place.send("proxy", 2, admitted=False)
+
+
+def test_a_connection_counts_its_bodies_together(place: Place) -> None:
+    """Small ones count once they are large together."""
+    peer = Peer("a")
+    place.begin(peer, 1)
+    assert place.budget._held == 0
+    place.begin(peer, 1)
+    assert place.budget._held == 2 * SMALL_BODIES
+    place.begin(peer, 48)
+    assert place.budget._held == 50 * SMALL_BODIES
+    place.begin(peer, 1, admitted=False)
+    peer.wanted = 0  # its client has left
+    assert place.budget.update(peer), "what it holds counts until it is answered"
+    assert not place.end(peer)
+    assert (place.budget._held, place.budget._waiting) == (0, {})
+
+
+def test_the_client_that_holds_least_goes_first(place: Place) -> None:
+    """Of two with as much, the one that has waited longer. Nobody overtakes one that waits for room."""
+    large = place.send("a", 50)
+    place.send("b", 48)
+    more = place.send("b", 2)
+    waits = []
+    for address in ("b", "c", "d"):
+        place.now += 0.1
+        waits.append(place.send(address, 20, admitted=False))
+    late = place.send("e", 1, admitted=False)
+    place.end(large)
+    assert [peer.fate for peer in waits] == [[], ["admitted"], ["admitted"]]
+    assert late.fate == ["admitted"]
+    place.end(more)
+    assert waits[0].fate == []
+
+
+def test_a_body_that_waits_for_too_long_is_refused(place: Place) -> None:
+    """So is one that would be one too many to wait."""
+    place.send("a", 50)
+    place.send("b", 50)
+    waits = place.send("c", 50, admitted=False)
+    place.after(8)
+    assert waits.fate == []
+    place.after(0.1)
+    (refusal,) = waits.fate
+    assert refusal == (
+        f"overloaded: bodies of {100 * SMALL_BODIES:,} bytes are not answered; "
+        f"the setting max_unanswered allows {100 * SMALL_BODIES:,}"
+    )
+
+
+def test_as_many_bodies_wait_as_the_budget_has_reads(place: Place) -> None:
+    """A client has half of them."""
+    place.send("x", 50)
+    place.send("y", 50)
+    for _ in range(4):  # 6.25 reads of 256 KiB fit into 100 bodies of 16 KiB; a client's count twice
+        place.send("a", 2, admitted=False)
+    with pytest.raises(ProblemError, match="not answered"):
+        place.budget.admit(Peer("a"), 2 * SMALL_BODIES)
+    for address in "bcd":
+        place.send(address, 2, admitted=False)
+    with pytest.raises(ProblemError, match="not answered") as refused:
+        place.budget.admit(Peer("e"), 2 * SMALL_BODIES)
+    assert (refused.value.code, refused.value.retry_after) == ("overloaded", 1)
+
+
+def test_a_slow_body_loses_its_connection_to_one_that_waits(place: Place) -> None:
+    """Its client holds more. If that is not more than twice as much, it has a period of grace."""
+    for few, is_dropped in ((20, True), (25, False)):
+        slow, other = place.send("a", 50), place.send("b", few)
+        third = place.send("c", 50 - few)
+        place.limits.opened(slow)
+        place.now += 0.1
+        place.send("b", 1 + few // 2, admitted=False)
+        assert (slow.fate == ["aborted"]) is is_dropped, few
+        for peer in (slow, other, third, *place.budget._waiting):
+            place.limits.closed(peer)
+            place.end(peer)  # type: ignore[arg-type]
+        assert place.budget._held == 0
+
+
+def test_the_memory_of_a_lot_of_bodies_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five seconds after the last of them, once."""
+    place = Place(monkeypatch, max_unanswered=Size(64 * 1024**2))
+    lot = place.send("a", 1024)
+    place.after(1)
+    place.end(lot)
+    place.after(6)
+    assert place.freed == 0, "16 MiB are not a lot"
+    lot = place.send("a", 1025)
+    place.after(6)
+    assert place.freed == 0
+    place.end(lot)
+    place.after(5)
+    assert place.freed == 0
+    place.after(0.1)
+    place.after(60)
+    assert place.freed == 1
