@@ -1,4 +1,4 @@
-"""The composition root: it puts the parts of one process together."""
+"""The application of a process: its start and end, the work besides requests, and the answers to errors."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,60 +13,36 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from live.auth.authenticator import Authenticator
 from live.auth.client import ClientResolver
-from live.auth.rate_limiter import RateLimiter
-from live.auth.visitors import Visitors
-from live.boards.admin import BoardAdmin
-from live.boards.players import PlayerProcess
-from live.boards.readiness import Readiness
-from live.boards.registry import BoardRegistry
 from live.demo import send_likes
 from live.domain.board import Boards
 from live.domain.board_file import load_boards
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
-from live.fanout.hub import Hub
-from live.ingest.intake import Intake
-from live.journal.database import open_journal
 from live.journal.log.drainer import Drainer
-from live.journal.past.pool import Past
 from live.logs import configure_logs
-from live.protocols.body_budget import BodyBudget
-from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.http.shared import SharedParts
-from live.protocols.viewer_reaper import ViewerReaper
 from live.settings import Settings, load_settings
 from live.store.board.keys import SystemKeys
-from live.store.board.read.baseline import Baselines
-from live.store.board.read.single_flight import SharedPages
-from live.store.board.read.slots import TopSlots
-from live.store.connection.client import connect
-from live.store.connection.loss import LossWatch
-from live.store.registry.idempotency import Answers
-from live.store.registry.items import Items
-from live.store.registry.presence import Presence
 from live.store.registry.processes import ProcessLease
 from live.system.processes import end_with_parent, relax_collector
-from live.web.http.drawings import Drawings
 from live.web.http.middleware import Clients, CrossOrigin, SecurityHeaders
-from live.web.http.responses import Derived, answer_problem
+from live.web.http.responses import answer_problem
 from live.web.pages import board as pages
-from live.web.pages.charts import RankCharts
 from live.web.pages.rendering import make_templates
 from live.web.reads.fast import FastReads
 from live.web.routes import routes_of
-from live.web.services import Live, live_of
+from live.web.services import Live, live_of, make_parts
 
 log = structlog.get_logger()
 
 
-def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
+def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
     """Make the application of one process. `settings.store` is the URL of the store."""
     clients = ClientResolver(settings)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[dict[str, object]]:
-        parts = app.state.live = make_parts(settings, all_boards, clients)
+        parts = app.state.live = make_parts(settings, in_file, clients, make_templates(settings.root_path))
         with suppress(StoreUnavailableError, EpochLostError):
             await parts.authenticator.open()  # so that the first request of a producer is not refused
             await parts.registry.refresh()
@@ -126,53 +102,6 @@ def app_from_environment() -> ASGIApp:
     configure_logs(settings.log_level)
     relax_collector()
     return make_app(settings, load_boards(settings.boards))
-
-
-def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) -> Live:
-    """Make the parts of a process, not running yet."""
-    client = connect(settings.store, settings)
-    losses = LossWatch(client, settings.key_prefix)
-    losses.guard_connections()
-    answers, authenticator = Answers(client, settings), Authenticator(client, settings)
-    rate_limiter, limits = RateLimiter(client, settings), ConnectionLimits(settings, clients.trusts)
-    presence = Presence(client, settings.key_prefix)
-    players = None if settings.journal == "off" else PlayerProcess(settings)
-    hub, board_admin = Hub(client, (), settings, presence, players), BoardAdmin(client, settings, all_boards)
-    registry = BoardRegistry(client, settings, hub, board_admin)
-    intake = Intake(
-        settings, registry.boards, registry.committers, authenticator, rate_limiter, answers, registry.ask_soon
-    )
-    registry.publish = intake.set_boards
-    return Live(
-        settings=settings,
-        client=client,
-        registry=registry,
-        board_admin=board_admin,
-        readiness=Readiness(client, settings, registry),
-        authenticator=authenticator,
-        rate_limiter=rate_limiter,
-        visitors=Visitors(client, settings.key_prefix),
-        intake=intake,
-        limits=limits,
-        bodies=BodyBudget(settings, limits, clients.trusts),
-        hub=hub,
-        reaper=ViewerReaper(hub, settings.slow_timeout),
-        presence=presence,
-        items=Items(client, settings.key_prefix, settings.max_items),
-        losses=losses,
-        reads=SharedPages(presence),
-        top_slots=TopSlots(),
-        baselines=Baselines(),
-        encoded=Derived(),
-        trend_lines=Derived(),
-        drawings=Drawings(),
-        metrics=Drawings(),
-        templates=make_templates(settings.root_path),
-        journal=open_journal(settings, writes=settings.role != "viewers"),
-        past=None if settings.journal == "off" else Past(settings),
-        players=players,
-        rank_charts=RankCharts(),
-    )
 
 
 async def _work(parts: Live) -> None:

@@ -1,4 +1,4 @@
-"""The running parts of a process, which the routes share."""
+"""The composition root: it puts together the parts of one process, which the routes share."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -7,9 +7,11 @@ from typing import Final, TypeVar, cast
 
 import msgspec
 from jinja2 import Environment
+from msgspec import field
 from starlette.requests import Request
 
 from live.auth.authenticator import Authenticator
+from live.auth.client import ClientResolver
 from live.auth.rate_limiter import RateLimiter
 from live.auth.visitors import Visitors
 from live.boards.admin import BoardAdmin
@@ -21,7 +23,7 @@ from live.errors import EpochLostError, ProblemError
 from live.fanout.hub import Hub
 from live.ingest.intake import Intake
 from live.ingest.replies import Reply
-from live.journal.database import Database
+from live.journal.database import Database, open_journal
 from live.journal.past.pool import Past
 from live.protocols.body_budget import BodyBudget
 from live.protocols.connection_limits import ConnectionLimits
@@ -31,8 +33,9 @@ from live.store.board.ledger import Ledger
 from live.store.board.read.baseline import Baselines
 from live.store.board.read.single_flight import SharedPages
 from live.store.board.read.slots import TopSlots
-from live.store.connection.client import Store
+from live.store.connection.client import Store, connect
 from live.store.connection.loss import LossWatch
+from live.store.registry.idempotency import Answers
 from live.store.registry.items import Items
 from live.store.registry.presence import Presence
 from live.web.http.drawings import Drawings
@@ -44,46 +47,49 @@ _T = TypeVar("_T")
 _AT_ONCE: Final = 64  # boards read at the same time, so that one request does not block the store
 
 
-class Live(msgspec.Struct, frozen=True):
+class Live(msgspec.Struct, frozen=True, kw_only=True):
     """The running parts of one process."""
 
     settings: Settings
+    templates: Environment
     client: Store
-    registry: BoardRegistry
-    board_admin: BoardAdmin
-    readiness: Readiness
-    authenticator: Authenticator
-    rate_limiter: RateLimiter
-    visitors: Visitors
-    intake: Intake
-    limits: ConnectionLimits
-    bodies: BodyBudget
-    hub: Hub
-    reaper: ViewerReaper
+    losses: LossWatch
     presence: Presence
     items: Items
-    losses: LossWatch
-    reads: SharedPages
-    top_slots: TopSlots
-    baselines: Baselines
-    encoded: Derived[Reply]
-    trend_lines: Derived[Mapping[str, str]]
-    drawings: Drawings
-    metrics: Drawings
-    templates: Environment
     journal: Database | None
     past: Past | None
     players: PlayerProcess | None
-    rank_charts: RankCharts
+    # Who may send and watch, and how much.
+    authenticator: Authenticator
+    rate_limiter: RateLimiter
+    visitors: Visitors
+    limits: ConnectionLimits
+    bodies: BodyBudget
+    # Boards, their events and their viewers.
+    hub: Hub
+    reaper: ViewerReaper
+    board_admin: BoardAdmin
+    registry: BoardRegistry
+    readiness: Readiness
+    intake: Intake
+    # What requests share.
+    reads: SharedPages
+    top_slots: TopSlots = field(default_factory=TopSlots)
+    baselines: Baselines = field(default_factory=Baselines)
+    encoded: Derived[Reply] = field(default_factory=Derived)
+    trend_lines: Derived[Mapping[str, str]] = field(default_factory=Derived)
+    drawings: Drawings = field(default_factory=Drawings)
+    metrics: Drawings = field(default_factory=Drawings)
+    rank_charts: RankCharts = field(default_factory=RankCharts)
 
     @property
     def boards(self) -> Boards:
-        """The current boards."""
+        """Return the current boards."""
         return self.registry.boards
 
     @property
     def ledgers(self) -> Mapping[str, Ledger]:
-        """The ledger of each current board."""
+        """Return the ledger of each current board."""
         return self.registry.ledgers
 
     async def board(self, board_id: str) -> Board:
@@ -136,6 +142,47 @@ class Live(msgspec.Struct, frozen=True):
                     raise error
                 given.append(cast("_T", answer))
         return given
+
+
+def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, templates: Environment) -> Live:
+    """Make the parts of a process, not running yet. `settings.store` is the URL of the store."""
+    client = connect(settings.store, settings)
+    losses = LossWatch(client, settings.key_prefix)
+    losses.guard_connections()
+    authenticator, rate_limiter = Authenticator(client, settings), RateLimiter(client, settings)
+    limits = ConnectionLimits(settings, clients.trusts)
+    presence = Presence(client, settings.key_prefix)
+    players = None if settings.journal == "off" else PlayerProcess(settings)
+    hub, board_admin = Hub(client, (), settings, presence, players), BoardAdmin(client, settings, in_file)
+    registry = BoardRegistry(client, settings, hub, board_admin)
+    answers = Answers(client, settings)
+    intake = Intake(
+        settings, registry.boards, registry.committers, authenticator, rate_limiter, answers, registry.ask_soon
+    )
+    registry.publish = intake.set_boards
+    return Live(
+        settings=settings,
+        templates=templates,
+        client=client,
+        losses=losses,
+        presence=presence,
+        items=Items(client, settings.key_prefix, settings.max_items),
+        journal=open_journal(settings, writes=settings.role != "viewers"),
+        past=None if settings.journal == "off" else Past(settings),
+        players=players,
+        authenticator=authenticator,
+        rate_limiter=rate_limiter,
+        visitors=Visitors(client, settings.key_prefix),
+        limits=limits,
+        bodies=BodyBudget(settings, limits, clients.trusts),
+        hub=hub,
+        reaper=ViewerReaper(hub, settings.slow_timeout),
+        board_admin=board_admin,
+        registry=registry,
+        readiness=Readiness(client, settings, registry),
+        intake=intake,
+        reads=SharedPages(presence),
+    )
 
 
 def live_of(request: Request) -> Live:

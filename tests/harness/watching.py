@@ -15,7 +15,7 @@ from websockets.frames import Opcode
 from live.domain.board import Board
 from live.settings import Duration
 from live.web import app
-from live.web.services import Live
+from live.web.services import Live, make_parts
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
 from tests.harness.raw_socket import HANDSHAKE, RawSocket
@@ -78,13 +78,12 @@ async def served(
     """A server with one board that sends changes immediately."""
     made: list[Live] = []
 
-    def keep(make: Callable[..., Live], *arguments: Any) -> Live:
-        made.append(make(*arguments))
+    def keep(*arguments: Any) -> Live:
+        made.append(make_parts(*arguments))
         return made[-1]
 
-    make_parts = app.make_parts
     settings = fresh_settings(store, **{"conflation_interval": Duration(0.01), **changes})
-    with patch.object(app, "make_parts", lambda *arguments: keep(make_parts, *arguments)):
+    with patch.object(app, "make_parts", keep):
         async with (
             run_server(settings, [board or rolling_board()], certificate=certificate) as url,
             httpx.AsyncClient(base_url=url, verify=False, timeout=30) as client,  # noqa: S501 - it is our own

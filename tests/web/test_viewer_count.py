@@ -108,7 +108,7 @@ async def test_a_stopping_process_removes_its_viewers(valkey_url: str, monkeypat
         made.append(Presence(client, prefix))
         return made[-1]
 
-    monkeypatch.setattr("live.web.app.Presence", recorded)
+    monkeypatch.setattr("live.web.services.Presence", recorded)
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     viewers = Keys(settings.key_prefix, "posts").viewers
