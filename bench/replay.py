@@ -20,7 +20,7 @@ from bench.swarm import Programs, built, need_files, not_built, swarming
 from bench.table import Report, Row, Scale, median_ratio, medians, of_round
 from bench.watched import fill_top, liked, settle, watched_board
 from live.domain.board_file import parse_boards
-from live.fanout.engine.subscribers import ViewerPosition
+from live.fanout.engine.delivery import ViewerPosition
 from live.fanout.engine.variant import PageHistory, Variant
 from live.journal.log.entries import Head
 from live.journal.state.fold import apply

@@ -15,8 +15,8 @@ from typing import Final, TypeVar
 from live.domain.board import Board
 from live.domain.ranking import Page
 from live.errors import JournalError
-from live.fanout.engine.played import Played, PlayedFrame, TooLittleMemoryError
-from live.fanout.engine.subscribers import ViewerPosition
+from live.fanout.engine.delivery import ViewerPosition
+from live.fanout.engine.replays import Played, PlayedFrame, TooLittleMemoryError
 from live.fanout.engine.variant import PageHistory, Variant
 from live.fanout.frames import Frame
 from live.journal.database import Database, open_journal
@@ -151,14 +151,14 @@ class _Replay:
         If no entry came since the last message, records have left the window by themselves. An update has to lead to
         another position, so the next message is then the whole top.
         """
-        shown, totals = self._shown, self._variant.totals
+        shown, variant = self._shown, self._variant
         if shown is None or (shown.epoch, shown.offset) != (page.epoch, page.offset):
-            return self._variant.hold(page, now)
-        if shown.records == page.records and now < totals.sent_at + totals.interval:
+            return variant.hold(page, now)
+        if shown.records == page.records and now < variant.totals_sent_at + variant.totals_interval:
             return True
-        self._variant.forget(self._board.ranks)
+        variant.forget(self._board.ranks)
         self._position = ViewerPosition()
-        totals.sent_at = now
+        variant.totals_sent_at = now
         return False
 
 

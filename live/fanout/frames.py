@@ -116,10 +116,9 @@ class Frame:
         return _framed(_TEXT, self.payload)
 
     def deflated(self, history: TextHistory) -> bytes:
-        """The message as a compressed WebSocket frame (RFC 7692), or as a plain one if that is not larger.
+        """Compress the message to a WebSocket frame (RFC 7692), unless the plain one is not larger.
 
-        Args:
-            history: the last compressed messages that the receivers have.
+        `history` are the last compressed messages that the receivers have.
         """
         return self.message.after(history)
 
@@ -141,7 +140,7 @@ class Frame:
 
 
 def _compressed(wire: bytes, payload: bytes, dictionary: bytes) -> bytes:
-    """A payload as a compressed WebSocket frame, or `wire`, the plain one, if that is not larger."""
+    """Make the compressed WebSocket frame of a payload, or return `wire`, the plain one, if that is not larger."""
     if len(payload) < _LEAST_DEFLATED:
         return wire
     data = deflate(payload, dictionary).removesuffix(FLUSHED)  # RFC 7692, section 7.2.1
@@ -151,7 +150,7 @@ def _compressed(wire: bytes, payload: bytes, dictionary: bytes) -> bytes:
 
 
 def _framed(head: int, payload: bytes) -> bytes:
-    """A WebSocket frame. Frames of a server are not masked, so all viewers receive the same bytes.
+    """Make a WebSocket frame. Frames of a server are not masked, so all viewers receive the same bytes.
 
     A frame is made for each change of each board, and `websockets` takes ten times as long.
     """
@@ -167,7 +166,7 @@ ALIVE: Final = Frame("alive", _encode(Alive()))
 
 
 def sync_frame(board: str, page: Page, size: int, ranks: Ranks, *, recovered: bool = False) -> Frame:
-    """A sync with the top `size` of a page that starts at rank 1."""
+    """Make a sync with the top `size` of a page that starts at rank 1."""
     sync = Sync(
         board=board,
         epoch=page.epoch,
@@ -183,7 +182,7 @@ def sync_frame(board: str, page: Page, size: int, ranks: Ranks, *, recovered: bo
 
 
 def update_frame(old: Page, new: Page, size: int, *, recovered: bool = False) -> Frame:
-    """An update from the top `size` of one page to that of another. Both start at rank 1 and have the same epoch."""
+    """Make an update from the top `size` of one page to another's. Both start at rank 1 and have the same epoch."""
     changed, removed = diff(old.records[:size], new.records[:size])
     update = Update(
         epoch=new.epoch,
@@ -200,31 +199,31 @@ def update_frame(old: Page, new: Page, size: int, *, recovered: bool = False) ->
 
 
 def is_surely_smaller(update: Frame, page: Page, size: int) -> bool:
-    """Whether an update is certainly smaller than the sync that could replace it, without encoding the sync."""
+    """Tell whether an update is certainly smaller than the sync that could replace it, without encoding the sync."""
     rest = len(update.payload) - _LEAST_RECORD * min(size, len(page.records))
     return rest <= 0 or rest <= sum([len(record.key) - 1 for record in page.records[:size]])
 
 
 def status_frame(reason: str | None, retry_after: float | None = None) -> Frame:
-    """A status: stale for a reason, or up to date (None)."""
+    """Make a status: stale for a reason, or up to date (None)."""
     return Frame("status", _encode(Status(reason is not None, reason, retry_after)))
 
 
 def viewers_frame(count: int) -> Frame:
-    """The number of viewers."""
+    """Make the message with the number of viewers."""
     return Frame("viewers", _encode(Viewers(count)))
 
 
 def replay_frame(at: int | None, speed: float) -> Frame:
-    """From when on (milliseconds since 1970) a replay plays; None when it has reached the present."""
+    """Say from when on (milliseconds since 1970) a replay plays; None when it has reached the present."""
     return Frame("replay", _encode(Replay(None if at is None else rfc3339(at), speed)))
 
 
 def around_frame(around: Around) -> Frame:
-    """The rank of one member, with its neighbours."""
+    """Make the message with the rank of one member and its neighbours."""
     return Frame("around", _encode(around))
 
 
 def position_id(epoch: str, offset: int) -> str:
-    """A position as text: the `id` of a server-sent event."""
+    """Format a position: the `id` of a server-sent event."""
     return f"{epoch}:{offset}"

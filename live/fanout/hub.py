@@ -14,9 +14,8 @@ from live.domain.ranking import Page
 from live.errors import BOARD_DELETED, SHUTTING_DOWN, EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.engine.channel import Channel, Tick, reason_of
 from live.fanout.engine.delivery import Outbox
-from live.fanout.engine.playback import Playback, Replays
-from live.fanout.engine.played import Players
-from live.fanout.engine.schedule import TickSchedule
+from live.fanout.engine.intervals import TickSchedule
+from live.fanout.engine.replays import Playback, Players, Replays
 from live.fanout.subscription import Subscription, default_size
 from live.fanout.viewer import PageViewer, PullViewer, PushViewer, Sink, Source, Viewer
 from live.metrics import STORE_STALE, TICK_SECONDS
@@ -162,7 +161,7 @@ class Hub:
             )
 
     def admit(self, board: str, subscription: Subscription, address: str) -> Channel:
-        """The channel of a board, if there is room for one more viewer from an address ('' if it is unknown).
+        """Find the channel of a board with room for one more viewer from an address ('' if it is unknown).
 
         Raises:
             ProblemError: `too_many_viewers`, `stopping`, or `board_not_found`.
@@ -185,7 +184,7 @@ class Hub:
         return channel
 
     def _source(self, channel: Channel, subscription: Subscription, address: str) -> Source:
-        """What a viewer watches: the present of a board, or a replay."""
+        """Choose what a viewer watches: the present of a board, or a replay."""
         return channel if subscription.replay is None else self._replays.find(channel, subscription.replay, address)
 
     def _go_live(self, playback: Playback) -> None:
@@ -202,19 +201,13 @@ class Hub:
     def _enter(self, viewer: Viewer, channel: Channel, address: str) -> None:
         self.viewers += 1
         self._addresses[address] += 1
-        self._subscribe(channel)
-        viewer.channel.enter(viewer)
-
-    def _subscribe(self, channel: Channel) -> None:
-        """Receive the notices of a board.
-
-        Its viewer gets a first read at once. The confirmation of the store is a gap, and causes another read: so no
-        change between the first read and the first notice is missed.
-        """
         board = channel.reader.state.board.id
         if board not in self._subscribed:
+            # Receive the notices of the board. Its viewer gets a first read at once. The confirmation of the store is a
+            # gap, and causes another read: so no change between the first read and the first notice is missed.
             self._subscribed[board] = math.inf
             self._notices.add(channel.reader.state.keys.channel, board)
+        viewer.channel.enter(viewer)
 
     def _unsubscribe(self, board: str) -> None:
         """Receive no more notices of a board."""
@@ -222,7 +215,7 @@ class Hub:
             self._notices.remove(self.channels[board].reader.state.keys.channel)
 
     def _watched(self) -> list[Channel]:
-        """The channels with viewers, and some whose viewers have just left."""
+        """List the channels with viewers, and some whose viewers have just left."""
         return [self.channels[board] for board in self._subscribed]
 
     # Work
@@ -300,7 +293,14 @@ class Hub:
         """Compare the positions of the boards with what was read, because a notice can get lost without an error."""
         while True:
             await asyncio.sleep(_CHECK_INTERVAL)
-            await _check(self._client, [channel for channel in self._watched() if channel.is_watched])
+            settled = [each for each in self._watched() if each.is_watched and each.is_settled]
+            known = [channel.position for channel in settled]
+            with suppress(StoreUnavailableError):  # the next read reports it
+                readers = [channel.reader for channel in settled]
+                positions = await read_positions(self._client, readers) if settled else []
+                for channel, before, position in zip(settled, known, positions, strict=True):
+                    if position != before == channel.position and channel.is_settled:
+                        channel.read_again()
 
     async def _count_viewers(self) -> None:
         """Report the number of viewers here to the store, and send the total to the viewers."""
@@ -330,12 +330,3 @@ class Hub:
                     self._subscribed[board] = time.monotonic()
                 elif time.monotonic() >= empty_since + _LINGER:
                     self._unsubscribe(board)
-
-
-async def _check(client: Store, channels: list[Channel]) -> None:
-    settled = [(channel, channel.position) for channel in channels if channel.is_settled]
-    with suppress(StoreUnavailableError):  # the next read reports it
-        positions = await read_positions(client, [channel.reader for channel, _ in settled]) if settled else []
-        for (channel, known), position in zip(settled, positions, strict=True):
-            if position != known == channel.position and channel.is_settled:
-                channel.read_again()

@@ -45,10 +45,17 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
             if name in query:
                 raise ProblemError("parameter_invalid", f"a replay shows what everybody sees: leave out `{name}`")
         if "at" not in query:
-            return cls(delay=_delay(query["delay"]))
+            delay = _seconds(query["delay"])
+            if not _LEAST_DELAY <= delay <= _MOST_DELAY or delay != int(delay):
+                raise ProblemError("parameter_invalid", "`delay` must be a whole number of seconds from 5s to 1h")
+            return cls(delay=int(delay))
         if "delay" in query:
             raise ProblemError("parameter_invalid", "`at` can't be combined with `delay`")
-        return cls(at=time_of(query["at"], "at"), speed=_speed(query.get("speed", "1")))
+        at, text = time_of(query["at"], "at"), query.get("speed", "1")
+        speed = float(text) if _NUMBER.fullmatch(text) else 0.0
+        if not _LEAST_SPEED <= speed <= _MOST_SPEED:
+            raise ProblemError("parameter_invalid", "`speed` must be a number from 0.1 to 100")
+        return cls(at=at, speed=speed)
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,21 +82,27 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
             ProblemError: `parameter_invalid`. The detail names the allowed values.
         """
         require_known(query, PARAMETERS)
-        most = settings.max_live_limit
+        size = whole_number(query, "limit", default_size(settings), 1, settings.max_live_limit)
+        interval = round(_seconds(query["interval"]) * 1000) if "interval" in query else 0
+        if "interval" in query and not 0 < interval <= _SLOWEST:
+            raise ProblemError("parameter_invalid", f"`interval` must be a duration from 1ms to {_SLOWEST // 1000}s")
+        key = query.get("key")
+        if key is not None and (fault := key_fault(key)) is not None:
+            raise ProblemError("parameter_invalid", f"`key` can't be on a board: {fault}")
         epoch, offset = query.get("epoch"), query.get("offset")
         known = epoch is not None and offset is not None and len(epoch) <= _EPOCH and is_whole(offset)
         return cls(
-            size=whole_number(query, "limit", default_size(settings), 1, most),
-            interval=_interval(query.get("interval")),
+            size=size,
+            interval=interval,
             epoch=epoch if known else None,
             offset=int(offset or -1) if known else -1,
-            key=_key(query.get("key")),
+            key=key,
             around=whole_number(query, "around", 0, 0, _MOST_AROUND),
             replay=ReplayRequest.parse(query),
         )
 
     def since(self, word: str) -> "Subscription":
-        """The same subscription from a position, `epoch:offset`, as in the `id` of an event or in an ETag.
+        """Return the same subscription from a position, `epoch:offset`, as in the `id` of an event or in an ETag.
 
         A period after the offset is ignored, because the offset implies it. Invalid text changes nothing.
         """
@@ -99,52 +112,14 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
             return self
         return msgspec.structs.replace(self, epoch=epoch, offset=int(offset))
 
-    def pace(self, interval: int) -> int:
-        """The interval of the frames on a board with this interval: the same, or 2, 4, 8 … times as long.
-
-        Because of the few steps, viewers with similar intervals share their frames.
-        """
-        while interval < self.interval:
-            interval *= 2
-        return interval
-
 
 def default_size(settings: Settings) -> int:
-    """How many records a viewer watches that does not say so."""
+    """Return how many records a viewer watches that does not say so."""
     return min(_DEFAULT_SIZE, settings.max_live_limit)
 
 
-def _key(text: str | None) -> str | None:
-    fault = None if text is None else key_fault(text)
-    if fault is not None:
-        raise ProblemError("parameter_invalid", f"`key` can't be on a board: {fault}")
-    return text
-
-
-def _delay(text: str) -> int:
+def _seconds(text: str) -> float:
     try:
-        seconds = parse_duration(text)
+        return parse_duration(text)
     except ValueError:
-        seconds = -1
-    if not _LEAST_DELAY <= seconds <= _MOST_DELAY or seconds != int(seconds):
-        raise ProblemError("parameter_invalid", "`delay` must be a whole number of seconds from 5s to 1h")
-    return int(seconds)
-
-
-def _speed(text: str) -> float:
-    speed = float(text) if _NUMBER.fullmatch(text) else 0.0
-    if not _LEAST_SPEED <= speed <= _MOST_SPEED:
-        raise ProblemError("parameter_invalid", "`speed` must be a number from 0.1 to 100")
-    return speed
-
-
-def _interval(text: str | None) -> int:
-    if text is None:
-        return 0
-    try:
-        milliseconds = round(parse_duration(text) * 1000)
-    except ValueError:
-        milliseconds = -1
-    if not 0 < milliseconds <= _SLOWEST:
-        raise ProblemError("parameter_invalid", f"`interval` must be a duration from 1ms to {_SLOWEST // 1000}s")
-    return milliseconds
+        return -1

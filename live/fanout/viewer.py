@@ -7,23 +7,19 @@ import asyncio
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Protocol
 
 import structlog
 
 from live.domain.ranking import Page
 from live.errors import CLOSE_CODES, FAILED
-from live.fanout.engine.subscribers import Cohort, Subscribers, ViewerPosition
+from live.fanout.engine.delivery import Cohort, Subscribers, ViewerPosition, count_frames
 from live.fanout.engine.variant import Variant
 from live.fanout.frames import Frame
 from live.fanout.subscription import Subscription
-from live.metrics import BYTES_SENT, FRAMES_SENT, RECOVERIES
+from live.metrics import RECOVERIES
 
 log = structlog.get_logger()
-
-_SENT: Final = {
-    kind: FRAMES_SENT.labels(kind) for kind in ("sync", "update", "status", "viewers", "around", "alive", "replay")
-}
 
 
 class ChannelEndedError(Exception):
@@ -40,7 +36,7 @@ class Source(Protocol):
     ended: int | None
 
     def due_frame(self, group: Subscribers, position: ViewerPosition) -> Frame | None:
-        """The frame that a viewer at a position needs next, or None. The position moves with it."""
+        """Return the frame that a viewer at a position needs next, or None. The position moves with it."""
 
     def enter(self, viewer: "Viewer") -> None:
         """Add a viewer."""
@@ -72,7 +68,7 @@ class Viewer:
         return self._alone
 
     def due_frame(self) -> Frame | None:
-        """The next frame for this viewer, or None if it is up to date."""
+        """Return the next frame for this viewer, or None if it is up to date."""
         position = self.position
         returns = position.returns
         frame = self.channel.due_frame(self.group, position)
@@ -137,7 +133,7 @@ class PageReceiver(Protocol):
         """Take the page that differs."""
 
     def end(self, code: int) -> None:
-        """There is nothing more to watch. `code` is one of `CLOSE_CODES`."""
+        """End, because there is nothing more to watch. `code` is one of `CLOSE_CODES`."""
 
 
 class PageViewer(Viewer):
@@ -268,9 +264,3 @@ class PushViewer(Viewer):
             cohort = self.cohort
             cohort.discard(self)
             self.fall_out(cohort.position)
-
-
-def count_frames(frame: Frame, viewers: int, size: int) -> None:
-    """Count a frame of `size` bytes that was sent to a number of viewers."""
-    _SENT[frame.type].inc(viewers)
-    BYTES_SENT.inc(viewers * size)

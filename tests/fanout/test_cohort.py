@@ -6,7 +6,7 @@ from socket import SO_SNDBUF, SOL_SOCKET, socketpair
 
 import pytest
 
-from live.fanout.engine.subscribers import Cohort, Member, ViewerPosition
+from live.fanout.engine.delivery import Cohort, Member, ViewerPosition
 from live.fanout.frames import Frame
 
 SMALL, LARGE = Frame("update", b'{"n":1}'), Frame("sync", bytes(range(256)) * 2000)
@@ -39,6 +39,9 @@ class End:
 
     def join(self, cohort: Cohort) -> None:
         cohort.add(self)
+
+    def fall_out(self, _position: ViewerPosition) -> None:
+        pass
 
     def read(self) -> bytes:
         """Everything that the viewer receives."""

@@ -215,7 +215,7 @@ async def test_without_the_periodic_check_it_is_not_recovered(
     async def check_nothing(*_: object) -> None:
         """Do nothing."""
 
-    monkeypatch.setattr(hub, "_check", check_nothing)
+    monkeypatch.setattr(hub.Hub, "_check_positions", check_nothing)
     monkeypatch.setattr("tests.fanout.test_convergence.HEALED", 3.0)
     with pytest.raises(TimeoutError):
         await expect_recovery(valkey_url, tmp_path)

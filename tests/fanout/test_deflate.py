@@ -13,12 +13,11 @@ import pytest
 
 from live.domain.board import Board
 from live.domain.ranking import Page, Record
-from live.fanout.engine import subscribers
+from live.fanout.engine import delivery
 from live.fanout.engine.channel import Channel
 from live.fanout.engine.deflate import GzipStream, SharedText, TextHistory, following
-from live.fanout.engine.delivery import Outbox
-from live.fanout.engine.schedule import TickSchedule
-from live.fanout.engine.subscribers import ViewerPosition
+from live.fanout.engine.delivery import Outbox, ViewerPosition
+from live.fanout.engine.intervals import TickSchedule
 from live.fanout.frames import Around, Frame, around_frame
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import PullViewer, PushViewer
@@ -260,7 +259,7 @@ def compare(seed: int, store: str, pair: type[Pair | StreamPair] = Pair) -> int:
 @pytest.fixture(autouse=True)
 def small_cohorts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small cohorts, so that there are several in one state."""
-    monkeypatch.setattr(subscribers, "MOST", 6)
+    monkeypatch.setattr(delivery, "MOST", 6)
 
 
 @pytest.mark.slow

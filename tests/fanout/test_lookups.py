@@ -11,10 +11,10 @@ from live.domain.board import DEFAULT_BOARD
 from live.domain.event import make_entry
 from live.domain.ranking import Page, Record
 from live.errors import ProblemError, StoreUnavailableError
-from live.fanout.engine import lookups
-from live.fanout.engine.lookup import RankLookup
-from live.fanout.engine.schedule import TickSchedule
-from live.fanout.engine.subscribers import Cohort, Member, ViewerPosition
+from live.fanout.engine import rank_lookups
+from live.fanout.engine.delivery import Cohort, Member, ViewerPosition
+from live.fanout.engine.intervals import TickSchedule
+from live.fanout.engine.rank_lookups import RankLookup
 from live.fanout.frames import Around, Frame
 from live.fanout.hub import Hub
 from live.fanout.subscription import Subscription
@@ -335,7 +335,7 @@ async def test_a_redefined_board_has_new_ranks(valkey_url: str) -> None:
 
 async def test_lookups_are_limited(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new lookup beyond the limit is refused, but not a shared one, nor a viewer without a member."""
-    monkeypatch.setattr(lookups, "_MOST", 2)
+    monkeypatch.setattr(rank_lookups, "_MOST", 2)
     async with running_hub(valkey_url, **FAST) as (hub, _):
         channel = hub.channels["posts"]
         with hub.watch("posts", subscription("a")), hub.watch("posts", subscription("b")):

@@ -1,7 +1,7 @@
 """Reconnecting viewers receive what they missed if it is known, otherwise the whole top."""
 
 from live.domain.ranking import Page
-from live.fanout.engine.subscribers import ViewerPosition
+from live.fanout.engine.delivery import ViewerPosition
 from live.fanout.engine.variant import PageHistory, Variant
 from tests.fanout.test_variant import page, types
 from tests.harness.viewer import ModelViewer

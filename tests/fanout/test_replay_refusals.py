@@ -8,7 +8,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from live.domain.board import Journaling
-from live.fanout.engine import playback
+from live.fanout.engine import replays
 from tests.harness.boards import rolling_board
 from tests.harness.replays import gone, journaling, text_of, watching
 from tests.harness.server import server as server_of
@@ -60,7 +60,7 @@ async def test_a_board_without_a_journal_refuses_replays(valkey_url: str) -> Non
 
 async def test_replays_are_limited(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is a limit in total and for each address. Viewers that share a running delay do not count."""
-    monkeypatch.setattr(playback, "_PRESENT", -(10**9))  # none becomes live
+    monkeypatch.setattr(replays, "_PRESENT", -(10**9))  # none becomes live
     async with journaling(valkey_url, max_replays=2, max_address_replays=2) as server:
         now = f"at={text_of(time.time())}&speed=0.1"
         async with watching(server, f"?{now}"), watching(server, "?delay=30s"), watching(server, "?delay=30s"):

@@ -14,8 +14,8 @@ from live.boards import players
 from live.boards.players import PlayerProcess
 from live.domain.board import Board
 from live.errors import StoreUnavailableError
-from live.fanout.engine import playback, played
-from live.fanout.engine.played import Played, TooLittleMemoryError
+from live.fanout.engine import replays
+from live.fanout.engine.replays import Played, TooLittleMemoryError
 from live.fanout.frames import Frame
 from live.settings import Duration
 from tests.harness.boards import rolling_board
@@ -91,7 +91,7 @@ async def test_viewers_with_one_delay_share_every_frame(valkey_url: str, monkeyp
             made.append(payload)
             return make(kind, payload, identity)
 
-        monkeypatch.setattr(played, "Frame", count)
+        monkeypatch.setattr(replays, "Frame", count)
         last = await play(server, live, 5)
         await asyncio.gather(*(tape.until_offset(last) for tape in tapes))
         updates = [text for text in tapes[0].messages if b'"update"' in text]
@@ -108,13 +108,13 @@ async def test_viewers_with_one_delay_share_every_frame(valkey_url: str, monkeyp
 async def test_a_missing_delay_is_detected(valkey_url: str) -> None:
     """The mutant sends each message as soon as it is in the journal."""
 
-    def no_later(_: playback.Pace) -> int:
+    def no_later(_: replays.Pace) -> int:
         return round(time.time() * 1000)
 
     with (
         must_be_caught("messages are sent before they are due"),
-        replaced(playback.Pace, "due", lambda *_: 0.0),
-        replaced(playback.Pace, "now", no_later),
+        replaced(replays.Pace, "due", lambda *_: 0.0),
+        replaced(replays.Pace, "now", no_later),
     ):
         await test_a_delayed_viewer_sees_what_a_live_one_saw(valkey_url)
 
@@ -122,12 +122,12 @@ async def test_a_missing_delay_is_detected(valkey_url: str) -> None:
 @pytest.mark.mutant
 async def test_a_message_that_is_missing_is_detected(valkey_url: str) -> None:
     """The mutant leaves out the second frame of each call."""
-    send = playback.Playback._send
+    send = replays.Playback._send
 
-    async def some(own: playback.Playback, messages: Played) -> None:
+    async def some(own: replays.Playback, messages: Played) -> None:
         await send(own, msgspec.structs.replace(messages, frames=messages.frames[:1] + messages.frames[2:]))
 
-    with must_be_caught("updates that do not follow"), replaced(playback.Playback, "_send", some):
+    with must_be_caught("updates that do not follow"), replaced(replays.Playback, "_send", some):
         await test_a_replay_begins_with_the_state_of_its_time_and_becomes_live(valkey_url)
 
 
@@ -152,7 +152,7 @@ async def test_event_streams_play_too(valkey_url: str) -> None:
 
 async def test_a_replay_close_to_the_present_is_live_at_once(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It shows nothing of the past, and then the whole top of the present."""
-    monkeypatch.setattr(playback, "_PRESENT", 60_000)
+    monkeypatch.setattr(replays, "_PRESENT", 60_000)
     async with journaling(valkey_url) as server:
         began = time.time()
         last = await server.post({"key": "mark"})

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from live.errors import ProblemError
+from live.fanout.engine.intervals import viewer_interval
 from live.fanout.frames import position_id
 from live.fanout.subscription import Subscription
 from live.settings import Settings
@@ -73,7 +74,7 @@ def test_values_out_of_range_are_refused(query: dict[str, str], detail: str) -> 
 )
 def test_intervals_are_rounded_up_to_shared_ones(interval: int, of_board: int, paced: int) -> None:
     """The interval of the board, doubled until it is at least as slow as requested."""
-    assert Subscription(size=1, interval=interval).pace(of_board) == paced
+    assert viewer_interval(of_board, interval) == paced
 
 
 @given(st.text("0123456789abcdef", min_size=1, max_size=64), st.integers(0, 10**16 - 1))

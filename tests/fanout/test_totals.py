@@ -9,7 +9,7 @@ import pytest
 
 from live.domain.event import make_entry
 from live.domain.ranking import Page, Record
-from live.fanout.engine.subscribers import ViewerPosition
+from live.fanout.engine.delivery import ViewerPosition
 from live.fanout.engine.variant import PageHistory, Variant
 from live.settings import Duration
 from tests.fanout.test_hub import follow, running_hub, top
@@ -109,15 +109,15 @@ def _always(_self: Variant, _page: Page, _now: int) -> bool:
 
 
 def _whatever_changed(self: Variant, page: Page, now: int) -> bool:
-    if self._page is not None and page.offset > self._page.offset and now < self.totals.sent_at + TOTALS:
-        self.due = self.totals.sent_at + TOTALS
+    if self._page is not None and page.offset > self._page.offset and now < self.totals_sent_at + TOTALS:
+        self.due = self.totals_sent_at + TOTALS
         return True
-    self.totals.sent_at = now
+    self.totals_sent_at = now
     return False
 
 
 def _for_good(self: Variant, page: Page, _now: int) -> bool:
-    return self._page is not None and self._has_same_top(self._page, page)
+    return self._page is not None and self._page.records[: self.size] == page.records[: self.size]
 
 
 def _as_if_taken(self: Variant, page: Page, now: int) -> bool:

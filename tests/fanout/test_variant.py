@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from live.domain.ranking import Page, Record
-from live.fanout.engine.subscribers import ViewerPosition
+from live.fanout.engine.delivery import ViewerPosition
 from live.fanout.engine.variant import PageHistory, Variant
 from live.fanout.frames import Frame
 from tests.harness.viewer import ModelViewer

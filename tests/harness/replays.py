@@ -11,7 +11,7 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 
 from live.errors import JournalError
-from live.fanout.engine import playback
+from live.fanout.engine import replays
 from live.journal.log.timelines import find_timeline
 from live.settings import Duration
 from tests.harness.server import until_ready
@@ -52,7 +52,7 @@ async def until_drained(server: Served, offset: int) -> None:
 async def until_past(server: Served, offset: int) -> None:
     """Wait until a replay shows an offset before it becomes live: it leaves out what is too close to the present."""
     await until_drained(server, offset)
-    await asyncio.sleep(playback._PRESENT / 1000)
+    await asyncio.sleep(replays._PRESENT / 1000)
 
 
 class Tape:

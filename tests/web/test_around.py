@@ -18,7 +18,7 @@ from live.domain.board import Board
 from live.domain.ranking import Record
 from live.domain.window import Forever
 from live.fanout.engine.channel import Channel, Tick
-from live.fanout.engine.lookup import RankLookup
+from live.fanout.engine.rank_lookups import RankLookup
 from live.fanout.frames import Around
 from live.settings import Duration
 from live.store.connection.scripts import Script

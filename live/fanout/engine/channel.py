@@ -6,10 +6,9 @@ from typing import Final
 
 from live.domain.ranking import Page
 from live.errors import EpochLostError
-from live.fanout.engine.delivery import Outbox, collect, deliver, wake
-from live.fanout.engine.lookups import RankLookups
-from live.fanout.engine.schedule import TickSchedule
-from live.fanout.engine.subscribers import Subscribers, ViewerPosition
+from live.fanout.engine.delivery import Outbox, Subscribers, ViewerPosition, collect, deliver, wake
+from live.fanout.engine.intervals import TickSchedule
+from live.fanout.engine.rank_lookups import RankLookups
 from live.fanout.engine.variant import Variant, Variants
 from live.fanout.frames import ALIVE, Frame, status_frame, viewers_frame
 from live.fanout.subscription import Subscription
@@ -53,12 +52,12 @@ class BoardStatus:
         return True
 
     def take_due(self) -> bool:
-        """Whether to send the state to all viewers now."""
+        """Decide whether to send the state to all viewers now."""
         due, self.is_due = self.is_due or self.stale is not None, False
         return due
 
     def next_frame(self, position: ViewerPosition) -> Frame | None:
-        """The frame that a viewer at a position needs next, or None. The position moves with it."""
+        """Return the frame that a viewer at a position needs next, or None. The position moves with it."""
         if position.stale != self.stale:
             position.stale = self.stale
             return status_frame(self.stale)
@@ -146,7 +145,7 @@ class Channel:
         self._lookups.require_room(self._variants.find(subscription), subscription)
 
     def place_of(self, subscription: Subscription) -> tuple[Variant, ViewerPosition]:
-        """The variant and the position of a viewer that connects or reconnects."""
+        """Find the variant and the position of a viewer that connects or reconnects."""
         variant = self._variants.find_or_add(subscription)
         lookup = self._lookups.find(variant, subscription)
         return variant, ViewerPosition(subscription.epoch, subscription.offset, self._reads, lookup)
@@ -161,7 +160,8 @@ class Channel:
         self._gauge.inc()
         variant.viewers += 1
         variant.loose.add(viewer)
-        is_new = self._lookups.enter(viewer)
+        lookup = viewer.position.lookup
+        is_new = lookup is not None and self._lookups.enter(viewer, lookup)
         viewer.wake()
         if viewer.position.epoch is None or viewer.position.returns:  # it still needs records
             self._mark(variant)
@@ -178,7 +178,8 @@ class Channel:
         viewer.leave_cohort()
         variant.loose.discard(viewer)
         variant.viewers -= 1
-        self._lookups.leave(viewer)
+        if viewer.position.lookup is not None:
+            self._lookups.leave(viewer, viewer.position.lookup)
         if not variant.viewers:
             self._variants.remove(variant)
 
@@ -226,7 +227,7 @@ class Channel:
             self._tick_soon()
 
     def due_frame(self, group: Subscribers, position: ViewerPosition) -> Frame | None:
-        """The frame that a viewer at a position needs next, or None. The position moves with it."""
+        """Return the frame that a viewer at a position needs next, or None. The position moves with it."""
         frame = _variant(group).next_frame(position) or position.next_around() or self.status.next_frame(position)
         now = time.monotonic()
         if frame is None and now - position.sent_at >= SILENCE:
@@ -240,7 +241,7 @@ class Channel:
         now = time.monotonic()
         if now < self._silent_from:
             return
-        await deliver(self, list(self._variants), now - SILENCE)
+        await deliver(self.due_frame, list(self._variants), now - SILENCE)
         sent = (position.sent_at for variant in self._variants for position in variant.positions)
         self._silent_from = min([now, *sent]) + SILENCE  # whoever joins later has received something later
 
@@ -267,13 +268,23 @@ class Channel:
             tick.reported_at = None
         # `renew` has already scheduled another read after an outdated tick.
         elif page is not None and not tick.is_outdated:
-            self._take_page(tick, page)
+            if self.position is not None and page.epoch == self.position[0] and page.offset < self.position[1]:
+                self._forget()  # the store went back, so what viewers have seen no longer exists
+            self.position = (page.epoch, page.offset)
+            self._variants.keep(page)
+            self.status.set_stale(None)
+            now = self._schedule.now()
+            for variant in tick.variants:
+                if not variant.hold(page, now):
+                    variant.advance(page, tick.number)
+                    if variant.due is not None:  # the board changed meanwhile: the next frame keeps the interval
+                        variant.due = max(variant.due, self._schedule.after(now, variant.interval))
         if self.status.take_due():
             tick.variants = list(self._variants)
 
     async def send(self, tick: Tick, outbox: Outbox) -> None:
         """Put the frames for all cohorts into an outbox. It is flushed when it is full, and then other tasks run."""
-        await collect(self, tick.variants, outbox)
+        await collect(self.due_frame, tick.variants, outbox)
 
     async def finish(self, tick: Tick) -> bool:
         """Bring the viewers up to date that are in no cohort, after the outbox was flushed.
@@ -299,20 +310,6 @@ class Channel:
         if not await self._lookups.look_up(lambda: self.reader):
             self._schedule.add(self._schedule.now() + _RETRY, self)
 
-    def _take_page(self, tick: Tick, page: Page) -> None:
-        """Take a page. Viewers receive it when they are woken."""
-        if self.position is not None and page.epoch == self.position[0] and page.offset < self.position[1]:
-            self._forget()  # the store went back, so what viewers have seen no longer exists
-        self.position = (page.epoch, page.offset)
-        self._variants.keep(page)
-        self.status.set_stale(None)
-        now = self._schedule.now()
-        for variant in tick.variants:
-            if not variant.hold(page, now):
-                variant.advance(page, tick.number)
-                if variant.due is not None:  # the board changed during the read: the next frame keeps the interval
-                    variant.due = max(variant.due, self._schedule.after(now, variant.interval))
-
     def _forget(self) -> None:
         """Forget everything that was read: every viewer receives a sync."""
         self._variants.forget()
@@ -321,8 +318,8 @@ class Channel:
     def _mark(self, variant: Variant) -> None:
         """Serve a variant at its next tick, or at once if it has no page yet."""
         now = self._schedule.now()
-        if variant.due is None or variant.totals.are_held:
-            variant.totals.are_held = False
+        if variant.due is None or variant.are_totals_held:
+            variant.are_totals_held = False
             variant.due = now if variant.is_empty else self._schedule.after(now, variant.interval)
         if self._tick is None:
             self._schedule.add(variant.due, self)
@@ -339,5 +336,5 @@ def _variant(group: Subscribers) -> Variant:
 
 
 def reason_of(error: Exception) -> str:
-    """The reason that viewers receive for an error. The log has the details."""
+    """Return the reason that viewers receive for an error. The log has the details."""
     return "the store lost the board's data" if isinstance(error, EpochLostError) else "store unreachable"

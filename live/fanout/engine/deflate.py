@@ -46,7 +46,7 @@ class SharedText:
         self._made: dict[tuple[int, ...], bytes] = {}
 
     def after(self, history: "TextHistory") -> bytes:
-        """The text compressed for receivers with a history."""
+        """Return the text compressed for receivers with a history."""
         key = tuple([text._number for text in history])  # noqa: SLF001 - of the same class
         found = self._made.get(key)
         if found is None:
@@ -61,7 +61,7 @@ TextHistory: TypeAlias = tuple[SharedText, ...]
 
 
 def following(history: TextHistory, text: SharedText) -> TextHistory:
-    """The history of receivers that have now received a text."""
+    """Return the history of receivers that have now received a text."""
     return (*history, text)[-_DEPTH:]
 
 
@@ -74,18 +74,18 @@ class GzipStream:
         self._history: TextHistory = ()
 
     def start(self) -> bytes:
-        """The header."""
+        """Return the header."""
         return _GZIP_HEADER
 
     def shared(self, text: SharedText) -> bytes:
-        """A text that others receive too."""
+        """Compress a text that others receive too."""
         data = text.after(self._history)
         self._count(text.text)
         self._history = following(self._history, text)
         return data
 
     def own(self, text: bytes) -> bytes:
-        """A text for this receiver alone, stored: compressing it would be work for each receiver.
+        """Store a text for this receiver alone: compressing it would be work for each receiver.
 
         Nothing refers to it either, so the next text is compressed alone.
         """
@@ -95,7 +95,7 @@ class GzipStream:
         return b"".join(_STORED.pack(0, len(piece), len(piece) ^ _LARGEST_STORED) + piece for piece in pieces)
 
     def end(self) -> bytes:
-        """The end, with checksum and size of all texts."""
+        """Return the end, with checksum and size of all texts."""
         return _LAST + _TRAILER.pack(self._checksum, self._size)
 
     def _count(self, text: bytes) -> None:

@@ -1,17 +1,250 @@
-"""Brings the viewers of groups up to date: each frame is written to the sockets of a whole cohort at once.
+"""Delivers frames to viewers, which receive the same bytes in cohorts, or are served alone.
 
-The frames of many boards are made first and then written together, because work in between slows down each write.
+A cohort is at one position with nothing waiting to be sent, so a frame goes straight to the sockets of its members.
+The loop over a cohort is the hottest one of the fan-out. It writes the same bytes to one file descriptor after another,
+with no lookup, check or await in between. A viewer that can't take a whole frame leaves the cohort. The frames of many
+boards are made first and then written together, because work in between slows down each write.
 """
 
 import asyncio
 import math
-from collections.abc import Iterable
-from typing import Final
+import time
+from collections.abc import Callable, Iterable, Iterator
+from os import write
+from typing import Final, Protocol, TypeAlias
 
-from live.fanout.engine.subscribers import Cohort, Subscribers
-from live.fanout.viewer import PushViewer, Source, count_frames
+from live.fanout.engine.deflate import TextHistory, following
+from live.fanout.engine.rank_lookups import RankLookup
+from live.fanout.frames import Frame
+from live.metrics import BYTES_SENT, FRAMES_SENT
 
+MOST: Final = 256  # members of a cohort; between two cohorts, other tasks of the event loop run
 _MOST_AT_ONCE: Final = 256  # frames; then other tasks of the event loop run
+_BROKEN: Final = -1
+_SENT: Final = {
+    kind: FRAMES_SENT.labels(kind) for kind in ("sync", "update", "status", "viewers", "around", "alive", "replay")
+}
+
+
+class ViewerPosition:
+    """What a viewer, or a whole cohort, has received: epoch, offset, and the last state besides records.
+
+    `epoch` is None before the first message. `returns` is true for a viewer that reconnects with a position, maybe from
+    another process. That position counts as valid until a read that began after the reconnect (`last_read` is the
+    number of the last read before it) shows otherwise. `sent_at` is when the last message was sent, by the monotonic
+    clock. A position with a `lookup` belongs to a viewer that asked for a member. That viewer never joins a cohort, so
+    copies have no lookup. `deflates` is true for viewers that receive compressed frames, and `history` are the last
+    ones that were compressed.
+    """
+
+    __slots__ = (
+        "_around",
+        "deflates",
+        "epoch",
+        "history",
+        "last_read",
+        "lookup",
+        "offset",
+        "returns",
+        "sent_at",
+        "stale",
+        "viewers",
+    )
+
+    def __init__(
+        self, epoch: str | None = None, offset: int = -1, last_read: int = 0, lookup: RankLookup | None = None
+    ) -> None:
+        self.epoch = epoch
+        self.offset = offset
+        self.returns = epoch is not None
+        self.last_read = last_read
+        self.stale: str | None = None
+        self.viewers: int | None = None
+        self.sent_at = time.monotonic()
+        self.lookup = lookup
+        self.deflates = False
+        self.history: TextHistory = ()
+        self._around: Frame | None = None  # the last frame of the lookup that was sent
+
+    def next_around(self) -> Frame | None:
+        """Return the frame of the lookup, if it was not sent yet. Records come first."""
+        if self.lookup is None or self.epoch is None or self.lookup.frame is self._around:
+            return None
+        self._around = self.lookup.frame
+        return self._around
+
+    def encode(self, frame: Frame) -> bytes:
+        """Return the bytes of a frame for viewers at this position. The position moves with it.
+
+        The message of a lookup belongs to one viewer, so it is sent plain: compressing it would be work for each
+        viewer, and a plain frame leaves the history as it is.
+        """
+        if not self.deflates or frame.type == "around":
+            return frame.wire
+        data = frame.deflated(self.history)
+        if data is not frame.wire:
+            self.history = following(self.history, frame.message)
+        return data
+
+    def copy(self) -> "ViewerPosition":
+        """Copy it for a viewer that leaves its cohort."""
+        copied = ViewerPosition(self.epoch, self.offset, self.last_read)
+        copied.returns, copied.stale, copied.viewers = self.returns, self.stale, self.viewers
+        copied.sent_at, copied.deflates, copied.history = self.sent_at, self.deflates, self.history
+        return copied
+
+    def state(self) -> tuple[object, ...]:
+        """Return what the next frame depends on: viewers at positions with the same state receive the same bytes."""
+        return self.offset, self.epoch, self.stale, self.viewers, self.deflates, self.history
+
+    def reset(self) -> None:
+        """Forget the records, so that the next message is a sync."""
+        self.epoch, self.offset, self.returns = None, -1, False
+
+
+class Loose(Protocol):
+    """A viewer that is in no cohort."""
+
+    @property
+    def position(self) -> ViewerPosition:
+        """Its position."""
+
+    def wake(self) -> None:
+        """Check whether there is something to send."""
+
+
+class Member(Protocol):
+    """A viewer as its cohort sees it. `fd` is -1 if frames must go through `write`."""
+
+    @property
+    def fd(self) -> int:
+        """The file descriptor of the socket."""
+
+    def write(self, data: bytes | memoryview) -> bool:
+        """Send data, or queue it. Returns False if some of it is queued."""
+
+    def abort(self) -> None:
+        """Close a broken connection."""
+
+    def join(self, cohort: "Cohort") -> None:
+        """Become a member of a cohort."""
+
+    def fall_out(self, position: ViewerPosition) -> None:
+        """Leave the cohort, with a copy of its position."""
+
+
+class Cohort:
+    """Members that share one position."""
+
+    __slots__ = ("_direct", "_indirect", "position")
+
+    def __init__(self, position: ViewerPosition) -> None:
+        self.position = position
+        self._direct: dict[int, Member] = {}
+        self._indirect: dict[Member, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._direct) + len(self._indirect)
+
+    def add(self, member: Member) -> None:
+        """Add a member that is at the position of the cohort."""
+        if member.fd < 0:
+            self._indirect[member] = None
+        else:
+            self._direct[member.fd] = member
+
+    def discard(self, member: Member) -> None:
+        """Remove a member. Call this before another connection can reuse its file descriptor."""
+        if member.fd < 0:
+            self._indirect.pop(member, None)
+        else:
+            self._direct.pop(member.fd, None)
+
+    def move_all(self, other: "Cohort") -> None:
+        """Move all members to another cohort in the same state."""
+        members = [*self._direct.values(), *self._indirect]
+        self._direct.clear()
+        self._indirect.clear()
+        for member in members:
+            member.join(other)
+
+    def send(self, wire: bytes) -> list[Member]:
+        """Send a frame to every member.
+
+        Returns the members that left the cohort because some of the frame is queued.
+        """
+        size = len(wire)
+        short: list[tuple[int, int]] = []
+        for fd in self._direct:
+            try:
+                sent = write(fd, wire)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                sent = _BROKEN
+            if sent != size:
+                short.append((fd, sent))
+        # Pass what the sockets did not take to the transports.
+        behind: list[Member] = []
+        rest = memoryview(wire)  # a view, because copies of a large frame for many members would fill the memory
+        for fd, sent in short:
+            member = self._direct.pop(fd)
+            if sent == _BROKEN:
+                member.abort()
+            elif member.write(rest[sent:]):
+                self._direct[fd] = member
+            else:
+                behind.append(member)
+        slow = [member for member in self._indirect if not member.write(wire)]
+        for member in slow:
+            del self._indirect[member]
+        return behind + slow
+
+
+class Subscribers:
+    """Viewers that receive the same frames when they are at the same position.
+
+    `viewers` is how many there are, and `loose` are those that are in no cohort.
+    """
+
+    __slots__ = ("cohorts", "loose", "viewers")
+
+    def __init__(self) -> None:
+        self.viewers = 0
+        self.cohorts: list[Cohort] = []
+        self.loose: set[Loose] = set()
+
+    @property
+    def positions(self) -> Iterator[ViewerPosition]:
+        """The positions of all viewers."""
+        yield from (cohort.position for cohort in self.cohorts)
+        yield from (viewer.position for viewer in self.loose)
+
+    def cohort_at(self, position: ViewerPosition) -> Cohort:
+        """Find or make a cohort at a position that has room for one more."""
+        for cohort in self.cohorts:
+            if len(cohort) < MOST and cohort.position.state() == position.state():
+                return cohort
+        cohort = Cohort(position)
+        self.cohorts.append(cohort)
+        return cohort
+
+    def merge_cohorts(self) -> None:
+        """Join cohorts that have come to the same state, and remove those without members."""
+        if len(self.cohorts) == 1 and self.cohorts[0]:
+            return
+        kept: dict[tuple[object, ...], Cohort] = {}
+        for cohort in self.cohorts:
+            other = kept.setdefault(cohort.position.state(), cohort)
+            if other is not cohort and len(other) + len(cohort) <= MOST:
+                cohort.move_all(other)
+            elif len(cohort) < len(other):
+                kept[cohort.position.state()] = cohort  # the one with more room
+        self.cohorts = [cohort for cohort in self.cohorts if cohort]
+
+
+DueFrame: TypeAlias = Callable[[Subscribers, ViewerPosition], Frame | None]
+"""Returns the frame that a viewer at a position needs next, or None. The position moves with it."""
 
 
 class Outbox:
@@ -36,23 +269,22 @@ class Outbox:
         waiting, self._waiting, self._size = self._waiting, [], 0
         for cohort, data in waiting:
             for member in cohort.send(data):
-                assert isinstance(member, PushViewer), "only push viewers are in cohorts"  # noqa: S101
                 member.fall_out(cohort.position)
 
 
-async def deliver(source: Source, groups: Iterable[Subscribers], silent_since: float = math.inf) -> None:
-    """Send what is due to the viewers of a source that received nothing since a time (default: to all of them).
+async def deliver(due_frame: DueFrame, groups: Iterable[Subscribers], silent_since: float = math.inf) -> None:
+    """Send what is due to the viewers that received nothing since a time (default: to all of them).
 
     Other tasks of the event loop run in between.
     """
     wanted, outbox = list(groups), Outbox()
-    await collect(source, wanted, outbox, silent_since)
+    await collect(due_frame, wanted, outbox, silent_since)
     outbox.flush()
     await wake(wanted, silent_since)
 
 
 async def collect(
-    source: Source, groups: Iterable[Subscribers], outbox: Outbox, silent_since: float = math.inf
+    due_frame: DueFrame, groups: Iterable[Subscribers], outbox: Outbox, silent_since: float = math.inf
 ) -> None:
     """Put the frames that are due to cohorts into an outbox. When that is full, it is flushed, and other tasks run."""
     for group in groups:
@@ -60,7 +292,7 @@ async def collect(
             if cohort.position.sent_at > silent_since:
                 continue
             data = []
-            while (frame := source.due_frame(group, cohort.position)) is not None:
+            while (frame := due_frame(group, cohort.position)) is not None:
                 data.append(cohort.position.encode(frame))
                 count_frames(frame, len(cohort), len(data[-1]))
             if data:
@@ -82,3 +314,9 @@ async def wake(groups: Iterable[Subscribers], silent_since: float = math.inf) ->
             if sent >= _MOST_AT_ONCE:
                 sent = 0
                 await asyncio.sleep(0)
+
+
+def count_frames(frame: Frame, viewers: int, size: int) -> None:
+    """Count a frame of `size` bytes that was sent to a number of viewers."""
+    _SENT[frame.type].inc(viewers)
+    BYTES_SENT.inc(viewers * size)

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from live.domain.board import Board
 from live.domain.ranking import Page, Ranks
-from live.fanout.engine.subscribers import Subscribers, ViewerPosition
+from live.fanout.engine.delivery import Subscribers, ViewerPosition
+from live.fanout.engine.intervals import interval_of, viewer_interval
 from live.fanout.frames import Frame, is_surely_smaller, sync_frame, update_frame
 from live.fanout.subscription import Subscription
 
@@ -30,7 +31,7 @@ class PageHistory:
                 self._pages.popitem(last=False)
 
     def find(self, epoch: str | None, offset: int, size: int) -> Page | None:
-        """The page at a position, if the history has it with at least the top `size`."""
+        """Find the page at a position, if the history has it with at least the top `size`."""
         page = self._pages.get(offset) if epoch == self._epoch else None
         if page is None or len(page.records) < min(size, page.rank_count):
             return None
@@ -39,32 +40,6 @@ class PageHistory:
     def clear(self) -> None:
         """Forget all pages."""
         self._pages.clear()
-
-
-class TotalsPace:
-    """When totals alone were sent, and may be sent again.
-
-    `interval` is the minimum time in between. `sent_at` is when the page was taken that viewers have. Both are in
-    milliseconds; `sent_at` is of the loop's clock. `are_held` says that the next read only serves to send totals.
-    """
-
-    __slots__ = ("are_held", "interval", "sent_at")
-
-    def __init__(self, interval: int) -> None:
-        self.interval = interval
-        self.sent_at = 0
-        self.are_held = False
-
-
-class _Frames:
-    """The frames made from the current page: the whole top, the update, and the updates for reconnecting viewers."""
-
-    __slots__ = ("recoveries", "sync", "update")
-
-    def __init__(self) -> None:
-        self.sync: Frame | None = None
-        self.update: Frame | None = None
-        self.recoveries: dict[int, Frame] = {}
 
 
 class Variant(Subscribers):
@@ -84,26 +59,30 @@ class Variant(Subscribers):
         ranks: Ranks = "ordinal",
         totals_interval: int = 0,
     ) -> None:
-        """With `totals_interval`, the minimum time in milliseconds between two updates of totals alone."""
+        """Serve viewers. All times are in milliseconds; `totals_interval` is the minimum between updates of totals."""
         super().__init__()
         self.size = size
-        self.interval = interval  # milliseconds
-        # Time of the next read, in milliseconds of the loop's clock; None if it is up to date.
-        self.due: int | None = None
-        self.totals = TotalsPace(totals_interval)
+        self.interval = interval
+        self.due: int | None = None  # when the next read is due, by the loop's clock; None if it is up to date
+        self.totals_interval = totals_interval
+        self.totals_sent_at = 0  # when the page was taken that viewers have, by the loop's clock
+        self.are_totals_held = False  # whether the next read only serves to send totals
         self._board = board
         self._ranks = ranks
         self._history = history
         self._read = 0
         self._old: Page | None = None
         self._page: Page | None = None
-        self._frames = _Frames()
+        # The frames made from the current page: the whole top, the update, and those that recover, by viewers' offsets.
+        self._sync: Frame | None = None
+        self._update: Frame | None = None
+        self._recoveries: dict[int, Frame] = {}
 
     def forget(self, ranks: Ranks) -> None:
         """Send the whole top to every viewer, because the board was redefined or has a new epoch."""
         self._ranks = ranks
         self._old = self._page = None
-        self._drop_frames()
+        self._sync, self._update, self._recoveries = None, None, {}
         for cohort in self.cohorts:
             cohort.position.reset()
         for viewer in self.loose:
@@ -115,24 +94,22 @@ class Variant(Subscribers):
         return self._page is None
 
     def hold(self, page: Page, now: int) -> bool:
-        """Whether to send nothing of a page yet: nothing in the top changed, and totals were sent a moment ago.
+        """Decide to send nothing of a page yet: nothing in the top changed, and totals were sent a moment ago.
 
         The page must then not be given to `advance`, because viewers stay at the position of the current one. The
         variant is due when the totals may be sent, or when the board changes again.
         """
         held = self._page
-        if held is not None and held.epoch == page.epoch and held.offset >= page.offset:
-            return False
-        release = self.totals.sent_at + self.totals.interval
-        if held is not None and self._has_same_top(held, page) and now < release:
-            self.due, self.totals.are_held = -(-release // self.interval) * self.interval, True  # a common instant
-            return True
-        self.totals.sent_at = now
+        if held is not None:
+            if held.epoch == page.epoch and held.offset >= page.offset:
+                return False
+            release = self.totals_sent_at + self.totals_interval
+            is_same_board = (held.epoch, held.period) == (page.epoch, page.period)
+            if is_same_board and now < release and held.records[: self.size] == page.records[: self.size]:
+                self.due, self.are_totals_held = -(-release // self.interval) * self.interval, True  # a common instant
+                return True
+        self.totals_sent_at = now
         return False
-
-    def _has_same_top(self, held: Page, page: Page) -> bool:
-        same_board = (held.epoch, held.period) == (page.epoch, page.period)
-        return same_board and held.records[: self.size] == page.records[: self.size]
 
     def advance(self, page: Page, read: int = 1) -> None:
         """Set the page of the read with this number, unless the current page is as new."""
@@ -141,63 +118,50 @@ class Variant(Subscribers):
         if held is not None and held.epoch == page.epoch and held.offset >= page.offset:
             return
         self._old, self._page = held, page
-        self._drop_frames()
+        self._sync, self._update, self._recoveries = None, None, {}
 
     def next_frame(self, position: ViewerPosition) -> Frame | None:
-        """The frame that brings a viewer at a position up to date, or None. The position moves with it."""
-        page = self._page
+        """Return the frame that brings a viewer at a position up to date, or None. The position moves with it."""
+        page, old, frame = self._page, self._old, None
         if page is None:
             return None
-        if position.returns:
+        if position.returns:  # the changes that it missed, if the history still has them
             if self._is_overtaken(position, page):
                 return None
-            frame = self._recovery(position, page) or self._whole(page)
+            known = self._history.find(position.epoch, position.offset, self.size)
+            if known is not None and position.epoch == page.epoch and position.offset <= page.offset:
+                frame = self._recoveries.get(position.offset)
+                if frame is None:
+                    update = update_frame(known, page, self.size, recovered=True)
+                    frame = self._recoveries[position.offset] = self._smaller(update, page, recovered=True)
             position.returns = False
         elif position.epoch == page.epoch and position.offset == page.offset:
             return None
-        else:
-            frame = self._next_update(position, page) or self._whole(page)
+        elif old is not None and old.epoch == page.epoch == position.epoch and old.offset == position.offset:
+            if self._update is None:
+                self._update = self._smaller(update_frame(old, page, self.size), page)
+            frame = self._update
         position.epoch, position.offset = page.epoch, page.offset
-        return frame
+        return frame or self._whole(page)
 
     def is_at(self, position: ViewerPosition) -> bool:
-        """Whether the current page is the one at a position."""
+        """Tell whether the current page is the one at a position."""
         page = self._page
         return page is not None and position.epoch == page.epoch and position.offset == page.offset
 
     def page_elsewhere(self, position: ViewerPosition) -> Page | None:
-        """The top if it differs from the state at a position, or None. The position does not move."""
+        """Return the top if it differs from the state at a position, or None. The position does not move."""
         page = self._page
         if page is None or self.is_at(position):
             return None
         return None if self._is_overtaken(position, page) else page.top(self.size)
 
     def _is_overtaken(self, position: ViewerPosition, page: Page) -> bool:
-        """Whether another process may have sent the viewer a newer state than this process has read."""
+        """Tell whether another process may have sent the viewer a newer state than this process has read."""
         return position.epoch == page.epoch and position.offset > page.offset and self._read <= position.last_read
 
-    def _next_update(self, position: ViewerPosition, page: Page) -> Frame | None:
-        old = self._old
-        if old is None or not old.epoch == page.epoch == position.epoch or old.offset != position.offset:
-            return None
-        if self._frames.update is None:
-            self._frames.update = self._smaller(update_frame(old, page, self.size), page)
-        return self._frames.update
-
-    def _recovery(self, position: ViewerPosition, page: Page) -> Frame | None:
-        """The changes that a reconnecting viewer missed, if the history still has them."""
-        known = self._history.find(position.epoch, position.offset, self.size)
-        if known is None or position.epoch != page.epoch or position.offset > page.offset:
-            return None
-        frame = self._frames.recoveries.get(position.offset)
-        if frame is None:
-            update = update_frame(known, page, self.size, recovered=True)
-            frame = self._smaller(update, page, recovered=True)
-            self._frames.recoveries[position.offset] = frame
-        return frame
-
     def _smaller(self, update: Frame, page: Page, *, recovered: bool = False) -> Frame:
-        """The update, or the whole top if that is smaller."""
+        """Return the update, or the whole top if that is smaller."""
         if is_surely_smaller(update, page, self.size):
             return update
         whole = self._whole(page)
@@ -206,12 +170,9 @@ class Variant(Subscribers):
         return sync_frame(self._board, page, self.size, self._ranks, recovered=True) if recovered else whole
 
     def _whole(self, page: Page) -> Frame:
-        if self._frames.sync is None:
-            self._frames.sync = sync_frame(self._board, page, self.size, self._ranks)
-        return self._frames.sync
-
-    def _drop_frames(self) -> None:
-        self._frames = _Frames()
+        if self._sync is None:
+            self._sync = sync_frame(self._board, page, self.size, self._ranks)
+        return self._sync
 
 
 class Variants:
@@ -225,7 +186,7 @@ class Variants:
         self._board = board
         self._default = default_interval
         self._totals_interval = round(totals_interval * 1000)
-        self.interval = _interval_of(board, default_interval)
+        self.interval = interval_of(board, default_interval)
         self._history = PageHistory(history_size)
         self._variants: dict[tuple[int, int], Variant] = {}
 
@@ -244,14 +205,14 @@ class Variants:
         return min((variant.due for variant in self if variant.due is not None), default=None)
 
     def find(self, subscription: Subscription) -> Variant | None:
-        """The variant of a subscription, or None if it has no viewers."""
-        return self._variants.get((subscription.size, subscription.pace(self.interval)))
+        """Find the variant of a subscription; None if it has no viewers."""
+        return self._variants.get((subscription.size, viewer_interval(self.interval, subscription.interval)))
 
     def find_or_add(self, subscription: Subscription) -> Variant:
-        """The variant of a subscription, created if necessary."""
+        """Find the variant of a subscription, or make it."""
         variant = self.find(subscription)
         if variant is None:
-            interval = subscription.pace(self.interval)
+            interval = viewer_interval(self.interval, subscription.interval)
             variant = Variant(
                 self._board.id, subscription.size, interval, self._history, self._board.ranks, self._totals_interval
             )
@@ -266,7 +227,7 @@ class Variants:
         """Take the variants that are due. They are then no longer due, until something marks them again."""
         taken = [variant for variant in self if variant.due is not None and variant.due <= now]
         for variant in taken:
-            variant.due, variant.totals.are_held = None, False
+            variant.due, variant.are_totals_held = None, False
         return taken
 
     def keep(self, page: Page) -> None:
@@ -275,7 +236,7 @@ class Variants:
 
     def renew(self, board: Board) -> None:
         """Replace the definition of the board: every viewer receives a sync."""
-        before, self.interval = self.interval, _interval_of(board, self._default)
+        before, self.interval = self.interval, interval_of(board, self._default)
         self._board = board
         for variant in self:
             variant.interval = variant.interval // before * self.interval
@@ -287,8 +248,3 @@ class Variants:
         self._history.clear()
         for variant in self:
             variant.forget(self._board.ranks)
-
-
-def _interval_of(board: Board, default: float) -> int:
-    """The minimum time between two frames of a board, in milliseconds."""
-    return max(1, round(default * 1000)) if board.conflation is None else board.conflation

@@ -11,9 +11,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from live.errors import CLOSE_CODES, SHUTTING_DOWN
+from live.fanout.engine.delivery import count_frames
 from live.fanout.frames import status_frame
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import ChannelEndedError, PullViewer, count_frames
+from live.fanout.viewer import ChannelEndedError, PullViewer
 from live.metrics import SLOW_VIEWERS
 from live.network.encodings import takes_gzip
 from live.web.event_bodies import GzipEvents, PlainEvents

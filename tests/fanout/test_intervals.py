@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.fanout.engine.schedule import TickSchedule
+from live.fanout.engine.intervals import TickSchedule
 from tests.harness.waiting import eventually
 
 

@@ -1,4 +1,4 @@
-"""The ticks: channels refresh at common instants, which are multiples of their interval.
+"""When viewers receive frames: the intervals of boards and viewers, and the ticks at common instants, their multiples.
 
 So a viewer receives at most one frame per interval, and one call to the store reads many boards.
 """
@@ -7,8 +7,25 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
+from live.domain.board import Board
+
 _MILLI: Final = 1000
 _T = TypeVar("_T")
+
+
+def interval_of(board: Board, default: float) -> int:
+    """Return the minimum time between two frames of a board, in milliseconds; the default is in seconds."""
+    return max(1, round(default * 1000)) if board.conflation is None else board.conflation
+
+
+def viewer_interval(board: int, wanted: int) -> int:
+    """Return the interval of a viewer's frames: that of the board, or 2, 4, 8 … times as long as it wants.
+
+    Because of the few steps, viewers with similar intervals share their frames.
+    """
+    while board < wanted:
+        board *= 2
+    return board
 
 
 class TickSchedule(Generic[_T]):
@@ -36,11 +53,11 @@ class TickSchedule(Generic[_T]):
             self._timer.cancel()
 
     def after(self, now: int, interval: int) -> int:
-        """The first multiple of an interval that is later than `now`."""
+        """Return the first multiple of an interval that is later than `now`."""
         return (now // interval + 1) * interval
 
     def now(self) -> int:
-        """The current time in milliseconds."""
+        """Return the current time in milliseconds."""
         return int((self._loop or asyncio.get_running_loop()).time() * _MILLI)
 
     def add(self, time: int, channel: _T) -> None:

@@ -1,25 +1,103 @@
-"""A playback: it sends the past of a board from its journal, when it is due by its pace."""
+"""Replays: they send the past of a board from its journal, when it is due by their pace."""
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
-from typing import Final, NamedTuple, TypeVar, cast
+from typing import Final, NamedTuple, Protocol, TypeVar, cast
 
+import msgspec
 import structlog
 
+from live.domain.board import Board
 from live.errors import FAILED, ProblemError, StoreUnavailableError
 from live.fanout.engine.channel import SILENCE, Channel
-from live.fanout.engine.delivery import deliver
-from live.fanout.engine.played import Played, Players, TooLittleMemoryError
-from live.fanout.engine.subscribers import Subscribers, ViewerPosition
-from live.fanout.frames import ALIVE, Frame, replay_frame, status_frame
+from live.fanout.engine.delivery import Subscribers, ViewerPosition, deliver
+from live.fanout.frames import ALIVE, Frame, MessageType, replay_frame, status_frame
 from live.fanout.subscription import ReplayRequest, Subscription, default_size
 from live.fanout.viewer import Viewer
 from live.settings import Settings
 
-_STARTED = ""  # the epoch of a position in a buffer; None before the first frame
+log = structlog.get_logger()
+
+_T = TypeVar("_T")
+
+_STARTED: Final = ""  # the epoch of a position in a buffer; None before the first frame
+_POLL: Final = 0.25  # seconds between two looks at the end of the journal
+_BEAT: Final = 1.0  # seconds between two checks for viewers that received nothing for a while
+_AHEAD: Final = 1000  # milliseconds for which messages are made before they are due
+_PRESENT: Final = 3000  # milliseconds; a replay this close to the present becomes live
+_WHOLE: Final = 10.0  # seconds after which the buffer begins again with the whole top, and hides what is hidden now
+_MOST_BYTES: Final = 1024**2  # in the buffer, after which it does so too
+_NO_JOURNAL: Final = "the journal does not answer"
+_NO_MEMORY: Final = "too many replays run"
+_RETRY: Final = 5  # seconds
+
+
+class PlayedFrame(msgspec.Struct, frozen=True, array_like=True):
+    """A message: for which time it is (milliseconds since 1970), its type, its JSON, and the position after it."""
+
+    at: int
+    type: MessageType
+    payload: bytes
+    position: str
+
+    @property
+    def frame(self) -> Frame:
+        """The message as it is sent."""
+        return Frame(self.type, self.payload, self.position)
+
+
+class Played(msgspec.Struct, frozen=True):
+    """The next messages of a replay.
+
+    Attributes:
+        whole: the whole top before them, if it was asked for and there is one.
+        frames: the messages.
+        now: the time to which the replay has come, in milliseconds since 1970.
+    """
+
+    whole: PlayedFrame | None
+    frames: list[PlayedFrame]
+    now: int
+
+
+class TooLittleMemoryError(StoreUnavailableError):
+    """The replays that run take too much memory for another one."""
+
+
+class Players(Protocol):
+    """The replays of a process, each with a number."""
+
+    async def begin(
+        self, address: str, board: Board, hidden: Collection[str], size: int, at: int
+    ) -> tuple[int, int] | None:
+        """Begin a replay of the top `size` at a time in milliseconds since 1970, without some hidden members.
+
+        Addresses take turns, so that one with many replays delays only its own.
+
+        Returns its number and the time at which it begins, which is later if the journal begins later. None if the
+        journal has nothing of the board.
+
+        Raises:
+            TooLittleMemoryError: the replays that run take too much memory.
+            StoreUnavailableError: the journal does not answer.
+        """
+
+    async def play(
+        self, number: int, until: int, speed: float, interval: int, hidden: Collection[str] | None = None
+    ) -> Played | None:
+        """Make the next messages of a replay up to a time, at most one for each `interval` milliseconds of its viewers.
+
+        With the members that are hidden now, it begins with the whole top. None if there is no such replay any more.
+
+        Raises:
+            StoreUnavailableError: the journal does not answer.
+        """
+
+    def end(self, number: int) -> None:
+        """End a replay."""
 
 
 class PlaybackBuffer(Subscribers):
@@ -57,7 +135,7 @@ class PlaybackBuffer(Subscribers):
         self.size += len(frame.payload)
 
     def next_frame(self, position: ViewerPosition) -> Frame | None:
-        """The frame that a viewer at a position needs next, or None. The position moves with it."""
+        """Return the frame that a viewer at a position needs next, or None. The position moves with it."""
         if position.epoch is None or position.offset < self._first:
             position.offset = self._first
         elif position.offset == self._first:
@@ -68,20 +146,6 @@ class PlaybackBuffer(Subscribers):
         position.epoch, position.returns = _STARTED, False
         position.offset += 1
         return self._frames[number]
-
-
-log = structlog.get_logger()
-
-_T = TypeVar("_T")
-
-_POLL: Final = 0.25  # seconds between two looks at the end of the journal
-_BEAT: Final = 1.0  # seconds between two checks for viewers that received nothing for a while
-_AHEAD: Final = 1000  # milliseconds for which messages are made before they are due
-_PRESENT: Final = 3000  # milliseconds; a replay this close to the present becomes live
-_WHOLE: Final = 10.0  # seconds after which the buffer begins again with the whole top, and hides what is hidden now
-_MOST_BYTES: Final = 1024**2  # in the buffer, after which it does so too
-_NO_JOURNAL: Final = "the journal does not answer"
-_NO_MEMORY: Final = "too many replays run"
 
 
 class Pace(NamedTuple):
@@ -95,11 +159,11 @@ class Pace(NamedTuple):
     speed: float = 1.0
 
     def due(self, at: int) -> float:
-        """When the message of a time is due, in milliseconds since 1970."""
+        """Return when the message of a time is due, in milliseconds since 1970."""
         return self.begun + (at - self.origin) / self.speed
 
     def now(self) -> int:
-        """The time that is shown now."""
+        """Return the time that is shown now."""
         return round(self.origin + (wall_clock() - self.begun) * self.speed)
 
 
@@ -146,7 +210,7 @@ class Playback:
         return self._buffer, ViewerPosition()
 
     def due_frame(self, group: Subscribers, position: ViewerPosition) -> Frame | None:
-        """The frame that a viewer at a position needs next, or None. The position moves with it."""
+        """Return the frame that a viewer at a position needs next, or None. The position moves with it."""
         frame = cast("PlaybackBuffer", group).next_frame(position)
         now = time.monotonic()
         if frame is None and now - position.sent_at >= SILENCE:
@@ -164,7 +228,6 @@ class Playback:
         viewer.wake()
         if self._task is None:
             self._task = asyncio.create_task(self._run())
-            self._task.add_done_callback(self._report)
 
     def leave(self, viewer: Viewer) -> None:
         """Remove a viewer. The last one ends the playback."""
@@ -193,27 +256,40 @@ class Playback:
 
     # Playing
 
-    def _report(self, task: "asyncio.Task[None]") -> None:
-        """Disconnect the viewers if the playback failed; they may try again."""
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a replay failed", board=self.present.reader.state.board.id, exc_info=error)
-            self.end(FAILED)
-
     async def _run(self) -> None:
         try:
             await self._begin()
-            while not self._is_present():
-                played = await self._play()
+            while self._on_present is None or self._now < wall_clock() - _PRESENT:
+                # The next messages, until a moment ahead. With the whole top, what is hidden now is hidden in them too.
+                until = self._pace.now() + round(_AHEAD * self._pace.speed)
+                if self._on_present is not None:
+                    until = min(until, round(wall_clock()))
+                played = await self._ask(self._next_messages(until))
                 if played is not None:
                     await self._send(played)
-            await self._finish()
+                elif self._away is None:  # the other process has ended, and does not know this replay
+                    await self._begin()
+            # The present: become live, once every viewer has received everything.
+            self._buffer.add(replay_frame(None, 1.0))
+            await deliver(self.due_frame, [self._buffer])
+            while not self._buffer.is_played:
+                await self._pause(0.1)
+            self._on_present(self)
+        except Exception:
+            log.exception("a replay failed", board=self.present.reader.state.board.id)
+            self.end(FAILED)  # the viewers may try again
         finally:
             if self._number is not None:
                 self._players.end(self._number)
 
     async def _begin(self) -> None:
         """Begin in the other process, as soon as the journal has something of the board."""
-        while (found := await self._ask(self._ask_to_begin())) is None:
+
+        async def begin() -> tuple[int, int] | None:
+            board, hidden = self.present.reader.state.board, await self._hidden()
+            return await self._open(board, hidden, at=self._now)
+
+        while (found := await self._ask(begin())) is None:
             await self._pause(_POLL)
         is_first = self._number is None
         if self._number is not None:  # the process that knew it has ended
@@ -226,29 +302,17 @@ class Playback:
             self._buffer.begin(self._back, is_cut=True)
         self._whole_at = time.monotonic()
 
-    async def _ask_to_begin(self) -> tuple[int, int] | None:
-        board, hidden = self.present.reader.state.board, await self._hidden()
-        return await self._open(board, hidden, at=self._now)
-
-    async def _ask_to_play(self, number: int, until: int) -> Played | None:
+    async def _next_messages(self, until: int) -> Played | None:
+        """Get the messages up to a time; from time to time they begin with the whole top."""
+        assert self._number is not None, "it has begun"  # noqa: S101
         is_long = time.monotonic() >= self._whole_at + _WHOLE or self._buffer.size >= _MOST_BYTES
         hidden = await self._hidden() if is_long else None
-        return await self._players.play(number, until, self._pace.speed, self.present.interval, hidden)
+        return await self._players.play(self._number, until, self._pace.speed, self.present.interval, hidden)
 
     async def _hidden(self) -> list[str]:
-        """The members that are hidden now. They are hidden in the past too."""
+        """Read which members are hidden now. They are hidden in the past too."""
         state = self.present.reader.state
         return [name.decode() for name in await state.call("HKEYS", state.keys.hidden)]
-
-    async def _play(self) -> Played | None:
-        """The next messages; None if there are none now."""
-        assert self._number is not None, "it has begun"  # noqa: S101
-        until = self._pace.now() + round(_AHEAD * self._pace.speed)
-        until = until if self._on_present is None else min(until, round(wall_clock()))
-        played = await self._ask(self._ask_to_play(self._number, until))
-        if played is None and self._away is None:  # the other process has ended, and does not know this replay
-            await self._begin()
-        return played
 
     async def _ask(self, answer: Awaitable[_T]) -> _T | None:
         """Wait for an answer. If there is none now, tell the viewers, wait a moment, and return None."""
@@ -260,7 +324,7 @@ class Playback:
                 log.warning("a replay has to wait", board=self.present.reader.state.board.id, reason=str(error))
                 self._away = reason
                 self._buffer.add(status_frame(reason))
-                await deliver(self, [self._buffer])
+                await deliver(self.due_frame, [self._buffer])
             await self._pause(_BEAT)
             return None
         if self._away is not None:
@@ -277,40 +341,25 @@ class Playback:
         for made in played.frames:
             await self._wait_until(self._pace.due(made.at))
             self._buffer.add(made.frame)
-        await deliver(self, [self._buffer])
+        await deliver(self.due_frame, [self._buffer])
         await self._wait_until(min(self._pace.due(self._now), wall_clock() + _POLL * 1000))
 
     async def _wait_until(self, due: float) -> None:
         """Wait until a time; before that, send what was due until now."""
         if due <= wall_clock():
             return
-        await deliver(self, [self._buffer])
+        await deliver(self.due_frame, [self._buffer])
         while (rest := due - wall_clock()) > 0:
             await self._pause(min(rest / 1000, _BEAT))
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-        await deliver(self, [self._buffer], time.monotonic() - SILENCE)
-
-    def _is_present(self) -> bool:
-        return self._on_present is not None and self._now >= wall_clock() - _PRESENT
-
-    async def _finish(self) -> None:
-        """Become live, once every viewer has received everything."""
-        assert self._on_present is not None, "a delay never ends"  # noqa: S101
-        self._buffer.add(replay_frame(None, 1.0))
-        await deliver(self, [self._buffer])
-        while not self._buffer.is_played:
-            await self._pause(0.1)
-        self._on_present(self)
+        await deliver(self.due_frame, [self._buffer], time.monotonic() - SILENCE)
 
 
 def wall_clock() -> float:
-    """The time in milliseconds since 1970."""
+    """Return the time in milliseconds since 1970."""
     return time.time() * 1000
-
-
-_RETRY: Final = 5  # seconds
 
 
 class Replays:
@@ -360,7 +409,7 @@ class Replays:
                 raise ProblemError("too_many_viewers", detail, retry_after=_RETRY)
 
     def find(self, channel: Channel, replay: ReplayRequest, address: str) -> Playback:
-        """The replay of a viewer for which there is room. It is started if necessary."""
+        """Find the replay of a viewer for which there is room, or start it."""
         now = round(wall_clock())
         if replay.at is not None:
             return self._add(channel, Pace(replay.at, now, replay.speed), address)

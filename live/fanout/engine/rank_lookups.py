@@ -1,0 +1,182 @@
+"""The ranks of members that viewers of a channel asked for: one lookup for each variant, member and neighbours."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Final, Protocol
+
+import msgspec
+
+from live.domain.ranking import Page, neighbourhood
+from live.errors import EpochLostError, ProblemError, StoreUnavailableError
+from live.fanout.frames import Around, Frame, around_frame
+from live.fanout.subscription import Subscription
+from live.store.board.read.reader import BoardReader, EncodedPage
+
+_MOST: Final = 10_000  # lookups that every tick can read
+_BATCH: Final = 200  # lookups per read; then their viewers receive the result, and other tasks of the event loop run
+_MOST_AT_ONCE: Final = 256  # viewers; then other tasks of the event loop run
+
+
+class LookupViewer(Protocol):
+    """A viewer that subscribed to the rank of a member."""
+
+    @property
+    def group(self) -> object:
+        """The variant that it watches."""
+
+    def wake(self) -> None:
+        """Check whether there is something to send."""
+
+
+class RankLookup:
+    """The rank of one member for the viewers of a variant, with `around` neighbours on each side.
+
+    `frame` is None before the first read. After that, it is replaced only if its content changes.
+    """
+
+    __slots__ = ("_encoded", "_sent", "around", "frame", "key", "viewers")
+
+    def __init__(self, key: str, around: int) -> None:
+        self.key = key
+        self.around = around
+        self.viewers: set[LookupViewer] = set()
+        self.frame: Frame | None = None
+        self._sent: Around | None = None
+        self._encoded: EncodedPage | None = None
+
+    @property
+    def wanted(self) -> tuple[str, int]:
+        """What to read: the member, and the number of records on each side. The gap needs the one above."""
+        return self.key, max(self.around, 1)
+
+    def is_read_at(self, epoch: str, offset: int) -> bool:
+        """Whether the last read is at least as new as a position of the board."""
+        if self._encoded is None:
+            return False
+        read_epoch, read_offset = self._encoded.position
+        return read_epoch == epoch and read_offset >= offset
+
+    def take(self, encoded: EncodedPage, page_of: Callable[[EncodedPage], Page]) -> bool:
+        """Take what was read. Returns whether there is something to send; a new offset alone is not."""
+        before, self._encoded = self._encoded, encoded
+        if before is not None and encoded.is_same(before):
+            return False
+        around = self._around(page_of(encoded))
+        if self._sent is not None and msgspec.structs.replace(around, offset=self._sent.offset) == self._sent:
+            return False
+        self._sent, self.frame = around, around_frame(around)
+        return True
+
+    async def wake_viewers(self) -> None:
+        """Wake all viewers of this member."""
+        for number, viewer in enumerate(list(self.viewers), 1):
+            if viewer in self.viewers:
+                viewer.wake()
+            if number % _MOST_AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    def forget(self) -> None:
+        """Forget what was read, because it may have another meaning now."""
+        self._encoded = None
+
+    def _around(self, page: Page) -> Around:
+        bare = Around(epoch=page.epoch, offset=page.offset, key=self.key, rank_count=page.rank_count)
+        if not page.records:
+            return bare
+        own, gap, records = neighbourhood(page.records, self.key, self.around)
+        return msgspec.structs.replace(bare, score=own.score, rank=own.rank, gap=gap, records=records)
+
+
+class RankLookups:
+    """The rank lookups that viewers of a channel currently ask for."""
+
+    def __init__(self) -> None:
+        self._lookups: dict[tuple[object, str, int], RankLookup] = {}
+        # The position to read at least, or None for any; in order of arrival.
+        self._due: dict[RankLookup, tuple[str, int] | None] = {}
+        self._reading = False
+        self._renewals = 0
+
+    @property
+    def are_waiting(self) -> bool:
+        """Whether lookups are due and no read is in progress."""
+        return bool(self._due) and not self._reading
+
+    def require_room(self, variant: object | None, subscription: Subscription) -> None:
+        """Check that one more lookup is possible; `variant` is None if nobody watches it yet.
+
+        Raises:
+            ProblemError: `too_many_viewers`.
+        """
+        name = variant, subscription.key, subscription.around
+        if subscription.key is None or name in self._lookups or len(self._lookups) < _MOST:
+            return
+        raise ProblemError("too_many_viewers", f"{_MOST} members of this board are watched already", retry_after=5)
+
+    def find(self, variant: object, subscription: Subscription) -> RankLookup | None:
+        """Find or make the lookup that a new viewer asks for; None if it asks for none."""
+        if subscription.key is None:
+            return None
+        name = (variant, subscription.key, subscription.around)
+        return self._lookups.setdefault(name, RankLookup(subscription.key, subscription.around))
+
+    def enter(self, viewer: LookupViewer, lookup: RankLookup) -> bool:
+        """Add a viewer to the lookup that it asks for. Returns whether that lookup was never read."""
+        lookup.viewers.add(viewer)
+        if lookup.frame is None:
+            self._due[lookup] = None
+        return lookup.frame is None
+
+    def leave(self, viewer: LookupViewer, lookup: RankLookup) -> None:
+        """Remove a viewer, and the lookup if nobody else asks for it."""
+        lookup.viewers.discard(viewer)
+        if not lookup.viewers:
+            self._due.pop(lookup, None)
+            del self._lookups[viewer.group, lookup.key, lookup.around]
+
+    def forget(self) -> None:
+        """Read all lookups again, because the board was redefined or has a new epoch."""
+        self._renewals += 1
+        for lookup in self._lookups.values():
+            lookup.forget()
+
+    def mark(self, variants: Collection[object], epoch: str, offset: int) -> None:
+        """Read the lookups of some variants again, at a position of the board or later."""
+        self._due.update(
+            (lookup, (epoch, offset)) for (variant, _, _), lookup in self._lookups.items() if variant in variants
+        )
+
+    async def look_up(self, reader_of: Callable[[], BoardReader]) -> bool:
+        """Read the lookups that are due and send the results, until none is due.
+
+        Returns False if the store is unavailable.
+        """
+        if self._reading:
+            return True
+        self._reading = True
+        try:
+            while self._due:
+                batch: list[RankLookup] = []
+                while self._due and len(batch) < _BATCH:
+                    lookup = next(iter(self._due))
+                    position = self._due.pop(lookup)
+                    if position is None or not lookup.is_read_at(*position):  # else it was read after it became due
+                        batch.append(lookup)
+                if batch:
+                    await self._read(batch, reader_of())
+        except (StoreUnavailableError, EpochLostError):  # the read of the top reports it
+            return False
+        finally:
+            self._reading = False
+        return True
+
+    async def _read(self, batch: list[RankLookup], reader: BoardReader) -> None:
+        renewals, pages = self._renewals, None
+        try:
+            pages = await reader.places([lookup.wanted for lookup in batch])
+        finally:
+            if pages is None or renewals != self._renewals:  # not read, or read under an old definition
+                self._due.update((lookup, None) for lookup in batch if lookup.viewers)
+        if renewals == self._renewals:
+            for lookup in [lookup for lookup, page in zip(batch, pages, strict=True) if lookup.take(page, reader.page)]:
+                await lookup.wake_viewers()
