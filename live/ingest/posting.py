@@ -80,18 +80,9 @@ class Posting:
     """
 
     __slots__ = (
-        "_boards",
-        "_body",
-        "_idempotency_key",
-        "_identities",
-        "_implied",
-        "_left",
-        "_on_result",
-        "_producer",
-        "_rejected",
-        "_shares",
-        "_unknown",
-    )
+        "_boards", "_body", "_idempotency_key", "_identities", "_implied", "_left", "_on_result", "_producer",
+        "_rejected", "_shares", "_unknown",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ class ReapedSocket(Protocol):
         """Ping, unless the viewer has acknowledged bytes since the last call."""
 
     def has_progressed(self) -> bool:
-        """Whether the viewer has acknowledged bytes since the last call."""
+        """Tell whether the viewer has acknowledged bytes since the last call."""
 
     def close(self, code: int, patience: float) -> None:
         """Send a close frame, and wait up to `patience` seconds for the viewer's."""
@@ -84,7 +84,7 @@ class ViewerReaper:
         self._waiting.discard(socket)
 
     def retry_after(self) -> float:
-        """The seconds after which a viewer should reconnect, jittered so that they do not all come at once."""
+        """Choose after how many seconds a viewer should reconnect, at random so that they do not all come at once."""
         spread = min(_LONGEST_SPREAD, 1 + self.hub.viewers / _RECONNECTS_PER_SECOND)
         return round(random.uniform(0.1, spread), 2)  # noqa: S311 - nothing depends on this being unpredictable
 

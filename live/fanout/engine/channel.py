@@ -35,22 +35,6 @@ class BoardStatus:
         self.viewer_count: int | None = None
         self.is_due = False
 
-    def set_stale(self, reason: str | None) -> bool:
-        """Set the reason why the board is stale, or None if it is not. Returns whether that is a change."""
-        if reason == self.stale:
-            return False
-        self.stale = reason
-        self.is_due = True
-        return True
-
-    def set_viewer_count(self, count: int) -> bool:
-        """Set the number of viewers. Returns whether that is a change."""
-        if count == self.viewer_count:
-            return False
-        self.viewer_count = count
-        self.is_due = True
-        return True
-
     def take_due(self) -> bool:
         """Decide whether to send the state to all viewers now."""
         due, self.is_due = self.is_due or self.stale is not None, False
@@ -218,12 +202,14 @@ class Channel:
 
     def set_stale(self, reason: str | None) -> None:
         """Set the reason why the records are stale, or None if they are not, and send it to the viewers."""
-        if self.status.set_stale(reason) and self._viewers:
+        if reason != self.status.stale:
+            self.status.stale, self.status.is_due = reason, True
             self._tick_soon()
 
     def set_viewer_count(self, count: int) -> None:
         """Set the number of viewers in all processes, and send it to the viewers."""
-        if self.status.set_viewer_count(count) and self._viewers:
+        if count != self.status.viewer_count:
+            self.status.viewer_count, self.status.is_due = count, True
             self._tick_soon()
 
     def due_frame(self, group: Subscribers, position: ViewerPosition) -> Frame | None:
@@ -264,7 +250,7 @@ class Channel:
         if isinstance(page, Exception):
             for variant in tick.variants:
                 variant.due = self._schedule.now() + _RETRY
-            self.status.set_stale(reason_of(page))
+            self.set_stale(reason_of(page))
             tick.reported_at = None
         # `renew` has already scheduled another read after an outdated tick.
         elif page is not None and not tick.is_outdated:
@@ -272,7 +258,7 @@ class Channel:
                 self._forget()  # the store went back, so what viewers have seen no longer exists
             self.position = (page.epoch, page.offset)
             self._variants.keep(page)
-            self.status.set_stale(None)
+            self.set_stale(None)
             now = self._schedule.now()
             for variant in tick.variants:
                 if not variant.hold(page, now):
@@ -325,12 +311,11 @@ class Channel:
             self._schedule.add(variant.due, self)
 
     def _tick_soon(self) -> None:
-        if self._tick is None:
+        if self._viewers and self._tick is None:
             self._schedule.add(self._schedule.now(), self)
 
 
 def _variant(group: Subscribers) -> Variant:
-    """The variant of a viewer of a channel."""
     assert isinstance(group, Variant), "a channel has no other groups"  # noqa: S101
     return group
 

@@ -38,18 +38,9 @@ class ViewerPosition:
     """
 
     __slots__ = (
-        "_around",
-        "deflates",
-        "epoch",
-        "history",
-        "last_read",
-        "lookup",
-        "offset",
-        "returns",
-        "sent_at",
-        "stale",
+        "_around", "deflates", "epoch", "history", "last_read", "lookup", "offset", "returns", "sent_at", "stale",
         "viewers",
-    )
+    )  # fmt: skip
 
     def __init__(
         self, epoch: str | None = None, offset: int = -1, last_read: int = 0, lookup: RankLookup | None = None

@@ -50,7 +50,7 @@ class RankLookup:
         return self.key, max(self.around, 1)
 
     def is_read_at(self, epoch: str, offset: int) -> bool:
-        """Whether the last read is at least as new as a position of the board."""
+        """Tell whether the last read is at least as new as a position of the board."""
         if self._encoded is None:
             return False
         read_epoch, read_offset = self._encoded.position

@@ -191,7 +191,7 @@ class Variants:
         self._variants: dict[tuple[int, int], Variant] = {}
 
     def __iter__(self) -> Iterator[Variant]:
-        """All variants."""
+        """Go through all variants."""
         return iter(self._variants.values())
 
     @property

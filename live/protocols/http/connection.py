@@ -169,7 +169,7 @@ class HttpProtocol(asyncio.Protocol):
         self._report()
 
     def _may_receive(self) -> bool:
-        """Whether to receive bytes: to read them, to drop them, or to notice that a viewer leaves."""
+        """Tell whether to receive bytes: to read them, to drop them, or to notice that a viewer leaves."""
         if self._is_viewer:
             return self._reader.unread < MAX_HEAD
         return self._pipeline.is_closed or (not self.flow.write_paused and self._pipeline.has_room)
@@ -280,7 +280,7 @@ class HttpProtocol(asyncio.Protocol):
                 self.send_replies()
 
     def _request_complete(self) -> None:
-        """The client waits for the server. The deadline of the next request runs from its first byte."""
+        """Let the client wait for the server. The deadline of the next request runs from its first byte."""
         self._shared.limits.busy(self)
         self.received = self._reader.unread
 
@@ -342,7 +342,7 @@ class HttpProtocol(asyncio.Protocol):
         self._go_on(keep_alive=answered[-1][1])
 
     def response_done(self) -> None:
-        """The application has answered the first request in the pipeline."""
+        """Go on: the application has answered the first request in the pipeline."""
         self.server_state.total_requests += 1
         if not self._pipeline or self.transport.is_closing():
             return

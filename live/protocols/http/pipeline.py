@@ -213,7 +213,7 @@ class Pipeline:
         self.arriving: Exchange | None = None
 
     def __bool__(self) -> bool:
-        """Whether any exchange has no answer."""
+        """Tell whether any exchange has no answer."""
         return bool(self._exchanges)
 
     @property

@@ -48,21 +48,9 @@ class ViewerSocket(asyncio.Protocol):
     """One viewer's connection."""
 
     __slots__ = (
-        "_acked",
-        "_closing",
-        "_frames",
-        "_parser",
-        "_reaper",
-        "_text",
-        "_transport",
-        "address",
-        "blocked_since",
-        "deflates",
-        "fd",
-        "is_alive",
-        "slot",
-        "viewer",
-    )
+        "_acked", "_closing", "_frames", "_parser", "_reaper", "_text", "_transport", "address", "blocked_since",
+        "deflates", "fd", "is_alive", "slot", "viewer",
+    )  # fmt: skip
 
     def __init__(self, reaper: ViewerReaper, address: str, *, deflates: bool = False) -> None:
         self.address = address
