@@ -175,7 +175,13 @@ class Cohort:
                 sent = _BROKEN
             if sent != size:
                 short.append((fd, sent))
-        # Pass what the sockets did not take to the transports.
+        behind = [member for member in self._indirect if not member.write(wire)]
+        for member in behind:
+            del self._indirect[member]
+        return [*self._finish(wire, short), *behind] if short else behind
+
+    def _finish(self, wire: bytes, short: list[tuple[int, int]]) -> list[Member]:
+        """Pass what the sockets did not take to the transports."""
         behind: list[Member] = []
         rest = memoryview(wire)  # a view, because copies of a large frame for many members would fill the memory
         for fd, sent in short:
@@ -186,10 +192,7 @@ class Cohort:
                 self._direct[fd] = member
             else:
                 behind.append(member)
-        slow = [member for member in self._indirect if not member.write(wire)]
-        for member in slow:
-            del self._indirect[member]
-        return behind + slow
+        return behind
 
 
 class Subscribers:
