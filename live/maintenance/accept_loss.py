@@ -39,12 +39,10 @@ async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWa
         await watch.find()  # connects to the store
         for board in in_file.by_id:
             await renew(client, Keys(prefix, board), secrets.token_hex(4), positions.get(board, _UNKNOWN))
-        definitions = DefinitionStore(client, prefix)
-        held = (await definitions.load()).boards
+        held = (await DefinitionStore(client, prefix).load()).boards
         for board, definition in held.items():
             if definition.state == "live":
-                position = positions.get(board, _UNKNOWN)
-                await _go_on(client, prefix, definitions, board, _renewed(definition, held, salt), position)
+                await _go_on(client, prefix, board, _renewed(definition, held, salt), positions.get(board, _UNKNOWN))
     log.warning("the loss of data was accepted", reason=reason, known=known, record=str(client.high_water.path))
     log.warning("the store may hold API keys that were revoked after it was copied: check them with `live keys list`")
 
@@ -67,15 +65,9 @@ def _next_epoch(epoch: str, salt: str) -> str:
     return hashlib.blake2b(f"{salt}:{epoch}".encode(), digest_size=4).hexdigest()
 
 
-async def _go_on(
-    client: Store,
-    prefix: str,
-    definitions: DefinitionStore,
-    board: str,
-    changed: Definition,
-    position: tuple[str, int],
-) -> None:
+async def _go_on(client: Store, prefix: str, board: str, changed: Definition, position: tuple[str, int]) -> None:
     """Give a run-time board a new epoch. The definition comes first: servers ignore data that does not match it."""
+    definitions = DefinitionStore(client, prefix)
     found = await definitions.load()
     if await definitions.keep(found.version, board, changed, None) is None:
         raise StoreUnavailableError(

@@ -341,29 +341,19 @@ def copy_rows(given: Connection, target: Connection, prefix: str, show: Progress
 
 
 async def _bring_up_to_date(client: Store, copy: Database) -> None:
-    """Add to a copy what the store has and the copy lacks."""
+    """Add to a copy what the store has and the copy lacks.
+
+    Raises:
+        SetupError: the two are not one journal: the store has another database, or lost what SQL has.
+    """
     prefix = copy.prefix
     await asyncio.to_thread(copy.take_now)
-    await _require_sink(client, prefix, copy)
-    await _require_no_loss(client, prefix, copy)
-    await _add_waiting(client, prefix, copy)
-    if not await DefinitionLog(client, prefix, copy).follow():
-        raise SetupError(_LOST.format(client.high_water.lost or "definitions or API keys went back"))
-    await _end_deleted(client, prefix, copy)
-
-
-async def _require_sink(client: Store, prefix: str, copy: Database) -> None:
-    """Check that the store's journals go into this database."""
     sink = await sink_of(client, prefix)
     if sink not in ("", copy.id):
         raise SetupError(
             f"the journals of this store go into the database {sink}, and this one is {copy.id}: choose the data "
             "directory of the server with --data-dir"
         )
-
-
-async def _require_no_loss(client: Store, prefix: str, copy: Database) -> None:
-    """Check that the store has everything that SQL has: otherwise the two are not one journal."""
     client.high_water.refresh()
     if client.high_water.lost:
         raise SetupError(_LOST.format(client.high_water.lost))
@@ -374,6 +364,10 @@ async def _require_no_loss(client: Store, prefix: str, copy: Database) -> None:
             "now, run the command again. If the store lost data, rebuild it first with `live rebuild`, or accept the "
             "loss with `live serve --accept-loss`"
         )
+    await _add_waiting(client, prefix, copy)
+    if not await DefinitionLog(client, prefix, copy).follow():
+        raise SetupError(_LOST.format(client.high_water.lost or "definitions or API keys went back"))
+    await _end_deleted(client, prefix, copy)
 
 
 async def _add_waiting(client: Store, prefix: str, copy: Database) -> None:

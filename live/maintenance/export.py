@@ -13,7 +13,7 @@ from live.domain.window import EVER
 from live.errors import SetupError
 from live.journal.database import Database
 from live.journal.log.definitions import latest
-from live.journal.log.entries import Add, Head, parse_head, unpack_entries
+from live.journal.log.entries import Add, Head, read_entries_of
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import timelines_of
 from live.journal.past.queries import AsOf, NoPastError, PastRanking
@@ -132,27 +132,20 @@ def event_parts(database: Database, board: Board, since: int | None, until: int 
         SetupError: the journal is damaged.
     """
     least, most = (since or 0) * 1000, 2**62 if until is None else until * 1000
-    ids = database.work(partial(_segments, prefix=database.prefix, board=board.id, least=least, most=most))
-    for done, (segment, epoch) in enumerate(ids, 1):
+    where = (LIFE.c.prefix == database.prefix, LIFE.c.board == board.id)
+    within = (SEGMENT.c.ended >= least, SEGMENT.c.began < most)
+    query = select(SEGMENT.c.id, LIFE.c.epoch).join(LIFE).where(*where, *within).order_by(SEGMENT.c.life, SEGMENT.c.id)
+    segments = database.work(lambda connection: connection.execute(query).all())
+    for done, (segment, epoch) in enumerate(segments, 1):
+        packed = select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.id == segment)
+        row = database.work(lambda connection, packed=packed: connection.execute(packed).first())  # type: ignore[misc]
+        if row is None:
+            raise SetupError("the journal forgot some of these events meanwhile: export a later time with --from")
         rows: list[Row] = []
-        for head, body in database.work(partial(_entries, segment=segment)):
+        for head, body in read_entries_of(row):
             if head.kind == "add" and least <= head.time < most:
                 rows += _events(epoch, head, _ADD.decode(body))
-        yield Part(rows, done, len(ids))
-
-
-def _segments(connection: Connection, prefix: str, board: str, least: int, most: int) -> list[tuple[int, str]]:
-    """Return the segments with entries from one time on and before another (microseconds), each with its epoch."""
-    where = (LIFE.c.prefix == prefix, LIFE.c.board == board, SEGMENT.c.ended >= least, SEGMENT.c.began < most)
-    query = select(SEGMENT.c.id, LIFE.c.epoch).join(LIFE).where(*where).order_by(SEGMENT.c.life, SEGMENT.c.id)
-    return [(row.id, row.epoch) for row in connection.execute(query)]
-
-
-def _entries(connection: Connection, segment: int) -> list[tuple[Head, bytes]]:
-    row = connection.execute(select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.id == segment)).first()
-    if row is None:
-        raise SetupError("the journal forgot some of these events meanwhile: export a later time with --from")
-    return [(parse_head(text), body) for text, body in unpack_entries(row.crc, row.data)]
+        yield Part(rows, done, len(segments))
 
 
 def _events(epoch: str, head: Head, request: Add) -> Iterator[Row]:

@@ -58,27 +58,24 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
 def status(connection: Connection, prefix: str) -> list[TimelineStatus]:
     """Return what the journal holds of each board that has not ended."""
-    return [_status(connection, prefix, timeline) for timeline in open_timelines(connection, prefix)]
-
-
-def _status(connection: Connection, prefix: str, timeline: Timeline) -> TimelineStatus:
-    sums = connection.execute(
-        select(func.max(SEGMENT.c.ended), func.sum(SEGMENT.c.entries), func.sum(func.length(SEGMENT.c.data))).where(
-            SEGMENT.c.life == timeline.id
+    found, count = [], func.count()
+    held = select(func.max(SEGMENT.c.ended), func.sum(SEGMENT.c.entries), func.sum(func.length(SEGMENT.c.data)))
+    for timeline in open_timelines(connection, prefix):
+        last, entries, size = connection.execute(held.where(SEGMENT.c.life == timeline.id)).one()
+        checkpoints = select(count).select_from(CHECKPOINT).where(CHECKPOINT.c.life == timeline.id)
+        found.append(
+            TimelineStatus(
+                board=timeline.board,
+                epoch=timeline.epoch,
+                offset=timeline.offset,
+                last=last or 0,
+                entries=int(entries or 0),
+                bytes=int(size or 0),
+                checkpoints=connection.scalar(checkpoints) or 0,
+                gaps=len(_gaps(connection, prefix, timeline)),
+            )
         )
-    ).one()
-    count = func.count()
-    return TimelineStatus(
-        board=timeline.board,
-        epoch=timeline.epoch,
-        offset=timeline.offset,
-        last=sums[0] or 0,
-        entries=int(sums[1] or 0),
-        bytes=int(sums[2] or 0),
-        checkpoints=connection.scalar(select(count).select_from(CHECKPOINT).where(CHECKPOINT.c.life == timeline.id))
-        or 0,
-        gaps=len(_gaps(connection, prefix, timeline)),
-    )
+    return found
 
 
 def _gaps(connection: Connection, prefix: str, timeline: Timeline) -> list[str]:
@@ -130,8 +127,10 @@ def verify(database: Database, prefix: str, show: Progress) -> Verification:
             found.append(f"the last entry is {link!r}, and SQL has the board at {timeline.link!r}")
         if not found:
             try:
-                found += database.work(partial(_unreadable, prefix=prefix, timeline=timeline))
-            except (SetupError, LookupError, *WRONG_TYPES) as error:
+                database.work(partial(contents_of, prefix=prefix, timeline=timeline))
+            except SetupError as error:
+                found.append(str(error))
+            except (LookupError, *WRONG_TYPES) as error:
                 found.append(f"the board can't be read: {error}")
         try:
             gaps = database.work(partial(_gaps, prefix=prefix, timeline=timeline))
@@ -140,15 +139,6 @@ def verify(database: Database, prefix: str, show: Progress) -> Verification:
             found.append(f"its gaps can't be read: {error}")
         verdicts.append(Verdict(board=timeline.board, epoch=timeline.epoch, entries=entries, faults=found, gaps=gaps))
     return Verification(sound=not faults and not any(of_timelines.values()), faults=faults, boards=verdicts)
-
-
-def _unreadable(connection: Connection, prefix: str, timeline: Timeline) -> list[str]:
-    """Return why the board can't be rebuilt from sound entries; empty if it can."""
-    try:
-        contents_of(connection, prefix, timeline)
-    except SetupError as error:
-        return [str(error)]
-    return []
 
 
 def _segments(connection: Connection, timeline: Timeline) -> list[int]:
