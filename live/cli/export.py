@@ -26,8 +26,8 @@ from live.domain.window import Periods
 from live.errors import NotFoundError, SetupError
 from live.journal.database import Database, existing_journal
 from live.journal.log.definitions import latest
+from live.journal.log.timelines import all_timelines
 from live.journal.past.queries import AsOf, NoPastError, PastRanking
-from live.maintenance.erase import boards_in
 from live.maintenance.export import (
     EVENT_COLUMNS,
     Column,
@@ -79,7 +79,9 @@ def export(  # noqa: PLR0913 - one parameter per flag
         settings = load_settings(boards=boards, data_dir=data_dir)
         with existing_journal(settings, writes=False) as database:
             made = database.work(lambda connection: latest(connection, settings.key_prefix, "boards"))
-            known = database.work(partial(boards_in, prefix=settings.key_prefix))
+            known = {
+                timeline.board for timeline, _ in database.work(partial(all_timelines, prefix=settings.key_prefix))
+            }
             if name not in known:
                 raise NotFoundError(f"the journal holds nothing of it: {unknown('board', name, known)}")
             board = board_of(name, made, load_boards(settings.boards))

@@ -13,6 +13,7 @@ from live.cli.terminal import (
     JsonOption,
     StoreOption,
     clear_errors,
+    confirm,
     make_table,
     milliseconds_of,
     out,
@@ -25,6 +26,7 @@ from live.domain.text import counted
 from live.errors import SetupError, StoreUnavailableError
 from live.journal.database import existing_journal, unsafe_in_sql
 from live.journal.log.timelines import find_lost
+from live.maintenance.compact import compact
 from live.maintenance.rebuild import Rebuilding, Rebuilt, Wanted
 from live.maintenance.status import TimelineStatus, status, verify
 from live.settings import load_settings
@@ -139,6 +141,42 @@ def check(*, data_dir: DataDirOption = None, as_json: JsonOption = False) -> Non
         for fault in found.faults:
             out.print(f"DAMAGED: {fault}")
     if not found.sound:
+        raise typer.Exit(1)
+
+
+@journal.command(name="compact")
+def compact_now(
+    *,
+    board: Annotated[
+        list[str] | None, typer.Option("--board", help="A board; repeatable. Default: all boards.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Forget the past of boards now: keep what they hold, and drop every entry of the journal.
+
+    After `live erase`, nothing is left of the person then. The past before now can't be read any more, nor rebuilt.
+    Final periods stay. Stop the servers that use the journal before. If the command is interrupted, run it again. It
+    exits with 1 if a board can't be compacted.
+
+    Example: live journal compact --board songs
+    """
+    with clear_errors():
+        settings = load_settings(data_dir=data_dir)
+        confirm("Drop the past? It can't be read or rebuilt any more.", yes=yes)
+        with progress_bar("Compacting", quiet=as_json) as show, existing_journal(settings) as database:
+            if not database.take_now():
+                raise SetupError("another process writes to the journal: stop the servers that use it, and try again")
+            found = compact(database, board or [], settings.dedupe_window, show)
+    if not reported({"boards": found}, as_json=as_json):
+        for one in found:
+            entries, since = counted(one.entries, "entry", "entries"), rfc3339(one.since, 1e6, "seconds", " ")
+            dropped = f"dropped {entries} and checkpoints, {decimal(one.bytes)}; the journal begins at {since}"
+            out.print(f"{one.board} (epoch {one.epoch}): {f'NOT compacted: {one.fault}' if one.fault else dropped}")
+        if not found:
+            out.print("There is nothing to drop.")
+    if any(one.fault for one in found):
         raise typer.Exit(1)
 
 

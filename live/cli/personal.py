@@ -25,6 +25,7 @@ from live.domain.producer import LIKES
 from live.domain.text import counted, unknown
 from live.errors import NotFoundError, SetupError
 from live.journal.database import existing_journal
+from live.journal.log.drainer import Drainer
 from live.maintenance.erase import Erased, Erasing
 from live.maintenance.void import Criteria, Outcome, Voiding
 from live.settings import Settings, load_settings
@@ -106,10 +107,11 @@ def erase(  # noqa: PLR0913 - one parameter per flag
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Erase a person: every digest of an actor, in the store, in its files and in the journal.
+    """Erase a person: every digest of an actor, in the store, in its files and in what the journal shows.
 
-    Stop the servers that use the journal before; only --dry-run works while they run. Scores stay as they are unless
-    --take-back is given. If the command is interrupted, run it again. It exits with 1 if no board knows the actor.
+    Servers may run. Raw entries of the journal keep the digests until `journal_events` has passed, or until `live
+    journal compact` drops them. Scores stay as they are unless --take-back is given. If the command is interrupted, run
+    it again. It exits with 1 if no board knows the actor.
 
     Example: live erase --actor viewer-7 --take-back
     """
@@ -117,18 +119,21 @@ def erase(  # noqa: PLR0913 - one parameter per flag
         settings = load_settings(store=store, boards=boards, data_dir=data_dir)
         if not dry_run:
             confirm(f"Erase {actor!r}? This can't be undone.", yes=yes)
-        with progress_bar("Erasing", quiet=as_json) as show:
 
-            async def work() -> tuple[list[Erased], str]:
-                with existing_journal(settings, writes=not dry_run) as database:
-                    async with opened_store(settings) as client:
-                        erasing = Erasing(client, settings, load_boards(settings.boards), database, show)
-                        name = await _actor(client, settings, actor)
-                        if dry_run:
-                            return await erasing.preview(name, board or [], take_back=take_back), ""
-                        return await erasing.erase(name, board or [], take_back=take_back)
+        async def work() -> tuple[list[Erased], str]:
+            with existing_journal(settings) as own, existing_journal(settings, writes=False) as shared:
+                async with opened_store(settings) as client:
+                    name, in_file = await _actor(client, settings, actor), load_boards(settings.boards)
+                    if dry_run:
+                        erasing = Erasing(client, settings, in_file, shared)
+                        return await erasing.preview(name, board or [], take_back=take_back), ""
+                    # If no server runs, nobody else moves the entries to SQL.
+                    is_own = await own.take()
+                    drainer = Drainer(client, settings, own) if is_own else None
+                    erasing = Erasing(client, settings, in_file, own if is_own else shared, drainer)
+                    return await erasing.erase(name, board or [], take_back=take_back)
 
-            found, left = asyncio.run(work())
+        found, left = asyncio.run(work())
     is_done = reported({"boards": found, "left": left, "dry_run": dry_run}, as_json=as_json)
     if not any(msgspec.structs.replace(one, notes=[]) != Erased(board=one.board) for one in found):
         fail("nothing is erased: no board has anything of this actor", 1)
@@ -136,23 +141,24 @@ def erase(  # noqa: PLR0913 - one parameter per flag
         return
     _print_erased(found)
     out.print("This is what would be erased." if dry_run else "Erased. Delete older backups, which are not changed.")
+    if any(one.entries or one.checkpoints for one in found):
+        line = "The entries of the journal go when they are too old, or at once with `live journal compact`."
+        out.print(line, soft_wrap=True)
     if left:
         out.print(f"What is left for you: {left}")
 
 
 def _print_erased(found: list[Erased]) -> None:
     for one in found:
-        if one.digests or one.segments or one.checkpoints or one.votes or one.amount:
+        if one.digests or one.entries or one.checkpoints or one.votes or one.amount:
+            entries, checkpoints = counted(one.entries, "entry", "entries"), counted(one.checkpoints, "checkpoint")
             out.print(
-                f"{one.board}: {counted(one.digests, 'digest')} in the store, {counted(one.segments, 'segment')} and "
-                f"{counted(one.checkpoints, 'checkpoint')} of the journal; {counted(one.amount, 'point')} taken back",
+                f"{one.board}: {counted(one.digests, 'digest')} in the store, {entries} and {checkpoints} of the "
+                f"journal; {counted(one.amount, 'point')} taken back",
             )
-        if one.again:
-            rows = counted(one.again, "row")
-            out.print(f"{one.board}: {rows} of the journal, an older copy, with earlier erasures due")
         if one.waiting:
             entries = counted(one.waiting, "entry", "entries")
-            out.print(f"{one.board}: {entries} in the store, to be moved to the journal and searched too")
+            out.print(f"{one.board}: {entries} in the store, to be searched too")
         for note in one.notes:
             out.print(f"{one.board}: {note}")
 

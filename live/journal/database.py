@@ -18,13 +18,25 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 import structlog
-from sqlalchemy import Connection, Engine, create_engine, event, insert, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Table,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from live.domain.urls import check_url, scrubbed
 from live.errors import JournalBrokenError, JournalError, SetupError, StoreUnavailableError
-from live.journal.schema import ABOUT, CHECKPOINT, DROPPED, METADATA, SEGMENT, VERSION
+from live.journal.schema import ABOUT, CHECKPOINT, DROPPED, ERASED, METADATA, SEGMENT, VERSION
 from live.settings import Settings
 
 log = structlog.get_logger()
@@ -277,8 +289,19 @@ class Database:
             for version in range(int(about["schema"]) + 1, VERSION + 1):
                 for table in DROPPED.get(version, ()):
                     connection.execute(text(f"DROP TABLE IF EXISTS {table}"))
+            if "board" not in {column.key for column in columns_in(connection, ERASED)}:
+                connection.execute(text(f"ALTER TABLE {ERASED.name} ADD COLUMN board VARCHAR(64)"))
             connection.execute(update(ABOUT).where(ABOUT.c.name == "schema").values(value=str(VERSION)))
+        if "erasing" not in about:  # the key of the list of erased digests
+            connection.execute(insert(ABOUT).values(name="erasing", value=secrets.token_hex(32)))
         self.id = about["id"]
+
+
+def columns_in(connection: Connection, table: Table) -> list[ColumnElement[Any]]:
+    """Return the columns of a table that a database has. One that an older version made may lack some, or all."""
+    here = inspect(connection)
+    names = {column["name"] for column in here.get_columns(table.name)} if here.has_table(table.name) else set()
+    return [column for column in table.c if column.name in names]
 
 
 def file_name(prefix: str) -> str:

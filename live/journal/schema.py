@@ -18,7 +18,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-VERSION: Final = 4
+VERSION: Final = 5
 
 DROPPED: Final = {3: ("totals", "cell", "folded"), 4: ("frame",)}
 """The tables that a version of the schema does not have any more."""
@@ -124,10 +124,11 @@ ERASED: Final = Table(
     METADATA,
     _row_id(),
     _needed("prefix", String(32)),
+    Column("board", String(64), comment="NULL for every board, in rows of schema 4"),
     _needed("time", BigInteger, comment="when it was erased, microseconds"),
     _needed("digest", LargeBinary, comment="of an erased digest, keyed by a secret of this database"),
     Index("erased_of_prefix", "prefix"),
-    comment="the digests of actors that were erased, so that they are erased again after a restore",
+    comment="the digests of actors that were erased, so that no earlier instant shows them",
     sqlite_autoincrement=True,
 )
 PERIOD: Final = Table(

@@ -29,7 +29,7 @@ from sqlalchemy import Connection, func, insert, inspect, select, text
 from live import __version__
 from live.domain.board import Board
 from live.errors import JournalError, SetupError
-from live.journal.database import Database, file_name
+from live.journal.database import Database, columns_in, file_name
 from live.journal.log.definitions import DefinitionLog, latest
 from live.journal.log.entries import parse_head
 from live.journal.log.reader import contents_of
@@ -324,7 +324,10 @@ def copy_rows(given: Connection, target: Connection, prefix: str, show: Progress
     of_prefix = select(LIFE.c.id).where(LIFE.c.prefix == prefix)
     queries = []
     for table in METADATA.sorted_tables:  # each one after those that it refers to
-        query = select(table).order_by(*table.primary_key)
+        columns = columns_in(given, table)
+        if not columns:
+            continue
+        query = select(*columns).order_by(*table.primary_key)
         if "prefix" in table.c:
             query = query.where(table.c.prefix == prefix)
         elif "life" in table.c:

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from live.domain.board import Board
 from live.domain.event import Identities, IncomingEvent
@@ -19,10 +19,10 @@ from live.domain.producer import LIKES
 from live.domain.window import Sliding
 from live.errors import StoreUnavailableError
 from live.journal.database import Database
-from live.journal.log.entries import Add, EntryDelta, Head, content, contents, parse_head, unpack_entries
-from live.journal.log.reader import holds
+from live.journal.erasures import Erasures
+from live.journal.log.entries import Add, EntryDelta, Head, content, contents, parse_head
+from live.journal.log.reader import entries_of, holds
 from live.journal.log.timelines import Timeline, continued, find_parent, find_timeline, following
-from live.journal.schema import SEGMENT
 from live.journal.state.snapshot import IDENTITY
 from live.store.board.journal_stream import Entry, read_entries
 from live.store.board.keys import Keys
@@ -63,7 +63,7 @@ class Trail(msgspec.Struct, frozen=True):
             SetupError: the journal is damaged.
         """
         for timeline, last in self.parts:
-            for head, body in _entries(connection, timeline, self.since):
+            for head, body in entries_of(connection, timeline, since=self.since):
                 if head.time >= self.since:
                     yield timeline.epoch, head, body
                 if head.link == last:
@@ -115,7 +115,7 @@ def _parts(
     """Return the timelines of which a board consists, and from which time on the journal has every entry."""
     parts, last = [(timeline, timeline.link)], timeline.link
     while True:
-        first = next(_entries(connection, parts[0][0], 0), None)
+        first = next(entries_of(connection, parts[0][0]), None)
         if first is None and len(parts) == 1 and waiting:
             first = parse_head(waiting[0].head), waiting[0].content
         if first is None:
@@ -131,16 +131,6 @@ def _parts(
 def parse_time(link: str) -> int:
     """Return the time in a link, in microseconds since 1970."""
     return int(link.split(" ")[1])
-
-
-def _entries(connection: Connection, timeline: Timeline, since: int) -> Iterator[tuple[Head, bytes]]:
-    """Yield the entries of a timeline in SQL, from the first segment on that ends at a time or later."""
-    where = (SEGMENT.c.life == timeline.id, SEGMENT.c.ended >= since)
-    names = connection.execute(select(SEGMENT.c.id).where(*where).order_by(SEGMENT.c.id)).all()
-    for name in names:
-        row = connection.execute(select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.id == name.id)).one()
-        for text, body in unpack_entries(row.crc, row.data):
-            yield parse_head(text), body
 
 
 class Vote(msgspec.Struct, frozen=True):
@@ -204,16 +194,20 @@ class Voided:
 
 
 Find = Callable[[str, Head, bytes], list[Contribution]]
-"""Finds what somebody contributed with an entry, unless it was taken back. It receives the epoch, head and body."""
+"""Finds what somebody contributed with an entry, unless it was taken back or its actor was erased.
+
+It receives the epoch, head and body.
+"""
 
 
 class ProducerTrace:
     """Find what a producer contributed. `unnamed` counts the entries that name no producer."""
 
-    def __init__(self, board: Board, producer: str, voided: Voided) -> None:
+    def __init__(self, board: Board, producer: str, voided: Voided, erased: Erasures) -> None:
         self._board = board
         self._producer = producer
         self._voided = voided
+        self._erased = erased
         self.unnamed = 0
 
     def find(self, epoch: str, head: Head, body: bytes) -> list[Contribution]:
@@ -251,7 +245,8 @@ class ProducerTrace:
             votes.actors, votes.pairs, votes.changes, votes.members, senders, strict=True
         ):
             voter = content(actor)
-            if sender == number and identity_of(epoch, head, voter.hex()) not in self._voided:
+            is_left = identity_of(epoch, head, voter.hex()) not in self._voided
+            if sender == number and is_left and not self._erased.among([voter], head.time):
                 yield Vote(group.start, group.members[place], voter, content(pair), change)
 
     def _leave_out_likes(self, epoch: str, head: Head, add: Add, found: Contribution) -> None:
@@ -273,8 +268,9 @@ class ActorTrace:
     `secrets` are the keys of the digests of voters that the board has had.
     """
 
-    def __init__(self, board: Board, actor: str, secrets: Iterable[bytes], voided: Voided) -> None:
+    def __init__(self, board: Board, actor: str, secrets: Iterable[bytes], voided: Voided, erased: Erasures) -> None:
         self._board = board
+        self._erased = erased
         self._actor = actor
         self._secrets = {voter_digests(secret, actor, "")[0]: secret for secret in secrets}
         self._voided = voided
@@ -297,7 +293,7 @@ class ActorTrace:
                 assert votes is not None, "it has actors"  # noqa: S101
                 voter, pair = content(actor), content(votes.pairs[index])
                 secret, identity = self._secrets.get(voter), identity_of(epoch, head, voter.hex())
-                if secret is None or identity in self._voided:
+                if secret is None or identity in self._voided or self._erased.among([voter], head.time):
                     continue
                 sender = votes.producers[index] if votes.producers else 0
                 if add.producers and identity_of(epoch, head, add.producers[sender]) in self._voided:
@@ -317,7 +313,7 @@ class ActorTrace:
         for member in {member for group in add.groups for member in group.members}:
             liked = self.like_of(member)
             identity = identity_of(epoch, head, liked.hex())
-            if liked in counted and identity not in self._voided:
+            if liked in counted and identity not in self._voided and not self._erased.among([liked], head.time):
                 weight = next(iter(self._board.union.values()), 1)
                 if isinstance(self._board.window, Sliding):
                     found.append(Contribution(identity, [], [], [(head.time // 1000, member, weight)], alone=True))

@@ -1,321 +1,159 @@
-"""Erase an actor: take the digests in which the actor has a part out of the store, its files and the journal.
+"""Erase an actor: delete the digests in which the actor has a part from the store, and hide them in the journal.
 
-The journal in SQL is rewritten row by row. What is left of an entry stays as it was, byte for byte.
+These are the digests of a voter, and of a voter and a member, keyed by the secret of the board, and the identities of
+the likes of a visitor. The store deletes them in the step that appends an `erase` entry to the journal; see
+`live.journal.erasures`. Raw entries of the journal keep them until they are forgotten.
 """
 
+import asyncio
+import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from functools import partial
+from itertools import product
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, Table, select, update
+from sqlalchemy import Connection, select
 
 from live.boards.all_boards import all_boards
 from live.domain.board import Board, Boards, Journaling
+from live.domain.event import Identities, IncomingEvent
+from live.domain.producer import LIKES
 from live.domain.text import unknown
 from live.domain.window import EVER
 from live.errors import NotFoundError, SetupError
 from live.journal.database import Database
+from live.journal.erasures import Erasures, digests_in, erasures_of, hidden, key_of
 from live.journal.log.drainer import Drainer
-from live.journal.log.entries import (
-    Adopt,
-    Begin,
-    Head,
-    compress,
-    content,
-    contents,
-    decompress,
-    pack_entries,
-    parse_head,
-    unpack_entries,
-)
-from live.journal.log.timelines import timelines_of
-from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
-from live.journal.state.snapshot import IDENTITY, Snapshot, pack, unpack
+from live.journal.log.entries import Add, Erase, Head, Mend, content, contents, decompress
+from live.journal.log.reader import entries_of
+from live.journal.log.timelines import all_timelines, timelines_of
+from live.journal.schema import CHECKPOINT
+from live.journal.state.fold import apply
+from live.journal.state.snapshot import IDENTITY, Snapshot, unpack
 from live.maintenance.contributions import Contribution, Vote
-from live.maintenance.erasure import ActorErasure, Erasure, is_due, mark_done, remember, remembered
 from live.maintenance.void import Criteria, TakingBack, find_contributions
 from live.settings import Settings
-from live.store.board.journal_stream import Entry, journals, read_streams
+from live.store.board.journal_stream import journals, read_streams
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
-from live.store.board.manage.digests import Held, delete_digests, members_of, read_held
+from live.store.board.manage.digests import Held, erase_digests, find_digests, members_of, read_held
 from live.store.board.write.plan import voter_digests
 from live.store.connection.client import Store
 from live.store.connection.durability import rewrite_log
 from live.store.connection.loss import LossWatch
-from live.store.connection.scripts import texts
 
-Progress = Callable[[int, int], None]
-
+_NOW: Final = 2**63  # what the store holds was not erased, or has come again
 _STEP: Final = 1000  # votes that are looked up at once
-Fields = dict[str, msgspec.Raw]
+_PATIENCE: Final = 60.0  # seconds to wait until a server has moved entries to SQL
+_POLL: Final = 0.1
+_VISITOR: Final = re.compile("[0-9a-f]{32}")  # how events name the visitors of pages
+_BEHIND: Final = "entries of the journal still wait in the store: look at `live journal status`, and run it again"
 
-_FIELDS: Final = msgspec.msgpack.Decoder(Fields)
-_GROUPS: Final = msgspec.msgpack.Decoder(list[Fields])
-_NAMES: Final = msgspec.msgpack.Decoder(list[str])
-_NUMBERS: Final = msgspec.msgpack.Decoder(list[int])
-_RAWS: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
-_TEXT: Final = msgspec.msgpack.Decoder(str)
-_NUMBER: Final = msgspec.msgpack.Decoder(int)
-_SLOTS: Final = msgspec.msgpack.Decoder(list[tuple[msgspec.Raw, list[msgspec.Raw]]])
-_TABLES: Final = msgspec.msgpack.Decoder(list[tuple[msgspec.Raw, msgspec.Raw, msgspec.Raw, list[msgspec.Raw]]])
-_encode: Final = msgspec.msgpack.Encoder().encode
-
-_BEGIN: Final = msgspec.msgpack.Decoder(Begin)
-_ADOPT: Final = msgspec.msgpack.Decoder(Adopt)
+_ADD: Final = msgspec.msgpack.Decoder(Add)
+_MEND: Final = msgspec.msgpack.Decoder(Mend)
 
 
-def rewrite(head: Head, body: bytes, erasure: Erasure) -> bytes:
-    """Return the content of an entry without the digests that have to go."""
-    step = {"add": _add, "adopt": _adopt, "mend": _mend}.get(head.kind)
-    return body if step is None else step(head, body, erasure)
+class Search:
+    """Find the digests of an actor on a board, except those that were erased before.
+
+    There is a digest of the actor with each member. So they are only searched where the digest of the actor is found.
+    `found` collects what is found.
+    """
+
+    def __init__(self, actor: str, erased: Erasures) -> None:
+        self.is_visitor = _VISITOR.fullmatch(actor) is not None
+        self.voters: set[bytes] = set()
+        self.found: set[bytes] = set()
+        self._actor = actor
+        self._erased = erased
+        self._secrets: set[bytes] = set()
+        self._voted: set[str] = set()
+        self._liked: set[tuple[str, int | None]] = set()
+        self._likes = Identities(LIKES)
+        self._digests: set[bytes] = set()
+
+    def add_secret(self, secret: bytes) -> None:
+        """Add a key that the digests of voters may have."""
+        if secret and secret not in self._secrets:
+            self._secrets.add(secret)
+            self.voters.add(voter_digests(secret, self._actor, "")[0])
+            self._digests |= self.voters | {voter_digests(secret, self._actor, member)[1] for member in self._voted}
+
+    def add_voted(self, members: Iterable[str]) -> None:
+        """Add members that the actor may have voted for."""
+        new = set(members) - self._voted
+        self._voted |= new
+        self._digests.update(voter_digests(key, self._actor, member)[1] for member in new for key in self._secrets)
+
+    def add_liked(self, members: Iterable[str], periods: Iterable[int | None]) -> None:
+        """Add members that the actor may have liked, and in which periods."""
+        if not self.is_visitor:  # only the server itself makes likes, and names visitors
+            return
+        new = set(product(members, periods)) - self._liked
+        self._liked |= new
+        for member, period in new:
+            event = IncomingEvent(key=member, source=self._actor, id=f"{period or ''}\n{member}")
+            self._digests.add(self._likes.of(event))
+
+    def among(self, fields: Iterable[bytes], time: int) -> set[bytes]:
+        """Return which of some digests, stored at a time (microseconds since 1970), are the actor's."""
+        found = self._digests.intersection(fields)
+        found -= self._erased.among(found, time)
+        self.found |= found
+        return found
+
+    def in_contents(self, data: Snapshot) -> bool:
+        """Return whether a board held any."""
+        self.add_secret(data.secret)
+        for suffix, ranking in data.rankings.items():
+            if not self.voters.isdisjoint(ranking.votes):
+                self.add_voted(data.slots.get(int(suffix[1:] or EVER.start), {}))
+        if data.seen:
+            for start, slot in data.slots.items():
+                self.add_liked(slot, (None, start) if f":{start}" in data.rankings else (None,))
+            self.add_liked({event.member for event in data.log}, (None,))
+        return bool(self.among(digests_in(data), data.time))
+
+    def in_entry(self, head: Head, body: bytes) -> bool:
+        """Return whether an entry of the journal has any."""
+        fields: list[bytes] = []
+        match head.kind:
+            case "begin" | "adopt":
+                data = Snapshot()
+                apply(data, head, body)
+                return self.in_contents(data)
+            case "add":
+                add = _ADD.decode(body)
+                if add.identities is not None:
+                    fields += contents(add.identities.all, IDENTITY)
+                    for group in add.groups:
+                        self.add_liked(group.members, (None, group.start))
+                for votes in (group.votes for group in add.groups if group.votes is not None):
+                    for actor, pair in zip(map(content, votes.actors), map(content, votes.pairs), strict=True):
+                        fields += actor, pair
+                        if actor in self.voters:
+                            self._digests.add(pair)
+            case "mend" if (mend := _MEND.decode(body)).kind == "votes":  # a correction by an older version
+                fields = [content(name) for name in mend.names]
+        return bool(self.among(fields, head.time))
 
 
-def clean(data: Snapshot, erasure: Erasure) -> bool:
-    """Take the digests that have to go out of the contents of a board. Return whether there were any."""
-    found = False
-    for suffix, ranking in data.rankings.items():
-        if erasure.among(ranking.votes, data.time):
-            found = True  # the actor voted here, so there are digests of the actor with members too
-            erasure.add_voted(data.slots.get(int(suffix[1:] or EVER.start), {}))
-            for field in erasure.among(ranking.votes, data.time):
-                del ranking.votes[field]
-    if data.seen:
-        for start, slot in data.slots.items():
-            erasure.add_liked(slot, (None, start) if f":{start}" in data.rankings else (None,))
-        erasure.add_liked({event.member for event in data.log}, (None,))
-    for start, seen in data.seen.items():
-        erased = erasure.among(seen, data.time)
-        data.seen[start] = seen - erased
-        found = found or bool(erased)
-    return found
-
-
-def _add(head: Head, body: bytes, erasure: Erasure) -> bytes:
-    fields = _FIELDS.decode(body)
-    if "identities" not in fields and b"\xa5votes" not in body:
-        return body
-    changed, groups = False, []
-    for group in _GROUPS.decode(fields["groups"]) if "groups" in fields else []:
-        if "identities" in fields:
-            erasure.add_liked(_NAMES.decode(group["members"]), (None, _NUMBER.decode(group["start"])))
-        found = "votes" in group and _rewrite_votes(head, group, erasure)
-        changed = found or changed
-        groups.append(group)
-    if changed:
-        fields["groups"] = _packed(groups)
-    if "identities" in fields and _rewrite_identities(head, fields, erasure):
-        changed = True
-    return _encode(fields) if changed else body
-
-
-def _rewrite_votes(head: Head, group: Fields, erasure: Erasure) -> bool:
-    votes = _FIELDS.decode(group["votes"])
-    actors = [content(actor) for actor in _RAWS.decode(votes["actors"])]
-    erased = erasure.among(actors, head.time)
-    if not erased:
-        return False
-    pairs = [content(pair) for pair in _RAWS.decode(votes["pairs"])]
-    erasure.remember(pair for actor, pair in zip(actors, pairs, strict=True) if actor in erased)
-    kept = [index for index, actor in enumerate(actors) if actor not in erased]
-    if not kept:
-        del group["votes"]
-        return True
-    for name, value in votes.items():
-        if name in ("actors", "pairs"):
-            raws = _RAWS.decode(value)
-            votes[name] = _packed([raws[index] for index in kept])
-        else:
-            numbers = _NUMBERS.decode(value)
-            votes[name] = _packed([numbers[index] for index in kept])
-    group["votes"] = _packed(votes)
-    return True
-
-
-def _rewrite_identities(head: Head, fields: Fields, erasure: Erasure) -> bool:
-    identities = _FIELDS.decode(fields["identities"])
-    held = contents(identities["all"], IDENTITY)
-    erased = erasure.among(held, head.time)
-    if not erased:
-        return False
-    counted = _NUMBER.decode(identities["counted"]) if "counted" in identities else 0
-    kept = [identity for identity in held if identity not in erased]
-    if not kept:
-        del fields["identities"]
-        return True
-    identities["all"] = texts(kept, IDENTITY)
-    identities["counted"] = _packed(sum(1 for identity in held[:counted] if identity not in erased))
-    fields["identities"] = _packed(identities)
-    return True
-
-
-def _adopt(head: Head, body: bytes, erasure: Erasure) -> bytes:
-    fields, changed = _FIELDS.decode(body), False
-    members = {
-        int(content(start)): [content(member).decode() for member in held[::2]]
-        for start, held in _SLOTS.decode(fields["slots"])
-    }
-    for start, names in members.items():
-        erasure.add_liked(names, (None, start))
-    tables = []
-    for suffix, reached, metadata, votes in _TABLES.decode(fields["tables"]):
-        if erasure.among([content(field) for field in votes[::2]], head.time):
-            erasure.add_voted(members.get(int(content(suffix)[1:] or EVER.start), ()))
-        erased = erasure.among([content(field) for field in votes[::2]], head.time)
-        pairs = zip(votes[::2], votes[1::2], strict=True)
-        kept = [raw for field, count in pairs if content(field) not in erased for raw in (field, count)]
-        changed = changed or bool(erased)
-        tables.append((suffix, reached, metadata, kept))
-    seen = []
-    for bucket, identities in _SLOTS.decode(fields["seen"]):
-        erased = erasure.among([content(identity) for identity in identities], head.time)
-        changed = changed or bool(erased)
-        seen.append((bucket, [identity for identity in identities if content(identity) not in erased]))
-    if not changed:
-        return body
-    fields["tables"], fields["seen"] = _packed(tables), _packed(seen)
-    return _encode(fields)
-
-
-def _mend(head: Head, body: bytes, erasure: Erasure) -> bytes:
-    """Rewrite a correction of votes."""
-    fields = _FIELDS.decode(body)
-    if _TEXT.decode(fields["kind"]) != "votes":
-        return body
-    names = _RAWS.decode(fields["names"])
-    erased = erasure.among([content(name) for name in names], head.time)
-    if not erased:
-        return body
-    kept = [index for index, name in enumerate(names) if content(name) not in erased]
-    for field in ("names", "amounts"):
-        values = _RAWS.decode(fields[field])
-        fields[field] = _packed([values[index] for index in kept])
-    return _encode(fields)
-
-
-def _packed(value: Sequence[object] | Fields | int) -> msgspec.Raw:
-    return msgspec.Raw(_encode(value))
-
-
-class Rewritten(msgspec.Struct):
-    """How many segments and checkpoints contained something, and were rewritten."""
-
-    segments: int = 0
-    checkpoints: int = 0
-
-
-def boards_in(connection: Connection, prefix: str) -> list[str]:
-    """Return all boards that the journal knows, also those that were deleted."""
-    rows = connection.execute(select(LIFE.c.board).where(LIFE.c.prefix == prefix).distinct().order_by(LIFE.c.board))
-    return [row.board for row in rows]
-
-
-def secrets_of(connection: Connection, prefix: str, board: str) -> set[bytes]:
-    """Return the secrets that a board has had, which key the digests of its voters.
+def search_journal(connection: Connection, prefix: str, board: str, search: Search) -> tuple[int, int]:
+    """Search the journal of a board. Return how many entries and how many checkpoints have something of the actor.
 
     Raises:
         SetupError: the journal is damaged.
     """
-    found = set()
+    entries = checkpoints = 0
     for timeline in timelines_of(connection, prefix, board):
-        for row in connection.execute(
-            select(CHECKPOINT.c.crc, CHECKPOINT.c.data).where(CHECKPOINT.c.life == timeline.id)
-        ):
-            found.add(unpack(decompress(row.crc, row.data)).secret)
-        for head, body in _entries(connection, timeline.id):
-            if head.kind == "begin":
-                found.add(content(_BEGIN.decode(body).secret))
-            elif head.kind == "adopt":
-                found.add(content(_ADOPT.decode(body).secret))
-    return found - {b""}
-
-
-def erase_board(
-    database: Database, prefix: str, board: str, erasure: Erasure, show: Progress, *, dry: bool
-) -> Rewritten:
-    """Take digests out of everything that the journal has of a board. The chain of entries stays the same.
-
-    Each row is rewritten in its own transaction, so the same call continues after an interruption. With `dry`,
-    nothing changes.
-
-    Raises:
-        SetupError: the journal is damaged.
-    """
-    ids = [timeline.id for timeline in database.work(partial(timelines_of, prefix=prefix, board=board))]
-    segments = database.work(partial(_ids, table=SEGMENT, timelines=ids))
-    checkpoints = database.work(partial(_ids, table=CHECKPOINT, timelines=ids))
-    done, total = Rewritten(), len(segments) + len(checkpoints)
-    for number, row in enumerate(segments, 1):
-        done.segments += database.work(partial(_segment, row=row, erasure=erasure, dry=dry))
-        show(number, total)
-    for number, row in enumerate(checkpoints, 1 + len(segments)):
-        done.checkpoints += database.work(partial(_checkpoint, row=row, erasure=erasure, dry=dry))
-        show(number, total)
-    return done
-
-
-def erase_again(database: Database, show: Progress) -> int:
-    """Apply earlier erasures to a database that was restored from an older backup. Return the number of changed rows.
-
-    Raises:
-        SetupError: the journal is damaged.
-    """
-    prefix = database.prefix
-    if not database.work(is_due):
-        return 0
-    erasure = database.work(partial(remembered, prefix=prefix))
-    count = 0
-    for board in database.work(partial(boards_in, prefix=prefix)):
-        done = erase_board(database, prefix, board, erasure, show, dry=False)
-        count += done.segments + done.checkpoints
-    database.compact()
-    database.work(mark_done)
-    return count
-
-
-def _ids(connection: Connection, table: Table, timelines: list[int]) -> list[int]:
-    rows = connection.execute(select(table.c.id).where(table.c.life.in_(timelines)).order_by(table.c.id))
-    return [row.id for row in rows]
-
-
-def _entries(connection: Connection, timeline: int) -> Iterator[tuple[Head, bytes]]:
-    for segment in _ids(connection, SEGMENT, [timeline]):
-        row = connection.execute(select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.id == segment)).one_or_none()
-        if row is not None:  # a server may have dropped it meanwhile
-            for text, body in unpack_entries(row.crc, row.data):
-                yield parse_head(text), body
-
-
-def _segment(connection: Connection, row: int, erasure: Erasure, *, dry: bool) -> bool:
-    """Rewrite a segment without what has to go. Return whether there was something."""
-    found = connection.execute(select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.id == row)).one_or_none()
-    if found is None:
-        return False
-    entries, changed = [], False
-    for text, body in unpack_entries(found.crc, found.data):
-        head = parse_head(text)
-        left = rewrite(head, body, erasure)
-        changed = changed or left is not body
-        entries.append(Entry(head.id, text, left))
-    if changed and not dry:
-        packed = pack_entries(entries)
-        connection.execute(update(SEGMENT).where(SEGMENT.c.id == row).values(crc=packed.crc, data=packed.data))
-    return changed
-
-
-def _checkpoint(connection: Connection, row: int, erasure: Erasure, *, dry: bool) -> bool:
-    """Rewrite a checkpoint without what has to go. Return whether there was something."""
-    found = connection.execute(select(CHECKPOINT.c.crc, CHECKPOINT.c.data).where(CHECKPOINT.c.id == row)).one_or_none()
-    if found is None:
-        return False
-    data = unpack(decompress(found.crc, found.data))
-    changed = clean(data, erasure)
-    if changed and not dry:
-        packed = compress(pack(data))
-        connection.execute(update(CHECKPOINT).where(CHECKPOINT.c.id == row).values(crc=packed.crc, data=packed.data))
-    return changed
+        rows = select(CHECKPOINT.c.crc, CHECKPOINT.c.data).where(CHECKPOINT.c.life == timeline.id)
+        for row in connection.execute(rows.order_by(CHECKPOINT.c.segment)):
+            checkpoints += search.in_contents(unpack(decompress(row.crc, row.data)))
+        for head, body in entries_of(connection, timeline):
+            entries += search.in_entry(head, body)
+    return entries, checkpoints
 
 
 class Erased(msgspec.Struct, kw_only=True):
@@ -324,37 +162,39 @@ class Erased(msgspec.Struct, kw_only=True):
     Attributes:
         board: the id of the board.
         digests: how many digests the store held.
-        segments: how many segments of the journal contained some.
-        checkpoints: how many checkpoints of the journal contained some.
+        entries: how many entries of the journal have some, which nothing shows any more.
+        checkpoints: how many checkpoints of the journal have some.
         votes: how many votes were taken back.
         amount: what was subtracted for likes and votes.
-        waiting: on a dry run, how many entries of the journal wait in the store. `erase` moves them to SQL first.
-        again: on a dry run, how many segments and checkpoints contain digests that were erased earlier. A journal from
-            an older backup has some, and `erase` erases them first.
+        waiting: on a dry run, how many entries of the journal wait in the store. `erase` searches them too.
         notes: what could not be taken back, one sentence each.
     """
 
     board: str
     digests: int = 0
-    segments: int = 0
+    entries: int = 0
     checkpoints: int = 0
     votes: int = 0
     amount: int = 0
     waiting: int = 0
-    again: int = 0
     notes: list[str] = []
 
 
 class Erasing:
-    """Erase actors from the boards of one key prefix. Call `show` with the rows of the journal so far, and of all."""
+    """Erase actors from the boards of one key prefix, while servers run."""
 
-    def __init__(self, client: Store, settings: Settings, in_file: Boards, database: Database, show: Progress) -> None:
+    def __init__(
+        self, client: Store, settings: Settings, in_file: Boards, database: Database, drainer: Drainer | None = None
+    ) -> None:
+        """Read the journal from a database. Without a `drainer`, a server moves its entries there."""
         self._client = client
         self._settings = settings
         self._prefix = settings.key_prefix
         self._in_file = in_file
         self._database = database
-        self._show = show
+        self._drainer = drainer
+        # What the journals of boards have that the store lacks, and that no entry of their own can name.
+        self._elsewhere: list[tuple[str, list[bytes]]] = []
 
     async def erase(self, actor: str, boards: Iterable[str], *, take_back: bool) -> tuple[list[Erased], str]:
         """Erase an actor from some boards, or from all. With `take_back`, take back votes and likes first.
@@ -363,40 +203,41 @@ class Erasing:
         do for an operator.
 
         Raises:
-            SetupError: another process uses the journal, the store has lost data, there is no such board, a board can't
-                give votes back, or the journal is damaged.
+            SetupError: nobody moves entries to SQL, the store has lost data, there is no such board, a board can't give
+                votes back, or the journal is damaged.
         """
-        if not await self._database.take():
-            raise SetupError("another process writes to the journal: stop the servers that use it, and try again")
         await self._require_no_loss()
-        erase_again(self._database, self._show)
-        drainer = Drainer(self._client, self._settings, self._database)
-        await drainer.claim()
-        await self._drain(drainer)
-        found = [Erased(board=board) for board in await self._names(boards)]
+        if self._drainer is not None:
+            await self._drainer.claim()
+        key = await self._database.run(key_of)
+        if key is None or not await self._settle():
+            raise SetupError(_BEHIND)
+        names = await self._names(boards)
+        found = [Erased(board=board) for board in names]
         if take_back:
             await self._take_back(actor, found, dry=False)
-            await self._drain(drainer)
+            await self._settle()
+        self._elsewhere = []
         for one in found:
-            await self._erase(actor, one, dry=False)
-        self._database.compact()
-        self._database.work(mark_done)
-        return found, await rewrite_log(self._client)
+            await self._erase(actor, one, key)
+        await self._list_elsewhere(key)
+        left = "" if await self._settle() else _BEHIND
+        return found, await rewrite_log(self._client) or left
 
     async def preview(self, actor: str, boards: Iterable[str], *, take_back: bool) -> list[Erased]:
-        """Return what `erase` would erase now. Change nothing: servers may run, and the database may be read-only.
-
-        Raises:
-            SetupError, StoreUnavailableError, EpochLostError: as `erase`.
-        """
+        """Return what `erase` would erase now. Change nothing. Raises as `erase`."""
         await self._require_no_loss()
         found = [Erased(board=board) for board in await self._names(boards)]
-        await self._count_waiting(found)
-        self._count_again(found)
+        listed = await journals(self._client, self._prefix)
+        streams = await read_streams(self._client, self._prefix, listed)
+        for one in found:
+            one.waiting = sum(
+                stream.entries for (board, _), stream in zip(listed, streams, strict=True) if board == one.board
+            )
         if take_back:
             await self._take_back(actor, found, dry=True)
         for one in found:
-            await self._erase(actor, one, dry=True)
+            await self._erase(actor, one, None)
         return found
 
     async def _require_no_loss(self) -> None:
@@ -404,66 +245,78 @@ class Erasing:
         if faults:
             raise SetupError(f"the store has lost data: {faults[0]}")
 
-    async def _count_waiting(self, found: list[Erased]) -> None:
-        """Count the entries that `erase` would move to SQL first."""
-        listed = await journals(self._client, self._prefix)
-        streams = await read_streams(self._client, self._prefix, listed)
-        for one in found:
-            one.waiting = sum(
-                stream.entries for (board, _), stream in zip(listed, streams, strict=True) if board == one.board
-            )
-
-    def _count_again(self, found: list[Erased]) -> None:
-        """Count what `erase` would erase first, because it was erased before the journal came from a backup."""
-        if not self._database.work(is_due):
-            return
-        erasure = self._database.work(partial(remembered, prefix=self._prefix))
-        for one in found:
-            done = erase_board(self._database, self._prefix, one.board, erasure, self._show, dry=True)
-            one.again = done.segments + done.checkpoints
-
     async def _names(self, wanted: Iterable[str]) -> list[str]:
         """Return the boards to look at: also those that were deleted, while the journal knows them."""
         known = {*await all_boards(self._client, self._settings, self._in_file)}
-        known |= {*self._database.work(partial(boards_in, prefix=self._prefix))}
+        known |= {
+            timeline.board for timeline, _ in await self._database.run(partial(all_timelines, prefix=self._prefix))
+        }
         if missing := sorted({*wanted} - known):
             raise NotFoundError(unknown("board", missing[0], known))
         return sorted({*wanted} or known)
 
-    async def _drain(self, drainer: Drainer) -> None:
-        """Move everything that waits in the store to SQL, where it can be rewritten."""
-        await drainer.sweep()
-        listed = await journals(self._client, self._prefix)
-        streams = await read_streams(self._client, self._prefix, listed)
-        if any(stream.entries for stream in streams):
-            raise SetupError("entries of the journal still wait in the store: stop the servers, and try again")
+    async def _settle(self) -> bool:
+        """Wait until everything that waits in the store now is in SQL. Return False if it takes too long."""
+        if self._drainer is not None:
+            await self._drainer.sweep()
+        deadline = asyncio.get_running_loop().time() + _PATIENCE
+        for board, epoch in await journals(self._client, self._prefix):
+            stream = Keys(self._prefix, board).journal(epoch)
+            last = await self._client.call(stream, "XREVRANGE", stream, "+", "-", "COUNT", 1)
+            while last and await self._client.call(stream, "XRANGE", stream, "-", last[0][0], "COUNT", 1):
+                if asyncio.get_running_loop().time() > deadline:
+                    return False
+                await asyncio.sleep(_POLL)
+        return True
 
-    async def _erase(self, actor: str, one: Erased, *, dry: bool) -> None:
-        keys, database, prefix = Keys(self._prefix, one.board), self._database, self._prefix
-        held = await read_held(self._client, keys)
-        known = database.work(partial(secrets_of, prefix=prefix, board=one.board))
-        erasure = ActorErasure(actor, known | ({held.secret} if held is not None else set()))
-        if not dry:  # first: an interrupted call must not forget
-            database.work(partial(remember, prefix=prefix, digests=erasure.voters))
+    async def _erase(self, actor: str, one: Erased, key: bytes | None) -> None:
+        """Erase an actor from a board. Without a key, only count what there is."""
+        keys = Keys(self._prefix, one.board)
+        erased = await self._database.run(partial(erasures_of, prefix=self._prefix, board=one.board))
+        search, held = Search(actor, erased), await read_held(self._client, keys)
         if held is not None:
-            await self._add_members(keys, held, erasure)
-        done = erase_board(database, prefix, one.board, erasure, self._show, dry=dry)
-        one.segments, one.checkpoints = done.segments, done.checkpoints
-        if held is not None:
-            one.digests = await delete_digests(self._client, keys, held, partial(erasure.among, time=0), dry=dry)
-        if not dry:
-            database.work(partial(remember, prefix=prefix, digests=erasure.found))
+            search.add_secret(held.secret)
+        searching = partial(search_journal, prefix=self._prefix, board=one.board, search=search)
+        one.entries, one.checkpoints = await self._database.run(searching)
+        while held is not None:
+            await self._add_members(keys, held, search)
+            found = await find_digests(self._client, keys, held, partial(search.among, time=_NOW))
+            one.digests += len(found)
+            if key is None or not (found or search.found):
+                return
+            # The actor may have voted again by now, so the store is searched until nothing is left.
+            entry = Erase(key=key, digests=[hidden(key, digest) for digest in search.found])
+            if held.journaled or found:
+                await erase_digests(self._client, keys, held, search.found, msgspec.msgpack.encode(entry))
+            if not held.journaled:
+                self._elsewhere.append((one.board, entry.digests))
+            search.found = set()
+            held = await read_held(self._client, keys)
+        if key is not None and search.found:
+            self._elsewhere.append((one.board, [hidden(key, digest) for digest in search.found]))
 
-    async def _add_members(self, keys: Keys, held: Held, erasure: ActorErasure) -> None:
-        """Give `erasure` the members that the actor may have voted for or liked."""
+    async def _list_elsewhere(self, key: bytes) -> None:
+        """Put what belongs to boards without a journal in the store into the journal of another board."""
+        if not self._elsewhere:
+            return
+        entry = msgspec.msgpack.encode(Erase(key=key, digests=[], elsewhere=self._elsewhere))
+        for board in await all_boards(self._client, self._settings, self._in_file):
+            keys = Keys(self._prefix, board)
+            held = await read_held(self._client, keys)
+            if held is not None and held.journaled:
+                await erase_digests(self._client, keys, held, set(), entry)
+                return
+
+    async def _add_members(self, keys: Keys, held: Held, search: Search) -> None:
+        """Give `search` the members that the actor may have voted for or liked."""
         for start in held.starts:
             votes = keys.table(start if held.shape.tables else None).votes
-            voted = await self._client.call(votes, "HMGET", votes, *(erasure.voters or {b""}))
+            voted = await self._client.call(votes, "HMGET", votes, *(search.voters or {b""}))
             if any(voted):
-                erasure.add_voted(await members_of(self._client, keys, start))
-            if erasure.is_visitor:
+                search.add_voted(await members_of(self._client, keys, start))
+            if search.is_visitor:
                 periods = (None, start) if held.shape.tables else (None,)
-                erasure.add_liked(await members_of(self._client, keys, start), periods)
+                search.add_liked(await members_of(self._client, keys, start), periods)
 
     async def _take_back(self, actor: str, found: list[Erased], *, dry: bool) -> None:
         known = await all_boards(self._client, self._settings, self._in_file)

@@ -23,7 +23,6 @@ from live.journal.log.timelines import Timeline, end_timelines, find_timeline, m
 from live.journal.state.fold import tag_of
 from live.journal.state.ranking import live_events, live_slots, newest_slot, ranked_at
 from live.journal.state.snapshot import Ranking, Snapshot
-from live.maintenance.erase import erase_again
 from live.settings import Settings
 from live.store.board.journal_stream import read_streams
 from live.store.board.keys import Keys, SystemKeys
@@ -181,8 +180,6 @@ class Rebuilding:
                 missing, or the store holds other data.
         """
         await self._take()
-        if not wanted.dry:
-            await asyncio.to_thread(erase_again, self._database, lambda done, total: self._show("", done, total))
         texts = await self._database.run(
             lambda connection: {kind: latest(connection, self._prefix, kind) for kind in KINDS}
         )

@@ -17,9 +17,9 @@ from sqlalchemy import Connection, func, select, update
 from live.domain.board import Boards
 from live.errors import JournalError, SetupError
 from live.journal.database import Database, file_name
+from live.journal.erasures import import_list, list_in
 from live.journal.schema import ABOUT, METADATA
 from live.maintenance.backup import Manifest, copy_rows
-from live.maintenance.erasure import import_list, list_in
 from live.maintenance.rebuild import Progress, Rebuilding, Rebuilt, Wanted
 from live.settings import Settings
 from live.store.board.keys import SystemKeys
@@ -158,8 +158,7 @@ async def restore(
 ) -> list[Rebuilt]:
     """Restore a checked backup into an empty store. This process holds the journal's lock.
 
-    Erase the actors from the backup that were erased from the journal set aside. After an interruption, `live rebuild`
-    continues.
+    Actors who were erased from the journal set aside are not restored. After an interruption, `live rebuild` continues.
 
     Raises:
         SetupError: the store is not empty, the file system refuses, or a board cannot be rebuilt.
@@ -172,7 +171,7 @@ async def restore(
 
 
 def _carry_over(aside: Path, database: Database) -> None:
-    """Add the list of who was erased to the journal of the backup: the rebuild erases them."""
+    """Add the list of who was erased to the journal of the backup, which does not show them then."""
     try:
         found = list_in(aside, database.prefix)
     except JournalError as error:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
+from sqlalchemy import Connection
 
 from live.boards.all_boards import all_boards
 from live.domain.board import Board, Boards
@@ -14,6 +15,7 @@ from live.domain.text import counted, unknown
 from live.domain.window import EVER, Rolling, Sliding
 from live.errors import NotFoundError, SetupError, StoreUnavailableError
 from live.journal.database import Database
+from live.journal.erasures import Erasures, erasures_of
 from live.maintenance.contributions import (
     VOIDER,
     ActorTrace,
@@ -336,14 +338,21 @@ async def find_contributions(
     """
     state, since = ledger.state, criteria.since * _MICROSECONDS
     trail = await find_trail(client, database, state.settings.key_prefix, state.board.id, state.epoch or "", since)
-    found = await database.run(
-        lambda sql: read_contributions(trail.read(sql), trail.read(sql), ledger, criteria, notes)
-    )
-    return found, trail.reach
+
+    def read(connection: Connection) -> list[Contribution]:
+        erased = erasures_of(connection, state.settings.key_prefix, state.board.id)
+        return read_contributions(trail.read(connection), trail.read(connection), ledger, criteria, notes, erased)
+
+    return await database.run(read), trail.reach
 
 
 def read_contributions(
-    first: Iterable[Found], again: Iterable[Found], ledger: Ledger, criteria: Criteria, notes: list[str]
+    first: Iterable[Found],
+    again: Iterable[Found],
+    ledger: Ledger,
+    criteria: Criteria,
+    notes: list[str],
+    erased: Erasures,
 ) -> list[Contribution]:
     """Return somebody's contributions, from all entries of a board's journal in two passes."""
     board, voided = ledger.state.board, Voided()
@@ -354,9 +363,9 @@ def read_contributions(
             notes.append(f"its journal began again at {_instant(head.time)}: entries before may be missing")
     trace: ActorTrace | ProducerTrace
     if criteria.actor is None:
-        trace = ProducerTrace(board, criteria.producer or "", voided)
+        trace = ProducerTrace(board, criteria.producer or "", voided, erased)
     else:
-        trace = ActorTrace(board, criteria.actor, [ledger.state.secret], voided)
+        trace = ActorTrace(board, criteria.actor, [ledger.state.secret], voided, erased)
     end = criteria.until * _MICROSECONDS if criteria.until is not None else math.inf
     entries = (entry for entry in again if entry[1].kind == "add" and entry[1].time < end)
     found = [one for epoch, head, body in entries for one in trace.find(epoch, head, body)]

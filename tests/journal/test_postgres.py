@@ -19,8 +19,10 @@ from live.domain.board import Boards
 from live.errors import JournalError, SetupError, StoreUnavailableError
 from live.fanout import subscription
 from live.journal.database import Database
+from live.journal.erasures import digests_in
 from live.journal.log.timelines import ConflictError, add_segments
 from live.journal.schema import LIFE
+from live.maintenance.compact import compact
 from live.maintenance.erase import Erasing
 from tests.harness.boards import rolling_board
 from tests.harness.journaled import Journaled, journaled
@@ -74,9 +76,11 @@ async def test_an_actor_is_erased_from_postgres(valkey_url: str, tmp_path: Path,
         await board.ledger.writer.add([vote_of("a", actor)], [("shop", 1)])
     await drainer.sweep()
     database = board.databases[0]
-    work = Erasing(board.client, board.settings, Boards([CONTEST]), database, lambda *_: None)
+    work = Erasing(board.client, board.settings, Boards([CONTEST]), database, drainer)
     (erased,), _ = await work.erase(EVE, [], take_back=True)
-    assert (erased.votes, erased.segments) == (1, 2)
+    assert (erased.votes, erased.entries) == (1, 2)
+    assert not digests_in(await board.contents()) & digests_of(board, EVE)
+    await asyncio.to_thread(compact, database, [], 86400.0, lambda *_: None)
     found = b"".join(contents_in_sql(database))
     assert not [digest for digest in digests_of(board, EVE) if digest in found]
     assert await board.rows_in_sql() == await board.rows() == [("a", 1)]

@@ -3,6 +3,9 @@
 `version_before/` has what that version wrote with the key prefix `before`: a journal with hourly totals, recorded
 frames and a final period, and the `DUMP` of each store key. The boards `made`, `days` and `shown` have the choices
 `journal = "totals"`, `journal_totals` and `replay`.
+
+`erased.db.gz` is a backup of a contest with the votes of two actors, and the list of a journal in which one of them
+was erased later. The version before rewrote such a backup when it rebuilt the boards; here it had not done that yet.
 """
 
 import gzip
@@ -11,6 +14,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import httpx
 import msgspec
@@ -18,9 +22,13 @@ import pytest
 
 from live.boards.definition import read_board
 from live.domain.board import DEFAULT_BOARD, Boards, Journaling
-from live.journal import database, schema
+from live.journal import database, erasures, schema
 from live.journal.database import Database
+from live.journal.erasures import Erasures, digests_in
+from live.journal.log.reader import contents_of
+from live.journal.log.timelines import open_timelines
 from live.maintenance.rebuild import Rebuilding, Wanted
+from live.maintenance.status import verify
 from live.store.connection.client import connect
 from live.store.registry import definitions
 from tests.harness.mutation import must_be_caught, replaced
@@ -133,6 +141,39 @@ async def test_boards_of_the_version_before_are_rebuilt(own_store: StoreProcess,
         await client.aclose()
     async with serving(settings, DEFAULT_BOARD) as asked:
         assert [await scores(asked, board) for board in ("made", "shown")] == [SCORES, SCORES]
+
+
+def keeps_the_list(folder: Path) -> None:
+    """An actor on the list of the version before is in no contents, before and after the journal is migrated."""
+    path = folder / "journal-before.db"
+    path.write_bytes(gzip.decompress((HERE / "erased.db.gz").read_bytes()))
+    raw = folded(path, writes=False, erased=False)
+    before = folded(path, writes=False, erased=True)
+    assert (len(raw), len(before)) == (6, 3), "an actor, and the actor with each of two members"
+    with Database("sqlite", folder, "before", writes=False) as opened:
+        assert verify(opened, "before", lambda *_: None).sound
+    assert folded(path, writes=True, erased=True) == before
+
+
+def folded(path: Path, *, writes: bool, erased: bool) -> set[bytes]:
+    """The digests that the journal shows, with the list of who was erased or without it."""
+    with Database("sqlite", path.parent, "before", writes=writes) as opened:
+        if writes:
+            assert opened.take_now()
+        with patch.object(Erasures, "clean", Erasures.clean if erased else lambda *_: None):
+            return opened.work(lambda sql: digests_in(contents_of(sql, "before", open_timelines(sql, "before")[0])))
+
+
+def test_the_list_of_erased_actors_stays(tmp_path: Path) -> None:
+    """Its rows name no board: they are of every board."""
+    keeps_the_list(tmp_path)
+
+
+@pytest.mark.mutant
+def test_a_list_that_is_not_migrated_is_detected(tmp_path: Path) -> None:
+    """The mutant reads only the rows that name the board."""
+    with must_be_caught("rows without a board"), replaced(erasures, "or_", lambda first, _: first):
+        keeps_the_list(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`live erase` leaves no digest of an actor: in the store, in its files, and in the journal."""
+"""`live erase` leaves no digest of an actor in the store, in its files, and in what the journal shows."""
 
 import asyncio
 import shutil
@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
-from sqlalchemy import select
+from sqlalchemy import func, select
 
+import live.maintenance.compact
 import live.maintenance.erase
 from live.domain.board import Board, Boards, Journaling
 from live.domain.board_file import BoardChoice, VotesChoice, make_board
@@ -20,15 +22,22 @@ from live.domain.producer import LIKES
 from live.domain.window import WindowChoice
 from live.errors import SetupError
 from live.journal.database import Database
+from live.journal.erasures import Erasures, digests_in
+from live.journal.log.drainer import Drainer
 from live.journal.log.entries import Head, decompress
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import find_timeline
 from live.journal.schema import CHECKPOINT, METADATA, SEGMENT
+from live.journal.state import fold
 from live.journal.upkeep.checkpoints import Due, keep, make
-from live.maintenance.erase import Erased, Erasing, erase_again, rewrite
-from live.maintenance.erasure import ActorErasure, remember
+from live.maintenance import restore
+from live.maintenance.compact import compact
+from live.maintenance.erase import Erased, Erasing, Search
 from live.maintenance.restore import _carry_over
 from live.maintenance.status import verify
+from live.store.board.ledger import Ledger
+from live.store.board.manage import digests
+from live.store.board.manage.lifecycle import delete_keys
 from live.store.board.write.plan import voter_digests
 from live.store.connection.embedded import EmbeddedStore
 from live.store.connection.loss import LossWatch
@@ -139,42 +148,62 @@ async def places_of(board: Journaled, actor: str) -> set[str]:
 
 
 async def erase(board: Journaled, actor: str, *, take_back: bool = False, dry: bool = False) -> Erased:
-    """Erase an actor like the command."""
+    """Erase an actor like the command while no server runs."""
     for database in board.databases:
         await database.aclose()
-    board.databases[:] = [Database("sqlite", board.folder, board.settings.key_prefix, writes=not dry)]
-    work = Erasing(board.client, board.settings, Boards([board.board]), board.databases[0], lambda *_: None)
+    database = Database("sqlite", board.folder, board.settings.key_prefix, writes=not dry)
+    board.databases[:] = [database]
+    in_file = Boards([board.board])
     if dry:
-        (one,) = await work.preview(actor, [], take_back=take_back)
+        (one,) = await Erasing(board.client, board.settings, in_file, database).preview(actor, [], take_back=take_back)
         return one
+    assert await database.take()
+    drainer = Drainer(board.client, board.settings, database)
+    work = Erasing(board.client, board.settings, in_file, database, drainer)
     (one,), left = await work.erase(actor, [], take_back=take_back)
     assert left == ""
     return one
 
 
 async def check(board: Journaled, *, take_back: bool) -> None:
-    """Erase `eve`, and check that nothing is left of her.
+    """Erase `eve`, and check that nothing shows her, and that nothing is left of her after a compaction.
 
     `joe` stays, and the journal is sound and equals the store.
     """
-    rows, old = await board.rows(), compressed_in_sql(board.databases[0])
+    rows, before = await board.rows(), await board.contents()
     assert await places_of(board, EVE) >= {".aof", "SQL"}, "there is something to erase"
     done = await erase(board, EVE, take_back=take_back)
     assert done.digests > 0 or take_back
+    assert min(done.entries, done.checkpoints) > 0
+    assert await places_of(board, EVE) <= {"SQL", ".db", ".db-wal"}, "only raw entries have her"
+    assert not digests_in(await board.contents()) & digests_of(board, EVE)
+    assert digests_in(await board.contents()) & digests_of(board, "joe")
+    assert not digests_in(await board.contents(stop=lambda head, _: head.time > before.time)) & digests_of(board, EVE)
+    await sound(board)
+    left = [(key, score // 2) for key, score in rows] if take_back else rows
+    assert sorted(await board.rows()) == sorted(left)
+    assert await board.rows_in_sql() == await board.rows()
+    again = await erase(board, EVE, take_back=take_back)
+    assert again == Erased(board="posts")
+
+    held, old = await board.contents(), compressed_in_sql(board.databases[0])
+    await asyncio.to_thread(compact, board.databases[0], [], 86400.0, lambda *_: None)
+    assert await board.contents() == held
     assert await places_of(board, EVE) == set()
     assert "SQL" in await places_of(board, "joe")
     pages = (board.folder / board.databases[0].path.name).read_bytes()
     new = compressed_in_sql(board.databases[0])
     gone = [piece for data in old - new for piece in pieces_of(data) if not any(piece in other for other in new)]
     assert gone
-    assert not [piece for piece in gone if piece in pages], "what was replaced is overwritten"
-    (verdict,) = verify(board.databases[0], board.settings.key_prefix, lambda *_: None).boards
-    assert verdict.faults == []
-    left = [(key, score // 2) for key, score in rows] if take_back else rows
-    assert sorted(await board.rows()) == sorted(left)
-    assert await board.rows_in_sql() == await board.rows()
-    again = await erase(board, EVE, take_back=take_back)
-    assert (again.digests, again.segments, again.checkpoints, again.amount) == (0, 0, 0, 0)
+    assert not [piece for piece in gone if piece in pages], "what was dropped is overwritten"
+    await sound(board)
+
+
+async def sound(board: Journaled) -> None:
+    """Check that every row and the chain of entries is sound."""
+    found = await asyncio.to_thread(verify, board.databases[0], board.settings.key_prefix, lambda *_: None)
+    assert found.sound
+    assert [verdict.faults for verdict in found.boards] == [[]]
 
 
 @pytest.mark.parametrize("take_back", [False, True])
@@ -183,7 +212,7 @@ async def test_nothing_is_left_of_an_actor(folder: Path, kind: str, take_back: o
     """No file of the data directory, segment or checkpoint has a digest. Scores stay, or lose the actor's share."""
     async with machine(folder, {"contest": CONTEST, "days": DAYS, "liked": LIKED}[kind]) as board:
         await fill(board)
-        assert (await erase(board, EVE, dry=True)).segments > 0
+        assert (await erase(board, EVE, dry=True)).entries > 0
         await check(board, take_back=bool(take_back))
 
 
@@ -200,18 +229,16 @@ async def everything(board: Journaled) -> tuple[dict[str, object], dict[str, lis
 
 
 async def test_a_dry_run_changes_nothing(folder: Path) -> None:
-    """It reports entries that wait in the store and earlier erasures, and leaves them as they are."""
+    """It reports entries that wait in the store."""
     async with machine(folder, CONTEST) as board:
         await LossWatch(board.client, board.settings.key_prefix).find()  # as a server does when it starts
         await fill(board)
-        prefix, database = board.settings.key_prefix, board.databases[0]
-        database.work(lambda sql: remember(sql, prefix, digests_of(board, "joe")))
         await board.ledger.writer.add([vote_of("b", EVE)], [("shop", 1)])
         before = await everything(board)
         found = await erase(board, EVE, take_back=True, dry=True)
         assert await everything(board) == before
         assert (found.waiting, found.votes, found.amount) == (1, 4, 4)
-        assert min(found.again, found.segments, found.checkpoints, found.digests) > 0
+        assert min(found.entries, found.checkpoints, found.digests) > 0
 
 
 async def test_a_dry_run_ends_no_journal(folder: Path) -> None:
@@ -225,15 +252,89 @@ async def test_a_dry_run_ends_no_journal(folder: Path) -> None:
         assert await board.client.call(keys.journal(epoch), "EXISTS", keys.journal(epoch))
 
 
-async def test_a_segment_that_is_not_rewritten_is_detected(folder: Path) -> None:
+@pytest.mark.mutant
+async def test_a_fold_that_ignores_the_entry_is_detected(folder: Path) -> None:
     """The mutant erases only from the store."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
-        with (
-            must_be_caught("segments not rewritten"),
-            replaced(live.maintenance.erase, "_segment", lambda *_, **__: False),
-        ):
+        with must_be_caught("the fold ignores the entry"), replaced(fold, "take_out", lambda *_: None):
             await check(board, take_back=False)
+
+
+@pytest.mark.mutant
+async def test_an_earlier_instant_that_shows_the_actor_is_detected(folder: Path) -> None:
+    """The mutant folds without the list."""
+    async with machine(folder, CONTEST) as board:
+        await fill(board)
+        with must_be_caught("the past shows the actor"), replaced(Erasures, "clean", lambda *_: None):
+            await check(board, take_back=False)
+
+
+@pytest.mark.mutant
+async def test_an_entry_that_compacting_drops_is_detected(folder: Path) -> None:
+    """The mutant makes the checkpoint before the last segment, and drops that segment too."""
+
+    def too_early(connection: Any, prefix: str, timeline: Any) -> Any:
+        last = connection.scalar(select(func.max(SEGMENT.c.id)))
+        return contents_of(connection, prefix, timeline, until=last - 1)
+
+    async with machine(folder, CONTEST) as board:
+        await fill(board)
+        with must_be_caught("a dropped entry"), replaced(live.maintenance.compact, "contents_of", too_early):
+            await check(board, take_back=False)
+
+
+async def erased_beside_a_server(board: Journaled) -> None:
+    """Erase `eve` while a server counts her votes and moves entries. Store and journal hold the same afterwards."""
+    await fill(board)
+    drainer, reader = await board.drainer(), Database("sqlite", board.folder, board.settings.key_prefix, writes=False)
+    erased, voted = asyncio.Event(), asyncio.Event()
+
+    async def serve() -> None:
+        while not erased.is_set():
+            await drainer.sweep()
+            await asyncio.sleep(0.01)
+
+    async def vote() -> None:
+        while not voted.is_set():
+            await board.ledger.writer.add([vote_of("c", EVE), vote_of("a", "joe")], [("shop", 2)])
+            await asyncio.sleep(0.003)
+
+    serving, voting = asyncio.create_task(serve()), asyncio.create_task(vote())
+    work = Erasing(board.client, board.settings, Boards([board.board]), reader)
+    asyncio.get_running_loop().call_later(0.2, voted.set)
+    try:
+        (one,), left = await work.erase(EVE, [], take_back=False)
+        erased.set()
+        await asyncio.gather(serving, voting)
+    finally:
+        await reader.aclose()
+    assert (one.digests >= 3, left) == (True, "")
+    await drainer.sweep()
+    votes = await board.client.hgetall(board.ledger.state.keys.table().votes)
+    held = (await board.contents()).rankings[""].votes
+    assert held == {field: int(count) for field, count in votes.items()}
+    secret = board.ledger.state.secret
+    (voter, again), *others = (voter_digests(secret, EVE, member) for member in "cab")
+    assert not {pair for _, pair in others} & held.keys(), "the members that she voted for before"
+    assert held.get(voter) == held.get(again), "what she did since then is whole"
+    assert await board.rows_in_sql() == await board.rows()
+
+
+async def test_servers_run_while_an_actor_is_erased(folder: Path) -> None:
+    """The store deletes the digests and writes the entry in one step, until nothing is left."""
+    async with machine(folder, CONTEST) as board:
+        await erased_beside_a_server(board)
+
+
+@pytest.mark.mutant
+async def test_a_deletion_without_an_entry_is_detected(folder: Path) -> None:
+    """The mutant deletes the digests, and does not tell the journal."""
+    silent = digests.ERASE.source.replace("if board.journal then append", "if false then append")
+    wrong = digests.ERASE.changed(silent)
+    async with machine(folder, CONTEST) as board:
+        with must_be_caught("a deletion without an entry"), replaced(digests, "ERASE", wrong):
+            await erased_beside_a_server(board)
 
 
 async def restored(board: Journaled, older: Path, target: Path) -> set[bytes]:
@@ -243,8 +344,7 @@ async def restored(board: Journaled, older: Path, target: Path) -> set[bytes]:
     with Database("sqlite", target, board.settings.key_prefix, writes=True) as database:
         assert database.take_now()
         _carry_over(board.folder, database)
-        erase_again(database, lambda *_: None)
-        return {field for ranking in contents_of_board(database, board).rankings.values() for field in ranking.votes}
+        return digests_in(contents_of_board(database, board))
 
 
 def contents_of_board(database: Database, board: Journaled) -> Any:
@@ -280,45 +380,86 @@ async def test_an_older_backup_is_erased_again(folder: Path, tmp_path: Path) -> 
 async def test_a_missing_list_of_erasures_is_detected(folder: Path, tmp_path: Path) -> None:
     """The mutant forgets the list, so a backup restores the actor."""
     async with machine(folder, CONTEST) as board:
-        with must_be_caught("rebuild after erase"), replaced(live.maintenance.erase, "is_due", lambda _: False):
+        with must_be_caught("rebuild after erase"), replaced(restore, "list_in", lambda *_: None):
             await erased_again(board, folder, tmp_path / "restored")
 
 
+async def later_votes_stay(board: Journaled, target: Path) -> None:
+    """Vote again after an erasure, and erase somebody else later. The new votes stay at every instant."""
+    await fill(board)
+    await erase(board, EVE)
+    await board.ledger.writer.add([vote_of("a", EVE)], [("shop", 1)])
+    await (await board.drainer()).sweep()
+    voted = await board.contents()
+    assert digests_in(voted) & digests_of(board, EVE)
+    await erase(board, "joe")
+    earlier = await board.contents(stop=lambda head, _: head.time > voted.time)
+    assert digests_in(earlier) == digests_in(voted) - digests_of(board, "joe")
+    await asyncio.to_thread(board.databases[0].compact)
+    assert await restored(board, board.databases[0].path, target) & digests_of(board, EVE)
+
+
 async def test_later_votes_of_an_erased_actor_stay(folder: Path, tmp_path: Path) -> None:
-    """An actor that votes after an erasure is new, even if the list is applied again."""
+    """An actor that votes after an erasure is new, wherever the list is applied."""
     async with machine(folder, DAYS) as board:
+        await later_votes_stay(board, tmp_path / "restored")
+
+
+@pytest.mark.mutant
+async def test_a_list_that_erases_what_came_after_is_detected(folder: Path, tmp_path: Path) -> None:
+    """The mutant does not compare times."""
+
+    def any_time(self: Erasures, fields: Any, _: int) -> set[bytes]:
+        return {field for field in fields if self._when(field) >= 0}
+
+    async with machine(folder, DAYS) as board:
+        with must_be_caught("what came after an erasure"), replaced(Erasures, "among", any_time):
+            await later_votes_stay(board, tmp_path / "restored")
+
+
+async def test_a_deleted_board_is_on_the_list_too(folder: Path, tmp_path: Path) -> None:
+    """An older backup has the board. The journal of another board takes what is to be hidden there."""
+    async with machine(folder, CONTEST) as board:
         await fill(board)
-        await erase(board, EVE)
-        await board.ledger.writer.add([vote_of("a", EVE)], [("shop", 1)])
-        await (await board.drainer()).sweep()
         await asyncio.to_thread(board.databases[0].compact)
-        votes = await restored(board, board.databases[0].path, tmp_path / "restored")
-        assert votes & digests_of(board, EVE)
+        older = folder / "older"
+        shutil.copyfile(board.databases[0].path, older)
+        state, other = board.ledger.state, msgspec.structs.replace(LIKED, id="other")
+        await Ledger(board.client, other, board.settings).state.open_to_write()
+        await delete_keys(board.client, state.keys, state.epoch or "")
+        database = board.databases[0]
+        in_file, drainer = Boards([other]), Drainer(board.client, board.settings, database)
+        found, left = await Erasing(board.client, board.settings, in_file, database, drainer).erase(
+            EVE, [], take_back=False
+        )
+        assert ([(one.board, one.digests, one.entries > 0) for one in found], left) == (
+            [("other", 0, False), ("posts", 0, True)], "",
+        )  # fmt: skip
+        assert not await restored(board, older, tmp_path / "restored") & digests_of(board, EVE)
 
 
-def test_a_correction_of_votes_is_rewritten() -> None:
+def test_a_correction_of_votes_is_searched() -> None:
     """An entry with which an older version corrected a journal contains digests of voters too."""
     (eve, pair), (joe, _) = (voter_digests(b"secret", actor, "a") for actor in (EVE, "joe"))
     fields = {"kind": "votes", "suffix": "", "names": [text(eve), text(joe), text(pair)], "amounts": [1, 2, 3]}
-    erasure = ActorErasure(EVE, [b"secret"])
-    erasure.add_voted("a")
-    head = Head("mend", 0, "1-0", 0, "", "")
-    left = rewrite(head, msgspec.msgpack.encode(fields), erasure)
-    assert left == msgspec.msgpack.encode({**fields, "names": [text(joe)], "amounts": [2]})
-    assert rewrite(head, left, erasure) is left
+    search = Search(EVE, Erasures(b"", {}))
+    search.add_secret(b"secret")
+    search.add_voted("a")
+    assert search.in_entry(Head("mend", 0, "1-0", 0, "", ""), msgspec.msgpack.encode(fields))
+    assert search.found == {eve, pair}
 
 
-async def test_an_unknown_board_and_a_running_server_are_refused(folder: Path) -> None:
+async def test_an_unknown_board_and_a_drainer_that_is_behind_are_refused(folder: Path) -> None:
     """Nothing has changed by then."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
-        other = Database("sqlite", folder, board.settings.key_prefix, writes=True)
-        work = Erasing(board.client, board.settings, Boards([board.board]), other, lambda *_: None)
+        work = Erasing(board.client, board.settings, Boards([board.board]), board.databases[0])
         with pytest.raises(SetupError, match="no board `nobody`"):
             await work.erase(EVE, ["nobody"], take_back=False)
-        third = Database("sqlite", folder, board.settings.key_prefix, writes=True)
-        work = Erasing(board.client, board.settings, Boards([board.board]), third, lambda *_: None)
-        with pytest.raises(SetupError, match="stop the servers"):
+        await board.ledger.writer.add([vote_of("a", "joe")], [("shop", 1)])
+        with (
+            patch.object(live.maintenance.erase, "_PATIENCE", 0.2),
+            pytest.raises(SetupError, match="wait in the store"),
+        ):
             await work.erase(EVE, [], take_back=False)
-        for database in (other, third):
-            await database.aclose()
+        assert digests_in(await board.contents()) & digests_of(board, EVE)

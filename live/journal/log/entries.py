@@ -16,7 +16,8 @@ class Head(msgspec.Struct, frozen=True):
     """What an entry is, and which entry comes before it.
 
     Attributes:
-        kind: `begin`, `adopt`, `renew`, `add`, `hide`, `enter`, `withdraw` or `tags`; older versions made `mend`.
+        kind: `begin`, `adopt`, `renew`, `add`, `hide`, `enter`, `withdraw`, `tags` or `erase`; older versions made
+            `mend`.
         size: the bytes of all entries of the journal so far.
         id: the id of the entry: the board's offset, a hyphen, and a number.
         time: the store's time in microseconds since 1970.
@@ -194,6 +195,17 @@ class Adopt(msgspec.Struct, frozen=True, kw_only=True):
     log: list[msgspec.Raw]
     entrants: list[msgspec.Raw]
     hidden: list[str]
+
+
+class Erase(msgspec.Struct, frozen=True, kw_only=True):
+    """An actor that was erased: the digests of the digests that the store deleted, made with a key.
+
+    `elsewhere` has those of boards that have no journal to put them in, such as deleted ones.
+    """
+
+    key: bytes
+    digests: list[bytes]
+    elsewhere: list[tuple[str, list[bytes]]] = []
 
 
 Tags = list[tuple[str, str, int]]

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, func, select
 from live.domain.board import ClockKind
 from live.errors import SetupError
 from live.journal.database import Database
+from live.journal.erasures import erasures_of
 from live.journal.log.entries import FIRST, Head, Latest, decompress, parse_head, position_of, read_entries_of
 from live.journal.log.timelines import START, Timeline, find_parent, find_timeline
 from live.journal.schema import CHECKPOINT, SEGMENT
@@ -41,17 +42,21 @@ def contents_of(
 ) -> Snapshot:
     """Return what a board held before the first entry for which `stop` is true, or at the end of its timeline.
 
+    Actors who were erased since then are not in it.
+
     `until` is the last segment to read. `progress` is called with the number of entries so far, and of all entries.
 
     Raises:
         SetupError: the journal is damaged, or has no entry before that time.
     """
     data, segment = checkpoint_before(connection, timeline, stop)
-    reading = Reading(prefix, timeline, data)
-    for head, body in _entries(connection, timeline, segment, progress, until):
+    reading, erasures = Reading(prefix, timeline, data), erasures_of(connection, prefix, timeline.board)
+    for head, body in entries_of(connection, timeline, segment, progress, until):
         if stop(head, body):
             break
+        erasures.follow(head, body)
         reading.apply(connection, head, body)
+    erasures.clean(reading.contents)
     return reading.contents
 
 
@@ -74,7 +79,7 @@ def contents_at(
     left = list(times)
     data, segment = checkpoint_before(connection, timeline, before(left[0], clock))
     reading = Reading(prefix, timeline, data)
-    for head, body in _entries(connection, timeline, segment, lambda *_: None):
+    for head, body in entries_of(connection, timeline, segment):
         while left and before(left[0], clock)(head, body):
             yield left.pop(0), reading.contents
         if not left:
@@ -154,7 +159,7 @@ def entries_after(connection: Connection, timeline: Timeline, segment: int) -> t
         SetupError: the journal is damaged.
     """
     newest = max(segment, newest_segment(connection, timeline))
-    return newest, list(_entries(connection, timeline, segment, lambda *_: None, newest)) if newest > segment else []
+    return newest, list(entries_of(connection, timeline, segment, until=newest)) if newest > segment else []
 
 
 def before(time: int, clock: ClockKind = "server") -> Stop:
@@ -182,20 +187,31 @@ def checkpoint_before(connection: Connection, timeline: Timeline, stop: Stop) ->
     return Snapshot(), 0
 
 
-def _entries(
-    connection: Connection, timeline: Timeline, after: int, progress: Progress, until: int | None = None
+def entries_of(
+    connection: Connection,
+    timeline: Timeline,
+    after: int = 0,
+    progress: Progress = lambda *_: None,
+    until: int | None = None,
+    since: int = 0,
 ) -> Iterator[tuple[Head, bytes]]:
-    """Yield all entries of a timeline after a segment, up to another one."""
-    where = [SEGMENT.c.life == timeline.id, SEGMENT.c.id > after]
+    """Yield the entries of a timeline in SQL, after a segment and up to another one, with their contents.
+
+    Leave out the segments that end before `since`, in microseconds since 1970. `progress` is as for `contents_of`.
+
+    Raises:
+        SetupError: the journal is damaged.
+    """
+    where = [SEGMENT.c.life == timeline.id, SEGMENT.c.id > after, SEGMENT.c.ended >= since]
     if until is not None:
         where.append(SEGMENT.c.id <= until)
     sizes = connection.execute(select(SEGMENT.c.id, SEGMENT.c.entries).where(*where).order_by(SEGMENT.c.id)).all()
     done, total = 0, sum(row.entries for row in sizes)
     for first in range(0, len(sizes), _ROWS):
-        piece = sizes[first : first + _ROWS]
+        names = [row.id for row in sizes[first : first + _ROWS]]
         rows = connection.execute(
             select(SEGMENT.c.entries, SEGMENT.c.crc, SEGMENT.c.data)
-            .where(SEGMENT.c.life == timeline.id, SEGMENT.c.id.between(piece[0].id, piece[-1].id))
+            .where(SEGMENT.c.id.in_(names))
             .order_by(SEGMENT.c.id)
         )
         for row in rows.all():
@@ -210,12 +226,14 @@ def contents_of_parent(connection: Connection, prefix: str, timeline: Timeline, 
     data = Snapshot()
     if parent is not None:
         data, segment = checkpoint_before(connection, parent, _after(link))
-        reading = Reading(prefix, parent, data)
-        for head, body in _entries(connection, parent, segment, lambda *_: None):
+        reading, erasures = Reading(prefix, parent, data), erasures_of(connection, prefix, parent.board)
+        for head, body in entries_of(connection, parent, segment):
             if reading.link == link:
                 break
+            erasures.follow(head, body)
             reading.apply(connection, head, body)
         data = reading.contents
+        erasures.clean(data)
     if data.link != link:
         raise SetupError(
             f"the journal does not hold what board {timeline.board!r} had when epoch {timeline.epoch} began. "
@@ -272,9 +290,13 @@ class Follower:
         timeline = self._timeline
         if timeline is None:
             return
-        self._segment = await self._database.run(lambda connection: newest_segment(connection, timeline))
-        read = partial(contents_of, prefix=self._prefix, timeline=timeline, until=self._segment, progress=progress)
-        self.contents = await self._database.run(read)
+
+        def read(connection: Connection) -> tuple[int, Snapshot]:
+            # In one transaction: an erasure that SQL receives in between is after this instant.
+            segment = newest_segment(connection, timeline)
+            return segment, contents_of(connection, self._prefix, timeline, until=segment, progress=progress)
+
+        self._segment, self.contents = await self._database.run(read)
         self._last = position_of(self.contents.link)
 
     async def advance(self, link: str) -> Snapshot:

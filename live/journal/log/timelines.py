@@ -8,7 +8,8 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, insert, select, update
 
 from live.journal.database import Database
-from live.journal.log.entries import FIRST, Head, Packed, pack_entries, parse_head, position_of
+from live.journal.erasures import add_erasures
+from live.journal.log.entries import FIRST, Erase, Head, Packed, pack_entries, parse_head, position_of
 from live.journal.schema import DEFINITION, GAP, LIFE, SEGMENT
 from live.store.board.journal_stream import Entry
 from live.store.board.keys import Keys
@@ -76,7 +77,7 @@ class Segment(msgspec.Struct, frozen=True):
     """Entries that follow the last one of a timeline, compressed, and the heads of the first and the last one.
 
     `gaps` are those between them. `parent` is the epoch that the timeline continues, if the first entry names one, and
-    `lost` the offset up to which the store lost data.
+    `lost` the offset up to which the store lost data. `erased` are its `erase` entries, each with its time.
     """
 
     timeline: Timeline
@@ -87,6 +88,7 @@ class Segment(msgspec.Struct, frozen=True):
     gaps: Sequence[Gap] = ()
     parent: str = ""
     lost: int = 0
+    erased: Sequence[tuple[int, Erase]] = ()
 
     @property
     def after(self) -> Timeline:
@@ -98,15 +100,16 @@ class Segment(msgspec.Struct, frozen=True):
 def segment_of(timeline: Timeline, entries: Sequence[Entry]) -> Segment:
     """Pack entries that follow a timeline, at least one."""
     first, last = parse_head(entries[0].head), parse_head(entries[-1].head)
-    gaps = []
+    gaps, erased = [], []
     for number, entry in enumerate(entries):
         if entry.head.startswith("adopt "):
             head, link = parse_head(entry.head), parse_head(entries[number - 1].head).link if number else timeline.link
             if link not in (FIRST, head.before):
                 gaps.append(Gap(link, head.before, head.time))
-    return Segment(
-        timeline, len(entries), first, last, pack_entries(entries), gaps, *continued(first, entries[0].content)
-    )
+        elif entry.head.startswith("erase "):
+            erased.append((parse_head(entry.head).time, _ERASE.decode(entry.content)))
+    parent, lost = continued(first, entries[0].content)
+    return Segment(timeline, len(entries), first, last, pack_entries(entries), gaps, parent, lost, erased)
 
 
 def continued(head: Head, body: bytes) -> tuple[str, int]:
@@ -127,6 +130,7 @@ class _Continuing(msgspec.Struct, frozen=True):
     lost: int = 0
 
 
+_ERASE: Final = msgspec.msgpack.Decoder(Erase)
 _CONTINUING: Final = msgspec.msgpack.Decoder(_Continuing)
 
 
@@ -162,6 +166,12 @@ def timelines_of(connection: Connection, prefix: str, board: str) -> list[Timeli
     where = (LIFE.c.prefix == prefix, LIFE.c.board == board)
     rows = connection.execute(select(LIFE).where(*where).order_by(LIFE.c.id))
     return [_timeline(row) for row in rows.mappings()]
+
+
+def all_timelines(connection: Connection, prefix: str) -> list[tuple[Timeline, str | None]]:
+    """Return every timeline, the first one first, each with the epoch that it continues (None for none)."""
+    rows = connection.execute(select(LIFE).where(LIFE.c.prefix == prefix).order_by(LIFE.c.id))
+    return [(_timeline(row), row["parent"]) for row in rows.mappings()]
 
 
 def find_timeline(connection: Connection, prefix: str, board: str, epoch: str) -> Timeline | None:
@@ -249,6 +259,8 @@ def add_segments(connection: Connection, segments: Sequence[Segment]) -> None:
     for segment in segments:
         if segment.parent:
             _continue(connection, segment)
+        if segment.erased:
+            add_erasures(connection, _prefix(connection, segment.timeline), segment.timeline.board, segment.erased)
         add_gaps(connection, segment.timeline, segment.gaps)
     rows = [
         {
@@ -311,8 +323,7 @@ def _continue(connection: Connection, segment: Segment) -> None:
     """
     timeline, first = segment.timeline, segment.first
     connection.execute(update(LIFE).where(LIFE.c.id == timeline.id).values(parent=segment.parent))
-    prefix = connection.execute(select(LIFE.c.prefix).where(LIFE.c.id == timeline.id)).scalar_one()
-    parent = find_timeline(connection, prefix, timeline.board, segment.parent)
+    parent = find_timeline(connection, _prefix(connection, timeline), timeline.board, segment.parent)
     if parent is None:
         return
     end_timelines(connection, [parent])
@@ -320,6 +331,10 @@ def _continue(connection: Connection, segment: Segment) -> None:
         add_gaps(connection, timeline, [Gap(parent.link, first.before, first.time)])
     elif segment.lost:
         add_gaps(connection, timeline, [Gap(f"{segment.lost}-0 {first.time} - 0", first.before, first.time)])
+
+
+def _prefix(connection: Connection, timeline: Timeline) -> str:
+    return str(connection.execute(select(LIFE.c.prefix).where(LIFE.c.id == timeline.id)).scalar_one())
 
 
 def _named(prefix: str, board: str, epoch: str) -> tuple[ColumnElement[bool], ...]:

@@ -18,7 +18,7 @@ from live.journal.state.ranking import Scores, live_slots, newest_slot, scores_a
 from live.journal.state.snapshot import Snapshot
 from live.settings import Settings
 
-_KEEP_SLOTS: Final = frozenset(["hide", "tags", "enter", "withdraw"])  # entries that change no slot
+_KEEP_SLOTS: Final = frozenset(["hide", "tags", "enter", "withdraw", "erase"])  # entries that change no slot
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
 _MOST_SCORES: Final = 10_000_000  # that a history reads: its steps, times the members on the board

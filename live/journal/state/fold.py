@@ -14,6 +14,7 @@ import msgspec
 from live.domain.board import Board, Shape
 from live.errors import SetupError
 from live.journal.corrections import correct, logged_of, reached_of
+from live.journal.erasures import digests_in, hidden, take_out
 from live.journal.log.entries import (
     Add,
     Adopt,
@@ -22,6 +23,7 @@ from live.journal.log.entries import (
     EntryDelta,
     EntryRules,
     EntryVotes,
+    Erase,
     Head,
     Hide,
     Tags,
@@ -239,6 +241,14 @@ def _mend(data: Snapshot, head: Head, body: bytes) -> None:
     correct(data, body)
 
 
+def _erase(data: Snapshot, head: Head, body: bytes) -> None:
+    """Take out the digests that the store deleted."""
+    del head
+    entry = _ERASE.decode(body)
+    gone = set(entry.digests)
+    take_out(data, {digest for digest in digests_in(data) if hidden(entry.key, digest) in gone})
+
+
 _ADD: Final = msgspec.msgpack.Decoder(Add)
 _HIDE: Final = msgspec.msgpack.Decoder(Hide)
 _TAGS: Final = msgspec.msgpack.Decoder(Tags)
@@ -246,6 +256,7 @@ _ENTER: Final = msgspec.msgpack.Decoder(Enter)
 _WITHDRAW: Final = msgspec.msgpack.Decoder(Withdraw)
 _BEGIN: Final = msgspec.msgpack.Decoder(Begin)
 _ADOPT: Final = msgspec.msgpack.Decoder(Adopt)
+_ERASE: Final = msgspec.msgpack.Decoder(Erase)
 
 _BETTER: Final[Mapping[str, Callable[[int, int], bool]]] = {
     "set": lambda new, old: True,  # noqa: ARG005 - the last amount counts
@@ -255,5 +266,5 @@ _BETTER: Final[Mapping[str, Callable[[int, int], bool]]] = {
 
 _STEPS: Final[Mapping[str, Callable[[Snapshot, Head, bytes], None]]] = {
     "add": _add, "hide": _hide, "tags": _tags, "enter": _enter, "withdraw": _withdraw, "begin": _begin,
-    "renew": _renew, "adopt": _adopt, "mend": _mend,
+    "renew": _renew, "adopt": _adopt, "mend": _mend, "erase": _erase,
 }  # fmt: skip

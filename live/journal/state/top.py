@@ -53,7 +53,7 @@ class RunningTop:
                 self._changed.add(_HIDE.decode(body).member)
             case "tags":
                 self._changed.update(member for _, member, _ in _TAGS.decode(body))
-            case "enter" | "withdraw":
+            case "enter" | "withdraw" | "erase":
                 pass
             case _:
                 self._scores = self._kept = None

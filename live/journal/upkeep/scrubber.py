@@ -14,7 +14,7 @@ import structlog
 from sqlalchemy import Connection, Table, func, inspect, literal, select, tuple_
 
 from live.errors import JournalBrokenError, JournalError
-from live.journal.database import Database, open_journal
+from live.journal.database import Database, columns_in, open_journal
 from live.journal.log.health import HealthReport
 from live.journal.schema import LIFE, METADATA
 from live.metrics import JOURNAL_DAMAGED
@@ -141,7 +141,7 @@ def _faults(
 ) -> list[tuple[int | None, str]]:
     """Read rows as a whole, and compare their checksums."""
     columns = list(table.primary_key.columns)
-    wanted = select(table).where(tuple_(*columns) <= last)
+    wanted = select(*columns_in(connection, table)).where(tuple_(*columns) <= last)
     if after is not None:
         wanted = wanted.where(tuple_(*columns) > after)
     faults: list[tuple[int | None, str]] = []

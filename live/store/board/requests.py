@@ -474,6 +474,20 @@ class AdoptRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     again: bool = False
 
 
+class EraseRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Delete digests, and append an entry that says so to the journal.
+
+    `slots` are the starts of all slots. The first `rankings` store keys after the fixed ones are those of votes.
+    """
+
+    epoch: str
+    channel: str
+    slots: list[str] = []
+    rankings: int
+    digests: list[msgspec.Raw] = []
+    entry: msgspec.Raw
+
+
 class RestoreRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Make a board of what was written under its store keys.
 

@@ -13,12 +13,14 @@ from live.domain.event import Extra, make_entry
 from live.domain.item import Item
 from live.domain.producer import Scope
 from live.domain.window import Forever, Periods, Rolling, Sliding
+from live.journal.log.entries import Erase
 from live.settings import Settings
 from live.store.board.check.audit import Auditor
 from live.store.board.check.pieces import read_piece
 from live.store.board.journal_stream import trim
 from live.store.board.keys import Keys, SystemKeys, Table
 from live.store.board.ledger import Ledger
+from live.store.board.manage.digests import erase_digests, read_held
 from live.store.board.manage.lifecycle import renew
 from live.store.board.read.slots import read_slots
 from live.store.board.requests import rules_of
@@ -138,11 +140,14 @@ async def drive(client: Store, ledger: Ledger, auditor: Auditor) -> None:
 
 
 async def journal(client: Store, settings: Settings) -> None:
-    """Begin the journal of a board that has data, drop what is in SQL, and restore the board under another id."""
+    """Begin the journal of a board that has data, erase somebody, drop what is in SQL, and restore another board."""
     ledger = Ledger(client, BOARDS[0], msgspec.structs.replace(settings, journal="sqlite"))
     await ledger.state.open()
     folded = Folded(client, ledger.state.keys, ledger.state.epoch or "")
     await folded.read()
+    held = await read_held(client, folded.keys)
+    assert held is not None
+    await erase_digests(client, folded.keys, held, [bytes(16)], msgspec.msgpack.encode(Erase(key=b"", digests=[])))
     await trim(client, folded.keys, folded.epoch, folded.last, 1)
     await folded.rebuild(BOARDS[0], Keys(settings.key_prefix, "again"), "2")
 

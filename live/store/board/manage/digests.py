@@ -1,35 +1,42 @@
-"""Delete digests of an actor from a board in the store."""
+"""Find and delete digests of an actor in a board of the store."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 import msgspec
 
 from live.domain.board import Shape
 from live.store.board.keys import Keys
+from live.store.board.requests import EraseRequest
 from live.store.connection.client import Store
+from live.store.connection.scripts import Script, text
 
+ERASE: Final = Script("erase", EraseRequest)
 _STEP: Final = 1000  # elements in one call
-_VOTES: Final = ("HSCAN", "HDEL", 2)  # how to walk, how to delete, and how many words an element has
-_SEEN: Final = ("SSCAN", "SREM", 1)
 
 
 class Held(msgspec.Struct, frozen=True):
-    """What the store holds of a board: its epoch, the secret of its voters, the starts of its slots, and its shape."""
+    """What the store holds of a board.
+
+    `secret` keys the digests of its voters, `starts` are those of its slots, `journaled` is whether it has a journal.
+    """
 
     epoch: str
     secret: bytes
     starts: list[int]
     shape: Shape
+    journaled: bool
 
 
 async def read_held(client: Store, keys: Keys) -> Held | None:
     """Return what the store holds of a board; None for nothing."""
-    epoch, secret, shape = await client.call(keys.meta, "HMGET", keys.meta, "epoch", "secret", "shape")
+    fields = await client.call(keys.meta, "HMGET", keys.meta, "epoch", "secret", "shape", "journal")
     starts = await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)
+    epoch, secret, shape, journal = fields
     if epoch is None or shape is None:
         return None
-    return Held(epoch.decode(), secret or b"", [int(start) for start in starts], msgspec.json.decode(shape, type=Shape))
+    decoded = msgspec.json.decode(shape, type=Shape)
+    return Held(epoch.decode(), secret or b"", [int(start) for start in starts], decoded, journal is not None)
 
 
 async def members_of(client: Store, keys: Keys, start: int) -> list[str]:
@@ -42,30 +49,45 @@ async def members_of(client: Store, keys: Keys, start: int) -> list[str]:
             return list(found)
 
 
-async def delete_digests(
-    client: Store, keys: Keys, held: Held, among: Callable[[Iterable[bytes]], set[bytes]], *, dry: bool
-) -> int:
-    """Delete digests from all votes and identities of a board; `among` chooses them. Return how many there were."""
-    tables = [keys.table(start) for start in held.starts] if held.shape.tables else [keys.table()]
-    found = 0
-    for table in tables:
-        found += await _delete(client, table.votes, _VOTES, among, dry=dry)
-    buckets = [name async for name in client.names(keys.seen_pattern)]
-    for name in buckets:
-        found += await _delete(client, name, _SEEN, among, dry=dry)
+async def find_digests(
+    client: Store, keys: Keys, held: Held, among: Callable[[Iterable[bytes]], set[bytes]]
+) -> set[bytes]:
+    """Return the digests in the votes and the identities of a board that `among` chooses."""
+    found = set[bytes]()
+    walks = [(name, "HSCAN", 2) for name in _votes_of(keys, held.starts, held.shape)]
+    walks += [(name, "SSCAN", 1) for name in await _buckets_of(client, keys)]
+    for name, walk, words in walks:
+        cursor = None
+        while cursor != b"0":
+            cursor, fields = await client.call(name, walk, name, cursor or 0, "COUNT", _STEP)
+            found |= among(fields[::words])
     return found
 
 
-async def _delete(
-    client: Store, name: str, kind: tuple[str, str, int], among: Callable[[Iterable[bytes]], set[bytes]], *, dry: bool
-) -> int:
-    walk, delete, words = kind
-    deleted, cursor = set[bytes](), b"0"
-    while True:
-        cursor, fields = await client.call(name, walk, name, cursor, "COUNT", _STEP)
-        deleted |= among(fields[::words])
-        if cursor == b"0":
-            break
-    if deleted and not dry:
-        await client.call(name, delete, name, *deleted)
-    return len(deleted)
+async def erase_digests(client: Store, keys: Keys, held: Held, digests: Collection[bytes], entry: bytes) -> None:
+    """Delete digests from all votes and identities of a board, and append the entry to its journal, in one step.
+
+    A board that has another epoch by now keeps everything.
+    """
+    reply = [b"slots"]
+    while reply[0] == b"slots":
+        buckets = await _buckets_of(client, keys)
+        starts = await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)
+        votes = _votes_of(keys, [int(start) for start in starts], held.shape)
+        request = EraseRequest(
+            epoch=held.epoch,
+            channel=keys.channel,
+            slots=[start.decode() for start in starts],
+            rankings=len(votes),
+            digests=[text(digest) for digest in digests],
+            entry=text(entry),
+        )
+        reply = await ERASE(client, [keys.meta, keys.slots, keys.journal(held.epoch), *votes, *buckets], request)
+
+
+def _votes_of(keys: Keys, starts: Iterable[int], shape: Shape) -> list[str]:
+    return [keys.table(start).votes for start in starts] if shape.tables else [keys.table().votes]
+
+
+async def _buckets_of(client: Store, keys: Keys) -> list[str]:
+    return [name async for name in client.names(keys.seen_pattern)]

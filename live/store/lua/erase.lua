@@ -1,0 +1,32 @@
+#!lua flags=allow-oom
+-- Deletes digests of an actor from the votes and the identities of a board, and records that in its journal.
+--
+-- The journal receives digests of the digests. It takes the same ones out of what it holds at this instant.
+-- KEYS[1] meta — hash: the board's state
+-- KEYS[2] slots — sorted set: the start of every slot, scored by itself
+-- KEYS[3] journal — stream: what SQL does not hold yet
+-- KEYS[4...] parts — hashes of votes (digest, count), as many as the request says; then sets of identities
+-- Request: EraseRequest
+-- Returns {'ok', offset}
+--         {'slots'} — the slots have changed: ask again with their new store keys
+--         {'epoch', epoch} — the board has another epoch; '' for none
+local request = cmsgpack.unpack(ARGV[1])
+local meta, slots, journal = unpack(KEYS, 1, 3)
+--@include clock
+--@include board
+--@include journal
+--@include same_slots
+local board, refusal = open_board()
+if refusal then return refusal end
+if not same_slots(request.slots or {}) then return {'slots'} end
+
+announce(board)
+if board.journal then append(board, board.place .. '-0', 'erase', '-', 0, request.entry) end
+local digests = request.digests or {}
+for i = 4, #KEYS do
+  local command = i < 4 + request.rankings and 'HDEL' or 'SREM'
+  for first = 1, #digests, 1000 do  -- `unpack` takes a few thousand
+    call(command, KEYS[i], unpack(digests, first, math.min(first + 999, #digests)))
+  end
+end
+return {'ok', commit(board)}
