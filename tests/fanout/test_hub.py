@@ -162,6 +162,28 @@ async def test_viewers_receive_the_status_of_the_store(own_store: StoreProcess) 
         assert [record.key for record in model.records] == ["b", "a"]
 
 
+async def test_a_board_that_can_not_be_read_is_stale(valkey_url: str) -> None:
+    """The status names the reason, and the next read that works ends it."""
+    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+        await ledger.writer.add([make_entry("a", 1, None)])
+        model = ModelViewer()
+        with hub.watch("posts", top(5)) as viewer:
+            await follow(viewer, model, 1)
+            client, ranking = ledger.state.client, ledger.state.keys.meta
+            await client.rename(ranking, f"{ranking}-away")
+            await client.set(ranking, "not a hash")
+            hub.channels["posts"].read_again()
+            async with asyncio.timeout(10):
+                while not model.stale:
+                    frame = await viewer.next_frame()
+                    model.receive(frame.payload)
+            assert b'"reason":"' in frame.payload
+            await client.rename(f"{ranking}-away", ranking)
+            added = await ledger.writer.add([make_entry("b", 5, None)])
+            await follow(viewer, model, added.offset or 0)
+        assert [record.key for record in model.records] == ["b", "a"]
+
+
 @pytest.mark.fault
 async def test_notices_lost_with_their_connection_are_recovered(valkey_url: str) -> None:
     """A change during a cut is sent once the hub has subscribed again, without another change."""
