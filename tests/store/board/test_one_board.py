@@ -3,11 +3,13 @@
 from typing import Any
 
 import msgspec
+import pytest
 
+from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import make_entry
 from live.domain.ranking import Page
-from live.domain.window import WindowChoice
+from live.domain.window import Periods, WindowChoice
 from live.store.board.ledger import Ledger
 from live.store.board.read.reader import read_tops
 from live.store.board.state import SCRIPTS
@@ -71,3 +73,15 @@ async def test_a_batch_is_planned_and_applied_with_one_definition(any_store: str
         for _ in range(2):
             await ledger.writer.add([make_entry("late", 1, 0, bytes(16)), make_entry("a", 1, 100 * HOUR * 1000)])
         assert [request.rules.cap for request in noting.requests] == [2, 9]
+
+
+@pytest.mark.parametrize(("window", "name"), [(Periods(unit="day"), "2026-11-23"), (Periods(unit="day", last=2), None)])
+async def test_a_page_names_the_period_that_was_read(valkey_url: str, window: Periods, name: str | None) -> None:
+    """A board with one ranking over several periods has none, nor has a board without events on its clock."""
+    board = Board(id="b", title="b", window=window, clock="event")
+    async with open_ledger(valkey_url, board) as ledger:
+        assert (await ledger.reader.read(3)).period is None
+        await ledger.writer.add([make_entry("a", 5, 1795420800 * 1000)])
+        page = await ledger.reader.read(3)
+        assert page.period == name
+        assert [(record.key, record.rank, record.score) for record in page.records] == [("a", 1, 5)]

@@ -1,0 +1,125 @@
+"""The reaper of viewers: whom it checks and pings when, and whom it disconnects, by a clock that the test sets."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
+
+import pytest
+
+from live.errors import SLOW
+from live.fanout.hub import Hub
+from live.metrics import REGISTRY
+from live.protocols import viewer_reaper
+from live.protocols.viewer_reaper import ViewerReaper
+
+
+class Socket:
+    """A viewer's connection that writes down what happens to it."""
+
+    def __init__(self, viewer: Any = None) -> None:
+        self.viewer = viewer
+        self.address = "a"
+        self.slot = 0
+        self.blocked_since: float | None = None
+        self.progress = False
+        self.fate: list[object] = []
+
+    def ping(self) -> None:
+        self.fate.append("ping")
+
+    def check(self) -> None:
+        self.fate.append("check")
+
+    def has_progressed(self) -> bool:
+        return self.progress
+
+    def close(self, code: int, patience: float) -> None:
+        self.fate.append((code, patience))
+
+
+class Viewers:
+    """A hub that notes who leaves."""
+
+    def __init__(self) -> None:
+        self.viewers = 0
+        self.left: list[tuple[object, str]] = []
+
+    def leave(self, viewer: object, address: str) -> None:
+        self.left.append((viewer, address))
+
+
+def reaper_of(hub: Viewers) -> tuple[ViewerReaper, set[object]]:
+    """A reaper that disconnects after ten seconds, and the connections of its server."""
+    reaper, connections = ViewerReaper(cast("Hub", hub), 10.0), set[object]()
+    reaper.serve(cast("Any", SimpleNamespace(connections=connections)))
+    return reaper, connections
+
+
+def test_a_viewer_is_checked_once_in_twenty_seconds() -> None:
+    """In one of three rounds it is pinged. One that is gone is left alone."""
+    reaper, connections = reaper_of(Viewers())
+    socket, gone = Socket(), Socket()
+    for each in (socket, gone):
+        reaper.add(each)
+    assert connections == {socket, gone}
+    reaper.discard(gone)
+    assert connections == {socket}
+    seen = []
+    for second in range(1, 121):
+        reaper.sweep()
+        if socket.fate:
+            seen.append((second, *socket.fate))
+            socket.fate.clear()
+    assert [second for second, _ in seen] == [19, 39, 59, 79, 99, 119]
+    assert [what for _, what in seen] == ["ping", "check", "check"] * 2
+    assert gone.fate == []
+
+
+def test_a_viewer_that_is_gone_leaves_the_hub() -> None:
+    """One whose subscription was refused was never there."""
+    hub = Viewers()
+    reaper, _ = reaper_of(hub)
+    for viewer in ("viewer", None):
+        socket = Socket(viewer)
+        reaper.add(socket)
+        reaper.discard(socket)
+    assert hub.left == [("viewer", "a")]
+
+
+def test_a_viewer_without_progress_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time begins again with each byte that it acknowledges."""
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(viewer_reaper, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    reaper, _ = reaper_of(Viewers())
+    stuck, slow, free, over = (Socket() for _ in range(4))
+    for socket in (stuck, slow, free, over):
+        reaper.watch(socket)
+        socket.blocked_since = 100.0
+    slow.progress, free.blocked_since = True, None
+    reaper.unwatch(over)
+    before = REGISTRY.get_sample_value("live_slow_viewers_total") or 0
+    clock.now = 109.9
+    reaper.sweep()
+    assert stuck.fate == []
+    clock.now = 110.1
+    for _ in range(2):
+        reaper.sweep()
+    assert (stuck.fate, slow.fate, free.fate, over.fate) == ([(SLOW, 1.0)], [], [], [])
+    assert (REGISTRY.get_sample_value("live_slow_viewers_total") or 0) - before == 1
+    assert slow.blocked_since == 110.1
+    slow.progress, clock.now = False, 120.2
+    reaper.sweep()
+    assert slow.fate == [(SLOW, 1.0)]
+
+
+def test_reconnects_are_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five hundred come back in a second, and nobody waits for more than half a minute."""
+    hub = Viewers()
+    reaper, _ = reaper_of(hub)
+    uniform = Mock(side_effect=lambda _, longest: longest)
+    monkeypatch.setattr(viewer_reaper, "random", SimpleNamespace(uniform=uniform))
+    found = []
+    for hub.viewers in (0, 500, 617, 10**6):
+        found.append(reaper.retry_after())
+    assert found == [1.0, 2.0, 2.23, 30.0]
+    assert [call.args[0] for call in uniform.call_args_list] == [0.1] * 4
