@@ -282,7 +282,17 @@ def environment_name(setting: str) -> str:
     return f"{_PREFIX}{setting.upper()}"
 
 
-_READERS: Final[Mapping[type, Callable[[str], Any]]] = {
+def _parse_time(text: str) -> Duration:
+    duration = parse_duration(text)
+    if not 0 < duration <= LONGEST:
+        raise ValueError(f"{text!r} is not between 1ms and 7d")
+    return Duration(duration)
+
+
+_READERS: Final[Mapping[object, Callable[[str], Any]]] = {
+    Path: Path,
+    Path | None: Path,
+    Duration: _parse_time,
     Size: _parse_size,
     HostPattern: lambda text: HostPattern(check_pattern(text)),
     Retention: lambda text: Retention(parse_retention(text)),
@@ -290,20 +300,6 @@ _READERS: Final[Mapping[type, Callable[[str], Any]]] = {
     RootPath: lambda text: RootPath(check_root_path(text)),
     ProxyNetwork: lambda text: ProxyNetwork(check_network(text)),
 }
-
-
-def _convert(expected: type, value: Any) -> Any:  # noqa: ANN401 - the signature that msgspec expects
-    if expected is Duration:
-        duration = parse_duration(value)
-        if not 0 < duration <= LONGEST:
-            raise ValueError(f"{value!r} is not between 1ms and 7d")
-        return Duration(duration)
-    if expected is Path or expected == Path | None:
-        return Path(value)
-    reader = _READERS.get(expected)
-    if reader is not None:
-        return reader(value)
-    raise TypeError(f"no setting is of type {expected}")
 
 
 def load_settings(environment: Mapping[str, str] = os.environ, **given: Any) -> Settings:  # noqa: ANN401
@@ -324,7 +320,9 @@ def load_settings(environment: Mapping[str, str] = os.environ, **given: Any) -> 
         if isinstance(field.default, tuple) and isinstance(value, str):
             value = tuple(part.strip() for part in value.split(",") if part.strip())
         try:
-            values[field.name] = msgspec.convert(value, field.type, strict=False, dec_hook=_convert)
+            values[field.name] = msgspec.convert(
+                value, field.type, strict=False, dec_hook=lambda expected, text: _READERS[expected](text)
+            )
         except ValueError as error:  # msgspec.ValidationError is one
             mistakes.append(f"{environment_name(field.name)} (or its flag) = {given_text!r}: {error}")
     if mistakes:

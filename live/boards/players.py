@@ -132,10 +132,24 @@ class _Replay:
         return None if frame is None else _played(self.player.now, frame)
 
     def take(self, pages: list[tuple[int, Page]], speed: float) -> list[PlayedFrame]:
-        """Make the messages of the next pages."""
+        """Make the messages of the next pages.
+
+        Hold a page of which only totals have changed, while some were sent a moment ago.
+        """
         found = []
         for at, page in pages or ([] if self._held is None else [(self.player.now, self._held)]):
-            if self._holds(page, round(at / speed)):
+            now, shown, variant = round(at / speed), self._shown, self._variant
+            if shown is None or (shown.epoch, shown.offset) != (page.epoch, page.offset):
+                is_held = variant.hold(page, now)
+            else:
+                # No entry came since the last message: records have left the window by themselves. An update has to
+                # lead to another position, so the next message is then the whole top.
+                is_held = shown.records == page.records and now < variant.totals_sent_at + variant.totals_interval
+                if not is_held:
+                    variant.forget(self._board.ranks)
+                    self._position = ViewerPosition()
+                    variant.totals_sent_at = now
+            if is_held:
                 self._held = page
                 continue
             self._held, self._shown = None, page
@@ -144,22 +158,6 @@ class _Replay:
             if frame is not None:
                 found.append(_played(at, frame))
         return found
-
-    def _holds(self, page: Page, now: int) -> bool:
-        """Tell whether to send nothing of a page yet: only totals have changed, and some were sent a moment ago.
-
-        If no entry came since the last message, records have left the window by themselves. An update has to lead to
-        another position, so the next message is then the whole top.
-        """
-        shown, variant = self._shown, self._variant
-        if shown is None or (shown.epoch, shown.offset) != (page.epoch, page.offset):
-            return variant.hold(page, now)
-        if shown.records == page.records and now < variant.totals_sent_at + variant.totals_interval:
-            return True
-        variant.forget(self._board.ranks)
-        self._position = ViewerPosition()
-        variant.totals_sent_at = now
-        return False
 
 
 def _played(at: int, frame: Frame) -> PlayedFrame:

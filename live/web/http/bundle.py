@@ -29,7 +29,7 @@ Read = Callable[[str], str]
 
 
 def bundle(name: str, read: Read, apart: Collection[str] = ()) -> str:
-    """A script with its imports as one module. `read` gives the text of a file by its path.
+    """Join a script with its imports into one module. `read` gives the text of a file by its path.
 
     What it imports from a package, or from a module in `apart`, stays an import.
 
@@ -46,7 +46,7 @@ def bundle(name: str, read: Read, apart: Collection[str] = ()) -> str:
 
 
 def script(text: str) -> str:
-    """A script without comments and with short names for what is local.
+    """Remove the comments of a script, and shorten the names of what is local.
 
     Raises:
         ValueError: the minifier would change what the script does.
@@ -57,7 +57,7 @@ def script(text: str) -> str:
 
 
 def style(text: str) -> str:
-    """A style sheet without comments and spaces."""
+    """Remove the comments and spaces of a style sheet."""
     return str(_minify("text/css", text))
 
 
@@ -109,7 +109,7 @@ class _Joined:
             raise ValueError(f"{path}: {module} does not export {', '.join(sorted(missing))}")
 
     def left(self, name: str) -> dict[str, str]:
-        """What stays imported: the names by the path from the module `name`."""
+        """Map what stays imported: the names by the path from the module `name`."""
         folder = posixpath.dirname(name) or "."
         return {
             source if source not in self._apart else f"./{posixpath.relpath(source, folder)}": ",".join(names)

@@ -37,14 +37,14 @@ class PageFiles(StaticFiles):
     """
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """The response for a file, compressed if the client takes that."""
+        """Serve a file, compressed if the client takes that."""
         name = PurePosixPath(path).as_posix()
         _, source = ENTRIES.get(name, (None, name))
         if PurePosixPath(name).suffix not in _TYPES or not self.lookup_path(source)[1]:
             raise HTTPException(404)
         plain, compressed = _contents(name)
-        takes = takes_gzip(Headers(scope=scope).getlist("accept-encoding"))
         headers = {"Cache-Control": _FOREVER, "Vary": "Accept-Encoding"}
+        takes = takes_gzip(Headers(scope=scope).getlist("accept-encoding"))
         if takes:
             headers["Content-Encoding"] = "gzip"
         media_type = _TYPES[PurePosixPath(name).suffix]
@@ -58,7 +58,7 @@ class ClientFiles(StaticFiles):
     """
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """The response for an entry point, compressed if the client takes that; 304 if it has the same one."""
+        """Serve an entry point, compressed if the client takes that; 304 if it has the same one."""
         name = PurePosixPath(path).as_posix()
         if name not in CLIENT and name not in {f"words/{tag}.js" for tag in TAGS}:
             raise HTTPException(404)
@@ -83,7 +83,7 @@ class ClientFiles(StaticFiles):
 
 @cache
 def _contents(name: str) -> tuple[bytes, bytes]:
-    """A file as it is served, plain and compressed."""
+    """Return a file as it is served, plain and compressed."""
     kind = PurePosixPath(name).suffix
     if name in ENTRIES:
         text = page_script(*ENTRIES[name])
@@ -97,16 +97,16 @@ def _contents(name: str) -> tuple[bytes, bytes]:
 
 
 def page_script(tag: str, name: str) -> str:
-    """The script of a page with all that it imports, in one language."""
+    """Join the script of a page with all that it imports, in one language."""
     usual, own = (_WORDS.format(language) for language in (TAGS[0], tag))
     return bundle(name, lambda path: read(own if path == usual else path))
 
 
 def client_script(name: str) -> str:
-    """An entry point of the client with what it alone imports. All share the core, the view and the words."""
+    """Join an entry point of the client with what it alone imports. All share the core, the view and the words."""
     return bundle(name, read, _SHARED - {name})
 
 
 def read(name: str) -> str:
-    """The text of a static file."""
+    """Read a static file."""
     return (assets("static") / name).read_text(encoding="utf-8")

@@ -30,12 +30,12 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_framed(self) -> bool:
-        """Whether other pages and programs may show the surface in a frame."""
+        """Tell whether other pages and programs may show the surface in a frame."""
         return self.name in {"embed", "overlay"}
 
 
 def page_of(query: Mapping[str, str]) -> Surface:
-    """The page of a board, or with `?display=wall` the display on a wall.
+    """Choose the page of a board, or with `?display=wall` the display on a wall.
 
     Raises:
         ProblemError: `parameter_invalid`.
@@ -47,7 +47,7 @@ def page_of(query: Mapping[str, str]) -> Surface:
 
 
 def embed_of(query: Mapping[str, str]) -> Surface:
-    """A frame on another page; with `?bg=transparent`, the background of that page shows through.
+    """Choose a frame on another page; with `?bg=transparent`, the background of that page shows through.
 
     Raises:
         ProblemError: `parameter_invalid`.
@@ -59,7 +59,7 @@ def embed_of(query: Mapping[str, str]) -> Surface:
 
 
 def overlay_of(query: Mapping[str, str], most: int) -> Surface:
-    """An overlay for video: `?rows=8&theme=dark&scale=1.2`. `most` is the maximum number of rows.
+    """Choose an overlay for video: `?rows=8&theme=dark&scale=1.2`. `most` is the maximum number of rows.
 
     Raises:
         ProblemError: `parameter_invalid`.

@@ -43,7 +43,7 @@ MINUS: Final = "\u2212"
 
 
 def span(language: Language, seconds: int) -> str:
-    """A duration in words: `24 hours`, `90 seconds`."""
+    """Write a duration in words: `24 hours`, `90 seconds`."""
     for unit, name in _UNITS:
         if seconds % unit == 0 and (seconds // unit > 1 or unit in {1, 60, 3600}):
             return language.translate(name, n=seconds // unit)
@@ -51,7 +51,7 @@ def span(language: Language, seconds: int) -> str:
 
 
 def window_words(language: Language, window: Window, period: str | None = None) -> str:
-    """The time range of a board in words: `over the last 24 hours`, `week 47 of 2026 in UTC`."""
+    """Write the time range of a board in words: `over the last 24 hours`, `week 47 of 2026 in UTC`."""
     match window:
         case Rolling(length) | Sliding(length):
             return language.translate("over_the_last", span=span(language, length))
@@ -69,7 +69,7 @@ def window_words(language: Language, window: Window, period: str | None = None) 
 
 
 def trend_words(language: Language, window: Window) -> str:
-    """The length of a window with one ranking over several slots, `24 hours`; empty for other windows."""
+    """Write the length of a window with one ranking over several slots, `24 hours`; empty for other windows."""
     match window:
         case Rolling(length):
             return span(language, length)
@@ -80,7 +80,7 @@ def trend_words(language: Language, window: Window) -> str:
 
 
 def period_words(language: Language, unit: Unit, name: str) -> str:
-    """A period of a calendar by its name: `2026-W47` is `week 47 of 2026`."""
+    """Write a period of a calendar in words: `2026-W47` is `week 47 of 2026`."""
     match = _PERIOD.fullmatch(name)
     if match is None:
         raise ValueError(f"{name!r} is not the name of a period")
@@ -98,14 +98,14 @@ def period_words(language: Language, unit: Unit, name: str) -> str:
 
 
 def name_words(language: Language, key: str) -> str:
-    """A member as its row shows it: cut in the middle if it is long, and named if nothing of it can be seen."""
+    """Write a member as its row shows it: cut in the middle if it is long, and named if nothing of it can be seen."""
     if all(unicodedata.category(letter) in _UNSEEN or letter in _INVISIBLE for letter in key):
         return language.translate("blank")
     return key if len(key) <= _LONGEST_NAME else f"{key[:_NAME_START]}\u2026{key[-_NAME_END:]}"
 
 
 def gap_words(language: Language, record: Record, above: Record | None) -> str:
-    """How far a record is from the one above it; nothing for the first."""
+    """Say how far a record is from the one above it; nothing for the first."""
     if above is None:
         return ""
     gap = record.score - above.score
@@ -116,7 +116,7 @@ def gap_words(language: Language, record: Record, above: Record | None) -> str:
 
 
 def short(language: Language, number: int) -> str:
-    """The first three digits of a large number and its unit, `9.00 Qd`; nothing is rounded up."""
+    """Write the first three digits of a large number and its unit, `9.00 Qd`; nothing is rounded up."""
     digits = str(abs(number))
     units = [unit.split("=") for unit in language.translate("units").split(",")]
     zeros, name = next(((int(z), name) for z, name in reversed(units) if int(z) < len(digits)), (0, ""))
@@ -126,12 +126,12 @@ def short(language: Language, number: int) -> str:
 
 
 def score_fit(score: int) -> str:
-    """Where a score may not fit: `tight` places, everywhere (`short`), or nowhere."""
+    """Say where a score may not fit: in `tight` places, everywhere (`short`), or nowhere (empty)."""
     return "" if abs(score) < _LARGE else "tight" if abs(score) < _HUGE else "short"
 
 
 def move_words(language: Language, rank: int, before: int | None) -> tuple[str, str]:
-    """How a member moved since the baseline, to see and to hear. `before` is None if the baseline does not have it."""
+    """Say how a member moved since the baseline, to see and to hear. `before` is None if it was not in the baseline."""
     if before is None:
         return language.translate("new").upper(), language.translate("new")
     if before == rank:
@@ -142,7 +142,7 @@ def move_words(language: Language, rank: int, before: int | None) -> tuple[str, 
 
 
 def trend_points(values: Sequence[int | None]) -> str:
-    """The points of a sparkline, 100 wide and 20 high, from the values of the slots that have ended.
+    """Draw the points of a sparkline, 100 wide and 20 high, from the values of the slots that have ended.
 
     None is a slot without a value. The points are empty if they have no shape.
     """
@@ -159,17 +159,17 @@ def trend_points(values: Sequence[int | None]) -> str:
 
 
 def scaled(part: int, whole: int, size: int) -> int:
-    """A part of a whole, on a scale."""
+    """Scale a part of a whole to a size."""
     return math.floor(size * float(part) / whole + 0.5)
 
 
 def bar_width(score: int, first: int) -> int:
-    """How long the bar of a record is, in percent of the first one's."""
+    """Measure the bar of a record, in percent of the first one's."""
     return max(0, math.floor(100 * float(score) / first)) if first > 0 else 0
 
 
 def place_words(language: Language, rank: int | None, gap: int | None) -> tuple[str, str]:
-    """A rank in words, in two parts: `rank 1,234`, and `, 5 behind the next`. None means not ranked."""
+    """Write a rank in words, in two parts: `rank 1,234`, and `, 5 behind the next`. None means not ranked."""
     if rank is None:
         return language.translate("not_ranked"), ""
     place = language.translate("rank", n=rank)
@@ -179,17 +179,17 @@ def place_words(language: Language, rank: int | None, gap: int | None) -> tuple[
 
 
 def moment(milliseconds: int) -> datetime:
-    """A time, from milliseconds since 1970."""
+    """Make a time of milliseconds since 1970."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def clock_words(milliseconds: int) -> str:
-    """A time of the day: `14:00 UTC`."""
+    """Write a time of the day: `14:00 UTC`."""
     return f"{moment(milliseconds):%H:%M} UTC"
 
 
 def moment_words(language: Language, time: datetime) -> str:
-    """A time in words: `21 November 2026, 14:00 UTC`."""
+    """Write a time in words: `21 November 2026, 14:00 UTC`."""
     return language.translate(
         "moment",
         year=str(time.year),
@@ -200,7 +200,7 @@ def moment_words(language: Language, time: datetime) -> str:
 
 
 def metadata_words(metadata: msgspec.Raw | UnsetType) -> list[str]:
-    """The strings and numbers of a metadata object, each as `name: value`, with long ones cut off."""
+    """List the strings and numbers of a metadata object, each as `name: value`, with long ones cut off."""
     if metadata is UNSET:
         return []
     try:
@@ -224,13 +224,13 @@ def _zone(name: str) -> str:
 
 
 def _place(member: tuple[str, msgspec.Raw]) -> int:
-    """The sort order of ECMAScript: array indexes come first, ascending, and then the other names as they came."""
+    """Sort as ECMAScript does: array indexes come first, ascending, and then the other names as they came."""
     name = member[0]
     return int(name) if _INDEX.fullmatch(name) and int(name) <= _MOST_INDEX else _MOST_INDEX + 1
 
 
 def _value_words(raw: bytes) -> str | None:
-    """A string or a number as ECMAScript writes it; None for any other value."""
+    """Write a string or a number as ECMAScript does; None for any other value."""
     text = raw.strip()
     if text.startswith(b'"'):
         return str(json.loads(text))
