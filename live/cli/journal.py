@@ -67,17 +67,19 @@ def rebuild(  # noqa: PLR0913 - one parameter per flag
         with progress_bar("Rebuilding", quiet=as_json) as show, existing_journal(settings) as database:
             in_file = load_boards(settings.boards)
 
-            async def work() -> list[Rebuilt]:
+            async def work() -> tuple[list[Rebuilt], list[str]]:
                 async with opened_store(settings) as client:
                     client.high_water.active = True
                     rebuilding = Rebuilding(
                         client, settings, in_file, database, lambda _, done, total: show(done, total)
                     )
-                    return await rebuilding.rebuild(wanted)
+                    return await rebuilding.rebuild(wanted), rebuilding.left_out
 
-            done = asyncio.run(work())
-    if reported({"boards": done, "dry_run": dry_run}, as_json=as_json):
+            done, left_out = asyncio.run(work())
+    if reported({"boards": done, "left_out": left_out, "dry_run": dry_run}, as_json=as_json):
         return
+    for dropped in left_out:
+        out.print(f"{dropped} is NOT rebuilt: its journal was turned off")
     for one in done:
         verb, members = "would be" if dry_run else "is", counted(one.members, "member")
         out.print(f"{one.board} {verb} at offset {one.offset:,} with {members} (epoch {one.epoch})")

@@ -169,6 +169,7 @@ class Rebuilding:
         self._in_file = in_file
         self._database = database
         self._show = show
+        self.left_out: list[str] = []  # run-time boards that the store lacks, and whose journal was turned off
 
     async def rebuild(self, wanted: Wanted) -> list[Rebuilt]:
         """Rebuild the wanted boards. After an interruption, the same call continues.
@@ -184,6 +185,15 @@ class Rebuilding:
             lambda connection: {kind: latest(connection, self._prefix, kind) for kind in KINDS}
         )
         lines, over = await self._lines(wanted, texts)
+        self.left_out = []
+        for name in sorted(texts["boards"].keys() - {line[0].board for line in lines}) if wanted.board is None else ():
+            definition, meta = (
+                msgspec.json.decode(texts["boards"][name], type=Definition),
+                Keys(self._prefix, name).meta,
+            )
+            held = (await self._client.call(meta, "HGET", meta, "epoch") or b"").decode()
+            if definition.state == "live" and held != definition.epoch:
+                self.left_out.append(name)
         boards = {line[0].board: board_of(line[0].board, texts["boards"], self._in_file) for line in lines}
         if wanted.dry:
             return [await self._planned(line[0], boards[line[0].board], wanted) for line in lines]

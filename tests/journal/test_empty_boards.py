@@ -13,7 +13,7 @@ from sqlalchemy import insert
 import live.store.board.manage.lifecycle
 from live.domain.board import Boards
 from live.journal.log.timelines import Timeline, find_timeline
-from live.journal.schema import DEFINITION
+from live.journal.schema import DEFINITION, LIFE
 from live.maintenance.rebuild import Rebuilding, Wanted
 from live.store.board.keys import Keys, SystemKeys
 from live.store.board.manage.lifecycle import create, delete_keys
@@ -98,6 +98,22 @@ async def rebuild_without_a_timeline(board: Journaled) -> None:
     assert await board.client.hget(keys.meta, "epoch") == done[0].epoch.encode()
     assert await board.client.sismember(SystemKeys(prefix).journals, f"made {done[0].epoch}")
     assert await rebuilding.rebuild(Wanted()) == [], "the command can run again"
+
+
+async def test_a_board_whose_journal_was_turned_off_is_named(valkey_url: str, tmp_path: Path) -> None:
+    """The journal has its definition, and entries up to then only. It is not rebuilt while the store has it either."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.drainer()
+        prefix, database = board.settings.key_prefix, board.databases[0]
+        ended = {"began": 1, "ended": 2, "drained": "1-0", "link": "1-0 1 - 0", "size": 9}
+        life = {"prefix": prefix, "board": "made", "epoch": "lost", **ended}
+        await database.run(lambda connection: connection.execute(insert(LIFE).values(life)))
+        row = defined(prefix, "made", epoch="lost", journal="off")
+        await database.run(lambda connection: connection.execute(insert(DEFINITION).values(row)))
+        rebuilding = Rebuilding(board.client, board.settings, Boards([]), database, lambda *_: None)
+        assert (await rebuilding.rebuild(Wanted(dry=True)), rebuilding.left_out) == ([], ["made"])
+        await board.client.hset(Keys(prefix, "made").meta, "epoch", "lost")
+        assert (await rebuilding.rebuild(Wanted(dry=True)), rebuilding.left_out) == ([], [])
 
 
 async def rebuild_a_part(board: Journaled) -> None:
