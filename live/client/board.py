@@ -75,7 +75,7 @@ class LiveBoard:
     def producer(
         self, *, linger: float = LINGER, max_pending: int = MAX_PENDING, on_rejected: OnRejected | None = None
     ) -> Producer:
-        """A producer that sends events in batches in the background.
+        """Make a producer that sends events in batches in the background.
 
         Args:
             linger: how many seconds an event may wait for others to share its batch.

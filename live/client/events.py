@@ -44,7 +44,7 @@ _decode_event = msgspec.json.Decoder(Event).decode
 
 
 def encode_event(event: Event) -> bytes:
-    """The event as a line of JSON.
+    """Encode an event as a line of JSON.
 
     Raises:
         ValueError: the event is longer than 64 KiB.
@@ -57,12 +57,12 @@ def encode_event(event: Event) -> bytes:
 
 
 def decode_event(line: bytes) -> Event:
-    """The event in a line from `encode_event`."""
+    """Decode a line from `encode_event`."""
     return _decode_event(line)
 
 
 def with_identity(line: bytes, run: bytes, number: int, *, has_source: bool) -> bytes:
-    """A JSON object, without trailing white space, with an id made of `run` and `number` appended.
+    """Append an id made of `run` and `number` to a JSON object without trailing white space.
 
     If the event has its own `source`, which may number events too, the id itself contains the run.
     """

@@ -115,7 +115,7 @@ class Producer:
         return len(self._batch) + len(self._waiting)
 
     def unsent(self) -> list[Event]:
-        """The events without a response, with their ids.
+        """Return the events without a response, with their ids.
 
         If you send them again with the same API key, each counts once.
         """
@@ -136,7 +136,7 @@ class Producer:
         self.put(line)
 
     def encode(self, event: Event) -> bytes:
-        """An event as `put` takes it, with an id. This is thread-safe.
+        """Encode an event with an id, as `put` takes it. This is thread-safe.
 
         Raises:
             ValueError: the event is longer than 64 KiB of JSON.

@@ -55,7 +55,7 @@ class SendingStoppedError(LiveBoardError):
 
 
 def ndjson(lines: Sequence[bytes], *, repeatable: bool) -> Body:
-    """A body with one event per line."""
+    """Make a body with one event per line."""
     data = b"\n".join(lines)
     headers = {"Content-Type": "application/x-ndjson"}
     if len(data) >= _COMPRESSED:
@@ -68,7 +68,7 @@ def ndjson(lines: Sequence[bytes], *, repeatable: bool) -> Body:
 async def open_session(
     api_key: str | None, *, keep_alive: bool = True, connections: int = 100
 ) -> AsyncIterator[aiohttp.ClientSession]:
-    """An HTTP session that sends the API key with every request."""
+    """Open an HTTP session that sends the API key with every request."""
     connector = aiohttp.TCPConnector(force_close=not keep_alive, limit=connections)
     async with aiohttp.ClientSession(connector=connector, headers=authorization(api_key)) as session:
         yield session
@@ -99,13 +99,13 @@ class Backoff:
         self._limit = base
 
     def next(self) -> float:
-        """The pause before the next attempt."""
+        """Return the pause before the next attempt."""
         pause = random.uniform(0, min(self._limit, self._longest))  # noqa: S311 - spreads load, protects nothing
         self._limit = min(2 * self._limit, self._longest)
         return pause
 
     def after(self, seconds: float) -> float:
-        """The pause if the server asks for a number of seconds: at least that, plus up to `base`."""
+        """Return the pause if the server asks for a number of seconds: at least that, plus up to `base`."""
         return seconds + random.uniform(0, min(self._base, self._longest))  # noqa: S311 - the same
 
     def reset(self) -> None:
@@ -243,7 +243,7 @@ def read_answer(status: int, body: bytes, retry_after: str, url: str, api_key: s
 
 
 def read_failure(status: int, body: bytes, retry_after: str) -> FailedAttempt | None:
-    """Why the same request may succeed later; None if the status says that it will not."""
+    """Return why the same request may succeed later; None if the status says that it will not."""
     problem = f"{status}: {body[:_MAX_SHOWN].decode(errors='replace')}"
     pause = parse_retry_after(retry_after)
     if status in _LOST or b'"outcome_unknown"' in body:
@@ -254,7 +254,7 @@ def read_failure(status: int, body: bytes, retry_after: str) -> FailedAttempt | 
 
 
 def parse_retry_after(value: str) -> float | None:
-    """The seconds in a `Retry-After` header, which can also hold a date; at most a day. None if it holds neither."""
+    """Parse a `Retry-After` header, a number or a date, into at most a day of seconds. Return None for anything else."""
     if value.isdecimal():
         return min(float(value), _MAX_PAUSE)
     try:

@@ -62,7 +62,7 @@ class SyncProducer:
         return self._running().producer.totals
 
     def unsent(self) -> list[Event]:
-        """The events without a response, once the producer has failed or is closed. See `Producer.unsent`."""
+        """Return the events without a response, once the producer has failed or is closed. See `Producer.unsent`."""
         return self._running().producer.unsent()
 
     def send(self, event: Event) -> None:

@@ -11,7 +11,7 @@ _FORBIDDEN: Final = 403
 
 
 def parse_url(url: str) -> str:
-    """The base URL of a server, without a trailing slash.
+    """Check the base URL of a server, and drop a trailing slash.
 
     Raises:
         ValueError: the text is not an HTTP URL.
@@ -29,7 +29,7 @@ def parse_url(url: str) -> str:
 
 
 def parse_api_key(api_key: str | None) -> str | None:
-    """An API key without surrounding white space, such as the line end of a file. None stays None.
+    """Check an API key, and strip white space such as the line end of a file. None stays None.
 
     Raises:
         ValueError: the API key is malformed. The message does not contain it, because it may be a secret.
@@ -43,24 +43,24 @@ def parse_api_key(api_key: str | None) -> str | None:
 
 
 def producer_of(api_key: str | None) -> str:
-    """The public part of an API key, which is the id of the producer; empty without an API key."""
+    """Return the public part of an API key, which is the id of the producer; empty without an API key."""
     return "" if api_key is None else api_key.partition(".")[0]
 
 
 def authorization(api_key: str | None) -> dict[str, str]:
-    """The headers that carry an API key."""
+    """Return the headers that carry an API key."""
     return {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
 
 
 def socket_url(url: str, path: str, query: str = "") -> str:
-    """The URL of a WebSocket below a base URL."""
+    """Return the URL of a WebSocket below a base URL."""
     parts = urlsplit(url)
     scheme = "wss" if parts.scheme == "https" else "ws"
     return urlunsplit((scheme, parts.netloc, parts.path + path, query, ""))
 
 
 def access_refused(status: int, body: bytes, api_key: str | None) -> AccessRefusedError:
-    """The error for a response of 401 or 403, with advice. It never shows the secret."""
+    """Make the error for a response of 401 or 403, with advice. It never shows the secret."""
     detail = read_problem(body).detail
     producer = producer_of(api_key)
     if status == _FORBIDDEN:

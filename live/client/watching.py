@@ -106,7 +106,7 @@ class TopState:
         self._stale = None
 
     def receive(self, message: str | bytes) -> Freshness | None:
-        """Apply a message. Returns it if it is a status. Unknown message types are ignored.
+        """Apply a message. Return it if it is a status. Unknown message types are ignored.
 
         Raises:
             GapError: a message is missing.
@@ -135,7 +135,7 @@ class TopState:
             self.top = msgspec.structs.replace(self.top, stale=stale)
 
     def changed(self) -> Top | None:
-        """The top if it differs from what this method returned last, otherwise None."""
+        """Return the top if it differs from what this method returned last, otherwise None."""
         if self.top is self._shown:
             return None
         self._shown = self.top
@@ -155,13 +155,13 @@ class TopState:
 
 
 def live_url(url: str, board: str, **query: object) -> str:
-    """The URL of the live route of a board. Parameters that are None are omitted."""
+    """Return the URL of the live route of a board. Parameters that are None are left out."""
     given = {name: value for name, value in query.items() if value is not None}
     return socket_url(url, f"/v1/boards/{quote(board, safe='')}/live", urlencode(given))
 
 
 async def open_viewer(address: str, *, ping_interval: float | None = 20.0) -> ClientConnection:
-    """A connection to a live route. With `ping_interval` (seconds), an unresponsive server is noticed."""
+    """Connect to a live route. With `ping_interval` (seconds), an unresponsive server is noticed."""
     return await connect(
         address, compression=None, ping_interval=ping_interval, close_timeout=1, max_size=_MAX_MESSAGE, proxy=None
     )

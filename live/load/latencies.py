@@ -37,7 +37,7 @@ class Quantiles(msgspec.Struct, frozen=True, rename={"p999": "p99.9"}):
     histogram: str
 
     def at(self, name: str) -> float:
-        """A quantile by the name that it has in a report, such as `p99.9`."""
+        """Return a quantile by the name that it has in a report, such as `p99.9`."""
         value: float = getattr(self, name.replace(".", ""))
         return value
 
@@ -77,7 +77,7 @@ def parse_objective(text: str) -> Objective:
 
 
 def quantiles(seconds: Iterable[float]) -> Quantiles | None:
-    """Quantiles of times from an HdrHistogram (http://hdrhistogram.org); None if there are no times."""
+    """Compute the quantiles of times with an HdrHistogram (http://hdrhistogram.org). Return None if there are no times."""
     histogram = HdrHistogram(1, _LONGEST, _DIGITS)
     longest = 0.0
     for value in seconds:
@@ -97,7 +97,7 @@ def quantiles(seconds: Iterable[float]) -> Quantiles | None:
 
 
 def is_met(objective: Objective, measured: Sequence[Quantiles]) -> bool:
-    """Whether every set of times meets an objective. An objective about something that never happened is missed."""
+    """Return whether every set of times meets an objective. One about something that never happened is missed."""
     return bool(measured) and all(times.at(objective.quantile) <= objective.milliseconds for times in measured)
 
 
@@ -131,14 +131,14 @@ class Seen(msgspec.Struct, gc=False, array_like=True):
         self.times.append(at)
 
     def reached(self, offset: int) -> bool:
-        """Whether the viewer has seen an offset."""
+        """Return whether the viewer has seen an offset."""
         return bool(self.offsets) and self.offsets[-1] >= offset
 
 
 def times_to_seen(
     acknowledged: Sequence[Acknowledged], viewers: Sequence[Seen], *, since_due: bool = True
 ) -> list[float]:
-    """The seconds from when each request was due until each viewer saw its likes.
+    """Return the seconds from when each request was due until each viewer saw its likes.
 
     With `since_due=False`, the time is counted from the acknowledgement instead; it is 0 if the message came first. A
     viewer sees a like with its first message at the offset of the like or later. If there are very many pairs, the

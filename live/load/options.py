@@ -43,7 +43,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return self.requests * self.batch
 
     def due(self, number: int) -> float:
-        """Seconds after the start at which a request is due, counted from 0.
+        """Return the seconds after the start at which a request is due, counted from 0.
 
         With the rate a + s·t, the number of requests until t is a·t + s·t²/2. This is its inverse, in a form that also
         holds for s = 0.
@@ -55,11 +55,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return 2 * number / (start + math.sqrt(max(0.0, start * start + 2 * slope * number)))
 
     def share(self, process: int, processes: int) -> Iterator[float]:
-        """The due times of one of several processes, which take turns."""
+        """Yield the due times of one of several processes, which take turns."""
         return (self.due(number) for number in range(process, self.requests, processes))
 
     def likes_between(self, first: float, last: float) -> float:
-        """The number of likes that are due between two times after the start."""
+        """Return the number of likes that are due between two times after the start."""
 
         def until(at: float) -> float:
             return self.first_rate * at + (self.last_rate - self.first_rate) * at * at / 2 / self.seconds

@@ -115,7 +115,7 @@ def make_report(options: Options, results: Sequence[Result], started: float, las
 
 
 def _steps(options: Options, acks: Sequence[Acknowledged], started: float) -> list[RampStep]:
-    """The parts of a ramp; none for a constant rate."""
+    """Return the parts of a ramp; none for a constant rate."""
     plan = options.schedule
     if plan.first_rate == plan.last_rate:
         return []

@@ -1,4 +1,4 @@
-"""Runs a load test: starts its processes, lets them connect, send and settle together, and compares their results."""
+"""Run a load test: start its processes, let them connect, send and settle together, and compare their results."""
 
 import asyncio
 import sys
@@ -59,7 +59,7 @@ class _Child:
         self._input.write(encode(message))
 
     async def expect(self, kind: type[_Expected]) -> _Expected:
-        """The next message.
+        """Receive the next message.
 
         Raises:
             SetupError: the process can't go on.
@@ -74,7 +74,7 @@ class _Child:
 
 @asynccontextmanager
 async def _children(options: Options) -> AsyncIterator[list[_Child]]:
-    """The processes of the test, each with its task; they are ended afterwards."""
+    """Start the processes of the test, each with its task, and end them afterwards."""
     children: list[_Child] = []
     try:
         for number in range(options.processes):

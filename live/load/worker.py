@@ -82,13 +82,13 @@ Message: TypeAlias = Task | Start | Settle | Connected | Sent | Result | Failed
 
 
 def encode(message: Message) -> bytes:
-    """A message with its length in front."""
+    """Encode a message with its length in front."""
     data = msgspec.msgpack.encode(message)
     return len(data).to_bytes(_LENGTH) + data
 
 
 async def receive(reader: asyncio.StreamReader) -> Message | None:
-    """The next message; None if the other process is gone."""
+    """Receive the next message; None if the other process is gone."""
     try:
         length = int.from_bytes(await reader.readexactly(_LENGTH))
         data = await reader.readexactly(length)

@@ -27,11 +27,11 @@ class EventBatch(msgspec.Struct):
     at: float | None = None  # in a paced run, the time of the first event that has one
 
     def due_later(self, at: float | None, speed: float) -> bool:
-        """Whether an event with this time is due so much later than the batch that it belongs to the next one."""
+        """Return whether an event with this time is due so much later than the batch that it belongs to the next one."""
         return self.at is not None and at is not None and at - self.at > _SAME_TIME * speed
 
     def add(self, event: bytes, at: float | None) -> bool:
-        """Add an event. Returns whether the batch is full."""
+        """Add an event. Return whether the batch is full."""
         self.at = at if self.at is None else self.at
         self.events.append(event)
         self.size += len(event)
@@ -39,7 +39,7 @@ class EventBatch(msgspec.Struct):
 
 
 def batches(options: SendOptions, run: str | None, skip: int) -> Iterator[EventBatch]:
-    """The events of the file from number `skip` on. With a `run`, each event has an id."""
+    """Yield the events of the file from number `skip` on. With a `run`, each event has an id."""
     source = None if run is None else f"replay:{run}".encode()
     with options.path.open("rb") as raw:
         batch = EventBatch(events=[])
@@ -71,7 +71,7 @@ _identity = msgspec.json.Decoder(_Identity)
 
 
 def with_id(event: bytes, run: bytes, number: int) -> bytes:
-    """The event with an id made of the name of the run and its number in the file, unless it already has an id.
+    """Add an id made of the name of the run and the number in the file, unless the event has an id.
 
     The id is appended to the text, so the server still sees whatever is wrong with the event.
     """

@@ -66,7 +66,7 @@ class ProgressFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def progress_path(options: SendOptions) -> Path:
-    """The file with the progress of this input file, in its present state, to this server and board."""
+    """Return the file with the progress of this input file, in its present state, to this server and board."""
     stat = options.path.stat()
     name = f"{options.path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}\0{options.url}\0{options.board or ''}"
     folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "live-board"
