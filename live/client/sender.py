@@ -254,7 +254,7 @@ def read_failure(status: int, body: bytes, retry_after: str) -> FailedAttempt | 
 
 
 def parse_retry_after(value: str) -> float | None:
-    """Parse a `Retry-After` header, a number or a date, into at most a day of seconds. Return None for anything else."""
+    """Parse a `Retry-After` header, a number or a date, into at most a day of seconds. None if it is neither."""
     if value.isdecimal():
         return min(float(value), _MAX_PAUSE)
     try:

@@ -112,6 +112,9 @@ def make_board(choice: BoardChoice) -> Board:
         ValueError: choices are invalid or contradict each other. The message has one line for each mistake.
     """
     window, score, conflation = _check(choice)
+    votes, most = choice.votes, choice.max_amount
+    if most is None:  # a union allows for the weights of its parts
+        most = min(MAX_SCORE, DEFAULT_MAX_AMOUNT * max(1, *map(abs, choice.weights or (1,))))
     return Board(
         id=choice.id,
         title=choice.title or choice.id,
@@ -124,9 +127,17 @@ def make_board(choice: BoardChoice) -> Board:
         ties=choice.ties,
         ranks=choice.ranks,
         score=score,
-        votes=_make_votes(choice.votes),
+        votes=None
+        if votes is None
+        else Votes(
+            per_key=votes.per_key,
+            per_actor=votes.per_actor,
+            opens=None if votes.opens is None else milliseconds(votes.opens),
+            closes=None if votes.closes is None else milliseconds(votes.closes),
+            registered=votes.registered,
+        ),
         cap=choice.cap,
-        max_amount=_max_amount_of(choice),
+        max_amount=most,
         max_members=choice.max_members,
         clock=choice.clock,
         conflation=conflation,
@@ -156,56 +167,26 @@ def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
     conflation = None
     if choice.conflation_interval is not None:
         try:
-            conflation = _conflation_of(choice.conflation_interval)
+            conflation = round(parse_duration(choice.conflation_interval) * 1000)
+            if not 1 <= conflation <= _MOST_CONFLATION:
+                most = f"{_MOST_CONFLATION // 1000}s"
+                mistakes.append(f"conflation_interval: {choice.conflation_interval!r} is not between 1ms and {most}")
         except ValueError as error:
             mistakes.append(f"conflation_interval: {error}")
-    if choice.score:
+    fields = []
+    for part in choice.score:
         try:
-            score = _make_score(choice.score)
+            fields.append(Field(part.field, part.order, part.min, part.max))
+        except ValueError as error:
+            mistakes += [f"score: {line}" for line in str(error).split("\n")]
+    if choice.score and len(fields) == len(choice.score):
+        try:
+            score = Packing(tuple(fields))
         except ValueError as error:
             mistakes += [f"score: {line}" for line in str(error).split("\n")]
     if mistakes:
         raise ValueError("\n".join(mistakes))
     return window, score, conflation
-
-
-def _max_amount_of(choice: BoardChoice) -> int:
-    """Return the largest distance of an amount from zero. By default, a union allows for the weights of its parts."""
-    if choice.max_amount is not None:
-        return choice.max_amount
-    return min(MAX_SCORE, DEFAULT_MAX_AMOUNT * max(1, *map(abs, choice.weights or (1,))))
-
-
-def _make_score(parts: tuple[FieldChoice, ...]) -> Packing:
-    fields, mistakes = [], []
-    for part in parts:
-        try:
-            fields.append(Field(part.field, part.order, part.min, part.max))
-        except ValueError as error:
-            mistakes.append(str(error))
-    if mistakes:
-        raise ValueError("\n".join(mistakes))
-    return Packing(tuple(fields))
-
-
-def _conflation_of(text: str) -> int:
-    """Parse a duration into milliseconds."""
-    milliseconds = round(parse_duration(text) * 1000)
-    if not 1 <= milliseconds <= _MOST_CONFLATION:
-        raise ValueError(f"{text!r} is not between 1ms and {_MOST_CONFLATION // 1000}s")
-    return milliseconds
-
-
-def _make_votes(choice: VotesChoice | None) -> Votes | None:
-    if choice is None:
-        return None
-    return Votes(
-        per_key=choice.per_key,
-        per_actor=choice.per_actor,
-        opens=None if choice.opens is None else milliseconds(choice.opens),
-        closes=None if choice.closes is None else milliseconds(choice.closes),
-        registered=choice.registered,
-    )
 
 
 def _conflicts(choice: BoardChoice) -> Iterator[str]:
@@ -223,7 +204,16 @@ def _conflicts(choice: BoardChoice) -> Iterator[str]:
     votes = choice.votes
     if votes is not None and votes.opens is not None and votes.closes is not None and votes.opens >= votes.closes:
         yield "`votes` closes before it opens"
-    yield from _journal_mistakes(choice)
+    for name in ("journal_events", "journal_periods"):
+        text = getattr(choice, name)
+        if text is None:
+            continue
+        if choice.journal == "off":
+            yield f"`{name}` with `journal = off`: the journal keeps none of them; leave it out"
+        try:
+            parse_retention(text)
+        except ValueError as error:
+            yield f"{name}: {error}"
     yield from _union_mistakes(choice)
 
 
@@ -240,19 +230,6 @@ def _like_mistakes(choice: BoardChoice, window: Window) -> Iterator[str]:
         yield "`like_button` with this window needs `votes = { per_key = 1 }`, which count a visitor once in it"
     elif window.length + getattr(window, "slot", 0) > MOST_REMEMBERED:
         yield "`like_button` with a window of more than 8d, with its slot: visitors are remembered for no longer"
-
-
-def _journal_mistakes(choice: BoardChoice) -> Iterator[str]:
-    for name in ("journal_events", "journal_periods"):
-        text = getattr(choice, name)
-        if text is None:
-            continue
-        if choice.journal == "off":
-            yield f"`{name}` with `journal = off`: the journal keeps none of them; leave it out"
-        try:
-            parse_retention(text)
-        except ValueError as error:
-            yield f"{name}: {error}"
 
 
 def _union_mistakes(choice: BoardChoice) -> Iterator[str]:

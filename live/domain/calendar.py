@@ -83,7 +83,13 @@ class Calendar:
                 return known
         if not FIRST <= seconds < LAST:
             raise OverflowError("calendars go from the year 2 to the year 9997")
-        return self._cache(self._hour_at(seconds) if self.unit == "hour" else self._days_at(seconds))
+        period = self._hour_at(seconds) if self.unit == "hour" else self._days_at(seconds)
+        if len(self._starts) >= _MOST_KNOWN:  # most moments fall into few periods
+            self._starts.clear()
+            self._known.clear()
+        insort(self._starts, period.start)
+        self._known[period.start] = period
+        return period
 
     def before(self, period: Period) -> Period:
         """Return the previous period."""
@@ -104,32 +110,18 @@ class Calendar:
                         return period
         raise ValueError(f"{name!r} is not a valid {self.unit}; expected a form like {EXAMPLES[self.unit]}")
 
-    def _cache(self, period: Period) -> Period:
-        """Cache a period, because most moments fall into few periods."""
-        if len(self._starts) >= _MOST_KNOWN:
-            self._starts.clear()
-            self._known.clear()
-        insort(self._starts, period.start)
-        self._known[period.start] = period
-        return period
-
     def _moments(self, year: int, *rest: int) -> list[int]:
         """Return some moments, one of which is in the period with these numbers, if there is one."""
+        if self.unit == "week":
+            return [self._midnight(self._first_day(date(year, 1, 4)) + timedelta(weeks=rest[0] - 1))]
+        if self.unit == "quarter":
+            return [self._midnight(date(year, 3 * rest[0] - 2, 1))]
         if self.unit != "hour":
-            return [self._midnight(self._date(year, *rest))]
+            return [self._midnight(date(year, *(*rest, 1, 1)[:2]))]
         month, day, hour = rest
         # A clock change cuts off the start or the end of an hour, never both.
         edges = (datetime(year, month, day, hour, edge, edge, tzinfo=self.zone) for edge in (0, 59))
         return [int(edge.replace(fold=fold).timestamp()) for edge in edges for fold in (0, 1)]
-
-    def _date(self, year: int, *rest: int) -> date:
-        """Return the first day of the period with these numbers."""
-        if self.unit == "week":
-            return self._first_day(date(year, 1, 4)) + timedelta(weeks=rest[0] - 1)
-        if self.unit == "quarter":
-            return date(year, 3 * rest[0] - 2, 1)
-        month, day = (*rest, 1, 1)[:2]
-        return date(year, month, day)
 
     def _days_at(self, seconds: int) -> Period:
         """Return a period of whole days.
@@ -140,7 +132,14 @@ class Calendar:
         after = self._next(first)
         while self._midnight(after) <= seconds:
             first, after = after, self._next(after)
-        return Period(self._midnight(first), self._midnight(after), self._days_name(first))
+        if self.unit == "week":
+            fourth = first + timedelta(days=3)
+            name = f"{fourth.year:04}-W{(fourth.timetuple().tm_yday - 1) // 7 + 1:02}"
+        elif self.unit == "quarter":
+            name = f"{first.year:04}-Q{(first.month + 2) // 3}"
+        else:
+            name = first.isoformat()[: len(EXAMPLES[self.unit])]
+        return Period(self._midnight(first), self._midnight(after), name)
 
     def _midnight(self, day: date) -> int:
         """Return when a day begins: the first moment with its date, or with a later one if midnight is skipped."""
@@ -166,14 +165,6 @@ class Calendar:
         longest = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}[self.unit]
         return self._first_day(first + timedelta(days=longest))
 
-    def _days_name(self, first: date) -> str:
-        if self.unit == "week":
-            fourth = first + timedelta(days=3)
-            return f"{fourth.year:04}-W{(fourth.timetuple().tm_yday - 1) // 7 + 1:02}"
-        if self.unit == "quarter":
-            return f"{first.year:04}-Q{(first.month + 2) // 3}"
-        return first.isoformat()[: len(EXAMPLES[self.unit])]
-
     def _hour_at(self, seconds: int) -> Period:
         """Return the hour that a wall clock shows, bounded by clock changes."""
         offset = self._offset(seconds)
@@ -181,13 +172,11 @@ class Calendar:
         end = start + _HOUR
         start += bisect_left(range(start, seconds), x=True, key=lambda moment: self._offset(moment) == offset)
         end = seconds + bisect_left(range(seconds, end), x=True, key=lambda moment: self._offset(moment) != offset)
-        return Period(start, end, self._hour_name(start))
-
-    def _hour_name(self, start: int) -> str:
         local = datetime.fromtimestamp(start, self.zone)
         name = _shown_hour(local)
-        again = local.fold or _shown_hour(datetime.fromtimestamp(start - 1, self.zone)) == name
-        return name + local.strftime("%z")[: len("+hhmm")] if again else name
+        if local.fold or _shown_hour(datetime.fromtimestamp(start - 1, self.zone)) == name:  # shown again
+            name += local.strftime("%z")[: len("+hhmm")]
+        return Period(start, end, name)
 
     def _offset(self, seconds: int) -> int:
         """Return the offset of the zone from UTC in seconds."""

@@ -15,7 +15,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec import UNSET, Meta
 
-from live.domain.decoding import SPACE, Steps, check_parts, limit, split, text_of
+from live.domain.decoding import SPACE, Steps, check_parts, limit, no_constant, split, text_of
 from live.domain.event import MAX_DETAIL, IncomingEvent, Key, Label, Rejection
 from live.errors import ProblemError
 
@@ -77,7 +77,8 @@ def decode_batch(body: bytes, max_events: int) -> Steps:
         ProblemError: `malformed_body` or `too_many_events`; nothing of the body counts.
     """
     if not body.lstrip(SPACE.encode()).startswith(b"["):
-        _small(body)
+        if len(body) <= _MOST_ATTRIBUTES:  # a larger one is not parsed in one piece
+            _parse(body)
         raise ProblemError(
             "malformed_body", "a batch must be a JSON array; send one event as application/cloudevents+json"
         )
@@ -106,17 +107,13 @@ def decode_binary(headers: Sequence[tuple[bytes, bytes]]) -> Steps:
     return (yield from check_parts([_event_of_headers(headers)]))
 
 
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
 def _whole(digits: str) -> int | float:
     """Parse a JSON integer. One that is too long for any attribute becomes a float: they are fast at any length."""
     return int(digits) if len(digits) < _MOST_DIGITS else float(digits)
 
 
 # Objects become tuples of pairs, so that repeated names are visible; arrays become lists.
-_json = json.JSONDecoder(object_pairs_hook=tuple, parse_int=_whole, parse_constant=_no_constant)
+_json = json.JSONDecoder(object_pairs_hook=tuple, parse_int=_whole, parse_constant=no_constant)
 
 
 def _parse(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
@@ -138,7 +135,17 @@ def _event_of_part(part: bytes) -> IncomingEvent | Rejection:
         if isinstance(found, Rejection):
             return found
         part = found
-    return _event_of_json(_parse(part))
+    value = _parse(part)
+    if not isinstance(value, tuple):
+        return _converted(value)
+    attributes = dict(value)
+    if len(attributes) < len(value):
+        return _twice([name for name, _ in value])
+    attributes.pop("data", None)  # part of the JSON format, not attributes
+    attributes.pop("data_base64", None)
+    if tuple in map(type, attributes.values()):  # for the error message, an object is a dict again
+        attributes = {name: {} if isinstance(value, tuple) else value for name, value in attributes.items()}
+    return _event_of(attributes)
 
 
 def _without_data(part: bytes) -> bytes | Rejection:
@@ -162,25 +169,6 @@ def _without_data(part: bytes) -> bytes | Rejection:
     return msgspec.json.encode(attributes)
 
 
-def _small(body: bytes) -> None:
-    """Refuse invalid JSON, unless the body is too large to parse in one piece."""
-    if len(body) <= _MOST_ATTRIBUTES:
-        _parse(body)
-
-
-def _event_of_json(value: Any) -> IncomingEvent | Rejection:  # noqa: ANN401 - any JSON value
-    if not isinstance(value, tuple):
-        return _converted(value)
-    attributes = dict(value)
-    if len(attributes) < len(value):
-        return _twice([name for name, _ in value])
-    attributes.pop("data", None)  # part of the JSON format, not attributes
-    attributes.pop("data_base64", None)
-    if tuple in map(type, attributes.values()):  # for the error message, an object is a dict again
-        attributes = {name: {} if isinstance(value, tuple) else value for name, value in attributes.items()}
-    return _event_of(attributes)
-
-
 def _event_of_headers(headers: Sequence[tuple[bytes, bytes]]) -> IncomingEvent | Rejection:
     pairs = [(name[len(_PREFIX) :].decode("latin-1"), value) for name, value in headers if name.startswith(_PREFIX)]
     raw = dict(pairs)
@@ -188,19 +176,14 @@ def _event_of_headers(headers: Sequence[tuple[bytes, bytes]]) -> IncomingEvent |
         return _twice([name for name, _ in pairs])
     attributes: dict[str, Any] = {}
     for name, value in raw.items():
+        # As the HTTP binding defines it: without quotes, then percent-decoded once.
+        quoted = _QUOTED.fullmatch(value)
+        plain = value if quoted is None else _QUOTED_PAIR.sub(rb"\1", quoted[1])
         try:
-            attributes[name] = _unescaped(value)
+            attributes[name] = unquote_to_bytes(plain).decode()
         except UnicodeDecodeError:
             return _invalid(f"the header {f'ce-{name}'!r} is not percent-encoded UTF-8")
     return _event_of(attributes)
-
-
-def _unescaped(value: bytes) -> str:
-    """Decode a header as the HTTP binding defines it: without quotes, then percent-decoded once."""
-    quoted = _QUOTED.fullmatch(value)
-    if quoted is not None:
-        value = _QUOTED_PAIR.sub(rb"\1", quoted[1])
-    return unquote_to_bytes(value).decode()
 
 
 def _event_of(attributes: dict[str, Any]) -> IncomingEvent | Rejection:
@@ -213,7 +196,16 @@ def _event_of(attributes: dict[str, Any]) -> IncomingEvent | Rejection:
         # Headers are text, and an event that came through one may still have its number as text in JSON.
         attributes["sampledrate"] = int(rate)
     event = _converted(attributes)
-    return event if isinstance(event, Rejection) else _text_fault(attributes) or event
+    if isinstance(event, Rejection):
+        return event
+    for name in _TEXTS:  # the attributes that this server uses must be valid Strings of CloudEvents
+        text = attributes.get(name)
+        if text and not (text.isascii() and text.isprintable()) and (found := _NO_TEXT.search(text)):
+            code = "key_invalid" if name == "subject" else "event_invalid"
+            return Rejection(
+                0, code, f"`{name}` contains U+{ord(found[0]):04X}, which CloudEvents attributes do not allow"
+            )
+    return event
 
 
 def _converted(value: Any) -> IncomingEvent | Rejection:  # noqa: ANN401 - any JSON value
@@ -235,18 +227,6 @@ def _converted(value: Any) -> IncomingEvent | Rejection:  # noqa: ANN401 - any J
         source=event.source,
         actor=UNSET if event.actor is None else event.actor,
     )
-
-
-def _text_fault(attributes: dict[str, Any]) -> Rejection | None:
-    """Reject an event with an attribute that is not a valid String of CloudEvents, if this server uses it."""
-    for name in _TEXTS:
-        text = attributes.get(name)
-        if text and not (text.isascii() and text.isprintable()) and (found := _NO_TEXT.search(text)):
-            code = "key_invalid" if name == "subject" else "event_invalid"
-            return Rejection(
-                0, code, f"`{name}` contains U+{ord(found[0]):04X}, which CloudEvents attributes do not allow"
-            )
-    return None
 
 
 _KNOWN: Final = frozenset(CloudEvent.__struct_fields__)

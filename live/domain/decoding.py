@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, AnyStr, Final, TypeAlias
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from live.domain.event import MAX_DETAIL, MAX_KEY_BYTES, IncomingEvent, Rejection, event_fault
 from live.errors import ProblemError
@@ -170,15 +170,12 @@ def _checked(events: Sequence[IncomingEvent], *, bare: bool) -> Steps:
     keys = [event.key for event in events]
     together = "".join(keys)
     is_valid = together.isascii() and together.isprintable() and "" not in keys
-    is_valid = is_valid and (bare or all(event.metadata is UNSET and _is_valid_actor(event.actor) for event in events))
+    is_valid = is_valid and (
+        bare or all(event.metadata is UNSET and (event.actor is UNSET or event.actor.isprintable()) for event in events)
+    )
     if is_valid and max(map(len, keys), default=0) <= MAX_KEY_BYTES:
         return DecodedBody(events, range(len(events)), [], keys if bare else None)
     return (yield from check_parts(events))
-
-
-def _is_valid_actor(actor: str | UnsetType) -> bool:
-    """Tell whether an actor needs no closer check."""
-    return actor is UNSET or actor.isprintable()
 
 
 def check_parts(parts: Sequence[IncomingEvent | Rejection]) -> Steps:
@@ -235,16 +232,20 @@ def limit(number: int, max_events: int) -> None:
         raise ProblemError("too_many_events", detail)
 
 
-def _no_constant(name: str) -> None:
+def no_constant(name: str) -> None:
+    """Refuse NaN and the infinities, which Python's parser takes for JSON."""
     raise ValueError(f"{name} is not JSON")
 
 
 # Checks only the grammar. Numbers stay text, so that no long integer is ever computed.
-_grammar = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_no_constant)
+_grammar = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=no_constant)
 
 
 def split(body: bytes) -> Iterator[str | None]:
     """Yield the elements of a JSON array as text, and None after each step. Only the grammar is checked.
+
+    `list[msgspec.Raw]` would be faster, but takes one step of any length (50 ms for a body of 1 MB of numbers), and
+    refuses the whole body for half a surrogate in one event.
 
     Raises:
         ProblemError: `malformed_body`.

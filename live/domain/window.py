@@ -6,7 +6,7 @@ window`. If `window` is a multiple of `L`, that equals `s >= newest - window`, w
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from functools import cache, lru_cache
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
@@ -278,8 +278,12 @@ def make_window(choice: WindowChoice | Literal["forever"]) -> Window:
         for name in given
         if name not in takes
     ]
-    if kinds[0] == "calendar":
-        mistakes += _calendar_mistakes(given)
+    if "last" in given and ("keep" in given or "grace" in given) and kinds[0] == "calendar":
+        mistakes.append(
+            "`last` makes one ranking of several periods; `keep` and `grace` need a ranking for each period"
+        )
+    if "week_start" in given and given.get("calendar", "week") != "week":
+        mistakes.append(f"`week_start` does not apply to a calendar of {given['calendar']}s, only to weeks")
     try:
         window = make({name: value for name, value in given.items() if name in takes})
     except ValueError as error:
@@ -287,13 +291,6 @@ def make_window(choice: WindowChoice | Literal["forever"]) -> Window:
     if mistakes:
         raise ValueError("\n".join(mistakes))
     return window
-
-
-def _calendar_mistakes(given: dict[str, Any]) -> Iterator[str]:
-    if "last" in given and ("keep" in given or "grace" in given):
-        yield "`last` makes one ranking of several periods; `keep` and `grace` need a ranking for each period"
-    if "week_start" in given and given["calendar"] != "week":
-        yield f"`week_start` does not apply to a calendar of {given['calendar']}s, only to weeks"
 
 
 def _make_periods(given: dict[str, Any]) -> Periods:

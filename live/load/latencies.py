@@ -77,7 +77,7 @@ def parse_objective(text: str) -> Objective:
 
 
 def quantiles(seconds: Iterable[float]) -> Quantiles | None:
-    """Compute the quantiles of times with an HdrHistogram (http://hdrhistogram.org). Return None if there are no times."""
+    """Compute the quantiles of times with an HdrHistogram (http://hdrhistogram.org). None if there are no times."""
     histogram = HdrHistogram(1, _LONGEST, _DIGITS)
     longest = 0.0
     for value in seconds:

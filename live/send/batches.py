@@ -27,7 +27,7 @@ class EventBatch(msgspec.Struct):
     at: float | None = None  # in a paced run, the time of the first event that has one
 
     def due_later(self, at: float | None, speed: float) -> bool:
-        """Return whether an event with this time is due so much later than the batch that it belongs to the next one."""
+        """Return whether an event with this time is due so much later that it belongs to the next batch."""
         return self.at is not None and at is not None and at - self.at > _SAME_TIME * speed
 
     def add(self, event: bytes, at: float | None) -> bool:
