@@ -85,7 +85,7 @@ class Authenticator:
                 self._lapse.cancel()
 
     def identify(self, authorization: bytes | None, client: Client, verb: Verb = "post") -> Principal:
-        """Find the producer that the `Authorization` header proves, or the anonymous producer of a network, for a verb.
+        """Find the producer that the `Authorization` header proves, or without one the anonymous one of a network.
 
         Browsers send no API key by themselves. So what anonymous clients may do must be protected from pages of other
         sites.

@@ -114,7 +114,7 @@ class RateLimiter:
             await self.wait(producer)
 
     def wait(self, producer: Principal) -> asyncio.Future[None]:
-        """Ask the store, once for all requests that wait; the future ends as `admit` does."""
+        """Ask the store once for all waiting requests. The future ends as `admit` does."""
         account = self._account(producer)
         waiter = asyncio.get_running_loop().create_future()
         account.waiting.append(waiter)

@@ -120,7 +120,7 @@ class BoardAdmin:
         return (await self.known.load()).boards.get(board)
 
     async def finish(self, board: str, left: Definition, version: str | None = None) -> None:
-        """Delete what a board owned, and then its definition `left`; `version` is the current one, if it is known."""
+        """Delete what a board owned, then its definition `left`. `version` is that of all definitions, if known."""
         await delete_keys(self._client, Keys(self._prefix, board), left.epoch)
         while version is None or await self.definitions.keep(version, board, None, None) is None:
             found = await self.known.load()
@@ -129,7 +129,7 @@ class BoardAdmin:
             version = found.version
 
     async def _until_done(self, board: str, attempt: _Attempt[_T]) -> _T:
-        """Try a change until it succeeds; an attempt returns None if another process changed a definition meanwhile.
+        """Try a change until it succeeds. An attempt returns None if another process changed a definition meanwhile.
 
         Raises:
             ProblemError: `board_in_file`, or what the attempt raises.
@@ -251,7 +251,7 @@ class BoardAdmin:
 
 
 class _OtherBoards(Mapping[str, Board]):
-    """All boards by id, for the checks of a definition against other boards: with the one that is created or changed.
+    """All boards by id as they will be after a change, for the checks of a definition against other boards.
 
     Decode a run-time board only when a check asks for it. Most checks ask for none.
     """

@@ -48,7 +48,10 @@ class PlayerProcess:
     async def begin(
         self, address: str, board: Board, hidden: Collection[str], size: int, at: int
     ) -> tuple[int, int] | None:
-        """Begin a replay."""
+        """Begin a replay of a board for an address, at a time in milliseconds since 1970.
+
+        Returns its number and when it begins, or None if the journal does not reach back to that time.
+        """
         number = next(self._numbers)
         self._running[number] = address
         began = None
@@ -64,7 +67,11 @@ class PlayerProcess:
     async def play(
         self, number: int, until: int, speed: float, interval: int, hidden: Collection[str] | None = None
     ) -> Played | None:
-        """Play a replay."""
+        """Play a replay up to a time. Returns None if it has ended.
+
+        `speed` is how many times as fast, and `interval` the least time between messages in milliseconds. `hidden` are
+        the members to hide from now on, if they have changed.
+        """
         known = None if hidden is None else frozenset(hidden)
         return await self._run(self._running[number], _play, number, until, speed, interval, known)
 

@@ -95,7 +95,7 @@ class BoardRegistry:
             self._version = changes.version
 
     async def ask(self) -> None:
-        """Run the boards as they are defined now, before a request for an unknown board or event type is refused.
+        """Refresh before a request for an unknown board or event type is refused.
 
         Another process may have created the board a moment ago. All requests that wait share one question, and there is
         at most one in 100 ms, so that requests for boards that do not exist cost the store little.
@@ -115,10 +115,10 @@ class BoardRegistry:
         Raises:
             StoreUnavailableError: the store is unavailable; the others notice after a few seconds.
         """
-        await self._work.leave()
+        await self._work.processes.leave()
 
     async def explain(self, board: str, error: EpochLostError) -> Exception:
-        """Return the error to report if the store does not have a board: it may have been deleted a moment ago."""
+        """Choose the error to report when the store does not have a board, which may have been deleted a moment ago."""
         ledger = self.ledgers.get(board)
         with suppress(StoreUnavailableError, EpochLostError):
             deleted = ledger is None or await ledger.state.is_deleted()
@@ -189,10 +189,7 @@ class BoardRegistry:
         return bool(self._client.high_water.lost)
 
     def _detached(self) -> set[tuple[str, str]]:
-        """Return pairs of a union and a part that was deleted.
-
-        A later board with the id of the part does not count for the union.
-        """
+        """Return pairs of a union and a part that was deleted. A later board with the id of the part does not count."""
         return {
             (name, part)
             for name in self._unions
@@ -250,8 +247,8 @@ class BoardWork:
     def __init__(self, client: Store, settings: Settings, hub: Hub, board_admin: BoardAdmin) -> None:
         self._hub = hub
         self._board_admin = board_admin
-        self._processes = Processes(client, settings.key_prefix)
-        self._rotation = Rotation(settings.rotation_interval, self._processes.owns)
+        self.processes = Processes(client, settings.key_prefix)
+        self._rotation = Rotation(settings.rotation_interval, self.processes.owns)
         self._baselines = BaselineKeeper()
         self._committers: dict[str, Committer] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -273,13 +270,13 @@ class BoardWork:
         self._watch_use(ledger)
 
     def _watch_use(self, ledger: Ledger) -> None:
-        """Check whether the board is used, if it expires when it is not."""
+        """Check from time to time whether a board is used, if it has an `idle_ttl`."""
         self._idle_until.pop(ledger, None)
         if ledger.state.board.idle_ttl is not None:
             self._idle_until[ledger] = 0
 
     def stop(self, ledger: Ledger) -> None:
-        """Stop to work for a board. Events that are not committed yet are refused."""
+        """Stop working for a board. Refuse its events that are not committed yet."""
         self._committers.pop(ledger.state.board.id).retire()
         self._rotation.remove(ledger.rotator)
         self._baselines.remove(ledger.baseline)
@@ -292,26 +289,18 @@ class BoardWork:
             for committer in self._committers.values():
                 tasks.create_task(committer.run())
             with suppress(StoreUnavailableError):
-                await self._processes.beat()  # before the first work, so that it is shared
+                await self.processes.beat()  # before the first work, so that it is shared
             tasks.create_task(self._rotation.run())
             tasks.create_task(self._baselines.run())
             while True:
                 await asyncio.sleep(INTERVAL)
                 with suppress(StoreUnavailableError):  # the next beat comes soon
-                    beat = await self._processes.beat()
+                    beat = await self.processes.beat()
                     if beat.has_ended:
                         self._rotation.recheck()
                     if beat.was_set:
                         self._rotation.recheck(every=True)
                         self._baselines.recheck()
-
-    async def leave(self) -> None:
-        """Let the other processes know that this one ends.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable; the others notice after a few seconds.
-        """
-        await self._processes.leave()
 
     async def expire(self) -> None:
         """Record that boards with viewers are in use, and delete unused ones.
