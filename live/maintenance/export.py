@@ -17,7 +17,7 @@ from live.journal.log.entries import Add, Head, read_entries_of
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import timelines_of
 from live.journal.past.queries import AsOf, NoPastError, PastRanking
-from live.journal.past.snapshots import period_at, ranking_at
+from live.journal.past.rankings import period_at, ranking_at
 from live.journal.schema import LIFE, SEGMENT
 from live.journal.state.ranking import newest_slot
 from live.journal.state.snapshot import Snapshot

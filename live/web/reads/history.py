@@ -14,7 +14,7 @@ from live.errors import ProblemError
 from live.journal.past.history import read_history
 from live.journal.past.pool import Past
 from live.journal.past.queries import AsOf, NoPastError
-from live.journal.past.snapshots import explain_record, find_in_period, find_record, read_period, read_ranking
+from live.journal.past.rankings import explain_record, find_in_period, find_record, read_period, read_ranking
 from live.network.parameters import time_of, whole_number
 from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger

@@ -15,7 +15,7 @@ from live.journal.log.reader import Stop
 from live.journal.log.timelines import Timeline
 from live.journal.past.history import read_history
 from live.journal.past.queries import AsOf, NoPastError
-from live.journal.past.snapshots import explain_record, read_ranking
+from live.journal.past.rankings import explain_record, read_ranking
 from live.journal.upkeep.checkpoints import due, forget, keep, make
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.timeline import BEGIN, HOUR, KINDS, RecordedBoard, board_of, live_through, past_is_exact, timeline
