@@ -14,15 +14,13 @@ from live.boards.definition import DefinitionError, read_board
 from live.domain.board import Board, Boards
 from live.domain.text import unknown
 from live.errors import NotFoundError, SetupError
-from live.journal.corrections import name_of
 from live.journal.database import Database
 from live.journal.log.definitions import COOKIES, KINDS, DefinitionLog, latest, newest_version
 from live.journal.log.drainer import Drainer
 from live.journal.log.reader import before, contents_of
 from live.journal.log.timelines import Timeline, end_timelines, find_timeline, made_once, open_timelines, origins
-from live.journal.state.fold import tag_of
 from live.journal.state.ranking import live_events, live_slots, newest_slot, ranked_at
-from live.journal.state.snapshot import Ranking, Snapshot
+from live.journal.state.snapshot import Ranking, Snapshot, name_of, tag_of
 from live.settings import Settings
 from live.store.board.journal_stream import read_streams
 from live.store.board.keys import Keys, SystemKeys

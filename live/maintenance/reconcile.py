@@ -12,11 +12,9 @@ import msgspec
 
 from live.domain.board import Board
 from live.domain.window import EVER, Sliding
-from live.journal.corrections import logged_of
 from live.journal.log.reader import Follower
-from live.journal.state.fold import tag_of
-from live.journal.state.sliding_log import LiveLog, add
-from live.journal.state.snapshot import Ranking, Snapshot
+from live.journal.state.sliding_log import LiveLog
+from live.journal.state.snapshot import Ranking, Snapshot, add, logged_of, tag_of
 from live.store.board.check.pieces import MOST_NAMES, Piece, read_piece
 from live.store.board.keys import Keys
 from live.store.board.state import BoardState

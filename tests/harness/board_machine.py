@@ -15,7 +15,7 @@ from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import Entry, Extra, make_entry
 from live.domain.window import Periods
-from live.journal.corrections import reached_of
+from live.journal.state.snapshot import reached_of
 from live.store.board.check.audit import Auditor
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger

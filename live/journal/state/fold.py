@@ -6,14 +6,14 @@ the window, and `scores` adds up those that are in it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from heapq import nlargest
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
-from live.domain.board import Board, Shape
+from live.domain.board import Shape
 from live.errors import SetupError
-from live.journal.corrections import correct, logged_of, reached_of
 from live.journal.erasures import digests_in, hidden, take_out
 from live.journal.log.entries import (
     Add,
@@ -22,17 +22,19 @@ from live.journal.log.entries import (
     Enter,
     EntryDelta,
     EntryRules,
-    EntryVotes,
     Erase,
     Head,
     Hide,
+    Mend,
     Tags,
     Withdraw,
     content,
 )
 from live.journal.log.entries import contents as contents_of
 from live.journal.state.ranking import order_of
-from live.journal.state.snapshot import IDENTITY, Logged, Reached, Snapshot
+from live.journal.state.snapshot import IDENTITY, Logged, Snapshot, add, logged_of, reached_of
+
+_Value = TypeVar("_Value")
 
 
 def apply(data: Snapshot, head: Head, body: bytes) -> None:
@@ -41,12 +43,39 @@ def apply(data: Snapshot, head: Head, body: bytes) -> None:
     Raises:
         SetupError: this version does not know such an entry.
     """
-    step = _STEPS.get(head.kind)
-    if step is None:
-        raise SetupError(f"the journal has an entry {head.kind!r}: a newer version has written it")
     if head.time < data.time and data.log:
         _expire(data)
-    step(data, head, body)
+    match head.kind:
+        case "add":
+            _add(data, _ADD.decode(body), head)
+        case "hide":
+            _hide(data, _HIDE.decode(body))
+        case "tags":
+            for suffix, member, number in _TAGS.decode(body):
+                if number:
+                    data.ranking(suffix).reached[member] = (head.offset, number)
+                elif suffix in data.rankings:
+                    data.rankings[suffix].reached.pop(member, None)
+        case "enter":
+            entrant = _ENTER.decode(body)
+            data.entrants[entrant.member] = content(entrant.metadata)
+        case "withdraw":
+            data.entrants.pop(_WITHDRAW.decode(body).member, None)
+        case "begin":
+            begun = _BEGIN.decode(body)
+            data.shape, data.secret = begun.shape, content(begun.secret)
+        case "renew":  # the contents continue under another epoch
+            pass
+        case "adopt":
+            _adopt(data, _ADOPT.decode(body))
+        case "erase":  # the store deleted the same digests
+            entry = _ERASE.decode(body)
+            gone = set(entry.digests)
+            take_out(data, {digest for digest in digests_in(data) if hidden(entry.key, digest) in gone})
+        case "mend":
+            correct(data, body)
+        case _:
+            raise SetupError(f"the journal has an entry {head.kind!r}: a newer version has written it")
     data.offset, data.time, data.link = head.offset, head.time, head.link
 
 
@@ -61,20 +90,27 @@ def _expire(data: Snapshot) -> None:
         data.log = [event for event in data.log if event.time > least]
 
 
-def _add(data: Snapshot, head: Head, body: bytes) -> None:
-    request = _ADD.decode(body)
+def _add(data: Snapshot, request: Add, head: Head) -> None:
     rules = request.rules
     for group in request.groups:
         if request.events is None:
             _count(data, group, rules, head.offset)
-        if rules.operation == "incr" and rules.ties:
-            _tag(data, group, head.offset)
-        if group.votes is not None:
-            _vote(data.ranking(group.suffix).votes, group.votes)
+        if rules.operation == "incr" and rules.ties:  # the event with which each member reached its score
+            reached = data.ranking(group.suffix).reached
+            for member, order in zip(group.members, group.orders, strict=True):
+                if order:
+                    reached[member] = (head.offset, abs(order))
+        if (votes := group.votes) is not None:
+            held = data.ranking(group.suffix).votes
+            for actor, pair, change in zip(votes.actors, votes.pairs, votes.changes, strict=True):
+                add(held, content(actor), change)
+                add(held, content(pair), change)
         if rules.cap is not None:
             trim(data, group.start, group.suffix, rules)
-    if request.events is not None:
-        _log(data, request, head)
+    if (events := request.events) is not None:
+        now, fields = head.time // 1000, zip(events.times, events.amounts, events.members, strict=True)
+        for number, (time, amount, member) in enumerate(fields, 1):
+            data.log.append(Logged(now if time is False else int(time), head.offset, number, member, amount))
     if request.identities is not None and request.identities.counted:
         counted = contents_of(request.identities.all, IDENTITY)[: request.identities.counted]
         data.seen.setdefault(request.identities.bucket, set()).update(counted)
@@ -113,24 +149,6 @@ def _count(data: Snapshot, group: EntryDelta, rules: EntryRules, offset: int) ->
                 ranking.metadata.pop(member, None)
 
 
-def _tag(data: Snapshot, group: EntryDelta, offset: int) -> None:
-    """Record the event with which each member reached its score."""
-    reached = data.ranking(group.suffix).reached
-    for member, order in zip(group.members, group.orders, strict=True):
-        if order:
-            reached[member] = (offset, abs(order))
-
-
-def _vote(held: dict[bytes, int], votes: EntryVotes) -> None:
-    for actor, pair, change in zip(votes.actors, votes.pairs, votes.changes, strict=True):
-        for field in (content(actor), content(pair)):
-            count = held.get(field, 0) + change
-            if count:
-                held[field] = count
-            else:
-                held.pop(field, None)
-
-
 def trim(data: Snapshot, start: int, suffix: str, rules: EntryRules) -> None:
     """Delete the last records of a ranking that is over its limit, with everything that belongs to them."""
     slot = data.slots.get(start, {})
@@ -145,17 +163,7 @@ def trim(data: Snapshot, start: int, suffix: str, rules: EntryRules) -> None:
         ranking.reached.pop(member, None)
 
 
-def _log(data: Snapshot, request: Add, head: Head) -> None:
-    assert request.events is not None, "the caller has checked"  # noqa: S101
-    now = head.time // 1000
-    events = request.events
-    for number, (time, amount, member) in enumerate(zip(events.times, events.amounts, events.members, strict=True), 1):
-        data.log.append(Logged(now if time is False else int(time), head.offset, number, member, amount))
-
-
-def _hide(data: Snapshot, head: Head, body: bytes) -> None:
-    del head
-    request = _HIDE.decode(body)
+def _hide(data: Snapshot, request: Hide) -> None:
     if request.hide:
         data.hidden.add(request.member)
         return
@@ -166,44 +174,16 @@ def _hide(data: Snapshot, head: Head, body: bytes) -> None:
             trim(data, start, suffix, request.rules)
 
 
-def _tags(data: Snapshot, head: Head, body: bytes) -> None:
-    for suffix, member, number in _TAGS.decode(body):
-        if number:
-            data.ranking(suffix).reached[member] = (head.offset, number)
-        elif suffix in data.rankings:
-            data.rankings[suffix].reached.pop(member, None)
-
-
-def _enter(data: Snapshot, head: Head, body: bytes) -> None:
-    del head
-    request = _ENTER.decode(body)
-    data.entrants[request.member] = content(request.metadata)
-
-
-def _withdraw(data: Snapshot, head: Head, body: bytes) -> None:
-    del head
-    data.entrants.pop(_WITHDRAW.decode(body).member, None)
-
-
-def _begin(data: Snapshot, head: Head, body: bytes) -> None:
-    del head
-    request = _BEGIN.decode(body)
-    data.shape, data.secret = request.shape, content(request.secret)
-
-
-def _renew(data: Snapshot, head: Head, body: bytes) -> None:
-    """Do nothing: the contents continue under another epoch."""
-
-
-def _adopt(data: Snapshot, head: Head, body: bytes) -> None:
+def _adopt(data: Snapshot, held: Adopt) -> None:
     """Take what the board held when its journal began."""
-    del head
-    held = _ADOPT.decode(body)
     data.shape, data.secret = held.shape, content(held.secret)
     data.newest = int(held.newest) if held.newest else None
     data.latest = int(held.latest) if held.latest else None
     data.span = int(held.span or 0)
-    data.slots = {int(start): _numbers(fields) for start, fields in held.slots}
+    data.slots = {
+        int(start): {member: int(value) for member, value in zip(fields[::2], fields[1::2], strict=True)}
+        for start, fields in held.slots
+    }
     data.rankings, data.seen = {}, {int(start): {content(one) for one in all_} for start, all_ in held.seen}
     for suffix, reached, metadata, votes in held.tables:
         ranking = data.ranking(suffix)
@@ -224,29 +204,49 @@ def _pairs(fields: list[msgspec.Raw]) -> Iterator[tuple[msgspec.Raw, msgspec.Raw
     return zip(fields[::2], fields[1::2], strict=True)
 
 
-def _numbers(fields: list[str]) -> dict[str, int]:
-    return {member: int(value) for member, value in zip(fields[::2], fields[1::2], strict=True)}
+def correct(data: Snapshot, body: bytes) -> None:
+    """Apply a correction of an older version, which gave the journal values of the store after a comparison.
+
+    A correction of the store alone changes nothing, because the journal was right.
+    """
+    mend = _MEND.decode(body)
+    if not mend.teach:
+        return
+    names = [content(name) for name in mend.names]
+    if mend.amounts is not None:
+        for name, amount in zip(names, mend.amounts, strict=True):
+            if mend.kind == "votes":
+                add(data.ranking(mend.suffix).votes, name, amount)
+            elif mend.start is not None:
+                add(data.slots.setdefault(mend.start, {}), name.decode(), amount)
+        return
+    ranking = data.ranking(mend.suffix)
+    values = {name: content(value) for name, value in zip(names, mend.values, strict=True)}
+    texts = {name.decode(): value for name, value in values.items() if mend.kind != "log"}
+    match mend.kind:
+        case "slot" if mend.start is not None:
+            _put(data.slots.setdefault(mend.start, {}), texts, int)
+        case "metadata":
+            _put(ranking.metadata, texts, bytes)
+        case "entrants":
+            _put(data.entrants, texts, bytes)
+        case "reached":
+            _put(ranking.reached, texts, partial(reached_of, data.shape))
+        case "hidden":
+            data.hidden = (data.hidden - texts.keys()) | {name for name, text in texts.items() if text}
+        case "log":
+            removed = {logged_of(name, 0) for name in values}
+            kept = [event for event in data.log if msgspec.structs.replace(event, time=0) not in removed]
+            data.log = kept + [logged_of(name, int(float(time))) for name, time in values.items() if time]
 
 
-def tag_of(board: Board, reached: Reached) -> bytes:
-    """Return the tag of a name in a ranking."""
-    offset, number = reached
-    if board.tags == "falling":
-        offset, number = 2**40 - 1 - offset, 2**24 - 1 - number
-    return offset.to_bytes(5) + number.to_bytes(3)
-
-
-def _mend(data: Snapshot, head: Head, body: bytes) -> None:
-    del head
-    correct(data, body)
-
-
-def _erase(data: Snapshot, head: Head, body: bytes) -> None:
-    """Take out the digests that the store deleted."""
-    del head
-    entry = _ERASE.decode(body)
-    gone = set(entry.digests)
-    take_out(data, {digest for digest in digests_in(data) if hidden(entry.key, digest) in gone})
+def _put(held: dict[str, _Value], texts: Mapping[str, bytes], parse: Callable[[bytes], _Value]) -> None:
+    """Set the values of names. An empty text means no value."""
+    for name, text in texts.items():
+        if text:
+            held[name] = parse(text)
+        else:
+            held.pop(name, None)
 
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
@@ -256,6 +256,7 @@ _ENTER: Final = msgspec.msgpack.Decoder(Enter)
 _WITHDRAW: Final = msgspec.msgpack.Decoder(Withdraw)
 _BEGIN: Final = msgspec.msgpack.Decoder(Begin)
 _ADOPT: Final = msgspec.msgpack.Decoder(Adopt)
+_MEND: Final = msgspec.msgpack.Decoder(Mend)
 _ERASE: Final = msgspec.msgpack.Decoder(Erase)
 
 _BETTER: Final[Mapping[str, Callable[[int, int], bool]]] = {
@@ -263,8 +264,3 @@ _BETTER: Final[Mapping[str, Callable[[int, int], bool]]] = {
     "max": lambda new, old: new > old,
     "min": lambda new, old: new < old,
 }
-
-_STEPS: Final[Mapping[str, Callable[[Snapshot, Head, bytes], None]]] = {
-    "add": _add, "hide": _hide, "tags": _tags, "enter": _enter, "withdraw": _withdraw, "begin": _begin,
-    "renew": _renew, "adopt": _adopt, "mend": _mend, "erase": _erase,
-}  # fmt: skip

@@ -3,8 +3,7 @@
 from heapq import heappop, heappush
 from typing import Final
 
-from live.journal.corrections import logged_of, name_of
-from live.journal.state.snapshot import Logged, Snapshot
+from live.journal.state.snapshot import Logged, Snapshot, add, logged_of, name_of
 
 _START: Final = -(2**63)
 
@@ -50,12 +49,3 @@ class LiveLog:
         add(self.sums, event.member, sign * event.amount)
         if event.amount < 0:
             add(self.taken, event.member, -sign * event.amount)
-
-
-def add(sums: dict[str, int], member: str, amount: int) -> None:
-    """Add an amount to a member's sum. A sum of zero is none."""
-    value = sums.get(member, 0) + amount
-    if value:
-        sums[member] = value
-    else:
-        sums.pop(member, None)

@@ -1,15 +1,18 @@
 """Everything that a board holds, according to its journal: the result of folding the entries."""
 
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
+from live.domain.board import Board, Shape
 from live.errors import SetupError
 
 Reached = tuple[int, int]
 """The tag of a member: the offset, and the number of the event with which it reached its score."""
 
 IDENTITY: Final = 16  # bytes
+_OFFSET: Final = 5  # bytes of an offset in a tag and in the name of an event of a log
+_Name = TypeVar("_Name", str, bytes)
 
 
 class Logged(msgspec.Struct, frozen=True, array_like=True):
@@ -77,6 +80,42 @@ class Snapshot(msgspec.Struct, kw_only=True):
         if found is None:
             found = self.rankings[suffix] = Ranking()
         return found
+
+
+def add(held: dict[_Name, int], name: _Name, amount: int) -> None:
+    """Add an amount to the sum of a name. A sum of zero is none."""
+    value = held.get(name, 0) + amount
+    if value:
+        held[name] = value
+    else:
+        held.pop(name, None)
+
+
+def reached_of(shape: str, tag: bytes) -> Reached:
+    """Return the offset and the number in a tag. Tags fall where the last to reach a score comes first."""
+    offset, number = int.from_bytes(tag[:_OFFSET]), int.from_bytes(tag[_OFFSET:])
+    if msgspec.json.decode(shape, type=Shape).tags == "falling":
+        return 2**40 - 1 - offset, 2**24 - 1 - number
+    return offset, number
+
+
+def tag_of(board: Board, reached: Reached) -> bytes:
+    """Return the tag of a name in a ranking."""
+    offset, number = reached
+    if board.tags == "falling":
+        offset, number = 2**40 - 1 - offset, 2**24 - 1 - number
+    return offset.to_bytes(_OFFSET) + number.to_bytes(3)
+
+
+def logged_of(name: bytes, time: int) -> Logged:
+    """Parse the name of an event in the store's log."""
+    amount, _, member = name[8:].partition(b" ")
+    return Logged(time, int.from_bytes(name[:_OFFSET]), int.from_bytes(name[_OFFSET:8]), member.decode(), int(amount))
+
+
+def name_of(event: Logged) -> bytes:
+    """Return the name of an event in the store's log."""
+    return event.offset.to_bytes(_OFFSET) + event.number.to_bytes(3) + f"{event.amount} {event.member}".encode()
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
