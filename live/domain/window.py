@@ -19,6 +19,7 @@ from live.domain.calendar import FIRST, LAST, Calendar, Unit, Weekday
 MOST_PERIODS: Final = 1000
 
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}  # in milliseconds
+_LONG_AGO: Final = -(1 << 62)  # milliseconds before any event
 _DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
 
 
@@ -186,6 +187,21 @@ class Periods(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Window: TypeAlias = Rolling | Periods | Sliding | Forever
+
+
+def closes_at(window: Window, slot: Slot, time: int, newest: int) -> int | None:
+    """Return when a slot closes to an event of a time (I4): the event is late from then on.
+
+    All times are in milliseconds by the board's clock, and `newest` is the start of the newest slot. A slot that has
+    left the window has closed before any time. None: time alone does not close the slot.
+    """
+    if slot.start < window.oldest(newest):
+        return _LONG_AGO
+    if isinstance(window, Sliding):
+        return time + window.length * 1000
+    if isinstance(window, Periods) and window.tables and slot.start < newest:
+        return (slot.end + window.grace) * 1000
+    return None
 
 
 def newest_slots(window: Window, newest: int, most: int) -> list[Slot]:

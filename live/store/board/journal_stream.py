@@ -61,40 +61,35 @@ async def begin_journal(
     still the last one in the stream. Return the id of the entry; empty for none, or if the board has another epoch.
     """
     async with announced(client, keys, epoch):
-        return await _begin(client, keys, epoch, again=again, adopt=adopt)
-
-
-async def _begin(client: Store, keys: Keys, epoch: str, *, again: bool, adopt: Script[AdoptRequest]) -> str:
-    """Run the script until the slots and buckets that it was given are those of the board."""
-    buckets: list[int] = []
-    walked: tuple[int, int] | None = None  # the newest bucket and the span of buckets at the last look
-    while True:
-        # The state comes before the walk: the script compares.
-        newest, shape, span = await client.call(keys.meta, "HMGET", keys.meta, "bucket", "shape", "span")
-        starts = await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)
-        if newest is not None:
-            now, step = int(newest), int(span or 0)
-            if walked is not None and step and walked[1] == step and now <= walked[0] + _NEW_BUCKETS * step:
-                # Their names follow from the last look. Another walk could take longer than the next bucket does.
-                buckets = sorted({*buckets, *range(walked[0] + step, now + 1, step)})
-            else:
-                buckets = sorted([int(name.rpartition(":")[2]) async for name in client.names(keys.seen_pattern)])
-            walked = now, step
-        tables = shape is not None and msgspec.json.decode(shape, type=Shape).tables
-        names, parts = [keys.meta, keys.slots, keys.writers, keys.log, keys.entrants, keys.hidden], []
-        names.append(keys.journal(epoch))
-        for start in starts:
-            table = keys.table(int(start) if tables else None)
-            parts.append(SlotRef(start.decode(), table.suffix, len(names) + 1))
-            names += [keys.slot(int(start)), table.reached, table.metadata, table.votes]
-        if not starts and not tables:  # the only ranking, without anything that counts
-            names += [keys.table().reached, keys.table().metadata, keys.table().votes]
-        names += [keys.seen(bucket) for bucket in buckets]
-        bucket = None if newest is None else int(newest)
-        request = AdoptRequest(epoch=epoch, slots=parts, buckets=buckets, bucket=bucket, tables=tables, again=again)
-        reply = await adopt(client, names, request)
-        if reply[0] != b"slots":
-            return reply[1].decode() if reply[0] == b"ok" else ""
+        buckets: list[int] = []
+        walked: tuple[int, int] | None = None  # the newest bucket and the span of buckets at the last look
+        while True:  # until the slots and buckets that the script was given are those of the board
+            # The state comes before the walk: the script compares.
+            newest, shape, span = await client.call(keys.meta, "HMGET", keys.meta, "bucket", "shape", "span")
+            starts = await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)
+            if newest is not None:
+                now, step = int(newest), int(span or 0)
+                if walked is not None and step and walked[1] == step and now <= walked[0] + _NEW_BUCKETS * step:
+                    # Their names follow from the last look. Another walk could take longer than the next bucket does.
+                    buckets = sorted({*buckets, *range(walked[0] + step, now + 1, step)})
+                else:
+                    buckets = sorted([int(name.rpartition(":")[2]) async for name in client.names(keys.seen_pattern)])
+                walked = now, step
+            tables = shape is not None and msgspec.json.decode(shape, type=Shape).tables
+            names, parts = [keys.meta, keys.slots, keys.writers, keys.log, keys.entrants, keys.hidden], []
+            names.append(keys.journal(epoch))
+            for start in starts:
+                table = keys.table(int(start) if tables else None)
+                parts.append(SlotRef(start.decode(), table.suffix, len(names) + 1))
+                names += [keys.slot(int(start)), table.reached, table.metadata, table.votes]
+            if not starts and not tables:  # the only ranking, without anything that counts
+                names += [keys.table().reached, keys.table().metadata, keys.table().votes]
+            names += [keys.seen(bucket) for bucket in buckets]
+            bucket = None if newest is None else int(newest)
+            request = AdoptRequest(epoch=epoch, slots=parts, buckets=buckets, bucket=bucket, tables=tables, again=again)
+            reply = await adopt(client, names, request)
+            if reply[0] != b"slots":
+                return reply[1].decode() if reply[0] == b"ok" else ""
 
 
 async def journals(client: Store, prefix: str) -> list[tuple[str, str]]:

@@ -5,17 +5,16 @@ made from an old state of the clock does no harm.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import chain, repeat
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from live.domain.board import Board
+from live.domain.board import Board, Votes
 from live.domain.event import MAX_SCORE, Entry, Extra, keys_of_likes
-from live.domain.window import Periods, Sliding
+from live.domain.window import Sliding, closes_at
 from live.store.board.state import Clock, planned_clock
 
 _VOTER: Final = b"voter"
@@ -112,7 +111,10 @@ def make_plan(
         senders: who sent them; empty for unknown.
     """
     plan = begin_plan(board, clock)
-    plan.producers, plan.senders = _number_senders(senders)
+    plan.producers = list(dict.fromkeys([name for name, _ in senders]))
+    if len(plan.producers) > 1:  # for the journal, so that an operator can void what one sent; almost no batch has two
+        numbers = {name: number for number, name in enumerate(plan.producers)}
+        plan.senders = list(chain.from_iterable(repeat(numbers[name], count) for name, count in senders))
     is_whole = board.bare and board.clock == "server" and len(indexes) == len(entries)
     if is_whole and (keys := keys_of_likes(entries)) is not None:
         _plan_likes(plan, board, keys)
@@ -120,19 +122,6 @@ def make_plan(
     for index in indexes:
         _plan_entry(plan, board, entries, index, newest_time, secret)
     return plan
-
-
-def _number_senders(senders: Senders) -> tuple[list[str], list[int]]:
-    """Return the producers of a batch, and the number of each entry's producer; no numbers if there is only one.
-
-    The journal keeps them, so that an operator can void what one sent. Almost all batches come from one producer, so
-    they cost nothing more than its name.
-    """
-    names = list(dict.fromkeys([name for name, _ in senders]))
-    if len(names) <= 1:
-        return names, []
-    numbers = {name: number for number, name in enumerate(names)}
-    return names, list(chain.from_iterable(repeat(numbers[name], count) for name, count in senders))
 
 
 def begin_plan(board: Board, clock: Clock) -> Plan:
@@ -202,20 +191,35 @@ def _place_of(plan: Plan, board: Board, entry: Entry, newest_time: int | None) -
     key, amount, time, _, extra = entry
     if extra is not None and extra.refused is not None:
         return extra.refused
-    slot = _slot_of(plan, board, time)
-    if isinstance(slot, str):
-        return slot
-    fault = _vote_fault(plan, board, time, extra)
+    if time is None:
+        if board.clock == "event" or plan.current is None:
+            return "time_required"
+        start = plan.current
+    else:
+        slot = board.window.slot_at(time // 1000)
+        start = slot.start
+        closes = None if plan.reached is None else closes_at(board.window, slot, time, plan.reached)
+        if closes is not None:
+            if plan.now >= closes:
+                return "late"
+            plan.hold_till(closes)
+    fault = None if board.votes is None else _vote_fault(plan, board.votes, board.clock, time, extra)
+    if fault is None and newest_time is not None and time is not None and time > newest_time:
+        fault = "early"
+    if fault is None and board.operator == "incr":
+        group = plan.slots.get(start)
+        if group is not None and abs(group.amounts.get(key, 0) + amount) > MAX_SCORE:
+            fault = "score_out_of_range"  # no script could read the sum exactly
     if fault is not None:
         return fault
-    if newest_time is not None and time is not None and time > newest_time:
-        return "early"
-    group = plan.slots.get(slot)
-    if board.operator == "incr" and group is not None and abs(group.amounts.get(key, 0) + amount) > MAX_SCORE:
-        return "score_out_of_range"  # no script could read the sum exactly
     if time is not None:
-        _move_clock(plan, board, time, slot)
-    return slot
+        if plan.latest is None or time > plan.latest:
+            plan.latest = time
+        if board.clock == "event":  # which the event moves
+            plan.now = max(plan.now, time) if plan.reached is not None else time
+            if plan.reached is None or start > plan.reached:
+                plan.reached = start
+    return start
 
 
 def _count(group: SlotPlan, board: Board, key: str, amount: int, index: int, sender: int) -> None:
@@ -238,14 +242,11 @@ def _count(group: SlotPlan, board: Board, key: str, amount: int, index: int, sen
         amounts[key], orders[key] = amount, number
 
 
-def _vote_fault(plan: Plan, board: Board, time: int | None, extra: Extra | None) -> str | None:
-    """Return why an event is not a valid vote; None if it is, or on other boards. A server clock ignores its time."""
-    votes = board.votes
-    if votes is None:
-        return None
+def _vote_fault(plan: Plan, votes: Votes, clock: str, time: int | None, extra: Extra | None) -> str | None:
+    """Return why an event is not a valid vote; None if it is. A server clock ignores its time."""
     if extra is None or extra.actor is None:
         return "actor_required"
-    by_event = board.clock == "event" and time is not None
+    by_event = clock == "event" and time is not None
     moment = time if by_event and time is not None else plan.now
     if votes.opens is not None and moment < votes.opens:
         if not by_event:
@@ -259,44 +260,6 @@ def _vote_fault(plan: Plan, board: Board, time: int | None, extra: Extra | None)
     return None
 
 
-def _slot_of(plan: Plan, board: Board, time: int | None) -> int | str:
-    """Return the slot of an event, or the code of its refusal."""
-    if time is None:
-        return "time_required" if board.clock == "event" or plan.current is None else plan.current
-    slot = board.window.slot_at(time // 1000)
-    return "late" if _is_late(plan, board, time, slot.start, slot.end * 1000) else slot.start
-
-
-def _move_clock(plan: Plan, board: Board, time: int, slot: int) -> None:
-    """Record the time of a counted event, which moves an event clock."""
-    if plan.latest is None or time > plan.latest:
-        plan.latest = time
-    if board.clock == "event":
-        plan.now = max(plan.now, time) if plan.reached is not None else time
-        if plan.reached is None or slot > plan.reached:
-            plan.reached = slot
-
-
-def _is_late(plan: Plan, board: Board, time: int, start: int, end: int) -> bool:
-    """Return whether a slot is closed to an event. If time alone will close it, the plan is valid until then."""
-    window = board.window
-    if plan.reached is None:
-        return False
-    if start < window.oldest(plan.reached):
-        return True
-    closes = None
-    if isinstance(window, Sliding):
-        closes = time + window.length * 1000
-    elif isinstance(window, Periods) and window.tables and start < plan.reached:
-        closes = end + window.grace * 1000
-    if closes is None:
-        return False
-    if plan.now >= closes:
-        return True
-    plan.hold_till(closes)
-    return False
-
-
 def voter_digests(secret: bytes, actor: str, key: str) -> tuple[bytes, bytes]:
     """Return keyed digests of a voter, and of a voter and a member, 16 bytes each, which nobody can forge.
 
@@ -308,50 +271,49 @@ def voter_digests(secret: bytes, actor: str, key: str) -> tuple[bytes, bytes]:
     return voter.digest(), pair.digest()
 
 
-def known_again(entries: Sequence[Entry], indexes: Sequence[int], plan: Plan, numbers: Sequence[int]) -> dict[int, str]:
-    """Return the entries whose identity the store knows. `numbers` count the identities of the plan from 1."""
-    looked_up = [*plan.identities, *plan.looked_up]
-    known = {looked_up[number - 1] for number in numbers}
-    return {index: "duplicate" for index in indexes if entries[index][3] in known}
-
-
-def turned_away(
-    board: Board, entries: Sequence[Entry], indexes: Sequence[int], plan: Plan, places: AbstractSet[tuple[int, str]]
+def refused_by_store(
+    board: Board, reply: list[Any], entries: Sequence[Entry], indexes: Sequence[int], plan: Plan
 ) -> dict[int, str]:
-    """Return the entries for which there is no room: those of new members in full slots."""
-    return {
-        index: "board_full"
-        for index in planned(indexes, plan)
-        if (_start(board, plan, entries[index]), entries[index][0]) in places
-    }
+    """Return the entries that `add.lua` refuses, with a code for each. The others can be planned again without them.
 
-
-def out_of_range(
-    board: Board, entries: Sequence[Entry], indexes: Sequence[int], plan: Plan, held: dict[tuple[int, str], int]
-) -> dict[int, str]:
-    """Return the entries that would take a member's value out of its range, taken one by one in order.
-
-    `held` is what the slots hold of the members whose entries leave the range together.
+    The places of identities and votes in a reply count from 1.
     """
-    refused = {}
-    for index in planned(indexes, plan):
-        key, amount, *_ = entries[index]
-        place = (_start(board, plan, entries[index]), key)
-        if place not in held:
-            continue
-        value = held[place] + (abs(amount) if isinstance(board.window, Sliding) else amount)
-        if abs(value) > board.most:
-            refused[index] = "score_out_of_range"
-        else:
-            held[place] = value
+    planned = [index for index in indexes if index not in plan.refused]
+
+    def slot_of(index: int) -> int | None:
+        time = entries[index][2]
+        return plan.current if time is None else board.window.slot_at(time // 1000).start
+
+    refused: dict[int, str] = {}
+    match reply:
+        case [b"seen", *numbers]:
+            looked_up = [*plan.identities, *plan.looked_up]
+            known = {looked_up[number - 1] for number in numbers}
+            refused = {index: "duplicate" for index in indexes if entries[index][3] in known}
+        case [b"frozen"]:
+            refused = dict.fromkeys(indexes, "frozen")
+        case [b"votes", *words]:
+            codes = zip(words[::2], words[1::2], strict=True)
+            refused = {plan.voters[int(number) - 1]: code.decode() for number, code in codes}
+        case [b"unregistered", *members]:
+            unknown = {member.decode() for member in members}
+            refused = {index: "entrant_unknown" for index in planned if entries[index][0] in unknown}
+        case [b"crowded", *words]:  # members that are new in full slots
+            places = {(int(start), member.decode()) for start, member in zip(words[::2], words[1::2], strict=True)}
+            refused = {index: "board_full" for index in planned if (slot_of(index), entries[index][0]) in places}
+        case [b"range", *words]:  # what the slots hold of members whose entries leave the range together
+            triples = zip(words[::3], words[1::3], words[2::3], strict=True)
+            held: dict[tuple[int | None, str], int] = {
+                (int(start), member.decode()): int(value) for start, member, value in triples
+            }
+            for index in planned:  # one by one, in order
+                key, amount, *_ = entries[index]
+                place = (slot_of(index), key)
+                if place not in held:
+                    continue
+                value = held[place] + (abs(amount) if isinstance(board.window, Sliding) else amount)
+                if abs(value) > board.most:
+                    refused[index] = "score_out_of_range"
+                else:
+                    held[place] = value
     return refused
-
-
-def planned(indexes: Sequence[int], plan: Plan) -> Iterator[int]:
-    """Return the indexes of the entries that the plan counts."""
-    return (index for index in indexes if index not in plan.refused)
-
-
-def _start(board: Board, plan: Plan, entry: Entry) -> int | None:
-    time = entry[2]
-    return plan.current if time is None else board.window.slot_at(time // 1000).start

@@ -22,17 +22,7 @@ from live.store.board.requests import (
     rules_of,
 )
 from live.store.board.state import MOST_REPLANS, BoardState
-from live.store.board.write.plan import (
-    Plan,
-    Senders,
-    SlotPlan,
-    begin_plan,
-    known_again,
-    make_plan,
-    out_of_range,
-    planned,
-    turned_away,
-)
+from live.store.board.write.plan import Plan, Senders, SlotPlan, begin_plan, make_plan, refused_by_store
 from live.store.connection.client import may_have_run
 from live.store.connection.scripts import text, texts
 
@@ -106,14 +96,9 @@ class BoardWriter:
                 board = state.board
                 plan = begin_plan(board, state.clock)
                 fill(board, plan)
-                match await self._send(board, plan, 0):
-                    case [b"behind" | b"backlog" as what, *waiting]:
-                        raise _behind(board, what, waiting)
-                    case [b"replan", newest, now, latest, bucket]:
-                        state.update_clock(newest, now, latest)
-                        state.bucket = int(bucket)
-                    case reply:
-                        return reply
+                reply = await self._send(board, plan, 0)
+                if reply[0] != b"replan":
+                    return reply
             raise state.moved_too_often()
 
     async def _await_sql(self, offset: int) -> None:
@@ -150,15 +135,11 @@ class BoardWriter:
                     return int(offset), refused | plan.refused, int(more[0]) if more else 0
                 case [b"nothing"]:
                     return None, refused | plan.refused, 0
-                case [b"behind" | b"backlog" as what, *waiting]:
-                    raise _behind(board, what, waiting)
-                case [b"replan", newest, now, latest, bucket]:
-                    state.update_clock(newest, now, latest)
-                    state.bucket = int(bucket)
-                    newest_time = int(now) + future
+                case [b"replan", *_]:
+                    newest_time = state.clock.now + future
                     replans += 1
                 case reply:
-                    known = _refusals(board, reply, entries, indexes, plan)
+                    known = refused_by_store(board, reply, entries, indexes, plan)
                     if not known:
                         raise AssertionError(f"the store answered {reply!r}")
                     refused.update(known)
@@ -167,17 +148,16 @@ class BoardWriter:
             return None, refused, 0
         raise state.moved_too_often()
 
-    def _seen_keys(self, newest: int) -> list[str]:
-        """Return the buckets that may hold identities the board remembers, newest first, then the one to delete."""
-        state = self.state
-        count = math.ceil(max(state.settings.dedupe_window, state.board.remembers) / state.span) + 1
-        return [state.keys.seen(newest - state.span * number) for number in range(count + 1)]
-
     def _request(self, board: Board, plan: Plan, future: int) -> tuple[list[str], AddRequest]:
         state, own = self.state, self.state.keys
         keys = [own.meta, own.slots, own.writers, own.log, own.taken, own.entrants, own.hidden, state.journal]
         identities = self._identities(plan, keys)
         groups = [self._group(board, start, group, keys) for start, group in plan.slots.items()]
+        events = None
+        if plan.events:
+            times, amounts, members = zip(*plan.events, strict=True)
+            now_or_time = [False if time is None else time for time in times]
+            events = LogEvents(now_or_time, list(amounts), list(members), plan.event_senders)
         request = AddRequest(
             epoch=state.epoch or "",
             writer=self._writer,
@@ -195,31 +175,53 @@ class BoardWriter:
             identities=identities,
             groups=groups,
             backlog=int(state.settings.journal_backlog),
-            events=_log_events(plan) if plan.events else None,
+            events=events,
             producers=plan.producers,
         )
         return keys, request
 
     def _identities(self, plan: Plan, keys: list[str]) -> BatchIdentities | None:
-        """Return the identities of a batch. Add the store keys of the buckets that may hold them to `keys`."""
+        """Return the identities of a batch.
+
+        Add to `keys` the buckets that may hold identities which the board remembers, newest first, then the one to
+        delete.
+        """
         looked_up = plan.looked_up
         if not plan.identities and not looked_up:
             return None
-        newest, seen = len(keys) + 1, self._seen_keys(self.state.bucket)
-        keys += seen
+        state, newest = self.state, len(keys) + 1
+        span, bucket = state.span, state.bucket
+        searched = math.ceil(max(state.settings.dedupe_window, state.board.remembers) / span) + 1
+        keys += [state.keys.seen(bucket - span * number) for number in range(searched + 1)]  # the last one is dropped
         return BatchIdentities(
             all=texts([*plan.identities, *looked_up], 16),
             counted=len(plan.identities),
-            bucket=self.state.bucket,
+            bucket=bucket,
             newest=newest,
             oldest=len(keys) - 1,
-            kept=(len(seen) + 1) * self.state.span,
+            kept=(searched + 2) * span,
         )
 
     def _group(self, board: Board, start: int, planned: SlotPlan, keys: list[str]) -> SlotDelta:
         """Return what a batch does to a slot. Add the store keys of the slot to `keys`."""
         first, table, amounts = len(keys) + 1, self.state.table(start), planned.amounts
         keys += (self.state.keys.slot(start), *table.all)
+        votes, parts = None, []
+        if planned.votes or planned.parts:
+            places = {member: place for place, member in enumerate(amounts)}
+            parts = [
+                (sender, [number for member, amount in part.items() for number in (places[member], amount)])
+                for sender, part in planned.parts.items()
+            ]
+            if planned.votes:
+                actors, pairs, changes = zip(*planned.votes, strict=True)
+                votes = BatchVotes(
+                    [text(actor) for actor in actors],
+                    [text(pair) for pair in pairs],
+                    list(changes),
+                    [places[member] for member, _ in planned.voted],
+                    [sender for _, sender in planned.voted] if planned.parts else [],
+                )
         return SlotDelta(
             start=start,
             suffix=table.suffix,
@@ -228,12 +230,15 @@ class BoardWriter:
             amounts=list(amounts.values()),
             orders=[] if board.ties == "key" else [planned.orders[member] for member in amounts],
             metadata=[text(planned.metadata[member]) for member in amounts] if planned.metadata else [],
-            votes=_votes(planned) if planned.votes else None,
-            parts=_parts(planned) if planned.parts else [],
+            votes=votes,
+            parts=parts,
         )
 
     async def _send(self, board: Board, plan: Plan, future: int) -> list[Any]:
-        """Run the script, under one number, until there is a reply or the deadline has passed."""
+        """Run the script, under one number, until there is a reply or the deadline has passed.
+
+        `replan` is a reply: the state knows the board's clock then.
+        """
         keys, request = self._request(board, plan, future)
         state = self.state
         deadline = asyncio.get_running_loop().time() + state.settings.write_deadline
@@ -249,68 +254,18 @@ class BoardWriter:
                 if asyncio.get_running_loop().time() + _RETRY_PAUSE >= deadline:
                     raise StoreUnavailableError(str(error) or _TOO_LATE, unknown=unknown) from error
             else:
-                if reply[0] == b"ok":
-                    state.check_offset(reply[1], known)
-                    state.require_no_loss()  # nothing is acknowledged on top of what was lost
+                match reply:
+                    case [b"ok", offset, *_]:
+                        state.check_offset(offset, known)
+                        state.require_no_loss()  # nothing is acknowledged on top of what was lost
+                    case [b"replan", newest, now, latest, bucket]:
+                        state.update_clock(newest, now, latest)
+                        state.bucket = int(bucket)
+                    case [b"backlog", size]:
+                        reason = f"board {board.id}: {int(size):,} bytes of its journal wait to be moved to SQL"
+                        raise JournalBehindError(reason)
+                    case [b"behind"]:
+                        reason = f"board {board.id} has {board.most_slots} slots, and most wait to be subtracted"
+                        raise StoreUnavailableError(reason)
                 return reply
             await asyncio.sleep(_RETRY_PAUSE)
-
-
-def _behind(board: Board, what: bytes, waiting: Sequence[bytes]) -> StoreUnavailableError:
-    """Return why a board takes no events until other work is done."""
-    if what == b"backlog":
-        return JournalBehindError(f"board {board.id}: {int(waiting[0]):,} bytes of its journal wait to be moved to SQL")
-    return StoreUnavailableError(f"board {board.id} has {board.most_slots} slots, and most wait to be subtracted")
-
-
-def _votes(group: SlotPlan) -> BatchVotes:
-    actors, pairs, changes = zip(*group.votes, strict=True)
-    places = {member: place for place, member in enumerate(group.amounts)}
-    return BatchVotes(
-        [text(actor) for actor in actors],
-        [text(pair) for pair in pairs],
-        list(changes),
-        [places[member] for member, _ in group.voted],
-        [sender for _, sender in group.voted] if group.parts else [],
-    )
-
-
-def _parts(group: SlotPlan) -> list[tuple[int, list[int]]]:
-    places = {member: place for place, member in enumerate(group.amounts)}
-    return [
-        (sender, [number for member, amount in part.items() for number in (places[member], amount)])
-        for sender, part in group.parts.items()
-    ]
-
-
-def _log_events(plan: Plan) -> LogEvents:
-    times, amounts, members = zip(*plan.events, strict=True)
-    return LogEvents(
-        [False if time is None else time for time in times], list(amounts), list(members), plan.event_senders
-    )
-
-
-def _refusals(
-    board: Board, reply: list[Any], entries: Sequence[Entry], indexes: Sequence[int], plan: Plan
-) -> dict[int, str]:
-    """Return the entries that the script refuses. The others can be planned again without them."""
-    refused: dict[int, str] = {}
-    match reply:
-        case [b"seen", *numbers]:
-            refused = known_again(entries, indexes, plan, numbers)
-        case [b"frozen"]:
-            refused = dict.fromkeys(indexes, "frozen")
-        case [b"votes", *words]:
-            codes = zip(words[::2], words[1::2], strict=True)
-            refused = {plan.voters[int(number) - 1]: code.decode() for number, code in codes}
-        case [b"unregistered", *members]:
-            unknown = {member.decode() for member in members}
-            refused = {index: "entrant_unknown" for index in planned(indexes, plan) if entries[index][0] in unknown}
-        case [b"crowded", *words]:
-            places = {(int(start), member.decode()) for start, member in zip(words[::2], words[1::2], strict=True)}
-            refused = turned_away(board, entries, indexes, plan, places)
-        case [b"range", *words]:
-            triples = zip(words[::3], words[1::3], words[2::3], strict=True)
-            held = {(int(start), member.decode()): int(value) for start, member, value in triples}
-            refused = out_of_range(board, entries, indexes, plan, held)
-    return refused

@@ -6,7 +6,7 @@ from live.domain.board import Votes
 from live.domain.event import MAX_SCORE, Extra, Likes, make_entry
 from live.domain.window import EVER, Periods, Sliding
 from live.store.board.state import Clock
-from live.store.board.write.plan import Plan, SlotPlan, begin_plan, known_again, make_plan, voter_digests
+from live.store.board.write.plan import Plan, SlotPlan, begin_plan, make_plan, refused_by_store, voter_digests
 from tests.harness.plans import EVENT, HOUR, SERVER, amounts, clock_at, forever, like, plan, plan_on, vote
 
 DAY = 24 * HOUR
@@ -122,9 +122,9 @@ def test_an_identity_is_planned_once() -> None:
     assert made.refused == {0: "late", 2: "duplicate"}
     assert made.identities == {b"1": 1, b"2": 3}
     assert (list(made.refused_identities), made.looked_up) == ([b"1"], [])
-    assert known_again(entries, range(4), made, [1]) == dict.fromkeys([0, 1, 2], "duplicate")
-    assert known_again(entries, range(4), made, [2]) == {3: "duplicate"}
-    assert known_again(entries, [0, 3], made, [1, 2]) == {0: "duplicate", 3: "duplicate"}
+    assert refused_by_store(SERVER, [b"seen", 1], entries, range(4), made) == dict.fromkeys([0, 1, 2], "duplicate")
+    assert refused_by_store(SERVER, [b"seen", 2], entries, range(4), made) == {3: "duplicate"}
+    assert refused_by_store(SERVER, [b"seen", 1, 2], entries, [0, 3], made) == {0: "duplicate", 3: "duplicate"}
 
 
 @pytest.mark.parametrize(
