@@ -76,7 +76,12 @@ class EmbeddedStore:
         self._keeper.start()
         if not self._ready.wait(_START_DEADLINE) or self._failed:
             self.stop()
-            raise SetupError(f"the embedded Valkey did not start; the end of {self._log_path}:\n{self._log_tail()}")
+            try:
+                lines = self._log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+            except OSError as error:
+                lines = [str(error)]
+            end = "\n".join(lines[-10:])
+            raise SetupError(f"the embedded Valkey did not start; the end of {self._log_path}:\n{end}")
 
     def stop(self) -> None:
         """Stop the server and wait until it has written everything. Its data stays in the data directory."""
@@ -141,13 +146,6 @@ class EmbeddedStore:
                 self._ready.set()
                 return
             time.sleep(0.02)
-
-    def _log_tail(self) -> str:
-        try:
-            lines = self._log_path.read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError as error:
-            return str(error)
-        return "\n".join(lines[-10:])
 
 
 def available_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:

@@ -152,10 +152,15 @@ class SharedPositions:
         content = path.read_bytes()
         if content != self._read.get(path):
             self._read[path] = content
-            for board, (epoch, offset) in _positions_in(content).items():
-                mine = self.known.setdefault(board, (epoch, offset))
-                if mine[0] == epoch and offset > mine[1]:
-                    self.known[board] = (epoch, offset)
+            found = {}  # the last epoch of each board; rows that are incomplete or damaged are left out
+            for offset, checksum, epoch, board in _ROW.iter_unpack(content[: len(content) // _ROW.size * _ROW.size]):
+                name = (epoch.rstrip(b"\0"), board.rstrip(b"\0"))
+                if name[1] and checksum == _checksum(*name):
+                    found[name[1].decode()] = (name[0].decode(), offset)
+            for board, position in found.items():
+                mine = self.known.setdefault(board, position)
+                if mine[0] == position[0] and position[1] > mine[1]:
+                    self.known[board] = position
         if is_abandoned:
             for board, (epoch, offset) in self.known.items():
                 self._own_file().write(board, epoch, offset)
@@ -175,17 +180,6 @@ class SharedPositions:
                 old.path.unlink(missing_ok=True)
                 old.close()
         return own
-
-
-def _positions_in(content: bytes) -> Positions:
-    """Return the last epoch of each board in a file; rows that are incomplete or damaged are left out."""
-    found = {}
-    whole = len(content) - len(content) % _ROW.size
-    for offset, checksum, epoch, board in _ROW.iter_unpack(content[:whole]):
-        row = (epoch.rstrip(b"\0"), board.rstrip(b"\0"))
-        if row[1] and checksum == _checksum(*row):
-            found[row[1].decode()] = (row[0].decode(), offset)
-    return found
 
 
 def _checksum(epoch: bytes, board: bytes) -> int:

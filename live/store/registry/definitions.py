@@ -116,21 +116,15 @@ class AuditEntry(msgspec.Struct, frozen=True):
     choices: dict[str, Any]
 
 
-class DefinitionStore:
+class DefinitionStore(VersionedHash):
     """The definitions and the audit log of one key prefix."""
 
     def __init__(self, client: Store, prefix: str, define: Script[DefineRequest] = DEFINE) -> None:
         names = SystemKeys(prefix)
-        self.key, self._changes_key = names.definitions, names.changes
-        self._hash = VersionedHash(client, "definitions", self.key)
-        self._audit_key, self._store_key = names.trail, names.store
+        super().__init__(client, "definitions", names.definitions)
+        self._changes_key, self._audit_key, self._store_key = names.changes, names.trail, names.store
         self._decoded: dict[str, tuple[bytes, Definition]] = {}  # what was read last: few of many boards change
-        self._client = client
         self._define = define
-
-    async def version(self) -> str:
-        """Return the version of the definitions, which grows with every change."""
-        return await self._hash.version()
 
     async def load(self) -> Definitions:
         """Read all definitions.
@@ -138,14 +132,14 @@ class DefinitionStore:
         Raises:
             StoreUnavailableError: the store holds a definition that can't be read.
         """
-        version, found, now = await self._hash.load()
+        version, found, now = await self._read()
         known, self._decoded = self._decoded, {}
         return Definitions(version, {board: self._decode(board, text, known) for board, text in found.items()}, now)
 
     async def changes(self, since: str | None) -> DefinitionChanges:
         """Read what has changed since a version; with None, or after a gap, all definitions."""
         if since is not None:
-            known = self._hash.known()
+            known = self._known()
             request = ChangesRequest(int(since or 0))
             reply = await CHANGES(self._client, [self.key, self._changes_key], request)
             if reply[0] == b"ok":
@@ -156,7 +150,7 @@ class DefinitionStore:
                     boards[board] = self._decode(board, content, self._decoded) if content else None
                     if not content:
                         self._decoded.pop(board, None)
-                return DefinitionChanges(self._hash.check_version(version, known), boards, int(now), is_whole=False)
+                return DefinitionChanges(self._check_version(version, known), boards, int(now), is_whole=False)
         whole = await self.load()
         return DefinitionChanges(whole.version, whole.boards, whole.now, is_whole=True)
 

@@ -33,18 +33,12 @@ class Registered(msgspec.Struct, frozen=True):
     records: Mapping[str, StoredProducer]
 
 
-class ProducerStore:
+class ProducerStore(VersionedHash):
     """The producers of one key prefix."""
 
     def __init__(self, client: Store, prefix: str, register: Script[RegisterRequest] = REGISTER) -> None:
-        self.key = SystemKeys(prefix).producers
-        self._hash = VersionedHash(client, "producers", self.key)
-        self._client = client
+        super().__init__(client, "producers", SystemKeys(prefix).producers)
         self._register = register
-
-    async def version(self) -> str:
-        """Return the version of the producers, which grows with every change."""
-        return await self._hash.version()
 
     async def load(self) -> Registered:
         """Read all producers.
@@ -52,7 +46,7 @@ class ProducerStore:
         Raises:
             StoreUnavailableError: the store holds a record that can't be read.
         """
-        version, found, _ = await self._hash.load()
+        version, found, _ = await self._read()
         return Registered(version, {producer: _decode(producer, record) for producer, record in found.items()})
 
     async def add(self, producer: str, scope: Scope, secret: str | None = None) -> tuple[StoredProducer, str]:

@@ -14,33 +14,32 @@ _T = TypeVar("_T")
 
 
 class VersionedHash:
-    """Read such a hash. Compare every read with the last known version, so that a loss of data is noticed."""
+    """A hash of which every read is compared with the last known version, so that a loss of data is noticed."""
 
     def __init__(self, client: Store, kind: Versioned, key: str) -> None:
-        self._key = key
+        self.key = key
         self._client = client
         self._kind = kind
 
     async def version(self) -> str:
-        """Return the current version, empty if there never was an entry."""
-        known = self.known()
-        found = await self._client.call(self._key, "HGET", self._key, _VERSION)
-        return self.check_version(found or b"", known)
+        """Return the current version, which grows with every change; empty if there never was an entry."""
+        known = self._known()
+        found = await self._client.call(self.key, "HGET", self.key, _VERSION)
+        return self._check_version(found or b"", known)
 
-    async def load(self) -> tuple[str, Mapping[str, bytes], int]:
+    async def _read(self) -> tuple[str, Mapping[str, bytes], int]:
         """Read the version, all entries sorted by id, and the time of the store in seconds since 1970, in one call."""
-        known = self.known()
-        replies = await self._client.calls([(self._key, ("HGETALL", self._key)), (self._key, ("TIME",))])
-        fields, (now, _) = replies
+        known = self._known()
+        fields, (now, _) = await self._client.calls([(self.key, ("HGETALL", self.key)), (self.key, ("TIME",))])
         found = {name.decode(): text for name, text in zip(fields[::2], fields[1::2], strict=True)}
-        version = self.check_version(found.pop(_VERSION, b""), known)
+        version = self._check_version(found.pop(_VERSION, b""), known)
         return version, dict(sorted(found.items())), int(now)
 
-    def known(self) -> int:
+    def _known(self) -> int:
         """Return the last known version. Take it before you ask the store: another process may raise it meanwhile."""
         return self._client.high_water.version_of(self._kind)
 
-    def check_version(self, version: bytes, known: int) -> str:
+    def _check_version(self, version: bytes, known: int) -> str:
         """Compare a version with the one that was known before, and remember it."""
         self._client.high_water.check_version(self._kind, version.decode(), known)
         return version.decode()

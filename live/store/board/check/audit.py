@@ -108,9 +108,19 @@ class Auditor:
         return self._report
 
     async def _pass(self, *, repair: bool, settle: bool = False) -> None:
-        """Compare every ranking of the board."""
+        """Compare every ranking of the board, and its totals if the board did not change while they were counted."""
         for table, starts in await self._tables():
-            sums = await self._pass_table(table, starts, repair=repair)
+            sums = _Sums()
+            about = self._report.members + await self._call("ZCARD", table.ranking)
+            piece: list[bytes] = []
+            async for member in self._members(table, starts):
+                piece.append(member)
+                if len(piece) >= max(1, min(_PIECE, _FIELDS // max(1, len(starts)))):
+                    await self._compare(table, starts, piece, sums, repair=repair)
+                    self._progress(self._report.members, max(about, self._report.members))
+                    piece = []
+            await self._compare(table, starts, piece, sums, repair=repair)
+            self._progress(self._report.members, self._report.members)
             if not repair or self._report.clean:
                 await self._check_totals(table, sums, repair=repair or settle)
 
@@ -121,21 +131,6 @@ class Auditor:
         if self._shape.tables:
             return [(self._keys.table(start), [start]) for start in starts]
         return [(self._keys.table(), starts)]
-
-    async def _pass_table(self, table: Table, starts: list[str], *, repair: bool) -> _Sums:
-        sums = _Sums()
-        done = self._report.members
-        about = done + await self._call("ZCARD", table.ranking)
-        piece: list[bytes] = []
-        async for member in self._members(table, starts):
-            piece.append(member)
-            if len(piece) >= max(1, min(_PIECE, _FIELDS // max(1, len(starts)))):
-                await self._compare(table, starts, piece, sums, repair=repair)
-                self._progress(self._report.members, max(about, self._report.members))
-                piece = []
-        await self._compare(table, starts, piece, sums, repair=repair)
-        self._progress(self._report.members, self._report.members)
-        return sums
 
     async def _members(self, table: Table, starts: list[str]) -> AsyncIterator[bytes]:
         """Yield every member of the ranking or of a slot, once."""

@@ -151,7 +151,20 @@ class BoardWriter:
     def _request(self, board: Board, plan: Plan, future: int) -> tuple[list[str], AddRequest]:
         state, own = self.state, self.state.keys
         keys = [own.meta, own.slots, own.writers, own.log, own.taken, own.entrants, own.hidden, state.journal]
-        identities = self._identities(plan, keys)
+        identities, looked_up = None, plan.looked_up
+        if plan.identities or looked_up:
+            # The buckets that may hold identities which the board remembers, newest first, then the one to delete.
+            newest, span, bucket = len(keys) + 1, state.span, state.bucket
+            searched = math.ceil(max(state.settings.dedupe_window, board.remembers) / span) + 1
+            keys += [own.seen(bucket - span * number) for number in range(searched + 1)]
+            identities = BatchIdentities(
+                all=texts([*plan.identities, *looked_up], 16),
+                counted=len(plan.identities),
+                bucket=bucket,
+                newest=newest,
+                oldest=len(keys) - 1,
+                kept=(searched + 2) * span,
+            )
         groups = [self._group(board, start, group, keys) for start, group in plan.slots.items()]
         events = None
         if plan.events:
@@ -179,28 +192,6 @@ class BoardWriter:
             producers=plan.producers,
         )
         return keys, request
-
-    def _identities(self, plan: Plan, keys: list[str]) -> BatchIdentities | None:
-        """Return the identities of a batch.
-
-        Add to `keys` the buckets that may hold identities which the board remembers, newest first, then the one to
-        delete.
-        """
-        looked_up = plan.looked_up
-        if not plan.identities and not looked_up:
-            return None
-        state, newest = self.state, len(keys) + 1
-        span, bucket = state.span, state.bucket
-        searched = math.ceil(max(state.settings.dedupe_window, state.board.remembers) / span) + 1
-        keys += [state.keys.seen(bucket - span * number) for number in range(searched + 1)]  # the last one is dropped
-        return BatchIdentities(
-            all=texts([*plan.identities, *looked_up], 16),
-            counted=len(plan.identities),
-            bucket=bucket,
-            newest=newest,
-            oldest=len(keys) - 1,
-            kept=(searched + 2) * span,
-        )
 
     def _group(self, board: Board, start: int, planned: SlotPlan, keys: list[str]) -> SlotDelta:
         """Return what a batch does to a slot. Add the store keys of the slot to `keys`."""

@@ -14,8 +14,7 @@ from live.domain.window import Sliding
 from live.metrics import REGISTRY
 from live.settings import Duration, Settings
 from live.store.board.ledger import Ledger
-from live.store.board.rotate.rotation import FALLBACK, Rotation, catch_up, step
-from live.store.board.rotate.rotator import BoardRotator
+from live.store.board.rotate.rotation import FALLBACK, BoardRotator, Rotation, catch_up, step
 from live.store.board.state import SCRIPTS
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board
