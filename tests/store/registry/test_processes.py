@@ -1,14 +1,17 @@
 """The processes that share the work: each board has one owner, and others take over from an ended process."""
 
+import asyncio
 from collections import Counter
 
 import pytest
 
+from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import connect
-from live.store.registry.processes import BEAT, Processes
+from live.store.registry.processes import BEAT, Processes, ProcessLease
 from tests.harness.clock import set_clock
 from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 from tests.harness.waiting import eventually
 
 BOARDS = [f"board-{number}" for number in range(400)]
@@ -81,4 +84,32 @@ async def test_a_clock_that_is_set_is_noticed(any_store: str) -> None:
     for hour, was_set in ((0, False), (1, True), (1, False), (0, True), (0, False)):
         await set_clock(client, settings, hour * 3_600_000)
         assert (await process.beat()).was_set is was_set
+    await client.aclose()
+
+
+@pytest.mark.slow
+async def test_one_process_holds_the_lease(any_store: str) -> None:
+    """The first process keeps it by asking. When it stops asking, another process gets it for good."""
+    settings = fresh_settings(any_store)
+    client = connect(any_store, settings)
+    leases = [ProcessLease(client, f"{settings.key_prefix}:{{:lease}}", 0.5) for _ in range(3)]
+    for _ in range(10):
+        assert [await lease.take() for lease in leases] == [True, False, False]
+        await asyncio.sleep(0.1)
+
+    async def second() -> bool:
+        return await leases[1].take()
+
+    await eventually(second)
+    assert [await lease.take() for lease in leases] == [False, True, False]
+    await client.aclose()
+
+
+async def test_without_a_store_nobody_holds_the_lease(own_store: StoreProcess) -> None:
+    """It is unknown who holds it."""
+    settings = fresh_settings(own_store.url)
+    client = connect(own_store.url, settings)
+    own_store.kill()
+    with pytest.raises(StoreUnavailableError):
+        await ProcessLease(client, f"{settings.key_prefix}:{{:lease}}").take()
     await client.aclose()
