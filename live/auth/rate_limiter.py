@@ -1,7 +1,7 @@
 """The rate limiter: limits the events per second of each producer, over all processes.
 
 A process borrows credit for about a tenth of a second from the store and spends it locally, so few requests wait for
-the store. Each event of a lease has a time at which it would be due at an even pace, and unspent credit expires at that
+the store. Each lent event has a time at which it would be due at an even pace, and unspent credit expires at that
 time. So all processes together never admit more than `burst` plus what the rate has added since. The number of events
 of a body is known only after it was read. It becomes a debt that is paid before the process admits anything else.
 """
@@ -18,9 +18,9 @@ from live.domain.producer import Principal
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
 from live.store.connection.client import Store
-from live.store.registry.leases import LeaseStore
+from live.store.registry.rate_credit import CreditStore
 
-_LEASE: Final = 0.1  # seconds of a producer's rate that a process borrows
+_BORROWED: Final = 0.1  # seconds of a producer's rate that a process borrows
 _MOST_ACCOUNTS: Final = 10_000
 _ROUNDING: Final = 1e-6  # of an event
 
@@ -73,10 +73,10 @@ class RateLimiter:
         self,
         client: Store,
         settings: Settings,
-        leases: LeaseStore | None = None,
+        credit: CreditStore | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._leases = leases or LeaseStore(client, settings.key_prefix)
+        self._credit = credit or CreditStore(client, settings.key_prefix)
         self._clock = clock
         self._accounts: dict[str, _Account] = {}
 
@@ -157,24 +157,24 @@ class RateLimiter:
 
     async def _settle(self, producer: Principal, account: _Account) -> None:
         """Ask the store until no request waits and no debt is left."""
-        spare = max(1, min(round(producer.rate * _LEASE), producer.burst // 4))
+        spare = max(1, min(round(producer.rate * _BORROWED), producer.burst // 4))
         try:
             while account.waiting or account.credit < 0:
                 need = sum(not waiter.done() for waiter in account.waiting)
                 debt = max(0, -account.credit)
                 asked_at = self._clock()  # before the store's time, so credit expires too early rather than too late
-                lease = await self._leases.take(producer, debt, need, spare)
+                loan = await self._credit.take(producer, debt, need, spare)
                 # The waiting requests were counted at the store's time, so nothing can have expired for them.
-                lent = lease.lent - account.admit_waiting(min(need, lease.lent))
+                lent = loan.lent - account.admit_waiting(min(need, loan.lent))
                 account.credit += debt + lent
-                account.due = asked_at + lease.ahead
+                account.due = asked_at + loan.ahead
                 now = self._clock()
                 left = account.lapse(now, producer.rate)
                 if left > 0:
                     account.credit -= account.admit_waiting(left)
-                if lease.wait:
-                    account.refused_until = now + lease.wait
-                    account.refuse_waiting(partial(_refusal, producer, lease.wait))
+                if loan.wait:
+                    account.refused_until = now + loan.wait
+                    account.refuse_waiting(partial(_refusal, producer, loan.wait))
         except StoreUnavailableError as error:
             account.refuse_waiting(partial(StoreUnavailableError, str(error)))
         finally:

@@ -31,7 +31,7 @@ from live.ingest.committer import Committed, Committer, Share
 from live.ingest.posting import Kind, OnResult, Posting, boards_for, limit_of
 from live.ingest.replies import Reply, json_reply, problem_reply
 from live.settings import Settings
-from live.store.registry.idempotency import Answers
+from live.store.registry.idempotency import StoredResponses
 
 Headers = Sequence[tuple[bytes, bytes]]
 _T = TypeVar("_T")
@@ -113,7 +113,7 @@ class Intake:
         committers: dict[str, Committer],
         authenticator: Authenticator,
         rate_limiter: RateLimiter,
-        answers: Answers,
+        answers: StoredResponses,
         ask_soon: AskSoon,
     ) -> None:
         self._settings = settings

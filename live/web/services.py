@@ -35,7 +35,7 @@ from live.store.board.read.single_flight import SharedPages
 from live.store.board.read.slots import TopSlots
 from live.store.connection.client import Store, connect
 from live.store.connection.loss import LossWatch
-from live.store.registry.idempotency import Answers
+from live.store.registry.idempotency import StoredResponses
 from live.store.registry.items import Items
 from live.store.registry.presence import Presence
 from live.web.http.drawings import Drawings
@@ -155,7 +155,7 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
     players = None if settings.journal == "off" else PlayerProcess(settings)
     hub, board_admin = Hub(client, (), settings, presence, players), BoardAdmin(client, settings, in_file)
     registry = BoardRegistry(client, settings, hub, board_admin)
-    answers = Answers(client, settings)
+    answers = StoredResponses(client, settings)
     intake = Intake(
         settings, registry.boards, registry.committers, authenticator, rate_limiter, answers, registry.ask_soon
     )

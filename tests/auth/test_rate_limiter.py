@@ -1,4 +1,4 @@
-"""The rate limiter: requests share leases, a flood is refused, refusals say when to retry, and no memory grows."""
+"""The rate limiter: requests share credit, a flood is refused, refusals say when to retry, and no memory grows."""
 
 import asyncio
 import time
@@ -93,7 +93,7 @@ async def test_concurrent_requests_share_a_call(valkey_url: str) -> None:
 
 async def calls(rate_limiter: RateLimiter) -> int:
     """The number of scripts that the store has run."""
-    stats = await rate_limiter._leases._client.info("commandstats")
+    stats = await rate_limiter._credit._client.info("commandstats")
     return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval"))
 
 
@@ -170,8 +170,8 @@ async def test_the_store_key_expires(any_store: str) -> None:
     """It expires when the producer has its whole burst again."""
     async with process(any_store) as rate_limiter:
         await rate_limiter.admit(sender(2, 2))
-        client = rate_limiter._leases._client
-        (key,) = [key async for key in client.scan_iter(match=f"{rate_limiter._leases._prefix}:*")]
+        client = rate_limiter._credit._client
+        (key,) = [key async for key in client.scan_iter(match=f"{rate_limiter._credit._prefix}:*")]
         assert 0 < await client.pttl(key) <= 502
 
         async def gone() -> bool:

@@ -8,7 +8,7 @@ from live.domain.producer import Principal
 from live.errors import ProblemError
 from live.store.connection.client import connect
 from live.store.connection.scripts import Script
-from live.store.registry.leases import GCRA, CreditRequest, LeaseStore
+from live.store.registry.rate_credit import GCRA, CreditRequest, CreditStore
 from tests.harness.mutation import Mutant, compiled, mutated
 from tests.harness.settings import fresh_settings
 
@@ -59,8 +59,8 @@ class Simulation:
         self.now = 0.0
         self.skew = 0.0  # the store's clock minus that of the processes
         self._time_key = f"{self.settings.key_prefix}:time"
-        leases = LeaseStore(self.client, self.settings.key_prefix, compiled(store, self._script(mutant)))
-        self.processes = [RateLimiter(self.client, self.settings, leases, lambda: self.now) for _ in range(processes)]
+        credit = CreditStore(self.client, self.settings.key_prefix, compiled(store, self._script(mutant)))
+        self.processes = [RateLimiter(self.client, self.settings, credit, lambda: self.now) for _ in range(processes)]
 
     def _script(self, mutant: Mutant | None) -> Script[CreditRequest]:
         """The script with its time read from a list. The store's expiry uses the real time, so there is none."""

@@ -18,10 +18,10 @@ from live.store.board.state import SCRIPTS
 from live.store.connection.client import Store, connect
 from live.store.registry.definitions import CHANGES, DEFINE
 from live.store.registry.items import PUT_ITEMS
-from live.store.registry.leases import GCRA
 from live.store.registry.presence import PRESENT, VIEWERS
 from live.store.registry.processes import BEAT, HOLD
 from live.store.registry.producers import REGISTER
+from live.store.registry.rate_credit import GCRA
 
 FOLDER = Path(live.store.__file__).parent / "lua"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}

@@ -18,7 +18,7 @@ from live.errors import SetupError
 from live.settings import Settings
 from live.store.connection.client import connect
 from live.store.connection.embedded import EmbeddedStore
-from live.store.connection.shared_offsets import SharedPositions
+from live.store.connection.shared_offsets import SharedOffsets
 from live.store.registry.producers import ProducerStore
 from live.system.data_directory import make_private
 from tests.harness.server import ServerProcess
@@ -112,7 +112,7 @@ async def test_other_users_can_read_nothing(folder: Path) -> None:
     try:
         store.start()
         await add_api_key(settings, store)
-        shared = SharedPositions(data, settings.key_prefix)
+        shared = SharedOffsets(data, settings.key_prefix)
         shared.note("posts", "e1", 1)
         shared.close()
         assert len(all_paths(data)) > 5

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 
 import hiredis
 from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnection, UnixDomainSocketConnection
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
@@ -31,19 +32,10 @@ class _Packed(Transferable):
         return [hiredis.pack_command(words)]  # type: ignore[arg-type] # the stub says a tuple of one
 
 
-class _TCP(_Packed, Connection):
-    """Over TCP."""
-
-
-class _TLS(_Packed, SSLConnection):
-    """Over TLS."""
-
-
-class _Unix(_Packed, UnixDomainSocketConnection):
-    """Over a unix socket."""
-
-
-_PACKED: Final = {Connection: _TCP, SSLConnection: _TLS, UnixDomainSocketConnection: _Unix}
+_PACKED: Final[dict[type[AbstractConnection], type[AbstractConnection]]] = {
+    kind: type(f"Packed{kind.__name__}", (_Packed, kind), {})
+    for kind in (Connection, SSLConnection, UnixDomainSocketConnection)
+}
 
 _STEP: Final = 1000  # store keys that one step of a walk looks at
 
@@ -63,7 +55,7 @@ class Store(Redis):
 
         Raises:
             StoreUnavailableError: no reply came, or the store refuses (it is loading, busy, out of memory, read-only,
-                or permits it not). `may_have_run` says which.
+                or does not permit the command). `may_have_run` tells these apart.
         """
         del key  # one server holds all
         try:

@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from live.errors import EpochLostError, SetupError
-from live.store.connection.shared_offsets import Positions, SharedPositions
+from live.store.connection.shared_offsets import Positions, SharedOffsets
 from live.system.files import replacing, sync_folder
 
 log = structlog.get_logger()
@@ -65,7 +65,7 @@ class HighWater:
         self.path = folder / f"witness-{prefix}.json"
         self.active = False
         self.facts = Facts()
-        self.positions = SharedPositions(folder, prefix)
+        self.offsets = SharedOffsets(folder, prefix)
         self._lock_path = folder / f"witness-{prefix}.lock"
         self._read_at: tuple[int, int] | None = None
         self._accepting = False
@@ -88,11 +88,11 @@ class HighWater:
 
     def offset_of(self, board: str, epoch: str | None) -> int:
         """Return the highest known offset of a board in an epoch; -1 for none."""
-        return self.positions.offset_of(board, epoch)
+        return self.offsets.offset_of(board, epoch)
 
     def version_of(self, what: Versioned) -> int:
         """Return the highest known version; 0 for none."""
-        return max(0, self.positions.offset_of(_VERSION + what, self._generation))
+        return max(0, self.offsets.offset_of(_VERSION + what, self._generation))
 
     @property
     def _generation(self) -> str:
@@ -102,13 +102,13 @@ class HighWater:
     @property
     def board_positions(self) -> Positions:
         """The known position of each board."""
-        return {name: position for name, position in self.positions.known.items() if not name.startswith(_VERSION)}
+        return {name: position for name, position in self.offsets.known.items() if not name.startswith(_VERSION)}
 
     def note(self, board: str, epoch: str, offset: int) -> None:
         """Remember the position of a board."""
         if self.active:
             try:
-                self.positions.note(board, epoch, offset)
+                self.offsets.note(board, epoch, offset)
             except OSError as error:  # such as a full disk; events that were counted are still acknowledged
                 log.error("positions can't be shared with other processes", reason=str(error))  # noqa: TRY400 - it says all
 
@@ -201,7 +201,7 @@ class HighWater:
         while self._unwritten and time.monotonic() < until:
             await asyncio.sleep(_LOCK_POLL)
             self._write_changes()
-        self.positions.close()
+        self.offsets.close()
 
     def _read_file(self) -> None:
         try:
@@ -240,7 +240,7 @@ class HighWater:
                 self._write(self.path, self.facts)
                 self._remember_file()
             self._unwritten.clear()
-            self.positions.forget()
+            self.offsets.forget()
         except BaseException as error:
             self.facts = before
             if isinstance(error, TimeoutError):

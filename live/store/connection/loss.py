@@ -43,7 +43,7 @@ class LossWatch:
             await asyncio.sleep(BEAT)
             try:
                 high_water.refresh()
-                high_water.positions.refresh()
+                high_water.offsets.refresh()
                 if not high_water.lost:
                     faults = await self._compare(self._client.calls, boards=False)
                     self._report(faults)
@@ -81,7 +81,7 @@ class LossWatch:
         high_water = self._client.high_water
         if high_water.lost:
             return
-        high_water.positions.refresh()  # what other processes have acknowledged counts too
+        high_water.offsets.refresh()  # what other processes have acknowledged counts too
         self._report(await self._compare(partial(_over, connection), boards=True))
         if high_water.lost:
             raise StoreUnavailableError("the store lost data")

@@ -77,7 +77,7 @@ class _OwnFile:
         return mmap.mmap(self._file, size)
 
 
-class SharedPositions:
+class SharedOffsets:
     """What this process and all others that use one data directory and one key prefix have seen."""
 
     def __init__(self, folder: Path, prefix: str) -> None:

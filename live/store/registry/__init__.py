@@ -1,1 +1,1 @@
-"""What the store holds besides boards: definitions, producers, leases, viewer counts and stored responses."""
+"""Keep what the store holds besides boards: definitions, producers, their credit, leases, viewers, stored responses."""

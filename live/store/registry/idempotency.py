@@ -15,7 +15,7 @@ _PIECE: Final = 65_536  # bytes compressed at a time, so that other tasks can ru
 _PLAIN: Final = b"{"  # a response that starts with it is stored uncompressed
 
 
-class Answers:
+class StoredResponses:
     """The responses to every producer under one prefix of store keys, each stored for the dedupe window."""
 
     def __init__(self, client: Store, settings: Settings) -> None:

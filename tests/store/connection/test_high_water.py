@@ -139,7 +139,7 @@ def test_versions_start_again_when_a_loss_is_accepted(tmp_path: Path) -> None:
     with one.accepting("it was emptied"):
         one.check_version("definitions", "3", one.version_of("definitions"))
     for process in (one, high_water(tmp_path)):
-        process.positions.refresh()
+        process.offsets.refresh()
         process.check_version("definitions", "3", process.version_of("definitions"))
         assert (process.version_of("definitions"), process.lost) == (3, "")
 
@@ -200,7 +200,7 @@ def test_concurrent_processes_lose_nothing(tmp_path: Path) -> None:
         process.join()
     found = msgspec.json.decode((tmp_path / "witness-live.json").read_bytes(), type=Facts)
     assert set(found.epochs) == {f"b{number}-{turn}" for number in range(3) for turn in range(20)}
-    assert high_water(tmp_path).positions.known == {f"b{number}": ("e", 19) for number in range(3)}
+    assert high_water(tmp_path).offsets.known == {f"b{number}": ("e", 19) for number in range(3)}
 
 
 def test_boards_are_recorded_together(tmp_path: Path) -> None:

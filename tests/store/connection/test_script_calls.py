@@ -28,10 +28,10 @@ from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script
 from live.store.registry.items import Items
-from live.store.registry.leases import LeaseStore
 from live.store.registry.presence import Presence
 from live.store.registry.processes import Processes, ProcessLease
 from live.store.registry.producers import ProducerStore
+from live.store.registry.rate_credit import CreditStore
 from tests.harness.boards import rolling_board
 from tests.harness.folded import Folded
 from tests.harness.scripts import SOURCES, connected
@@ -80,7 +80,7 @@ async def test_callers_send_what_the_headers_document(valkey_url: str, recorded_
             auditor = Auditor(client, board.id, settings.key_prefix, lambda *_: None)
             await drive(client, Ledger(client, board, settings), auditor)
         record, _ = await ProducerStore(client, settings.key_prefix).add("shop", Scope())
-        await LeaseStore(client, settings.key_prefix).take(record.producer(1, 1), 0, 1, 1)
+        await CreditStore(client, settings.key_prefix).take(record.producer(1, 1), 0, 1, 1)
         await watch(Presence(client, settings.key_prefix))
         await create_and_delete(client, settings)
         await ProcessLease(client, SystemKeys(settings.key_prefix).demo).take()

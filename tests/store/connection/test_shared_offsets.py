@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from live.store.connection.shared_offsets import SharedPositions
+from live.store.connection.shared_offsets import SharedOffsets
 
 WRITER = """
 import sys
 from pathlib import Path
-from live.store.connection.shared_offsets import SharedPositions
+from live.store.connection.shared_offsets import SharedOffsets
 
-positions = SharedPositions(Path(sys.argv[1]), "live")
+positions = SharedOffsets(Path(sys.argv[1]), "live")
 for line in sys.stdin:
     positions.note("posts", "e1", int(line))
     print(positions.offset_of("posts", "e1"), flush=True)
@@ -29,9 +29,9 @@ for line in sys.stdin:
 BUSY_WRITER = """
 import sys
 from pathlib import Path
-from live.store.connection.shared_offsets import SharedPositions
+from live.store.connection.shared_offsets import SharedOffsets
 
-positions = SharedPositions(Path(sys.argv[1]), "live")
+positions = SharedOffsets(Path(sys.argv[1]), "live")
 for offset in range(1, 1_000_000):
     positions.note(f"b{offset % 3}", f"e{offset // 9}", offset)
     print(f"b{offset % 3} {offset}", flush=True)
@@ -39,9 +39,9 @@ for offset in range(1, 1_000_000):
 
 
 @contextmanager
-def shared(folder: Path, count: int = 1) -> Iterator[list[SharedPositions]]:
+def shared(folder: Path, count: int = 1) -> Iterator[list[SharedOffsets]]:
     """The positions of several processes, closed at the end."""
-    made = [SharedPositions(folder, "live") for _ in range(count)]
+    made = [SharedOffsets(folder, "live") for _ in range(count)]
     try:
         yield made
     finally:
@@ -54,7 +54,7 @@ def files(folder: Path) -> list[Path]:
     return list((folder / "positions-live").iterdir())
 
 
-def own_file(positions: SharedPositions) -> Path:
+def own_file(positions: SharedOffsets) -> Path:
     """The file that a process writes."""
     assert positions._own is not None
     return positions._own.path

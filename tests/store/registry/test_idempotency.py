@@ -10,7 +10,7 @@ import pytest
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Duration
 from live.store.connection.client import Store, connect
-from live.store.registry.idempotency import Answers
+from live.store.registry.idempotency import StoredResponses
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.waiting import eventually
@@ -26,15 +26,15 @@ async def client(any_store: str) -> AsyncIterator[Store]:
     await client.aclose()
 
 
-def answers(client: Store, **changes: Any) -> Answers:
+def answers(client: Store, **changes: Any) -> StoredResponses:
     """Responses under a prefix of their own."""
-    return Answers(client, fresh_settings("", **changes))
+    return StoredResponses(client, fresh_settings("", **changes))
 
 
 async def test_the_response_is_stored_unchanged(client: Store) -> None:
     """A claim returns nothing until there is a response, and then always that one. Other processes know it too."""
     settings = fresh_settings("")
-    mine, theirs = Answers(client, settings), Answers(client, settings)
+    mine, theirs = StoredResponses(client, settings), StoredResponses(client, settings)
     answer = bytes(range(256))
     assert [await mine.begin("shop", "k", BODY), await theirs.begin("shop", "k", BODY)] == [None, None]
     assert (await mine.finish("shop", "k", answer))[0] == answer

@@ -32,7 +32,7 @@ GCRA: Final = Script("gcra", CreditRequest)
 _MICROSECONDS: Final = 1_000_000
 
 
-class Lease(msgspec.Struct, frozen=True):
+class Loan(msgspec.Struct, frozen=True):
     """Events that a process may accept.
 
     Attributes:
@@ -46,7 +46,7 @@ class Lease(msgspec.Struct, frozen=True):
     wait: float
 
 
-class LeaseStore:
+class CreditStore:
     """Borrow credit for every producer under one prefix of store keys."""
 
     def __init__(self, client: Store, prefix: str, gcra: Script[CreditRequest] = GCRA) -> None:
@@ -54,7 +54,7 @@ class LeaseStore:
         self._prefix = prefix
         self._gcra = gcra
 
-    async def take(self, producer: Principal, debt: int, need: int, spare: int) -> Lease:
+    async def take(self, producer: Principal, debt: int, need: int, spare: int) -> Loan:
         """Pay a debt, and take credit for `need` waiting requests and for `spare` later events.
 
         Raises:
@@ -66,4 +66,4 @@ class LeaseStore:
             CreditRequest(float(producer.rate), producer.burst, debt, need, spare),
         )
         lent, ahead, wait = (float(part) for part in reply)
-        return Lease(int(lent), ahead / _MICROSECONDS, wait / _MICROSECONDS)
+        return Loan(int(lent), ahead / _MICROSECONDS, wait / _MICROSECONDS)
