@@ -37,7 +37,7 @@ _PACKED: Final[dict[type[AbstractConnection], type[AbstractConnection]]] = {
     for kind in (Connection, SSLConnection, UnixDomainSocketConnection)
 }
 
-_STEP: Final = 1000  # store keys that one step of a walk looks at
+_STEP: Final = 1000  # store keys or elements that one step of a walk looks at
 
 SCHEMES: Final = ("redis", "rediss", "unix")
 _OPTIONS: Final = ("db", "username", "password")
@@ -94,6 +94,15 @@ class Store(Redis):
                 if name not in seen:
                     seen.add(name)
                     yield name.decode()
+            if cursor == b"0":
+                return
+
+    async def elements(self, command: str, key: str) -> AsyncIterator[list[bytes]]:
+        """Yield the elements of one store key in parts: fields and values in turn, of a hash. Some may come twice."""
+        cursor = b"0"
+        while True:
+            cursor, found = await self.call(key, command, key, cursor, "COUNT", _STEP)
+            yield found
             if cursor == b"0":
                 return
 

@@ -215,13 +215,9 @@ class Auditor:
 
     async def _scan(self, command: str, key: str) -> AsyncIterator[tuple[bytes, bytes]]:
         """Yield the fields of a hash or the names of a sorted set, each with its value. Some may come twice."""
-        cursor = b"0"
-        while True:
-            cursor, found = await self._call(command, key, cursor, "COUNT", 1000)
+        async for found in self._client.elements(command, key):
             for pair in zip(found[::2], found[1::2], strict=True):
                 yield pair
-            if cursor == b"0":
-                return
 
     async def _check_totals(self, table: Table, sums: _Sums, *, repair: bool) -> None:
         """Compare the stored totals, if the board did not change while they were counted."""

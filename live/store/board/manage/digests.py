@@ -12,7 +12,6 @@ from live.store.connection.client import Store
 from live.store.connection.scripts import Script, text
 
 ERASE: Final = Script("erase", EraseRequest)
-_STEP: Final = 1000  # elements in one call
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -41,12 +40,10 @@ async def read_held(client: Store, keys: Keys) -> Held | None:
 
 async def members_of(client: Store, keys: Keys, start: int) -> list[str]:
     """Return the members that a slot holds."""
-    slot, found, cursor = keys.slot(start), dict[str, None](), b"0"
-    while True:
-        cursor, fields = await client.call(slot, "HSCAN", slot, cursor, "COUNT", _STEP)
+    found = dict[str, None]()
+    async for fields in client.elements("HSCAN", keys.slot(start)):
         found |= dict.fromkeys(member.decode() for member in fields[::2])
-        if cursor == b"0":
-            return list(found)
+    return list(found)
 
 
 async def find_digests(
@@ -57,9 +54,7 @@ async def find_digests(
     walks = [(name, "HSCAN", 2) for name in _votes_of(keys, held.starts, held.shape)]
     walks += [(name, "SSCAN", 1) for name in await _buckets_of(client, keys)]
     for name, walk, words in walks:
-        cursor = None
-        while cursor != b"0":
-            cursor, fields = await client.call(name, walk, name, cursor or 0, "COUNT", _STEP)
+        async for fields in client.elements(walk, name):
             found |= among(fields[::words])
     return found
 
