@@ -209,38 +209,33 @@ class TouchRequest(msgspec.Struct):
     epoch: str
 
 
-class RotateRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Subtract a piece of the oldest slot.
+class RotatePeriodRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Move on to the newest period, or delete the oldest one.
 
     Attributes:
         epoch: the epoch that the caller knows.
         channel: the channel on which the change is announced.
         clock: the board's clock.
-        rules: the rules of the board.
         kept: the start of the oldest slot in the window.
         start: the slot whose store key is sent; None when the caller does not know the oldest slot.
-        cursor: what the last step on this slot returned, or `0`. A wrong cursor costs time and does no harm.
-        count: about how many fields to subtract.
     """
 
     epoch: str
     channel: str
     clock: PlannedClock
-    rules: Rules
     kept: int
     start: int | None = None
+
+
+class RotateRequest(RotatePeriodRequest, kw_only=True, omit_defaults=True):
+    """Subtract a piece of the oldest slot, about `count` fields, by the rules of the board.
+
+    `cursor` is what the last step on this slot returned, or `0`. A wrong cursor costs time and does no harm.
+    """
+
+    rules: Rules
     cursor: str
     count: int
-
-
-class RotatePeriodRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Move on to the newest period, or delete the oldest one. The fields are those of `RotateRequest`."""
-
-    epoch: str
-    channel: str
-    clock: PlannedClock
-    kept: int
-    start: int | None = None
 
 
 class ExpireEventsRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -404,13 +399,24 @@ def view_of(board: Board) -> View:
     return View(order=board.reading, ranks=board.ranks, tagged=board.tags != "key", described=board.described)
 
 
-class ReadRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Read consecutive records.
+class RankingRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Read a ranking.
 
     Attributes:
         clock: the board's clock; None when the result does not depend on it.
         suffix: the end of the names of the fields that hold the total of the ranking.
         view: how the ranking is read.
+    """
+
+    clock: PlannedClock | None = None
+    suffix: str
+    view: View
+
+
+class ReadRequest(RankingRequest, kw_only=True, omit_defaults=True):
+    """Read consecutive records.
+
+    Attributes:
         mode: `rank`, `after`, `before`, `around` or `score`.
         number: `rank`: the number of records to skip; `after`, `before`, `score`: a score; `around`: the number of
             neighbours on each side.
@@ -420,9 +426,6 @@ class ReadRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
         epoch, offset: the position that the caller has read already. If the board is still there, nothing is read.
     """
 
-    clock: PlannedClock | None = None
-    suffix: str
-    view: View
     mode: Literal["rank", "after", "before", "around", "score"]
     number: int
     name: Text
@@ -431,23 +434,17 @@ class ReadRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     offset: int | None = None
 
 
-class LookupRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Look up members, each with a number of neighbours on each side. The other fields are those of `ReadRequest`."""
+class LookupRequest(RankingRequest, kw_only=True, omit_defaults=True):
+    """Look up members, each with a number of neighbours on each side."""
 
-    clock: PlannedClock | None = None
-    suffix: str
-    view: View
     members: list[str]
     neighbours: list[int]
 
 
-class BaselineRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Keep the first `limit` records as the baseline, if one is due. The other fields are those of `ReadRequest`."""
+class BaselineRequest(RankingRequest, kw_only=True, omit_defaults=True):
+    """Keep the first `limit` records as the baseline, if one is due."""
 
     epoch: str
-    clock: PlannedClock
-    suffix: str
-    view: View
     limit: int
 
 

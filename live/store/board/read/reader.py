@@ -57,8 +57,8 @@ class ReadPlan(msgspec.Struct, frozen=True):
         slot: the start of the period.
         known: the highest offset that was known before the request.
         keys: the store keys that the script needs.
-        clock: see `ReadRequest`.
-        suffix: see `ReadRequest`.
+        clock: see `RankingRequest`.
+        suffix: see `RankingRequest`.
         view: how the ranking is read.
     """
 
