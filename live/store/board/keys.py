@@ -120,7 +120,19 @@ class SystemKeys:
         self.visitors = f"{prefix}:{{:visitors}}"
         self.items = f"{prefix}:{{:items}}"
         self.items_version = f"{prefix}:{{:items}}:version"
-        self.pause = f"{self.journals}:pause"  # the lease of a backup that pauses the trimming of journals
-        self.journal_health = f"{self.journals}:health"
-        self.journal_fault = f"{self.journals}:fault"  # why no process moves entries to SQL
         self.moved = tuple((f"{prefix}:{old}", f"{prefix}:{new}") for old, new in _MOVED)
+
+    @property
+    def pause(self) -> str:
+        """The lease of a backup that pauses the trimming of journals."""
+        return f"{self.journals}:pause"
+
+    @property
+    def journal_health(self) -> str:
+        """The health of the journals."""
+        return f"{self.journals}:health"
+
+    @property
+    def journal_fault(self) -> str:
+        """Why no process moves entries to SQL."""
+        return f"{self.journals}:fault"
