@@ -36,10 +36,6 @@ _KEEP_ALIVE_INTERVAL: Final = 1.0  # seconds between two checks for viewers that
 _Found = tuple[Channel, Tick, Page | Exception | None]
 
 
-async def _no_explanation(_board: str, _error: EpochLostError) -> None:
-    """Know nothing about deleted boards."""
-
-
 class Hub:
     """All channels of the process, and the one connection that receives their notices.
 
@@ -59,7 +55,7 @@ class Hub:
         self.channels: dict[str, Channel] = {}
         self.revision = 0
         self.viewers = 0
-        self.explain: Callable[[str, EpochLostError], Awaitable[object]] = _no_explanation
+        self.explain: Callable[[str, EpochLostError], Awaitable[object]] | None = None
         self._client = client
         self._settings = settings
         self._presence = presence
@@ -257,7 +253,8 @@ class Hub:
 
     async def _take_loss(self, channel: Channel, tick: Tick, error: EpochLostError) -> None:
         """Tell the viewers that the store does not have the board, unless it was deleted or created again."""
-        await self.explain(channel.reader.state.board.id, error)
+        if self.explain is not None:
+            await self.explain(channel.reader.state.board.id, error)
         if channel.ended is None:
             await self._update([(channel, tick, None if tick.is_outdated else error)])
 

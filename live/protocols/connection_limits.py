@@ -84,12 +84,22 @@ class ConnectionLimits:
 
     def opened(self, connection: Limited) -> Admission:
         """Give a new connection a place, closing another connection if necessary."""
-        settings, client = self._settings, network_of(connection.address)
-        held = len(self._open.get(client, ()))
+        settings, own = self._settings, network_of(connection.address)
+        held = len(self._open.get(own, ()))
         if held >= settings.max_address_connections and not self._is_proxy(connection.address):
-            has_room = self._make_room(client, GRACE)
+            has_room = self._make_room(own, GRACE)
+        elif self._count < settings.max_connections:
+            has_room = True
         else:
-            has_room = self._count < settings.max_connections or self._make_room_anywhere(connection)
+            # Close a connection of the same client, or of a client with more: the one with the most loses one first,
+            # without a grace period if it has more than twice as many. Nobody knows how many connections each client
+            # behind a proxy has.
+            held = 0 if self._is_proxy(connection.address) else held
+            most = [client for client, theirs in self._open.items() if client == own or len(theirs) > held]
+            most.sort(key=lambda client: len(self._open[client]), reverse=True)
+            has_room = any(
+                self._make_room(client, 0.0 if len(self._open[client]) > 2 * (held + 1) else GRACE) for client in most
+            )
         if has_room:
             self._take_place(connection)
         elif len(self._health) < HEALTH_PLACES:
@@ -212,20 +222,6 @@ class ConnectionLimits:
                 self._drop(connection, "unread")
 
     # Room for others
-
-    def _make_room_anywhere(self, new: Limited) -> bool:
-        """Close a connection for a new one: of the same client, or of a client with more. False if none can be closed.
-
-        The client with the most loses one first. A client with more than twice as many gets no grace period. Nobody
-        knows how many connections each client behind a proxy has.
-        """
-        own = network_of(new.address)
-        held = 0 if self._is_proxy(new.address) else len(self._open.get(own, ()))
-        most = [client for client, theirs in self._open.items() if client == own or len(theirs) > held]
-        most.sort(key=lambda client: len(self._open[client]), reverse=True)
-        return any(
-            self._make_room(client, 0.0 if len(self._open[client]) > 2 * (held + 1) else GRACE) for client in most
-        )
 
     def _make_room(self, client: str, grace: float) -> bool:
         """Close a client's longest idle connection, or else the slowest one that has used up its `grace` seconds."""

@@ -24,25 +24,18 @@ _RECONNECTS_PER_SECOND: Final = 500  # viewers that may reconnect within one sec
 _LONGEST_SPREAD: Final = 30.0
 
 
-class ReapedSocket(Protocol):
-    """A viewer's connection. The reaper sets `slot`; `blocked_since` is when unsent data last made progress."""
+class _Socket(Protocol):
+    """A `ViewerSocket`. The reaper sets `slot`; `blocked_since` is when unsent data last made progress."""
 
     viewer: PushViewer | None
     address: str
     slot: int
     blocked_since: float | None
 
-    def ping(self) -> None:
-        """Send a ping, or abort the connection if the last ping was not answered."""
-
-    def check(self) -> None:
-        """Ping, unless the viewer has acknowledged bytes since the last call."""
-
-    def has_progressed(self) -> bool:
-        """Tell whether the viewer has acknowledged bytes since the last call."""
-
-    def close(self, code: int, patience: float) -> None:
-        """Send a close frame, and wait up to `patience` seconds for the viewer's."""
+    def ping(self) -> None: ...
+    def check(self) -> None: ...
+    def has_progressed(self) -> bool: ...
+    def close(self, code: int, patience: float) -> None: ...
 
 
 class ViewerReaper:
@@ -51,23 +44,23 @@ class ViewerReaper:
     def __init__(self, hub: Hub, slow_timeout: float) -> None:
         self.hub = hub
         self._slow_timeout = slow_timeout
-        self._slots: list[set[ReapedSocket]] = [set() for _ in range(_SLOTS)]
+        self._slots: list[set[_Socket]] = [set() for _ in range(_SLOTS)]
         self._next = 0
         self._round = 0
-        self._waiting: set[ReapedSocket] = set()
+        self._waiting: set[_Socket] = set()
         self._connections: set[object] = set()
 
     def serve(self, state: ServerState) -> None:
         """Register viewers with a server, which shuts them down when it stops."""
         self._connections = cast("set[object]", state.connections)  # uvicorn only calls `shutdown` on them
 
-    def add(self, socket: ReapedSocket) -> None:
+    def add(self, socket: _Socket) -> None:
         """Add a viewer. Its slot was just pinged, so its first ping comes after a whole round."""
         socket.slot = self._next - 1
         self._slots[socket.slot].add(socket)
         self._connections.add(socket)
 
-    def discard(self, socket: ReapedSocket) -> None:
+    def discard(self, socket: _Socket) -> None:
         """Remove a viewer that is gone."""
         self._slots[socket.slot].discard(socket)
         self._waiting.discard(socket)
@@ -75,11 +68,11 @@ class ViewerReaper:
         if socket.viewer is not None:
             self.hub.leave(socket.viewer, socket.address)
 
-    def watch(self, socket: ReapedSocket) -> None:
+    def watch(self, socket: _Socket) -> None:
         """Watch a viewer that has unsent data, and disconnect it if it is too slow."""
         self._waiting.add(socket)
 
-    def unwatch(self, socket: ReapedSocket) -> None:
+    def unwatch(self, socket: _Socket) -> None:
         """Stop watching a viewer: it has no unsent data."""
         self._waiting.discard(socket)
 

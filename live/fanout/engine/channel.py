@@ -257,7 +257,7 @@ class Channel:
             if self.position is not None and page.epoch == self.position[0] and page.offset < self.position[1]:
                 self._forget()  # the store went back, so what viewers have seen no longer exists
             self.position = (page.epoch, page.offset)
-            self._variants.keep(page)
+            self._variants.history.add(page)
             self.set_stale(None)
             now = self._schedule.now()
             for variant in tick.variants:

@@ -260,7 +260,6 @@ class Playback:
         try:
             await self._begin()
             while self._on_present is None or self._now < wall_clock() - _PRESENT:
-                # The next messages, until a moment ahead. With the whole top, what is hidden now is hidden in them too.
                 until = self._pace.now() + round(_AHEAD * self._pace.speed)
                 if self._on_present is not None:
                     until = min(until, round(wall_clock()))

@@ -178,7 +178,8 @@ class Variant(Subscribers):
 class Variants:
     """The variants that have viewers, and the history of pages that they share.
 
-    `interval` is the minimum time between two frames of the board, in milliseconds.
+    `interval` is the minimum time between two frames of the board, in milliseconds. Viewers that reconnect need
+    `history`.
     """
 
     def __init__(self, board: Board, default_interval: float, history_size: int, totals_interval: float) -> None:
@@ -187,7 +188,7 @@ class Variants:
         self._default = default_interval
         self._totals_interval = round(totals_interval * 1000)
         self.interval = interval_of(board, default_interval)
-        self._history = PageHistory(history_size)
+        self.history = PageHistory(history_size)
         self._variants: dict[tuple[int, int], Variant] = {}
 
     def __iter__(self) -> Iterator[Variant]:
@@ -214,7 +215,7 @@ class Variants:
         if variant is None:
             interval = viewer_interval(self.interval, subscription.interval)
             variant = Variant(
-                self._board.id, subscription.size, interval, self._history, self._board.ranks, self._totals_interval
+                self._board.id, subscription.size, interval, self.history, self._board.ranks, self._totals_interval
             )
             self._variants[subscription.size, interval] = variant
         return variant
@@ -230,10 +231,6 @@ class Variants:
             variant.due, variant.are_totals_held = None, False
         return taken
 
-    def keep(self, page: Page) -> None:
-        """Add a page to the history for viewers that reconnect."""
-        self._history.add(page)
-
     def renew(self, board: Board) -> None:
         """Replace the definition of the board: every viewer receives a sync."""
         before, self.interval = self.interval, interval_of(board, self._default)
@@ -245,6 +242,6 @@ class Variants:
 
     def forget(self) -> None:
         """Forget everything that was read: every viewer receives a sync, and none resumes from an earlier position."""
-        self._history.clear()
+        self.history.clear()
         for variant in self:
             variant.forget(self._board.ranks)
