@@ -13,11 +13,11 @@ import structlog
 from live.domain.ranking import Page
 from live.errors import BOARD_DELETED, SHUTTING_DOWN, EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.engine.channel import Channel, Tick, reason_of
-from live.fanout.engine.delivery import Outbox
+from live.fanout.engine.delivery import Outbox, Sink
 from live.fanout.engine.intervals import TickSchedule
 from live.fanout.engine.replays import Playback, Players, Replays
 from live.fanout.subscription import Subscription, default_size
-from live.fanout.viewer import PageViewer, PullViewer, PushViewer, Sink, Source, Viewer
+from live.fanout.viewer import PageViewer, PullViewer, PushViewer, Source, Viewer
 from live.metrics import STORE_STALE, TICK_SECONDS
 from live.settings import Settings
 from live.store.board.read.reader import BoardReader, read_positions, read_tops

@@ -13,7 +13,7 @@ import structlog
 
 from live.domain.ranking import Page
 from live.errors import CLOSE_CODES, FAILED
-from live.fanout.engine.delivery import Cohort, Subscribers, ViewerPosition, count_frames
+from live.fanout.engine.delivery import Cohort, Sink, Subscribers, ViewerPosition, count_frames
 from live.fanout.engine.variant import Variant
 from live.fanout.frames import Frame
 from live.fanout.subscription import Subscription
@@ -178,31 +178,6 @@ class PageViewer(Viewer):
                 receiver.end(FAILED)
 
 
-class Sink(Protocol):
-    """The connection of a push viewer."""
-
-    @property
-    def fd(self) -> int:
-        """The file descriptor that frames can be written to while nothing is queued, or -1."""
-
-    @property
-    def deflates(self) -> bool:
-        """Whether the client takes compressed frames."""
-
-    @property
-    def waiting(self) -> bool:
-        """Whether data is queued."""
-
-    def write(self, data: bytes | memoryview) -> bool:
-        """Send data, or queue it. Returns False if some of it is queued."""
-
-    def abort(self) -> None:
-        """Close a broken connection."""
-
-    def end(self, code: int) -> None:
-        """Close the connection with this code."""
-
-
 class PushViewer(Viewer):
     """A viewer whose frames are written to its connection, in a cohort while it takes every frame whole.
 
@@ -211,38 +186,25 @@ class PushViewer(Viewer):
     latest state.
     """
 
-    __slots__ = ("_sink",)
+    __slots__ = ("sink",)
 
     def __init__(self, channel: Source, group: Subscribers, position: ViewerPosition, sink: Sink) -> None:
         super().__init__(channel, group, position)
         position.deflates = sink.deflates
-        self._sink = sink
-
-    @property
-    def fd(self) -> int:
-        """The file descriptor of the connection."""
-        return self._sink.fd
-
-    def write(self, data: bytes | memoryview) -> bool:
-        """Send data, or queue it. Returns False if some of it is queued."""
-        return self._sink.write(data)
-
-    def abort(self) -> None:
-        """Close a broken connection."""
-        self._sink.abort()
+        self.sink = sink
 
     def end(self, code: int) -> None:
         """Close the connection with this code."""
-        self._sink.end(code)
+        self.sink.end(code)
 
     def wake(self) -> None:
         """Send what is due, and join a cohort at the same position."""
-        if self.cohort is not None or self._sink.waiting:
+        if self.cohort is not None or self.sink.waiting:
             return
         while (frame := self.due_frame()) is not None:
             data = self.position.encode(frame)
             count_frames(frame, 1, len(data))
-            if not self._sink.write(data):
+            if not self.sink.write(data):
                 return
         if self.position.epoch is not None and self.position.lookup is None:
             self.join(self.group.cohort_at(self.position))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from socket import SO_SNDBUF, SOL_SOCKET, socketpair
+from typing import Self
 
 import pytest
 
@@ -13,7 +14,9 @@ SMALL, LARGE = Frame("update", b'{"n":1}'), Frame("sync", bytes(range(256)) * 20
 
 
 class End:
-    """A viewer's connection: `own` is the server's side, `peer` the viewer's."""
+    """A viewer and its connection: `own` is the server's side, `peer` the viewer's."""
+
+    deflates = waiting = False
 
     def __init__(self, *, direct: bool = True) -> None:
         self.own, self.peer = socketpair()
@@ -23,6 +26,11 @@ class End:
         self.fd = self.own.fileno() if direct else -1
         self.rest = b""
         self.aborted = False
+
+    @property
+    def sink(self) -> Self:
+        """The connection."""
+        return self
 
     def write(self, data: bytes | memoryview) -> bool:
         self.rest += bytes(data)
@@ -36,6 +44,9 @@ class End:
 
     def abort(self) -> None:
         self.aborted = True
+
+    def end(self, _code: int) -> None:
+        pass
 
     def join(self, cohort: Cohort) -> None:
         cohort.add(self)
@@ -172,7 +183,7 @@ class KeepsTheSlow(Cohort):
 
     def _finish(self, wire: bytes, short: list[tuple[int, int]]) -> list[Member]:
         for fd, sent in short:
-            self._direct[fd].write(wire[sent:])
+            self._direct[fd].sink.write(wire[sent:])
         return []
 
 

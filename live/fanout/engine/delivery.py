@@ -104,18 +104,36 @@ class Loose(Protocol):
         """Check whether there is something to send."""
 
 
-class Member(Protocol):
-    """A viewer as its cohort sees it. `fd` is -1 if frames must go through `write`."""
+class Sink(Protocol):
+    """The connection of a push viewer.
+
+    `fd` is the file descriptor that frames can be written to while nothing is queued, or -1 if they must go through
+    `write`. `deflates` is true if the client takes compressed frames.
+    """
+
+    fd: int
+    deflates: bool
 
     @property
-    def fd(self) -> int:
-        """The file descriptor of the socket."""
+    def waiting(self) -> bool:
+        """Whether data is queued."""
 
     def write(self, data: bytes | memoryview) -> bool:
         """Send data, or queue it. Returns False if some of it is queued."""
 
     def abort(self) -> None:
         """Close a broken connection."""
+
+    def end(self, code: int) -> None:
+        """Close the connection with this code."""
+
+
+class Member(Protocol):
+    """A viewer as its cohort sees it."""
+
+    @property
+    def sink(self) -> Sink:
+        """Its connection."""
 
     def join(self, cohort: "Cohort") -> None:
         """Become a member of a cohort."""
@@ -139,17 +157,17 @@ class Cohort:
 
     def add(self, member: Member) -> None:
         """Add a member that is at the position of the cohort."""
-        if member.fd < 0:
+        if member.sink.fd < 0:
             self._indirect[member] = None
         else:
-            self._direct[member.fd] = member
+            self._direct[member.sink.fd] = member
 
     def discard(self, member: Member) -> None:
         """Remove a member. Call this before another connection can reuse its file descriptor."""
-        if member.fd < 0:
+        if member.sink.fd < 0:
             self._indirect.pop(member, None)
         else:
-            self._direct.pop(member.fd, None)
+            self._direct.pop(member.sink.fd, None)
 
     def move_all(self, other: "Cohort") -> None:
         """Move all members to another cohort in the same state."""
@@ -175,7 +193,7 @@ class Cohort:
                 sent = _BROKEN
             if sent != size:
                 short.append((fd, sent))
-        behind = [member for member in self._indirect if not member.write(wire)]
+        behind = [member for member in self._indirect if not member.sink.write(wire)]
         for member in behind:
             del self._indirect[member]
         return [*self._finish(wire, short), *behind] if short else behind
@@ -187,8 +205,8 @@ class Cohort:
         for fd, sent in short:
             member = self._direct.pop(fd)
             if sent == _BROKEN:
-                member.abort()
-            elif member.write(rest[sent:]):
+                member.sink.abort()
+            elif member.sink.write(rest[sent:]):
                 self._direct[fd] = member
             else:
                 behind.append(member)
