@@ -218,16 +218,16 @@ class Hub:
 
     async def run(self) -> None:
         """Receive notices and refresh channels, until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                self._tasks = tasks
-                self._schedule.start()
-                tasks.create_task(self._receive_notices())
-                tasks.create_task(self._check_positions())
-                tasks.create_task(self._count_viewers())
-                tasks.create_task(self._keep_alive())
-        finally:
-            self._schedule.stop()
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            self._schedule.start()
+            tasks.create_task(self._receive_notices())
+            tasks.create_task(self._check_positions())
+            tasks.create_task(self._count_viewers())
+            try:
+                await self._keep_alive()
+            finally:
+                self._schedule.stop()  # before the tasks end: a group that ends takes no ticks
 
     def _tick(self, channels: list[Channel], now: int) -> None:
         """Refresh the channels that are due. One call to the store reads many boards."""
