@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from live.domain.event import rfc3339
 from live.domain.ranking import Page, Ranks, Record, diff
-from live.fanout.engine.deflate import FLUSHED, SharedText, TextHistory, deflate
+from live.fanout.engine.deflate import FLUSHED, SharedText, deflate
 
 _LEAST_RECORD: Final = len(b'{"key":"a","score":0,"rank":1},')  # bytes of the shortest possible record
 _LEAST_DEFLATED: Final = 128  # bytes of a message that is worth compressing
@@ -115,16 +115,9 @@ class Frame:
         """The message as a WebSocket frame."""
         return _framed(_TEXT, self.payload)
 
-    def deflated(self, history: TextHistory) -> bytes:
-        """Compress the message to a WebSocket frame (RFC 7692), unless the plain one is not larger.
-
-        `history` are the last compressed messages that the receivers have.
-        """
-        return self.message.after(history)
-
     @cached_property
     def message(self) -> SharedText:
-        """The message as compressed WebSocket frames."""
+        """The message as compressed WebSocket frames (RFC 7692), or as a plain one where that is not larger."""
         return SharedText(self.payload, partial(_compressed, self.wire))
 
     @cached_property

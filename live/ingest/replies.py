@@ -76,7 +76,10 @@ class Reply(msgspec.Struct, frozen=True, dict=True):
         """
         if len(self.body) < _LEAST_GZIPPED or self.status != HTTPStatus.OK:
             return self
-        extra = tuple((name, weakened(value) if name == b"etag" else value) for name, value in self.extra)
+        extra = tuple(
+            (name, b"W/" + value if name == b"etag" and not value.startswith(b"W/") else value)
+            for name, value in self.extra
+        )
         body = gzip.compress(self.body, _LEVEL, mtime=0)
         return msgspec.structs.replace(self, body=body, extra=(*extra, (b"content-encoding", b"gzip")))
 
@@ -94,11 +97,6 @@ class ProblemBody(msgspec.Struct, frozen=True):
     detail: str
 
 
-def weakened(tag: bytes) -> bytes:
-    """Return an entity tag in its weak form."""
-    return tag if tag.startswith(b"W/") else b"W/" + tag
-
-
 def json_reply(body: bytes) -> Reply:
     """Make a successful reply with a JSON document."""
     return Reply(200, b"application/json", body)
@@ -111,14 +109,9 @@ def problem_reply(error: Exception) -> Reply:
     extra = [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
     if problem.retry_after is not None:
         extra.append((b"retry-after", b"%d" % problem.retry_after))
-    status = PROBLEMS[problem.code].status
-    return Reply(status, b"application/problem+json", problem_body(problem), tuple(extra))
-
-
-def problem_body(problem: ProblemError) -> bytes:
-    """Encode the document of a problem."""
     status, title = PROBLEMS[problem.code]
-    return msgspec.json.encode(ProblemBody("about:blank", title, status, problem.code, problem.detail))
+    body = msgspec.json.encode(ProblemBody("about:blank", title, status, problem.code, problem.detail))
+    return Reply(status, b"application/problem+json", body, tuple(extra))
 
 
 def as_problem(error: Exception) -> ProblemError:

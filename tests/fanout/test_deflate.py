@@ -274,7 +274,7 @@ def _any_history(self: ViewerPosition) -> tuple[object, ...]:
 
 
 def _plain_is_history(self: ViewerPosition, frame: Frame) -> bytes:
-    data = frame.deflated(self.history) if self.deflates and frame.type != "around" else frame.wire
+    data = frame.message.after(self.history) if self.deflates and frame.type != "around" else frame.wire
     self.history = (*self.history, frame.message)[-4:]
     return data
 
@@ -358,8 +358,8 @@ def test_a_message_that_does_not_shrink_is_sent_plain() -> None:
     noise = random.Random(1).randbytes(500)
     for payload in (b'{"type":"alive"}', noise):
         frame = Frame("update", payload)
-        assert frame.deflated(()) is frame.wire
-        assert frame.deflated((SharedText(b"x" * 500),)) is frame.wire
+        assert frame.message.after(()) is frame.wire
+        assert frame.message.after((SharedText(b"x" * 500),)) is frame.wire
 
 
 @pytest.mark.slow
@@ -369,7 +369,7 @@ def test_a_frame_does_not_keep_the_frames_before_it() -> None:
     first = None
     for number in range(50):
         frame = Frame("update", b"%d" % number * 500)
-        frame.deflated(history)
+        frame.message.after(history)
         history = following(history, frame.message)
         first = first or weakref.ref(frame.message)
     gc.collect()

@@ -72,7 +72,7 @@ class ViewerPosition:
         """
         if not self.deflates or frame.type == "around":
             return frame.wire
-        data = frame.deflated(self.history)
+        data = frame.message.after(self.history)
         if data is not frame.wire:
             self.history = following(self.history, frame.message)
         return data
