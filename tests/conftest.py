@@ -20,6 +20,17 @@ from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
 
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - only as the parent of folders with random names
 _ENOUGH: Final = 4 << 30  # bytes
+# Files that take longest, waiting and working in turn; each runs in one worker.
+LONGEST: Final = (
+    "test_fuzz.py", "test_viewers_mass.py", "test_browser_axe.py", "test_lost_store.py", "test_past_turns.py",
+    "test_properties.py", "test_live.py", "test_replays.py", "test_readme.py", "test_faults.py", "test_full_memory.py",
+    "test_lost_timeline.py", "test_rebuild.py", "test_fast_waits.py", "test_fast.py", "test_restore.py",
+    "test_exhaustion.py", "test_soak.py", "test_remembered_bytes.py", "test_older_store.py", "test_bodies_behind.py",
+    "test_main.py", "test_package.py", "test_rotation.py", "test_demo.py", "test_boards_admin.py", "test_alive.py",
+    "test_logs.py", "test_browser_past.py", "test_run.py", "test_javascript.py", "test_connection_limits.py",
+    "test_request_framing.py", "test_every_board.py", "test_browser_record.py", "test_generated_clients.py",
+    "test_watching.py", "test_viewers_slow.py", "test_browser_connection.py", "test_behind_nginx.py",
+)  # fmt: skip
 
 
 def _keep_files_in_memory() -> None:
@@ -56,6 +67,18 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("explore" if config.option.seed else "repeat")
     if config.option.seed and config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = config.option.seed
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, so that no worker is left with one at the end."""
+    first = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: first.get(item.path.name, len(first)))
+
+
+def pytest_collection_finish() -> None:
+    """Leave all that was collected out of each later collection of garbage: it is a million objects."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -90,7 +90,9 @@ async def compare(server: Served, path: str) -> None:
             model.receive(await socket.recv())
             models.append((socket, model))
         for number in range(30):
-            offset = await server.post(*({"key": f"https://example.org/posts/{n}"} for n in range(number % 7, 40, 3)))
+            offset = await server.post(
+                *({"key": f"https://example.org/posts/{n}", "amount": 200} for n in range(number % 7, 40, 3))
+            )
             for socket, model in models:
                 while model.offset < offset:
                     model.receive(await socket.recv())
@@ -185,7 +187,9 @@ async def test_node_reads_what_a_plain_client_reads(valkey_url: str) -> None:
         models = ModelViewer(), ModelViewer()
         seen: tuple[dict[int, list[Record]], ...] = {}, {}
         for number in range(30):
-            offset = await server.post(*({"key": f"https://example.org/posts/{n}"} for n in range(number % 7, 40, 3)))
+            offset = await server.post(
+                *({"key": f"https://example.org/posts/{n}", "amount": 200} for n in range(number % 7, 40, 3))
+            )
             for model, read, found in zip(models, readers, seen, strict=True):
                 async with asyncio.timeout(20):
                     while model.offset < offset:
