@@ -22,7 +22,7 @@ from tests.harness.settings import fresh_settings
 
 CHROMIUM: Final = shutil.which("chromium")
 FLAGS: Final = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-PATIENCE: Final = 10_000  # milliseconds
+PATIENCE: Final = 30_000  # milliseconds
 IN_BROWSER: Final = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),

@@ -18,6 +18,7 @@ import redis
 from hypothesis.errors import FlakyFailure, FlakyStrategyDefinition
 
 from live.store.connection.scripts import Script
+from tests.harness.waiting import impatient
 
 _R = TypeVar("_R", bound=msgspec.Struct)
 _TESTS = Path(__file__).parents[1]
@@ -59,7 +60,8 @@ def compiled(store: str, script: Script[_R]) -> Script[_R]:
 def must_be_caught(mistake: str) -> Iterator[None]:
     """Fail unless the body, which runs a mutant, ends with a failed assertion of a test. Other errors are raised."""
     try:
-        yield
+        with impatient():
+            yield
     except AssertionError as error:
         if not _is_of_a_test(error):
             raise

@@ -150,7 +150,7 @@ class ServerProcess:
     def start(self, *flags: str) -> None:
         """Start it and wait for the URL that it prints."""
         self.spawn(*flags)
-        end = time.monotonic() + 20
+        end = time.monotonic() + DEADLINE
         while "Live Board is at " not in (text := self.log()):
             assert self.process is not None
             assert self.process.poll() is None, text
