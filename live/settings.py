@@ -79,192 +79,120 @@ def _described(meaning: str, **bounds: Any) -> Meta:  # noqa: ANN401 - the bound
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings of a server process."""
 
+    # A table with one to three lines for each setting, which the formatter would spread over up to eight.
+    # fmt: off
     host: Annotated[str, _described("address to listen on")] = "127.0.0.1"
     port: Annotated[int, _described("port to listen on; 0 takes a free one", ge=0, le=65535)] = 8000
-    store: Annotated[
-        str,
-        _described(
-            "address of the store: `redis://…`, `rediss://…` or `unix://…`; without one, an embedded Valkey starts"
-        ),
-    ] = ""
-    data_dir: Annotated[
-        Path, _described("directory for the embedded Valkey's data and for the server's own record of its store")
-    ] = Path("live-data")
-    store_memory: Annotated[
-        Size, _described("memory limit of the embedded Valkey; 0 uses half of the machine's or container's memory")
-    ] = Size(0)
-    journal: Annotated[
-        str,
-        _described(
-            "SQL database of the journal: `sqlite` is a file in the data directory, `postgresql://…` a server, "
-            "and `off` keeps no journal"
-        ),
-    ] = "sqlite"
-    journal_ack: Annotated[
-        bool,
-        _described(
-            "acknowledge events only when they are in the journal's database too, so that no disk is the only one"
-        ),
-    ] = False
-    journal_backlog: Annotated[
-        Size, _described("maximum bytes of a board's journal that may wait in the store; beyond this, POST returns 503")
-    ] = Size(256 * 1024**2)
+    store: Annotated[str, _described(
+        "address of the store: `redis://…`, `rediss://…` or `unix://…`; without one, an embedded Valkey starts")] = ""
+    data_dir: Annotated[Path, _described(
+        "directory for the embedded Valkey's data and for the server's own record of its store")] = Path("live-data")
+    store_memory: Annotated[Size, _described(
+        "memory limit of the embedded Valkey; 0 uses half of the machine's or container's memory")] = Size(0)
+    journal: Annotated[str, _described(
+        "SQL database of the journal: `sqlite` is a file in the data directory, `postgresql://…` a server, "
+        "and `off` keeps no journal")] = "sqlite"
+    journal_ack: Annotated[bool, _described(
+        "acknowledge events only when they are in the journal's database too, so that no disk is the only one")] = False
+    journal_backlog: Annotated[Size, _described(
+        "maximum bytes of a board's journal that may wait in the store; "
+        "beyond this, POST returns 503")] = Size(256 * 1024**2)
     journal_events: Annotated[Retention, _described("how long the journal keeps every event")] = Retention(30 * 86400)
-    journal_periods: Annotated[
-        Retention, _described("how long the journal keeps the periods that a calendar board does not keep any more")
-    ] = Retention(400 * 86400)
+    journal_periods: Annotated[Retention, _described(
+        "how long the journal keeps the periods that a calendar board does not keep any more")] = Retention(400 * 86400)
     max_boards: Annotated[int, _described("maximum number of boards, including those in the boards file", ge=1)] = 1000
-    boards: Annotated[
-        Path | None,
-        _described("TOML file that defines the boards; without one, the server has a single board, `posts`"),
-    ] = None
+    boards: Annotated[Path | None, _described(
+        "TOML file that defines the boards; without one, the server has a single board, `posts`")] = None
     workers: Annotated[int, _described("number of server processes", ge=1, le=64)] = 1
-    role: Annotated[
-        Literal["all", "ingest", "viewers"],
-        _described("what this process serves: `ingest` accepts events, `viewers` serves boards, `all` does both"),
-    ] = "all"
+    role: Annotated[Literal["all", "ingest", "viewers"], _described(
+        "what this process serves: `ingest` accepts events, `viewers` serves boards, `all` does both")] = "all"
     demo: Annotated[bool, _described("generate sample likes in one of the processes, so that the board moves")] = False
     open: Annotated[bool, _described("accept events without an API key, from any address")] = False
-    allowed_hosts: Annotated[
-        tuple[HostPattern, ...],
-        _described(
-            "host names of this server, comma-separated, such as `board.example.org` or `*.example.org`; `*` allows any"
-        ),
-    ] = ()
-    trusted_proxies: Annotated[
-        tuple[ProxyNetwork, ...],
-        _described(
-            "proxies, as comma-separated addresses and networks, whose `Forwarded` and `X-Forwarded-…` are trusted"
-        ),
-    ] = ()
-    root_path: Annotated[
-        RootPath, _described("path prefix under which a proxy serves this server, such as `/live`")
-    ] = RootPath()
-    anonymous_admin: Annotated[
-        bool,
-        _described(
-            "let programs on this machine change boards without an API key, as long as they may post without one; "
-            "this never applies through a proxy or under another host name"
-        ),
-    ] = False
-    admin_roles: Annotated[
-        tuple[Literal["all", "ingest", "viewers"], ...],
-        _described("roles, comma-separated, whose processes serve the administration routes"),
-    ] = ("all", "ingest")
-    rate: Annotated[
-        int, _described("events per second for a producer that has no rate of its own; 0 means no limit", ge=0)
-    ] = 100_000
+    allowed_hosts: Annotated[tuple[HostPattern, ...], _described(
+        "host names of this server, comma-separated, such as `board.example.org` or `*.example.org`; "
+        "`*` allows any")] = ()
+    trusted_proxies: Annotated[tuple[ProxyNetwork, ...], _described(
+        "proxies, as comma-separated addresses and networks, whose `Forwarded` and `X-Forwarded-…` are trusted")] = ()
+    root_path: Annotated[RootPath, _described(
+        "path prefix under which a proxy serves this server, such as `/live`")] = RootPath()
+    anonymous_admin: Annotated[bool, _described(
+        "let programs on this machine change boards without an API key, as long as they may post without one; "
+        "this never applies through a proxy or under another host name")] = False
+    admin_roles: Annotated[tuple[Literal["all", "ingest", "viewers"], ...], _described(
+        "roles, comma-separated, whose processes serve the administration routes")] = ("all", "ingest")
+    rate: Annotated[int, _described(
+        "events per second for a producer that has no rate of its own; 0 means no limit", ge=0)] = 100_000
     burst: Annotated[int, _described("events that such a producer may send in one burst", ge=1)] = 200_000
-    like_rate: Annotated[
-        int,
-        _described(
-            "likes per second by the like buttons of pages, from one address (or IPv6 /64 network); 0 means no limit",
-            ge=0,
-        ),
-    ] = 2
+    like_rate: Annotated[int, _described(
+        "likes per second by the like buttons of pages, from one address (or IPv6 /64 network); "
+        "0 means no limit", ge=0)] = 2
     like_burst: Annotated[int, _described("likes that one address may send in one burst", ge=1)] = 60
     key_prefix: Annotated[str, _described("prefix of every store key", pattern="^[a-z0-9_-]{1,32}$")] = "live"
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        _described("lowest severity to log; repeated warnings are counted and logged once every 10 seconds"),
-    ] = "info"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], _described(
+        "lowest severity to log; repeated warnings are counted and logged once every 10 seconds")] = "info"
 
-    max_connections: Annotated[int, _described("maximum HTTP connections per process, not counting viewers", ge=1)] = (
-        4096
-    )
-    max_address_connections: Annotated[
-        int, _described("maximum HTTP connections per process from one address (or one IPv6 /64 network)", ge=1)
-    ] = 2048
-    max_unread: Annotated[
-        int, _described("maximum bytes of responses per process that clients have not read yet", ge=65536)
-    ] = 256 * 1024 * 1024
-    max_unanswered: Annotated[
-        int,
-        _described(
-            "maximum bytes of bodies per process that are not answered yet, half of them from one address; "
-            "beyond this, the server reads no more",
-            ge=65536,
-        ),
-    ] = 128 * 1024 * 1024
-    request_timeout: Annotated[
-        Duration, _described("time limit for receiving a request, counted from its first byte")
-    ] = Duration(8)
+    max_connections: Annotated[int, _described(
+        "maximum HTTP connections per process, not counting viewers", ge=1)] = 4096
+    max_address_connections: Annotated[int, _described(
+        "maximum HTTP connections per process from one address (or one IPv6 /64 network)", ge=1)] = 2048
+    max_unread: Annotated[int, _described(
+        "maximum bytes of responses per process that clients have not read yet", ge=65536)] = 256 * 1024 * 1024
+    max_unanswered: Annotated[int, _described(
+        "maximum bytes of bodies per process that are not answered yet, half of them from one address; "
+        "beyond this, the server reads no more", ge=65536)] = 128 * 1024 * 1024
+    request_timeout: Annotated[Duration, _described(
+        "time limit for receiving a request, counted from its first byte")] = Duration(8)
     idle_timeout: Annotated[Duration, _described("how long a connection may stay idle between requests")] = Duration(60)
     max_body: Annotated[int, _described("maximum bytes of a POST body, after decompression", ge=1)] = 1024 * 1024
     max_events: Annotated[int, _described("maximum events per body", ge=1, le=3000)] = 1000
-    max_future: Annotated[Duration, _described("how far an event's time may be ahead of the store's clock")] = Duration(
-        60
-    )
-    max_waiting: Annotated[
-        int, _described("maximum events per board that may wait for the store; beyond this, POST returns 503", ge=1)
-    ] = 100_000
-    dedupe_window: Annotated[Duration, _described("minimum time for which an event's id is remembered")] = Duration(
-        86400
-    )
+    max_future: Annotated[Duration, _described(
+        "how far an event's time may be ahead of the store's clock")] = Duration(60)
+    max_waiting: Annotated[int, _described(
+        "maximum events per board that may wait for the store; beyond this, POST returns 503", ge=1)] = 100_000
+    dedupe_window: Annotated[Duration, _described(
+        "minimum time for which an event's id is remembered")] = Duration(86400)
     batch_size: Annotated[int, _described("maximum events per script call", ge=1, le=3000)] = 1000
 
-    commit_delay: Annotated[
-        Duration, _described("group-commit delay: how long a script call may wait for more events")
-    ] = Duration(0.001)
+    commit_delay: Annotated[Duration, _described(
+        "group-commit delay: how long a script call may wait for more events")] = Duration(0.001)
 
     store_connections: Annotated[int, _described("maximum connections to the store per process", ge=4)] = 16
-    store_timeout: Annotated[
-        Duration,
-        _described(
-            "how long to wait for a reply of the store; after three times this without data, the connection is closed"
-        ),
-    ] = Duration(1)
+    store_timeout: Annotated[Duration, _described(
+        "how long to wait for a reply of the store; "
+        "after three times this without data, the connection is closed")] = Duration(1)
     write_deadline: Annotated[Duration, _described("how long a write is retried before POST returns 503")] = Duration(2)
 
-    rotation_interval: Annotated[
-        Duration,
-        _described(
-            "longest pause between two checks of a board with new events; a process also wakes up when a slot is due"
-        ),
-    ] = Duration(30)
+    rotation_interval: Annotated[Duration, _described(
+        "longest pause between two checks of a board with new events; "
+        "a process also wakes up when a slot is due")] = Duration(30)
     rotation_step: Annotated[int, _described("members of a slot to subtract per script call", ge=1, le=2000)] = 64
 
-    conflation_interval: Annotated[Duration, _described("minimum time between two messages to a viewer")] = Duration(
-        0.1
-    )
-    totals_interval: Annotated[
-        Duration,
-        _described("minimum time between two messages to a viewer when only totals changed, not its top"),
-    ] = Duration(1)
+    conflation_interval: Annotated[Duration, _described(
+        "minimum time between two messages to a viewer")] = Duration(0.1)
+    totals_interval: Annotated[Duration, _described(
+        "minimum time between two messages to a viewer when only totals changed, not its top")] = Duration(1)
     max_limit: Annotated[int, _described("maximum records per page of a board", ge=1, le=3000)] = 1000
     max_live_limit: Annotated[int, _described("maximum records that a viewer may watch", ge=1, le=3000)] = 100
-    history_size: Annotated[
-        int, _described("snapshots kept per board so that reconnecting viewers can resume", ge=0)
-    ] = 100
+    history_size: Annotated[int, _described(
+        "snapshots kept per board so that reconnecting viewers can resume", ge=0)] = 100
     max_viewers: Annotated[int, _described("maximum viewers per process", ge=0)] = 20_000
     max_board_viewers: Annotated[int, _described("maximum viewers of one board per process", ge=0)] = 20_000
-    max_address_viewers: Annotated[
-        int, _described("maximum viewers per process from one address (or one IPv6 /64 network)", ge=0)
-    ] = 10_000
-    max_replays: Annotated[
-        int,
-        _described("maximum replays per process: one per board and delay, and one per viewer of the past", ge=0),
-    ] = 100
-    max_address_replays: Annotated[
-        int, _described("maximum replays per process that one address (or one IPv6 /64 network) has opened", ge=0)
-    ] = 20
-    slow_timeout: Annotated[Duration, _described("a viewer that reads nothing for this long is disconnected")] = (
-        Duration(15)
-    )
+    max_address_viewers: Annotated[int, _described(
+        "maximum viewers per process from one address (or one IPv6 /64 network)", ge=0)] = 10_000
+    max_replays: Annotated[int, _described(
+        "maximum replays per process: one per board and delay, and one per viewer of the past", ge=0)] = 100
+    max_address_replays: Annotated[int, _described(
+        "maximum replays per process that one address (or one IPv6 /64 network) has opened", ge=0)] = 20
+    slow_timeout: Annotated[Duration, _described(
+        "a viewer that reads nothing for this long is disconnected")] = Duration(15)
     max_items: Annotated[int, _described("maximum number of members that have a title", ge=0)] = 100_000
-    image_hosts: Annotated[
-        tuple[HostPattern, ...],
-        _described("hosts of the pictures of members, comma-separated, such as `img.example.org` or `*.example.org`"),
-    ] = ()
-    allowed_origins: Annotated[
-        tuple[Origin, ...],
-        _described(
-            "additional origins whose pages may watch boards, comma-separated; the server's own origin always may"
-        ),
-    ] = ()
-    shutdown_timeout: Annotated[
-        Duration, _described("how long open requests may take to finish when the server shuts down")
-    ] = Duration(5)
+    image_hosts: Annotated[tuple[HostPattern, ...], _described(
+        "hosts of the pictures of members, comma-separated, such as `img.example.org` or `*.example.org`")] = ()
+    allowed_origins: Annotated[tuple[Origin, ...], _described(
+        "additional origins whose pages may watch boards, comma-separated; the server's own origin always may")] = ()
+    shutdown_timeout: Annotated[Duration, _described(
+        "how long open requests may take to finish when the server shuts down")] = Duration(5)
+    # fmt: on
 
 
 def _parse_size(text: str) -> Size:
