@@ -1,9 +1,8 @@
 """Rebuild everything in an empty store from the journal: boards, definitions and API keys."""
 
-import asyncio
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -193,8 +192,13 @@ class Rebuilding:
             if definition.state == "live" and held != definition.epoch:
                 self.left_out.append(name)
         boards = {line[0].board: board_of(line[0].board, texts["boards"], self._in_file) for line in lines}
+
+        async def load_all(some: Sequence[_Line]) -> list[Rebuilt]:
+            loads = [await self._load(line[0], boards[line[0].board], wanted, texts["boards"]) for line in some]
+            return [one for one in loads if one is not None]
+
         if wanted.dry:
-            return [await self._planned(line[0], boards[line[0].board], wanted) for line in lines]
+            return await load_all(lines)
         missing = await self._missing(lines, wanted)
         watch = LossWatch(self._client, self._prefix)
         self._client.high_water.active = False  # a loss that the rebuild repairs is neither recorded nor logged
@@ -209,7 +213,7 @@ class Rebuilding:
         with self._client.high_water.accepting("rebuilt from the journal"):
             await watch.find()
             await drainer.claim()
-            done = [one for line in missing if (one := await self._load(line[0], boards[line[0].board], wanted, texts))]
+            done = await load_all(missing)
             await self._restore_texts(texts, missing, wanted)
         # The new timelines reach SQL before the old ones end there: the store may be lost again at any time.
         await drainer.drain([wanted.name or line[0].board for line in lines])
@@ -306,33 +310,25 @@ class Rebuilding:
         salt = f"{self._database.id}:{timeline.epoch}:{timeline.link}:{wanted.at}:{wanted.name}"
         return hashlib.blake2b(salt.encode(), digest_size=4).hexdigest()
 
-    async def _contents(self, timeline: Timeline, wanted: Wanted) -> Snapshot:
-        def read() -> Snapshot:
-            return self._database.work(
-                lambda connection: contents_of(
-                    connection,
-                    self._prefix,
-                    timeline,
-                    (lambda *_: False) if wanted.at is None else before(wanted.at),
-                    progress=lambda done, total: self._show(timeline.board, done, 2 * total),
-                )
-            )
-
-        return await asyncio.to_thread(read)
-
-    async def _planned(self, timeline: Timeline, board: Board, wanted: Wanted) -> Rebuilt:
-        if not timeline.size:
-            return Rebuilt(wanted.name or board.id, self._epoch(timeline, wanted), 0, 0)
-        data = await self._contents(timeline, wanted)
-        members = len({member for slot in data.slots.values() for member in slot})
-        return Rebuilt(wanted.name or board.id, self._epoch(timeline, wanted), data.offset, members)
-
-    async def _load(self, timeline: Timeline, board: Board, wanted: Wanted, texts: _Texts) -> Rebuilt | None:
+    async def _load(self, timeline: Timeline, board: Board, wanted: Wanted, made: Container[str]) -> Rebuilt | None:
+        """Write a board into the store, or only report it. Return None if the store has such a board by now."""
         keys, epoch = Keys(self._prefix, wanted.name or board.id), self._epoch(timeline, wanted)
         if not timeline.size:
-            other = await create(self._client, keys, board, epoch, journal=board.journal.level != "off")
+            other = False
+            if not wanted.dry:
+                other = await create(self._client, keys, board, epoch, journal=board.journal.level != "off") is not None
             return None if other else Rebuilt(keys.board, epoch, 0, 0)
-        data = await self._contents(timeline, wanted)
+        read = partial(
+            contents_of,
+            prefix=self._prefix,
+            timeline=timeline,
+            stop=(lambda *_: False) if wanted.at is None else before(wanted.at),
+            progress=lambda done, total: self._show(timeline.board, done, 2 * total),
+        )
+        data = await self._database.run(read)
+        if wanted.dry:
+            members = len({member for slot in data.slots.values() for member in slot})
+            return Rebuilt(keys.board, epoch, data.offset, members)
         return await load(
             self._client,
             keys,
@@ -341,7 +337,7 @@ class Rebuilding:
             epoch=epoch,
             parent=timeline.epoch,
             dedupe_window=self._settings.dedupe_window,
-            made=timeline.board in texts["boards"],
+            made=timeline.board in made,
             progress=lambda done, total: self._show(timeline.board, total + done, 2 * total),
         )
 
@@ -351,15 +347,20 @@ class Rebuilding:
         names = SystemKeys(self._prefix)
         definitions: dict[str, str] = {}
         for name, defined in texts["boards"].items():
-            renewed = _renewed(defined, epochs) if wanted.board in (None, name) else None
-            if renewed is not None:
-                definitions[wanted.name or name] = renewed
+            definition = msgspec.json.decode(defined, type=Definition)
+            if wanted.board in (None, name) and definition.epoch in epochs:  # otherwise it was not rebuilt
+                renewed = msgspec.structs.replace(_with_parts(definition, epochs), epoch=epochs[definition.epoch])
+                definitions[wanted.name or name] = msgspec.json.encode(renewed).decode()
         if wanted.board is not None and wanted.name is None:
             definitions |= await self._unions(epochs)
         await self._restore_hash("boards", names.definitions, definitions)
         if wanted.board is None:
             await self._restore_hash("producers", names.producers, texts["producers"])
-            await self._restore_items(texts["items"])
+            pairs = list(texts["items"].items())
+            for first in range(0, len(pairs), _ITEMS):
+                words = [word for pair in pairs[first : first + _ITEMS] for word in pair]
+                await self._client.call(names.items, "HSET", names.items, *words)
+                await self._client.call(names.items_version, "INCR", names.items_version)
         if secret := texts["visitors"].get(COOKIES):  # visitors keep their cookies, so nobody can like twice
             only_new = () if wanted.board is None else ("NX",)
             await self._client.call(names.visitors, "SET", names.visitors, bytes.fromhex(secret), *only_new)
@@ -381,14 +382,6 @@ class Rebuilding:
         words = [word for pair in found.items() for word in pair]
         await self._client.call(key, "HSET", key, ":version", max(held, version) + 1, *words)
 
-    async def _restore_items(self, found: Mapping[str, str]) -> None:
-        names = SystemKeys(self._prefix)
-        pairs = list(found.items())
-        for first in range(0, len(pairs), _ITEMS):
-            words = [word for pair in pairs[first : first + _ITEMS] for word in pair]
-            await self._client.call(names.items, "HSET", names.items, *words)
-            await self._client.call(names.items_version, "INCR", names.items_version)
-
 
 def board_of(name: str, made: Mapping[str, str], in_file: Boards) -> Board:
     """Return the definition of a board in the journal. `made` holds those of run-time boards as JSON, by id.
@@ -409,15 +402,6 @@ def board_of(name: str, made: Mapping[str, str], in_file: Boards) -> Board:
             "boards file, or name the other boards one by one with --board"
         )
     return board
-
-
-def _renewed(text: str, epochs: Mapping[str, str]) -> str | None:
-    """Return a definition with the new epochs of the board and of its parts; None if the board was not rebuilt."""
-    definition = msgspec.json.decode(text, type=Definition)
-    if definition.epoch not in epochs:
-        return None
-    renewed = msgspec.structs.replace(_with_parts(definition, epochs), epoch=epochs[definition.epoch])
-    return msgspec.json.encode(renewed).decode()
 
 
 def _with_parts(definition: Definition, epochs: Mapping[str, str]) -> Definition:

@@ -102,7 +102,7 @@ class Expected:
     def is_compared(self, place: Place, name: bytes, held: bytes | None) -> bool:
         """Return whether a value that the store holds can be compared."""
         if place.kind == "log":
-            return name in self._log.events or (held is not None and self._is_in_window(held))
+            return name in self._log.events or (held is not None and int(float(held)) > self._log.left)
         if place.kind == "reached":  # only tags of members that count are read
             return held is not None and self._counts(name.decode(errors="replace"), place.start)
         return True
@@ -138,9 +138,6 @@ class Expected:
             case "hidden" | "entrants":
                 return getattr(data, place.kind)
         return getattr(data.rankings.get(place.suffix, _NONE), place.kind)
-
-    def _is_in_window(self, time: bytes) -> bool:
-        return int(float(time)) > self._log.left
 
     def _counts(self, member: str, period: int | None) -> bool:
         """Return whether a slot in the window holds something of a member."""
@@ -225,7 +222,8 @@ class Reconciler:
         first = await read_piece(state, state.keys.hidden)
         data = await self._follower.advance(first.link)
         places = list(places_of(state.board, state.keys, {*first.starts, *data.slots}))
-        await self._measure(places)
+        sizes = [(place.key, ("ZCARD" if place.kind == "log" else "HLEN", place.key)) for place in places]
+        self._size = sum(reply for reply in await self._state.client.calls(sizes) if isinstance(reply, int))
         missing: _Wanted = {}
         seen: set[bytes] = set()
         burst: list[tuple[Place, Piece]] = []
@@ -238,12 +236,6 @@ class Reconciler:
         await self._settle(burst, seen, missing)
         await self._settle([piece async for piece in self._values_of(missing)])
         return self._report
-
-    async def _measure(self, places: Sequence[Place]) -> None:
-        """Count what there is, for the progress."""
-        commands = [(place.key, ("ZCARD" if place.kind == "log" else "HLEN", place.key)) for place in places]
-        replies = await self._state.client.outcomes(commands)
-        self._size = sum(reply for reply in replies if isinstance(reply, int))
 
     async def _pieces(self, place: Place) -> AsyncIterator[Piece]:
         """Yield everything under a store key."""
