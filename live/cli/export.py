@@ -1,7 +1,6 @@
 """`live export`: writes a board as a table."""
 
 import time
-from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Annotated, Any, cast, get_args
 
@@ -28,10 +27,9 @@ from live.journal.database import Database, existing_journal
 from live.journal.log.definitions import latest
 from live.journal.log.timelines import all_timelines
 from live.journal.past.queries import AsOf, NoPastError, PastRanking
+from live.journal.state.ranking import period_name
 from live.maintenance.export import (
     EVENT_COLUMNS,
-    Column,
-    Part,
     event_parts,
     newest_of,
     ranking_columns,
@@ -75,7 +73,14 @@ def export(  # noqa: PLR0913 - one parameter per flag
     Example: live export posts --as-of 2026-11-22T12:00:00Z --format ndjson --output noon.ndjson
     """
     with clear_errors():
-        _check(form, output, events=events, ranking=as_of or period, times=since or until, as_json=as_json)
+        if form not in get_args(Format):
+            raise SetupError(f"--format {form!r} is none of {', '.join(get_args(Format))}")
+        if events and (as_of or period):
+            raise SetupError("--as-of and --period choose a ranking, and --events exports none")
+        if (since or until) and not events:
+            raise SetupError("--from and --to choose events: add --events")
+        if as_json and output == "-":
+            raise SetupError("--json prints on standard output: name a file with --output")
         settings = load_settings(boards=boards, data_dir=data_dir)
         with existing_journal(settings, writes=False) as database:
             made = database.work(lambda connection: latest(connection, settings.key_prefix, "boards"))
@@ -92,37 +97,21 @@ def export(  # noqa: PLR0913 - one parameter per flag
             else:
                 columns = ranking_columns(board)
                 found, parts = _ranking(database, board, as_of, period)
-            count = _write(parts, columns, cast("Format", form), output, quiet=as_json)
-    written = {"board": name, "format": form, "output": output, "rows": count, **_position(board, found)}
+            count = 0
+            with (
+                progress_bar("Exporting", quiet=as_json) as show,
+                output_file(output) as file,
+                table(cast("Format", form), file, columns) as write,
+            ):
+                for part in parts:
+                    write(part.rows)
+                    count += len(part.rows)
+                    show(part.done, part.total, count)
+    written = {"board": name, "format": form, "output": output, "rows": count}
+    if found is not None:
+        written |= {"epoch": found.epoch, "offset": found.offset, "period": period_name(board, found.period)}
     if not reported(written, as_json=as_json) and output != "-":
         out.print(f"{output} has {counted(count, 'row')}.", soft_wrap=True)
-
-
-def _write(parts: Iterable[Part], columns: Sequence[Column], form: Format, output: str, *, quiet: bool) -> int:
-    """Write rows. Returns how many."""
-    count = 0
-    with (
-        progress_bar("Exporting", quiet=quiet) as show,
-        output_file(output) as file,
-        table(form, file, columns) as write,
-    ):
-        for part in parts:
-            write(part.rows)
-            count += len(part.rows)
-            show(part.done, part.total, count)
-    return count
-
-
-def _check(form: str, output: str, *, events: bool, ranking: str | None, times: str | None, as_json: bool) -> None:
-    """Check that the flags go together."""
-    if form not in get_args(Format):
-        raise SetupError(f"--format {form!r} is none of {', '.join(get_args(Format))}")
-    if events and ranking:
-        raise SetupError("--as-of and --period choose a ranking, and --events exports none")
-    if times and not events:
-        raise SetupError("--from and --to choose events: add --events")
-    if as_json and output == "-":
-        raise SetupError("--json prints on standard output: name a file with --output")
 
 
 def _ranking(database: Database, board: Board, as_of: str | None, period: str | None) -> Any:  # noqa: ANN401
@@ -158,15 +147,6 @@ def _period(board: Board, name: str, current: int | None) -> int:
         return window.calendar.before(window.calendar.at(current)).start
     except (ValueError, OverflowError) as error:
         raise SetupError(f"--period: {error}") from None
-
-
-def _position(board: Board, found: PastRanking | None) -> dict[str, Any]:
-    if found is None:
-        return {}
-    window, period = board.window, None
-    if found.period is not None and isinstance(window, Periods):
-        period = window.calendar.at(found.period).name
-    return {"epoch": found.epoch, "offset": found.offset, "period": period}
 
 
 def _time(flag: str, text: str | None) -> int | None:

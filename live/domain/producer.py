@@ -134,6 +134,10 @@ class StoredProducer(msgspec.Struct, frozen=True, kw_only=True):
         elif self.rate:
             burst = max(1, round(2 * self.rate))
         boards = None if self.boards is None else frozenset(self.boards)
+        if self.sources is None:
+            sources = None if boards is None else frozenset[str]()
+        else:
+            sources = None if ALL in self.sources else frozenset(self.sources)
         return Principal(
             id=self.id,
             boards=boards,
@@ -142,14 +146,8 @@ class StoredProducer(msgspec.Struct, frozen=True, kw_only=True):
             burst=burst,
             rate_key=self.id,
             max_amount=self.max_amount,
-            sources=self._sources,
+            sources=sources,
         )
-
-    @property
-    def _sources(self) -> frozenset[str] | None:
-        if self.sources is None:
-            return None if self.boards is None else frozenset()
-        return None if ALL in self.sources else frozenset(self.sources)
 
     @property
     def digests(self) -> tuple[bytes, ...]:

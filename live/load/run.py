@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final, TypeVar
 
 import aiohttp
@@ -83,7 +84,14 @@ async def _children(options: Options) -> AsyncIterator[list[_Child]]:
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             )  # fmt: skip
             children.append(_Child(process))
-            children[-1].send(_task(options, number))
+            share = partial(_share, number, options.processes)
+            children[-1].send(
+                Task(
+                    url=options.url, board=options.board, key=options.key, members=options.members,
+                    schedule=options.schedule, connections=share(options.producers), websocket=share(options.viewers),
+                    sse=share(options.sse_viewers), process=number, processes=options.processes,
+                )
+            )  # fmt: skip
         yield children
     finally:
         for child in children:
@@ -93,15 +101,8 @@ async def _children(options: Options) -> AsyncIterator[list[_Child]]:
             await child.process.communicate()
 
 
-def _task(options: Options, process: int) -> Task:
-    def share(total: int) -> int:
-        return total // options.processes + (process < total % options.processes)
-
-    return Task(
-        url=options.url, board=options.board, key=options.key, members=options.members, schedule=options.schedule,
-        connections=share(options.producers), websocket=share(options.viewers), sse=share(options.sse_viewers),
-        process=process, processes=options.processes,
-    )  # fmt: skip
+def _share(process: int, processes: int, total: int) -> int:
+    return total // processes + (process < total % processes)
 
 
 async def _all(waiting: Iterable[Coroutine[object, object, _Expected]]) -> list[_Expected]:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Final
 from urllib.parse import quote
 
@@ -85,11 +85,21 @@ class ViewerPool:
         first = asyncio.Event()
 
         def note(message: bytes) -> None:
-            self._note(seen, message)
+            now = time.perf_counter()
+            self.frames += 1
+            self.bytes += len(message)
+            offset = msgspec.json.decode(message, type=_Head).offset
+            if offset is not None:
+                seen.add(offset, now)
             first.set()
 
+        async def watch_until_cut() -> None:
+            # A viewer whose connection the server closes does not converge, and the report says so.
+            with suppress(ConnectionClosed, aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError):
+                await watch(note)
+
         async with gate:
-            watching = asyncio.create_task(_until_cut(watch(note)))
+            watching = asyncio.create_task(watch_until_cut())
             self._watching.append(watching)
             waiting = asyncio.create_task(first.wait())
             await asyncio.wait({watching, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -114,19 +124,3 @@ class ViewerPool:
                     _, found, message = event.partition(b"\ndata: ")
                     if found:
                         note(message)
-
-    def _note(self, seen: Seen, message: bytes) -> None:
-        now = time.perf_counter()
-        self.frames += 1
-        self.bytes += len(message)
-        offset = msgspec.json.decode(message, type=_Head).offset
-        if offset is not None:
-            seen.add(offset, now)
-
-
-async def _until_cut(watching: Awaitable[None]) -> None:
-    """Watch until the server closes the connection. The viewer does not converge then, and the report says so."""
-    try:
-        await watching
-    except (ConnectionClosed, aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError):
-        return
