@@ -85,28 +85,19 @@ async def find_trail(client: Store, database: Database, prefix: str, board: str,
     for _ in range(_ATTEMPTS):
         known = await database.run(lambda connection: find_timeline(connection, prefix, board, epoch))
         timeline = known or Timeline(0, board, epoch)
-        waiting = await _waiting(client, keys, timeline)
-        if waiting is not None:
-            parts, reach = await database.run(partial(_parts, prefix=prefix, timeline=timeline, waiting=waiting))
-            return Trail(parts, waiting, since, reach)
+        waiting: list[Entry] = []
+        after, end, missing = timeline.drained, timeline, None
+        while missing is None:
+            (entries,) = await read_entries(client, [(keys, timeline.epoch, after)])
+            if not entries:
+                parts, reach = await database.run(partial(_parts, prefix=prefix, timeline=timeline, waiting=waiting))
+                return Trail(parts, waiting, since, reach)
+            followers, missing = following(end, entries)
+            waiting += followers
+            after, last = entries[-1].id, parse_head(entries[-1].head)
+            end = msgspec.structs.replace(end, drained=last.id, link=last.link)
         await asyncio.sleep(_PAUSE)  # the drainer has moved entries in between
     raise StoreUnavailableError(f"board {board}: entries of its journal are missing between SQL and the store")
-
-
-async def _waiting(client: Store, keys: Keys, timeline: Timeline) -> list[Entry] | None:
-    """Return the entries of a timeline that wait in the store; None if some of them are gone."""
-    found: list[Entry] = []
-    after, end = timeline.drained, timeline
-    while True:
-        (entries,) = await read_entries(client, [(keys, timeline.epoch, after)])
-        if not entries:
-            return found
-        followers, missing = following(end, entries)
-        if missing is not None:
-            return None
-        found += followers
-        after, last = entries[-1].id, parse_head(entries[-1].head)
-        end = msgspec.structs.replace(end, drained=last.id, link=last.link)
 
 
 def _parts(
@@ -119,18 +110,13 @@ def _parts(
         if first is None and len(parts) == 1 and waiting:
             first = parse_head(waiting[0].head), waiting[0].content
         if first is None:
-            return parts, parse_time(last)
+            return parts, int(last.split(" ")[1])  # the time in the link
         head, body = first
         (epoch, _), last = continued(head, body), head.before
         parent = find_parent(connection, timeline, prefix, epoch) if epoch else None
         if parent is None or (head.kind == "adopt" and not holds(connection, parent, last)):
             return parts, 0 if head.kind == "begin" else head.time
         parts.insert(0, (parent, last))
-
-
-def parse_time(link: str) -> int:
-    """Return the time in a link, in microseconds since 1970."""
-    return int(link.split(" ")[1])
 
 
 class Vote(msgspec.Struct, frozen=True):

@@ -1,10 +1,10 @@
 """Void what a producer or an actor contributed since a time: take it back from every board."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from sqlalchemy import Connection
@@ -15,12 +15,11 @@ from live.domain.text import counted, unknown
 from live.domain.window import EVER, Rolling, Sliding
 from live.errors import NotFoundError, SetupError, StoreUnavailableError
 from live.journal.database import Database
-from live.journal.erasures import Erasures, erasures_of
+from live.journal.erasures import erasures_of
 from live.maintenance.contributions import (
     VOIDER,
     ActorTrace,
     Contribution,
-    Found,
     ProducerTrace,
     Voided,
     Vote,
@@ -73,7 +72,11 @@ class TakingBack:
         taken, done = Taken(), 0
         for piece in _pieces(contributions):
             batch = _Batch(piece)
-            await (self._count(batch) if dry else self._apply(batch))
+            if dry:
+                await self._read_votes(batch)
+                batch.fill(self._state.board, begin_plan(self._state.board, self._state.clock))
+            else:
+                await self._apply(batch)
             taken.contributions += len(batch.left)
             taken.changes += batch.size[0]
             taken.amount += batch.size[1]
@@ -81,11 +84,6 @@ class TakingBack:
             done += len(piece)
             show(done, len(contributions))
         return taken
-
-    async def _count(self, batch: "_Batch") -> None:
-        """Count what a batch would take back."""
-        await self._read_votes(batch)
-        batch.fill(self._state.board, begin_plan(self._state.board, self._state.clock))
 
     async def _apply(self, batch: "_Batch") -> None:
         for _ in range(_ATTEMPTS):
@@ -98,8 +96,16 @@ class TakingBack:
                     batch.left = [one for i, one in enumerate(batch.left, 1) if i not in numbers]
                 case [b"votes", *words]:
                     batch.refuse([int(number) for number in words[::2]])
+                case [b"frozen"]:
+                    raise SetupError("it is frozen. Unfreeze it first")
+                case [b"crowded", *_]:
+                    raise SetupError("it is full. Raise its `max_members`")
+                case [b"unregistered", member, *_]:
+                    raise SetupError(f"member {member.decode()!r} is not registered any more")
+                case [b"range", _, member, *_]:
+                    raise SetupError(f"the score of {member.decode()!r} would leave its range")
                 case _:
-                    raise SetupError(_reason(reply))
+                    raise SetupError(repr(reply))
         raise StoreUnavailableError(f"board {self._state.board.id}: the votes changed {_ATTEMPTS} times in a row")
 
     async def _read_votes(self, batch: "_Batch") -> None:
@@ -136,12 +142,9 @@ class _Batch:
 
     def refuse(self, numbers: Sequence[int]) -> None:
         """Leave out votes of the last plan, counted from 1, unless they have changed since they were read."""
-        self._refused |= {self._planned[number - 1] for number in numbers if self._is_given(number)}
-
-    def _is_given(self, number: int) -> bool:
-        """Return whether a vote of the last plan would come back, because its withdrawal is taken back."""
-        start, pair = self._planned[number - 1]
-        return self._net()[start, pair][1] < 0
+        net = self._net()
+        # A vote would come back if its withdrawal is taken back.
+        self._refused |= {place for number in numbers if net[place := self._planned[number - 1]][1] < 0}
 
     def fill(self, board: Board, plan: Plan) -> None:
         """Plan to take back what still counts by the board's clock."""
@@ -216,19 +219,6 @@ def _pieces(contributions: Sequence[Contribution]) -> Iterator[list[Contribution
         yield piece
 
 
-def _reason(reply: Sequence[Any]) -> str:
-    match reply:
-        case [b"frozen"]:
-            return "it is frozen. Unfreeze it first"
-        case [b"crowded", *_]:
-            return "it is full. Raise its `max_members`"
-        case [b"unregistered", member, *_]:
-            return f"member {member.decode()!r} is not registered any more"
-        case [b"range", _, member, *_]:
-            return f"the score of {member.decode()!r} would leave its range"
-    return repr(reply)
-
-
 class Criteria(msgspec.Struct, kw_only=True):
     """What to void: the producer or the actor, and the times (milliseconds since 1970) between which it was counted."""
 
@@ -298,32 +288,34 @@ class Voiding:
         if not is_there:
             outcome.fault = "the store does not hold it" if is_named else ""
             return outcome
-        if not ledger.state.journaled or (criteria.actor is not None and board.votes is None and not _has_likes(board)):
+        tells_actors = board.votes is not None or board.like_button or bool(board.union)
+        if not ledger.state.journaled or (criteria.actor is not None and not tells_actors):
             reason = _NO_ACTORS if ledger.state.journaled else _NO_JOURNAL
             outcome.fault = reason if is_named else ""
             outcome.notes += () if is_named else [reason]
             return outcome
         await ledger.state.open_to_write()
-        contributions = await self._find(ledger, criteria, outcome)
-        outcome.fault = outcome.fault or (_fault(board, criteria) if contributions else "")
+        contributions, reach = await find_contributions(self._client, self._database, ledger, criteria, outcome.notes)
+        if reach > criteria.since * _MICROSECONDS and _may_count(board, reach, ledger.state.clock.now):
+            outcome.fault = f"its journal begins at {_instant(reach)}: give a later --since"
+        elif contributions and board.operator != "incr":
+            outcome.fault = (
+                f"it keeps one amount of a member (operator {board.operator}), and not those that it replaced"
+            )
+        elif contributions and criteria.actor is not None and len(set(board.union.values())) > 1:
+            outcome.fault = (
+                "it is a union with several weights, and the journal does not say which board a like came from"
+            )
         if outcome.fault:
             return outcome
-        show = partial(self._show, board.id)
         try:
-            taken = await TakingBack(ledger.writer).take_back(contributions, show, dry=dry)
+            taken = await TakingBack(ledger.writer).take_back(contributions, partial(self._show, board.id), dry=dry)
         except SetupError as error:  # contributions to the other boards can still be taken back
             outcome.fault = str(error)
             return outcome
         outcome.batches, outcome.changes = taken.contributions, taken.changes
         outcome.amount, outcome.votes = taken.amount, taken.votes
         return outcome
-
-    async def _find(self, ledger: Ledger, criteria: Criteria, outcome: Outcome) -> list[Contribution]:
-        """Return what is to be taken back from a board, if its journal reaches back far enough."""
-        found, reach = await find_contributions(self._client, self._database, ledger, criteria, outcome.notes)
-        if reach > criteria.since * _MICROSECONDS and _may_count(ledger.state.board, reach, ledger.state.clock.now):
-            outcome.fault = f"its journal begins at {_instant(reach)}: give a later --since"
-        return found
 
 
 async def find_contributions(
@@ -340,52 +332,27 @@ async def find_contributions(
     trail = await find_trail(client, database, state.settings.key_prefix, state.board.id, state.epoch or "", since)
 
     def read(connection: Connection) -> list[Contribution]:
-        erased = erasures_of(connection, state.settings.key_prefix, state.board.id)
-        return read_contributions(trail.read(connection), trail.read(connection), ledger, criteria, notes, erased)
+        board, voided = state.board, Voided()
+        for _, head, body in trail.read(connection):
+            if head.kind == "add":
+                voided.read(body)
+            elif head.kind == "adopt":
+                notes.append(f"its journal began again at {_instant(head.time)}: entries before may be missing")
+        erased = erasures_of(connection, state.settings.key_prefix, board.id)
+        trace: ActorTrace | ProducerTrace
+        if criteria.actor is None:
+            trace = ProducerTrace(board, criteria.producer or "", voided, erased)
+        else:
+            trace = ActorTrace(board, criteria.actor, [state.secret], voided, erased)
+        end = criteria.until * _MICROSECONDS if criteria.until is not None else math.inf
+        entries = (entry for entry in trail.read(connection) if entry[1].kind == "add" and entry[1].time < end)
+        found = [one for epoch, head, body in entries for one in trace.find(epoch, head, body)]
+        if isinstance(trace, ProducerTrace) and trace.unnamed:
+            batches = counted(trace.unnamed, "batch", "batches")
+            notes.append(f"{batches} of older versions, which name no producer")
+        return found
 
     return await database.run(read), trail.reach
-
-
-def read_contributions(
-    first: Iterable[Found],
-    again: Iterable[Found],
-    ledger: Ledger,
-    criteria: Criteria,
-    notes: list[str],
-    erased: Erasures,
-) -> list[Contribution]:
-    """Return somebody's contributions, from all entries of a board's journal in two passes."""
-    board, voided = ledger.state.board, Voided()
-    for _, head, body in first:
-        if head.kind == "add":
-            voided.read(body)
-        elif head.kind == "adopt":
-            notes.append(f"its journal began again at {_instant(head.time)}: entries before may be missing")
-    trace: ActorTrace | ProducerTrace
-    if criteria.actor is None:
-        trace = ProducerTrace(board, criteria.producer or "", voided, erased)
-    else:
-        trace = ActorTrace(board, criteria.actor, [ledger.state.secret], voided, erased)
-    end = criteria.until * _MICROSECONDS if criteria.until is not None else math.inf
-    entries = (entry for entry in again if entry[1].kind == "add" and entry[1].time < end)
-    found = [one for epoch, head, body in entries for one in trace.find(epoch, head, body)]
-    if isinstance(trace, ProducerTrace) and trace.unnamed:
-        batches = counted(trace.unnamed, "batch", "batches")
-        notes.append(f"{batches} of older versions, which name no producer")
-    return found
-
-
-def _fault(board: Board, criteria: Criteria) -> str:
-    """Return why contributions to a board can't be taken back; empty if they can."""
-    if board.operator != "incr":
-        return f"it keeps one amount of a member (operator {board.operator}), and not those that it replaced"
-    if criteria.actor is not None and len(set(board.union.values())) > 1:
-        return "it is a union with several weights, and the journal does not say which board a like came from"
-    return ""
-
-
-def _has_likes(board: Board) -> bool:
-    return board.like_button or bool(board.union)
 
 
 def _may_count(board: Board, time: int, now: int) -> bool:

@@ -38,21 +38,27 @@ def contents_of(
     stop: Stop = lambda *_: False,
     *,
     until: int | None = None,
+    link: str | None = None,
     progress: Progress = lambda *_: None,
 ) -> Snapshot:
     """Return what a board held before the first entry for which `stop` is true, or at the end of its timeline.
 
     Actors who were erased since then are not in it.
 
-    `until` is the last segment to read. `progress` is called with the number of entries so far, and of all entries.
+    With a `link`, stop after the entry that has it instead. `until` is the last segment to read. Call `progress` with
+    the number of entries so far, and of all entries.
 
     Raises:
         SetupError: the journal is damaged, or has no entry before that time.
     """
-    data, segment = checkpoint_before(connection, timeline, stop)
+    if link is not None:
+        last = int(link.split(" ")[1])
+        data, segment = checkpoint_before(connection, timeline, lambda head, _: head.time > last)
+    else:
+        data, segment = checkpoint_before(connection, timeline, stop)
     reading, erasures = Reading(prefix, timeline, data), erasures_of(connection, prefix, timeline.board)
     for head, body in entries_of(connection, timeline, segment, progress, until):
-        if stop(head, body):
+        if reading.link == link or stop(head, body):
             break
         erasures.follow(head, body)
         reading.apply(connection, head, body)
@@ -223,17 +229,7 @@ def entries_of(
 def contents_of_parent(connection: Connection, prefix: str, timeline: Timeline, epoch: str, link: str) -> Snapshot:
     """Return what the board held at the end of its previous timeline, whose last entry has this link."""
     parent = find_parent(connection, timeline, prefix, epoch)
-    data = Snapshot()
-    if parent is not None:
-        data, segment = checkpoint_before(connection, parent, _after(link))
-        reading, erasures = Reading(prefix, parent, data), erasures_of(connection, prefix, parent.board)
-        for head, body in entries_of(connection, parent, segment):
-            if reading.link == link:
-                break
-            erasures.follow(head, body)
-            reading.apply(connection, head, body)
-        data = reading.contents
-        erasures.clean(data)
+    data = Snapshot() if parent is None else contents_of(connection, prefix, parent, link=link)
     if data.link != link:
         raise SetupError(
             f"the journal does not hold what board {timeline.board!r} had when epoch {timeline.epoch} began. "
@@ -251,12 +247,6 @@ def holds(connection: Connection, timeline: Timeline, link: str) -> bool:
         )
     )
     return any(head.link == link for row in rows.all() for head, _ in read_entries_of(row))
-
-
-def _after(link: str) -> Stop:
-    """Return a stop at the first entry after the one with a link."""
-    time = int(link.split(" ")[1])
-    return lambda head, _: head.time > time
 
 
 class StoreBehindError(SetupError):
@@ -352,23 +342,19 @@ class Follower:
 
     async def _read(self) -> None:
         """Read what follows, from the store first: an entry that the drainer trims meanwhile is in SQL by then."""
-        waiting = await self._waiting()
+        board, epoch = self._name
+        after = "-".join(map(str, self._last)) if self._last > (0, 0) else START
+        (entries,) = await read_entries(self._client, [(Keys(self._prefix, board), epoch, after)])
+        waiting = [(parse_head(entry.head), entry.content) for entry in entries]
         if self._timeline is None:
             await self._find()
         stored: list[tuple[Head, bytes]] = []
         if self._timeline is not None:
-            timeline, after = self._timeline, self._segment
+            timeline, segment = self._timeline, self._segment
             self._segment, stored = await self._database.run(
-                lambda connection: entries_after(connection, timeline, after)
+                lambda connection: entries_after(connection, timeline, segment)
             )
         for head, body in chain(stored, waiting):
             if position_of(head.id) > self._last:
                 self._ahead.append((head, body))
                 self._last = position_of(head.id)
-
-    async def _waiting(self) -> list[tuple[Head, bytes]]:
-        """Return the next entries in the store."""
-        board, epoch = self._name
-        after = "-".join(map(str, self._last)) if self._last > (0, 0) else START
-        (entries,) = await read_entries(self._client, [(Keys(self._prefix, board), epoch, after)])
-        return [(parse_head(entry.head), entry.content) for entry in entries]
