@@ -14,7 +14,7 @@ from live.journal.log import reader
 from live.journal.log.reader import Stop
 from live.journal.log.timelines import Timeline
 from live.journal.past.history import read_history
-from live.journal.past.queries import AsOf, NoPastError
+from live.journal.past.queries import AsOf, NoPastError, Step, TooLongError
 from live.journal.past.rankings import explain_record, read_ranking
 from live.journal.upkeep.checkpoints import due, forget, keep, make
 from tests.harness.mutation import must_be_caught, replaced
@@ -100,3 +100,18 @@ async def test_the_past_beyond_the_events_is_refused(valkey_url: str, tmp_path: 
             assert refused.value.since > moment.at
         found = read_ranking(line.settings, msgspec.structs.replace(moment, at=refused.value.since), 0, 100)
         assert found.ranking.epoch
+
+
+async def test_a_history_has_a_size_limit(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its steps, times the members on the board. One that is refused names how many steps would be allowed."""
+    async with timeline(valkey_url, tmp_path, board_of("rolling")) as line:
+        drainer = await line.drainer()
+        await line.count(("a", 1, None), ("b", 2, None), ("c", 3, None))
+        await drainer.sweep()
+        times = [(BEGIN + seconds) * 1000 for seconds in (60, 120, 180)]
+        monkeypatch.setattr("live.journal.past.history._MOST_SCORES", 9)
+        (steps,) = read_history(line.settings, line.board, frozenset(), ["b"], times)
+        assert steps == [Step(at, 2, 2) for at in times]
+        monkeypatch.setattr("live.journal.past.history._MOST_SCORES", 8)
+        with pytest.raises(TooLongError, match="the board has 3 members: a history of it may have at most 2 steps"):
+            read_history(line.settings, line.board, frozenset(), ["b"], times)

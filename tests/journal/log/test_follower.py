@@ -1,0 +1,68 @@
+"""A follower moves through the entries of a board, in SQL and in the store, and says which of the two lacks one."""
+
+from pathlib import Path
+
+import pytest
+
+from live.errors import SetupError
+from live.journal.log.entries import FIRST
+from live.journal.log.reader import Follower, StoreBehindError
+from tests.harness.journaled import Journaled, journaled
+
+
+async def link_of(board: Journaled) -> str:
+    """The link of the last entry that the store made."""
+    value = await board.client.hget(board.ledger.state.keys.meta, "journal")
+    assert isinstance(value, bytes)
+    return value.decode().rpartition(" ")[0]
+
+
+async def test_a_follower_reads_what_is_in_sql_and_in_the_store(valkey_url: str, tmp_path: Path) -> None:
+    """It may begin before the first entry is in SQL. Entries that moved in between are read once."""
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        await board.like("a", "a")
+        links = [await link_of(board)]
+        early = Follower(
+            board.client, board.databases[0], board.settings.key_prefix, "posts", board.ledger.state.epoch or ""
+        )
+        await early.begin(lambda *_: None)
+        assert early.contents.link == FIRST
+        await early.advance(links[0])
+        await drainer.sweep()
+        for keys in ("b", "ca"):
+            await board.like(*keys)
+            links.append(await link_of(board))
+        late = Follower(
+            board.client, board.databases[0], board.settings.key_prefix, "posts", board.ledger.state.epoch or ""
+        )
+        told: list[tuple[int, int]] = []
+        await late.begin(lambda *numbers: told.append(numbers))
+        assert late.contents.link == links[0]
+        for follower in (early, late):
+            for link in links[1:]:
+                assert (await follower.advance(link)).link == link
+                await drainer.sweep()
+        assert early.contents == late.contents == await board.contents()
+        assert told
+
+
+async def test_what_the_store_lost_or_the_journal_lacks_is_named(valkey_url: str, tmp_path: Path) -> None:
+    """An entry at the same position with another checksum was made by a store that had lost the right one."""
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        await board.like("a")
+        await drainer.sweep()
+        follower = Follower(
+            board.client, board.databases[0], board.settings.key_prefix, "posts", board.ledger.state.epoch or ""
+        )
+        await follower.begin(lambda *_: None)
+        position, _, rest = follower.contents.link.partition(" ")
+        offset, _, number = position.partition("-")
+        assert await follower.advance(follower.contents.link)
+        for link in (f"{position} {rest[::-1]}", f"{offset}-{int(number) - 1} {rest}"):
+            with pytest.raises(StoreBehindError, match=f"up to entry {position}, and the store continues after"):
+                await follower.advance(link)
+        with pytest.raises(SetupError, match=f"lacks the entry {offset}-{int(number) + 1}, which") as missing:
+            await follower.advance(f"{offset}-{int(number) + 1} {rest}")
+        assert not isinstance(missing.value, StoreBehindError)
