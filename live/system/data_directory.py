@@ -4,7 +4,9 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import IO, Final
 
@@ -30,8 +32,11 @@ def make_private(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _close(folder)
-        for path in _made_by_us(folder):
+        for path in chain.from_iterable(map(folder.glob, _OURS)):
             _close(path)
+            if path.is_dir() and not path.is_symlink():
+                for inner in path.iterdir():
+                    _close(inner)
     except OSError as error:
         raise SetupError(f"can't use the data directory {folder}: {error.strerror}") from None
 
@@ -39,13 +44,9 @@ def make_private(folder: Path) -> None:
 def take_lock(folder: Path, patience: float, in_use: Callable[[], bool]) -> IO[str]:
     """Lock a private directory. The kernel releases the lock with the last process that inherits it.
 
-    A lock of another user does not count: that user opened the file while others had permission. `in_use` tells whether
-    a server answers in the directory. Its processes may be invisible, as in a container.
-
-    Args:
-        folder: the data directory.
-        patience: seconds to wait for an owner that was killed, because its server may still be writing.
-        in_use: called before the lock of another user is replaced.
+    Replace a lock of another user, who opened the file while others had permission. But first ask `in_use` whether a
+    server answers in the directory, because its processes may be invisible, as in a container. `patience` is how many
+    seconds to wait for an owner that was killed, because its server may still be writing.
 
     Raises:
         SetupError: another process of this user has it.
@@ -54,12 +55,28 @@ def take_lock(folder: Path, patience: float, in_use: Callable[[], bool]) -> IO[s
     deadline = time.monotonic() + patience
     while True:
         lock = _opened(path)
-        exposed = _is_exposed(os.fstat(lock.fileno()))
+        held = os.fstat(lock.fileno())
+        exposed = bool(held.st_mode & UMASK) or held.st_uid != os.geteuid()  # another user may have it open
         if _locked(lock):
-            if not _is_at(lock, path):  # it was replaced in between
+            is_there = False
+            with suppress(FileNotFoundError):
+                is_there = os.path.samestat(held, path.stat())
+            if not is_there:  # it was replaced in between
                 lock.close()
                 continue
-            return _begun(_replaced(lock, path) if exposed else lock)
+            if exposed:  # other users may lock it later
+                new = path.with_suffix(".new")
+                new.unlink(missing_ok=True)
+                fresh = _opened(new)
+                _locked(fresh)
+                new.replace(path)
+                lock.close()
+                lock = fresh
+            lock.seek(0)
+            lock.truncate()
+            lock.write(str(os.getpid()))
+            lock.flush()
+            return lock
         lock.seek(0)
         owner = lock.read().strip()
         if exposed and not _held_by_us(lock) and not in_use():
@@ -68,7 +85,8 @@ def take_lock(folder: Path, patience: float, in_use: Callable[[], bool]) -> IO[s
             lock.close()
             continue
         lock.close()
-        if _is_running(owner) or time.monotonic() > deadline:
+        is_running = owner.isdecimal() and Path(f"/proc/{owner}").exists()
+        if is_running or time.monotonic() > deadline:
             raise SetupError(
                 f"the data directory {folder} is in use by process {owner or 'unknown'}: "
                 "stop that one, or choose another --data-dir"
@@ -94,45 +112,12 @@ def _close(path: Path) -> None:
         log.warning("it was open to other users of this machine, and is closed now", path=str(path))
 
 
-def _made_by_us(folder: Path) -> Iterator[Path]:
-    for pattern in _OURS:
-        for path in folder.glob(pattern):
-            yield path
-            if path.is_dir() and not path.is_symlink():
-                yield from path.iterdir()
-
-
 def _opened(path: Path) -> IO[str]:
     """Open the lock file. Replace one of another user, which is no lock."""
     if path.is_symlink() or (path.exists() and path.lstat().st_uid != os.geteuid()):
         path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     return open(descriptor, "r+", encoding="ascii")  # noqa: PTH123 - a descriptor, not a path
-
-
-def _is_exposed(status: os.stat_result) -> bool:
-    """Return whether another user may have the file open."""
-    return bool(status.st_mode & UMASK) or status.st_uid != os.geteuid()
-
-
-def _replaced(lock: IO[str], path: Path) -> IO[str]:
-    """Replace a lock that we hold, but that other users may have open and may lock later."""
-    new = path.with_suffix(".new")
-    new.unlink(missing_ok=True)
-    fresh = _opened(new)
-    _locked(fresh)
-    new.replace(path)
-    lock.close()
-    return fresh
-
-
-def _begun(lock: IO[str]) -> IO[str]:
-    """Write our process id into the lock, and return it."""
-    lock.seek(0)
-    lock.truncate()
-    lock.write(str(os.getpid()))
-    lock.flush()
-    return lock
 
 
 def _locked(lock: IO[str]) -> bool:
@@ -143,15 +128,8 @@ def _locked(lock: IO[str]) -> bool:
     return True
 
 
-def _is_at(lock: IO[str], path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(lock.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
-
-
 def _held_by_us(lock: IO[str]) -> bool:
-    """Return whether another process of this user has the file open."""
+    """Tell whether another process of this user has the file open."""
     mine = os.fstat(lock.fileno())
     for process in Path("/proc").iterdir():
         if not process.name.isdecimal() or int(process.name) == os.getpid():
@@ -165,7 +143,3 @@ def _held_by_us(lock: IO[str]) -> bool:
         except OSError:  # it has ended, or closed the file
             continue
     return False
-
-
-def _is_running(pid: str) -> bool:
-    return pid.isdecimal() and Path(f"/proc/{pid}").exists()
