@@ -16,7 +16,7 @@ from live.domain.board import Ties
 from live.domain.board_file import BoardChoice, make_board
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
-from live.web.contract.board_document import BoardPage
+from live.web.reads.boards import BoardPage
 from tests.harness.invariants import drifted
 from tests.harness.real_input import REAL_INPUT, load, seconds
 from tests.harness.server import ServerProcess, run_server

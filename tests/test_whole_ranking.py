@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from live.domain.board import Ties
-from live.web.contract.board_document import BoardPage
+from live.web.reads.boards import BoardPage
 from tests.harness.stage import Stage, stage, until
 
 

@@ -28,7 +28,7 @@ from live.system.processes import end_with_parent, relax_collector
 from live.web.http.middleware import Clients, CrossOrigin, SecurityHeaders
 from live.web.http.responses import answer_problem
 from live.web.pages import board as pages
-from live.web.pages.rendering import make_templates
+from live.web.pages.rendering import make_templates, visit_of
 from live.web.reads.fast import FastReads
 from live.web.routes import routes_of
 from live.web.services import Live, live_of, make_parts
@@ -55,7 +55,7 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
             limits=parts.limits,
             bodies=parts.bodies,
             reaper=parts.reaper,
-            reads=FastReads(parts, clients, app),
+            reads=FastReads(parts, clients),
             ask_soon=parts.registry.ask_soon,
         )
         work = asyncio.create_task(_work(parts))
@@ -146,7 +146,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     if request.scope["path"].startswith("/v1/"):
         return await answer_problem(request, error)
     try:
-        page = await pages.problem_page(request, error)
+        page = await pages.problem_page(visit_of(request), error)
     except ProblemError as overload:  # then not even an error can be drawn
         return await answer_problem(request, overload)
     if isinstance(error, HTTPException) and error.headers:

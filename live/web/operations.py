@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from live.ingest.replies import Reply
 from live.metrics import REGISTRY, OfBoards
+from live.web.http.middleware import client_of
 from live.web.http.responses import as_response, problem_response, public_reason
 from live.web.services import live_of
 
@@ -52,7 +53,7 @@ async def metrics(request: Request) -> Response:
         body = await asyncio.to_thread(_metrics_of, live.boards.by_id.keys())
         return Reply(HTTPStatus.OK, CONTENT_TYPE_LATEST.encode(), body)
 
-    return as_response(await live.metrics.of(request, ("metrics", b"", None), draw))
+    return as_response(await live.metrics.of(client_of(request).network, ("metrics", b"", None), draw))
 
 
 def _metrics_of(boards: Collection[str]) -> bytes:

@@ -15,7 +15,7 @@ from live.domain.board_file import parse_boards
 from live.settings import Duration, Settings
 from live.store.board.check.audit import Auditor
 from live.store.connection.client import connect
-from live.web.contract.board_document import BoardPage
+from live.web.reads.boards import BoardPage
 from live.web.reads.records import MemberRecords, RecordList, RecordView
 from tests.harness.producer import post
 from tests.harness.server import run_server

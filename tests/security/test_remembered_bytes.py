@@ -14,7 +14,7 @@ import pytest
 from live.domain.board_file import parse_boards
 from live.ingest import posting
 from live.store.registry.items import Items
-from live.web.reads import fast, records
+from live.web.reads import records
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
@@ -133,11 +133,7 @@ async def test_caches_without_a_limit_in_bytes_are_caught(valkey_url: str) -> No
     """As they were: of names without an item, of readings of impossible members, and of boards that do not exist."""
     with must_be_caught("misses are remembered"), replaced(Items, "of", remembering):
         await test_nothing_remembers_the_bytes_of_strangers(valkey_url, "titles", 1)
-    with (
-        must_be_caught("impossible members are read"),
-        patch.object(fast, "key_fault", lambda _key: None),
-        patch.object(records, "key_fault", lambda _key: None),
-    ):
+    with must_be_caught("impossible members are read"), patch.object(records, "key_fault", lambda _key: None):
         await test_nothing_remembers_the_bytes_of_strangers(valkey_url, "a record", 1)
     remembered = lru_cache(maxsize=1024)(posting.boards_for)
     with must_be_caught("unknown boards are remembered"), replaced(posting, "boards_for", remembered):

@@ -42,8 +42,8 @@ def read_ranking(settings: Settings, moment: AsOf, start: int, limit: int) -> Ra
     return _cut(_ranking(settings, moment), start, start + limit)
 
 
-def find_record(settings: Settings, moment: AsOf, member: str, around: int) -> RankingSlice | None:
-    """Return a member's record with its neighbours; None if it was not on the board. Raises as `read_ranking`."""
+def find_record(settings: Settings, moment: AsOf, member: str, around: int) -> RankingSlice:
+    """Return a member's record with its neighbours; nothing if it was not on the board. Raises as `read_ranking`."""
     return _around(_ranking(settings, moment), member, around)
 
 
@@ -54,7 +54,7 @@ def read_period(settings: Settings, moment: AsOf, start: int, limit: int) -> Ran
 
 
 def find_in_period(settings: Settings, moment: AsOf, member: str, around: int) -> RankingSlice | None:
-    """Return a member's record with its neighbours in such a period; None if it was not on the board."""
+    """Return a member's record with its neighbours in such a period. Returns None as `read_period`."""
     found = database_of(settings).work(partial(period_at, prefix=settings.key_prefix, moment=moment))
     return None if found is None else _around(found, member, around)
 
@@ -130,11 +130,11 @@ def period_at(connection: Connection, prefix: str, moment: AsOf) -> PastRanking 
     )
 
 
-def _around(found: PastRanking, member: str, around: int) -> RankingSlice | None:
+def _around(found: PastRanking, member: str, around: int) -> RankingSlice:
     try:
         place = list(found.members).index(member)
     except ValueError:
-        return None
+        return _cut(found, 0, 0)
     return _cut(found, max(0, place - around), place + around + 1)
 
 

@@ -15,7 +15,6 @@ from live.domain.event import MAX_SCORE, Answer, IncomingEvent
 from live.domain.item import Item
 from live.errors import REFUSALS
 from live.ingest.replies import ProblemBody, Reply
-from live.web.contract.board_document import BoardPage
 from live.web.contract.operations import (
     STRING,
     TEXT,
@@ -36,7 +35,7 @@ from live.web.contract.schemas import Json, components_of, contract_components, 
 from live.web.http.responses import kept_json, negotiated
 from live.web.pages.board import LONGEST_SEARCH, MOST_PAGES
 from live.web.reads.baseline import BaselineView
-from live.web.reads.boards import BoardList, BoardSummary
+from live.web.reads.boards import BoardList, BoardPage, BoardSummary
 from live.web.reads.history import MAX_MEMBERS as MOST_HISTORIES
 from live.web.reads.history import MAX_STEPS, Explanation, HistoryList
 from live.web.reads.items import MOST_READ, MOST_WRITTEN, ItemChanges, ItemChoice, ItemList

@@ -12,11 +12,8 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
-from starlette.requests import Request
-
 from live.ingest.replies import Reply
 from live.system.fair_queue import FairQueue
-from live.web.http.middleware import client_of
 
 _MOST_WAITING: Final = 1000
 _MOST_MEMORY: Final = 20_000_000  # bytes of kept replies
@@ -43,15 +40,15 @@ class Drawings:
         self._kept: OrderedDict[DrawingKey, _KeptReply] = OrderedDict()  # the oldest first
         self._size = 0
 
-    async def of(self, request: Request, key: DrawingKey, draw: Callable[[], Awaitable[Reply]]) -> Reply:
-        """Return the reply that was drawn for a key up to a second ago, or else draw it.
+    async def of(self, client: str, key: DrawingKey, draw: Callable[[], Awaitable[Reply]]) -> Reply:
+        """Return the reply that was drawn for a key up to a second ago, or else draw it for a client (its network).
 
         Raises:
             ProblemError: `overloaded`, when too many requests wait. Also raises as `draw`.
         """
         reply = self._find(key)
         if reply is None:
-            async with self.turn(request):
+            async with self.turn(client):
                 reply = self._find(key)  # another request may have drawn it meanwhile
                 if reply is None:
                     reply = await draw()
@@ -59,20 +56,19 @@ class Drawings:
         return reply
 
     @asynccontextmanager
-    async def turn(self, request: Request) -> AsyncIterator[None]:
+    async def turn(self, client: str) -> AsyncIterator[None]:
         """Wait for a turn of the client, and draw while the context lasts.
 
         Raises:
             ProblemError: `overloaded`, when too many requests wait.
         """
-        network = client_of(request).network
-        await self._queue.enter(network)
+        await self._queue.enter(client)
         began = time.thread_time()
         try:
             yield
         finally:  # the next turn begins when others have had as much time
             rest = time.thread_time() - began
-            asyncio.get_running_loop().call_later(rest, self._queue.leave, network)
+            asyncio.get_running_loop().call_later(rest, self._queue.leave, client)
 
     def _find(self, key: DrawingKey) -> Reply | None:
         kept = self._kept.get(key)

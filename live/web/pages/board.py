@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Final
+from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 import structlog
@@ -22,23 +22,18 @@ from live.domain.ranking import Page
 from live.domain.window import Periods
 from live.errors import PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.replies import Reply
-from live.network.parameters import time_of, whole_number
+from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
-from live.store.board.read.single_flight import Watched
-from live.web.http.middleware import client_of
+from live.store.board.read.single_flight import PageResult
 from live.web.http.responses import as_problem, negotiated, reply_of
-from live.web.kept_pages import cache_key_of, keep, kept_reply
 from live.web.pages.language import Language
-from live.web.pages.rendering import MOST_SIDES, language_for, render, takes_likes
-from live.web.pages.sharing import site_of
+from live.web.pages.rendering import MOST_SIDES, Visit, render, site_of, takes_likes, visit_of
 from live.web.pages.surfaces import Surface, embed_of, overlay_of, page_of
 from live.web.pages.trends import NO_TRENDS, Trends, trends_of
 from live.web.pages.words import period_words, place_words
-from live.web.periods import archived_period, period_of
-from live.web.reads.history import archived_page, archived_record, past_top
 from live.web.reads.items import items_of
-from live.web.services import Live, live_of
+from live.web.reads.sources import PageQuery, When, read_page, when_of
 
 log = structlog.get_logger()
 
@@ -52,6 +47,10 @@ _STEPS: Final = (
     (-86_400, "day_earlier"), (-3600, "hour_earlier"), (-60, "minute_earlier"),
     (60, "minute_later"), (3600, "hour_later"), (86_400, "day_later"),
 )  # fmt: skip
+_HTML: Final = "html"
+_MOST: Final = 8  # replies made from one page, in languages and themes
+_LONGEST_QUERY: Final = 256  # bytes; links of the pages are shorter
+_SERVES: Final = 1.0  # seconds: the trends on a page change with the time, without a change of the board
 _SIDE_SIZE: Final = 20  # records per board, if a page shows several
 
 
@@ -105,47 +104,92 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 async def index(request: Request) -> Response:
     """Show a page of the list of boards, each with its first records."""
-    live, language = live_of(request), language_for(request)
-    key = ("index", request.scope["query_string"], (language.tag, live.hub.revision))
-    return negotiated(request, await live.drawings.of(request, key, partial(_index, request)))
+    visit = visit_of(request)
+    live = visit.live
+    key = ("index", visit.text, (visit.language.tag, live.hub.revision))
+    return negotiated(request, await live.drawings.of(visit.client.network, key, partial(_index, visit)))
 
 
 async def board_page(request: Request) -> Response:
     """Show one board, or several side by side. The script continues from the rendered records."""
-    return negotiated(request, await reply_with_boards(request))
-
-
-async def reply_with_boards(request: Request, top: Watched | Exception | None = None) -> Reply:
-    """The reply with one board, or several. `top` is what was read of a single one already, or the error.
-
-    Raises:
-        ProblemError: a board does not exist, or a parameter is not valid.
-    """
-    return await _boards(request, page_of(request.query_params), top)
-
-
-def page_size(query: Mapping[str, str], surface: Surface, boards: int, most: int) -> int:
-    """How many records of each board a page shows.
-
-    Raises:
-        ProblemError: `parameter_invalid`.
-    """
-    usual = min(surface.size or (_PAGE_SIZE if boards == 1 else _SIDE_SIZE), most)
-    return whole_number(query, "limit", usual, 1, most)
+    visit = visit_of(request)
+    return negotiated(request, await _boards(visit, request.path_params["board"], page_of(visit.query)))
 
 
 async def embedded_board(request: Request) -> Response:
     """Show the same page without header and footer, for a frame on another page."""
-    return negotiated(request, await _boards(request, embed_of(request.query_params)))
+    visit = visit_of(request)
+    return negotiated(request, await _boards(visit, request.path_params["board"], embed_of(visit.query)))
 
 
 async def overlay(request: Request) -> Response:
     """Show only the rows, on a transparent background, for video software."""
-    surface = overlay_of(request.query_params, live_of(request).settings.max_live_limit)
-    return negotiated(request, await _boards(request, surface))
+    visit = visit_of(request)
+    surface = overlay_of(visit.query, visit.live.settings.max_live_limit)
+    return negotiated(request, await _boards(visit, request.path_params["board"], surface))
 
 
-async def problem_page(request: Request, error: Exception) -> Response:
+class CacheKey(NamedTuple):
+    """What the HTML depends on besides the board and its viewers."""
+
+    surface: Surface
+    language: str
+    query: bytes
+    site: str
+    needs_key: bool
+
+
+class _Kept(NamedTuple):
+    """A reply that shows a number of viewers. It serves until a time, in seconds of the monotonic clock."""
+
+    reply: Reply
+    viewers: int | None
+    until: float
+
+
+class SinglePage(PageQuery, frozen=True, kw_only=True):
+    """The HTML of a single board at present. The fast path answers with a kept reply, if there is one."""
+
+    visit: Visit
+    surface: Surface
+    cache_key: CacheKey
+    is_counted: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, visit: Visit, board: str) -> "SinglePage | None":
+        """Read the parameters of a request. Return None if it selects anything else.
+
+        Raises:
+            ProblemError: a parameter is not valid.
+        """
+        query = visit.query
+        if "key" in query or "as_of" in query or query.get("period", "current") != "current":
+            return None
+        surface = page_of(query)
+        return cls(
+            live=visit.live,
+            client=visit.client.network,
+            board=board,
+            what=_top(_size_of(visit, surface, 1)),
+            visit=visit,
+            surface=surface,
+            cache_key=_cache_key(visit, surface),
+        )
+
+    def render(self, _known: str, found: PageResult) -> Reply | None:
+        """Return the kept reply, if there is one."""
+        now = self.cache_key._replace(needs_key=self.live.authenticator.needs_key(self.visit.client))
+        return _kept_reply(found.page, now, found.viewers)
+
+    async def answer(self, _known: str, found: PageResult | Exception | None = None) -> Reply:
+        """Draw the page. An error is a page too."""
+        try:
+            return await _boards(self.visit, self.board, self.surface, found)
+        except Exception as error:  # noqa: BLE001 - `problem_page` logs unexpected errors
+            return reply_of(await problem_page(self.visit, error))
+
+
+async def problem_page(visit: Visit, error: Exception) -> Response:
     """Return an error as a page.
 
     Raises:
@@ -153,15 +197,15 @@ async def problem_page(request: Request, error: Exception) -> Response:
     """
     problem: ProblemError = as_problem(error)
     status, code = PROBLEMS[problem.code].status, problem.code
-    if f"problem: {code}" not in language_for(request).table:
+    if f"problem: {code}" not in visit.language.table:
         code = "store_unavailable" if status == HTTPStatus.SERVICE_UNAVAILABLE else "internal_error"
-    async with live_of(request).drawings.turn(request):
-        return await render(request, "problem.html", status, code=code, detail=problem.detail)
+    async with visit.live.drawings.turn(visit.client.network):
+        return await render(visit, "problem.html", status, code=code, detail=problem.detail)
 
 
-async def _index(request: Request) -> Reply:
-    live, search = live_of(request), request.query_params.get("q", "")
-    number = whole_number(request.query_params, "page", 1, 1, MOST_PAGES)
+async def _index(visit: Visit) -> Reply:
+    live, search = visit.live, visit.query.get("q", "")
+    number = whole_number(visit.query, "page", 1, 1, MOST_PAGES)
     if len(search) > LONGEST_SEARCH:
         raise ProblemError("parameter_invalid", f"`q` must have at most {LONGEST_SEARCH} characters")
     wanted = search.strip().casefold()
@@ -170,166 +214,178 @@ async def _index(request: Request) -> Reply:
         for board, ledger in live.ledgers.items()
         if wanted in board or wanted in ledger.state.board.title.casefold()
     ]
-    boards = await live.over_boards(_card, found[(number - 1) * _MOST_CARDS : number * _MOST_CARDS])
+
+    async def card(ledger: Ledger) -> tuple[Board, Page | None]:
+        try:
+            return ledger.state.board, await ledger.reader.read(_CARD_SIZE)
+        except (StoreUnavailableError, EpochLostError) as error:  # the card is marked as stale
+            _note(ledger, error)
+            return ledger.state.board, None
+
+    boards = await live.over_boards(card, found[(number - 1) * _MOST_CARDS : number * _MOST_CARDS])
     items = await items_of(live, {record.key for _, page in boards if page for record in page.records})
     place = ListPlace(number, max(1, math.ceil(len(found) / _MOST_CARDS)), search.strip())
     return reply_of(
         await render(
-            request, "index.html", items=items, has_forms=place.has_form,
+            visit, "index.html", items=items, has_forms=place.has_form,
             boards=boards, size=_CARD_SIZE, place=place, longest=LONGEST_SEARCH,
         )
     )  # fmt: skip
 
 
-async def _card(ledger: Ledger) -> tuple[Board, Page | None]:
-    """Read what the list of boards shows of one."""
-    return ledger.state.board, await _read(ledger, _CARD_SIZE)
+def _size_of(visit: Visit, surface: Surface, boards: int) -> int:
+    """Return how many records of each board a page shows.
+
+    Raises:
+        ProblemError: `parameter_invalid`.
+    """
+    most = visit.live.settings.max_live_limit
+    usual = min(surface.size or (_PAGE_SIZE if boards == 1 else _SIDE_SIZE), most)
+    return whole_number(visit.query, "limit", usual, 1, most)
 
 
-async def _boards(request: Request, surface: Surface, top: Watched | Exception | None = None) -> Reply:
-    live = live_of(request)
-    ids = request.path_params["board"].split(",")
+def _top(size: int) -> Selection:
+    return Selection("rank", 0, "", size)
+
+
+async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult | Exception | None = None) -> Reply:
+    """Show boards by their ids. `top` is what was read of a single one already, or the error."""
+    live, ids = visit.live, boards.split(",")
     if len(ids) > MOST_SIDES or len(set(ids)) < len(ids):
         raise ProblemError(
             "parameter_invalid", f"up to {MOST_SIDES} boards can be shown side by side, each of them once"
         )
     ledgers = [live.ledgers[(await live.board(board)).id] for board in ids]
-    for ledger in ledgers:
-        with suppress(StoreUnavailableError, EpochLostError):
-            await ledger.state.use()
-    size = page_size(request.query_params, surface, len(ids), live.settings.max_live_limit)
-    if "as_of" in request.query_params:
-        shown = await asyncio.gather(*(_show_past(request, ledger, size) for ledger in ledgers))
-    else:
-        shown = await asyncio.gather(*(_show(request, ledger, size, top) for ledger in ledgers))
-    page, viewers, cache_key = shown[0].page, shown[0].viewers, cache_key_of(request, surface)
-    is_plain = len(shown) == 1 and not {"as_of", "key", "period"} & request.query_params.keys()
-    if page is None or not is_plain:
-        async with live.drawings.turn(request):
-            return await _drawn(request, surface, shown)
-    reply = kept_reply(page, cache_key, viewers)
+    size, when = _size_of(visit, surface, len(ids)), when_of(visit.query)
+    shown = await asyncio.gather(*(_show(visit, ledger, size, when, top) for ledger in ledgers))
+    page, viewers, cache_key = shown[0].page, shown[0].viewers, _cache_key(visit, surface)
+    if page is None or len(shown) > 1 or {"as_of", "key", "period"} & visit.query.keys():
+        async with live.drawings.turn(visit.client.network):
+            return await _drawn(visit, surface, shown)
+    reply = _kept_reply(page, cache_key, viewers)
     if reply is None:
-        async with live.drawings.turn(request):
-            reply = kept_reply(page, cache_key, viewers)  # another request may have drawn it meanwhile
+        async with live.drawings.turn(visit.client.network):
+            reply = _kept_reply(page, cache_key, viewers)  # another request may have drawn it meanwhile
             if reply is None:
-                reply = keep(page, cache_key, viewers, await _drawn(request, surface, shown))
+                reply = _keep(page, cache_key, viewers, await _drawn(visit, surface, shown))
     return reply
 
 
-async def _drawn(request: Request, surface: Surface, shown: Sequence[Shown]) -> Reply:
+def _cache_key(visit: Visit, surface: Surface) -> CacheKey:
+    needs_key = visit.live.authenticator.needs_key(visit.client)
+    return CacheKey(surface, visit.language.tag, visit.text, site_of(visit), needs_key)
+
+
+def _kept_reply(page: Page, cache_key: CacheKey, viewers: int | None) -> Reply | None:
+    """The reply that was made from a page up to a second ago, with the same number of viewers, if there is one."""
+    kept = _kept(page).get(cache_key)
+    return kept.reply if kept is not None and kept.viewers == viewers and time.monotonic() < kept.until else None
+
+
+def _keep(page: Page, cache_key: CacheKey, viewers: int | None, reply: Reply) -> Reply:
+    """Keep a reply that was made from a page, unless nobody else asks like that, and return it."""
+    if len(cache_key.query) > _LONGEST_QUERY:
+        return reply
+    kept = _kept(page)
+    if len(kept) >= _MOST:
+        del kept[next(iter(kept))]
+    kept[cache_key] = _Kept(reply, viewers, time.monotonic() + _SERVES)
+    page.made.keep(_HTML, kept, sum(one.reply.most_memory for one in kept.values()))
+    return reply
+
+
+def _kept(page: Page) -> dict[CacheKey, _Kept]:
+    replies: dict[CacheKey, _Kept] = page.made.get(_HTML) or {}
+    return replies
+
+
+async def _drawn(visit: Visit, surface: Surface, shown: Sequence[Shown]) -> Reply:
+    live = visit.live
     status = HTTPStatus.OK if all(one.page for one in shown) else HTTPStatus.SERVICE_UNAVAILABLE
-    curl = _curl(request, shown[0].board) if len(shown) == 1 else None
-    site, most = site_of(request), live_of(request).settings.max_limit
+    curl = None
+    if len(shown) == 1 and live.settings.role != "viewers":
+        now, needs_key = datetime.now(UTC).isoformat(timespec="seconds"), live.authenticator.needs_key(visit.client)
+        curl = curl_of(live.boards.by_id, shown[0].board, site_of(visit), now, needs_key=needs_key)
     likes = surface.name == "page" and any(takes_likes(one.board) for one in shown if not one.is_still)
-    items = await items_of(live_of(request), (record.key for one in shown if one.page for record in one.page.records))
+    items = await items_of(live, (record.key for one in shown if one.page for record in one.page.records))
     return reply_of(
         await render(
-            request, "board.html", status, surface=surface, likes=likes, items=items,
-            shown=shown, site=site, most=most, curl=curl, has_past=live_of(request).past is not None,
+            visit, "board.html", status, surface=surface, likes=likes, items=items, shown=shown, site=site_of(visit),
+            most=live.settings.max_limit, curl=curl, has_past=live.past is not None,
         )
     )  # fmt: skip
 
 
-async def _show(request: Request, ledger: Ledger, size: int, top: Watched | Exception | None) -> Shown:
-    """A board as the request selects it.
+async def _show(visit: Visit, ledger: Ledger, size: int, when: When, top: PageResult | Exception | None) -> Shown:
+    """Read a board. While the store is unavailable there are no records: the page is then marked as stale.
 
     Raises:
-        ProblemError: the period is invalid, or is not kept.
+        ProblemError: the time or the period is invalid, or no source has it.
     """
-    name, key = request.query_params.get("period", "current"), request.query_params.get("key")
-    live, language = live_of(request), language_for(request)
+    live, language, board, key = visit.live, visit.language, ledger.state.board, visit.query.get("key")
     page: Page | None = None
     viewers: int | None = None
-    start: int | None = None
-    archived: int | None = None
     links: tuple[Link, ...] = ()
+    place = None
     with suppress(StoreUnavailableError, EpochLostError):  # reported below
         await ledger.state.use()
-    if name == "current":
-        page, viewers = await _top(live, ledger, size, top)
-        links = _links_from_current(language, ledger.state.board, page)
-    else:
-        try:
-            archived = await archived_period(request.query_params, ledger, live.reads)
-            if archived is None:
-                start = await period_of(request.query_params, ledger, live.reads)
-                page = await ledger.reader.read(size, period=start)
-            else:
-                page = (await archived_page(live, ledger, client_of(request).network, archived, 0, size)).page
-            links = _links_from(language, ledger.state.board, page, await ledger.reader.current())
-        except (StoreUnavailableError, EpochLostError) as error:
-            _note(ledger, error)
-    period = None if name == "current" else name
-    place = None
-    if key is not None:
-        place = language.translate("place_unknown"), ""
-        if page is not None:
-            place = await _rank(request, ledger, key, start, archived)
-        key = key if key_fault(key) is None else None  # the script must not ask for an invalid key
+    try:
+        if isinstance(top, Exception):
+            raise top
+        found = top or await read_page(live, ledger, _top(size), when, visit.client.network, is_counted=when.is_now)
+        board, page, viewers = found[:3]
+        if when.as_of is None and not when.is_now:
+            links = _links_from(language, board, page, await live.reads.newest(ledger.reader))
+    except (StoreUnavailableError, EpochLostError) as error:
+        if when.as_of is not None:
+            raise
+        _note(ledger, error)
+    if when.is_now:
+        links = _links_from_current(language, board, page)
+    if key is not None and when.as_of is None:
+        unknown = language.translate("place_unknown"), ""
+        place = unknown if page is None else await _place_of(visit, ledger, key, when)
     return Shown(
-        board=ledger.state.board,
+        board=board,
         page=page,
         size=size,
-        period=period,
+        period=None if when.as_of is not None or when.is_now else str(when.period),
         links=links,
         viewers=viewers,
-        key=key,
+        key=key if key is None or key_fault(key) is None else None,  # the script must not ask for an invalid key
         place=place,
-        trends=NO_TRENDS if period else await trends_of(live, ledger, page),
+        trends=await trends_of(live, ledger, page) if when.is_now else NO_TRENDS,
+        as_of=when.as_of,
+        steps=() if when.as_of is None else _steps_from(language, when.as_of),
     )
 
 
-async def _show_past(request: Request, ledger: Ledger, size: int) -> Shown:
-    """A board at a time. Raises as `past_top`."""
-    found = await past_top(live_of(request), ledger, client_of(request).network, request.query_params, size)
-    at, language, key = time_of(str(found.as_of), "as_of"), language_for(request), request.query_params.get("key")
-    steps = [
+def _steps_from(language: Language, at: int) -> tuple[Link, ...]:
+    """Link to other times."""
+    return tuple(
         Link("prev" if seconds < 0 else "next", rfc3339(at + seconds * 1000), language.translate(words))
         for seconds, words in _STEPS
         if at + seconds * 1000 <= time.time() * 1000
-    ]
-    return Shown(
-        board=found.board,
-        page=found.page,
-        size=size,
-        period=None,
-        links=(),
-        viewers=None,
-        key=key if key is None or key_fault(key) is None else None,
-        as_of=at,
-        steps=tuple(steps),
     )
 
 
-def _curl(request: Request, board: Board) -> str | None:
-    """The command that posts a first event to a board, as the client can run it; None if it can't."""
-    live, now = live_of(request), datetime.now(UTC).isoformat(timespec="seconds")
-    if live.settings.role == "viewers":
-        return None
-    needs_key = live.authenticator.needs_key(client_of(request))
-    return curl_of(live.boards.by_id, board, site_of(request), now, needs_key=needs_key)
-
-
-async def _rank(
-    request: Request, ledger: Ledger, key: str, period: int | None, archived: int | None
-) -> tuple[str, str]:
-    """Say the rank of a member in a period, or in an archived one, in words. Packed scores have no gap."""
-    live, language = live_of(request), language_for(request)
+async def _place_of(visit: Visit, ledger: Ledger, key: str, when: When) -> tuple[str, str]:
+    """Say the rank of a member in words. Packed scores have no gap."""
+    language = visit.language
+    if key_fault(key) is not None:
+        return place_words(language, None, None)
     try:
-        if archived is None:
-            page = await ledger.reader.find(key, 1, period=period)
-        else:
-            past = await archived_record(live, ledger, client_of(request).network, archived, key, 1)
-            page = None if past is None else past.page
+        around = Selection("around", 1, key, 0)
+        records = (await read_page(visit.live, ledger, around, when, visit.client.network)).page.records
     except (StoreUnavailableError, EpochLostError) as error:
         _note(ledger, error)
         return language.translate("place_unknown"), ""
-    if page is None:
+    place = next((place for place, record in enumerate(records) if record.key == key), None)
+    if place is None:
         return place_words(language, None, None)
-    place = next(place for place, record in enumerate(page.records) if record.key == key)
-    own = page.records[place]
     has_gap = place > 0 and ledger.state.board.score is None
-    return place_words(language, own.rank, abs(page.records[place - 1].score - own.score) if has_gap else None)
+    gap = abs(records[place - 1].score - records[place].score) if has_gap else None
+    return place_words(language, records[place].rank, gap)
 
 
 def _links_from_current(language: Language, board: Board, page: Page | None) -> tuple[Link, ...]:
@@ -356,33 +412,6 @@ def _links_from(language: Language, board: Board, page: Page, newest: int | None
         if following.start < newest:
             links.append(Link("next", following.name, period_words(language, window.unit, following.name)))
     return tuple(links)
-
-
-async def _read(ledger: Ledger, limit: int) -> Page | None:
-    """The top of a board, or None while the store is unavailable: the page is then marked as stale."""
-    try:
-        return await ledger.reader.read(limit)
-    except (StoreUnavailableError, EpochLostError) as error:
-        _note(ledger, error)
-        return None
-
-
-async def _top(
-    live: Live, ledger: Ledger, size: int, found: Watched | Exception | None
-) -> tuple[Page | None, int | None]:
-    """The top of a board with its viewers, unless it was found already.
-
-    They are None while the store is unavailable: the page is then marked as stale.
-    """
-    if found is None:
-        try:
-            found = await live.reads.watch(ledger.reader, Selection("rank", 0, "", size))
-        except (StoreUnavailableError, EpochLostError) as error:
-            found = error
-    if isinstance(found, Exception):
-        _note(ledger, found)
-        return None, None
-    return found.reading.page, found.viewers
 
 
 def _note(ledger: Ledger, error: Exception) -> None:

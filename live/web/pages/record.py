@@ -15,14 +15,12 @@ from live.domain.ranking import Page
 from live.domain.window import EVER, Periods
 from live.errors import ProblemError
 from live.store.board.read.slots import SlotValues, read_slots
-from live.web.http.middleware import client_of
 from live.web.http.responses import negotiated, reply_of
 from live.web.pages.language import Language, grouped
-from live.web.pages.rendering import language_for, render, takes_likes
+from live.web.pages.rendering import render, takes_likes, visit_of
 from live.web.pages.trends import trends_of
 from live.web.pages.words import moment, moment_words, name_words, period_words, window_words
 from live.web.reads.items import items_of
-from live.web.services import live_of
 
 NEIGHBOURS: Final = 5  # on each side
 MOST_SLOTS: Final = 200
@@ -54,9 +52,10 @@ class Chart(msgspec.Struct, frozen=True):
 
 async def record_page(request: Request) -> Response:
     """Show one record. The script keeps its rank, score and neighbours live."""
-    live, client = live_of(request), client_of(request).network
+    visit = visit_of(request)
+    live, client, language = visit.live, visit.client.network, visit.language
     ledger = await live.use(request.path_params["board"])
-    board, member, language = ledger.state.board, request.path_params["key"], language_for(request)
+    board, member = ledger.state.board, request.path_params["key"]
     if key_fault(member) is not None:
         raise ProblemError("record_not_found", "no member can have this name")
     page, slots = await asyncio.gather(
@@ -68,9 +67,9 @@ async def record_page(request: Request) -> Response:
     items = await items_of(live, (record.key for record in page.records))
     ranks = await live.rank_charts.of(live.past, client, ledger, member, slots.slots, page.records[place].rank)
     trends = await trends_of(live, ledger, page)
-    async with live.drawings.turn(request):
+    async with live.drawings.turn(client):
         page_of_record = await render(
-            request,
+            visit,
             "record.html",
             items=items,
             board=board,

@@ -7,21 +7,23 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from http import HTTPStatus
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import escape
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from live.auth.client import Client
 from live.domain.board import Board
 from live.domain.item import Item, host_of
-from live.web.http.middleware import page_policy
+from live.web.http.middleware import client_of, page_policy
 from live.web.pages import words
 from live.web.pages.language import Language, grouped, language_of, languages
-from live.web.pages.sharing import frame_of
 from live.web.pages.surfaces import Surface
-from live.web.services import assets, live_of
+from live.web.services import Live, assets, live_of
 
 MOST_SIDES: Final = 6  # boards beside each other on a page
 
@@ -31,6 +33,28 @@ _PAGE: Final = Surface()
 _NO_ITEMS: Final[Mapping[str, Item]] = {}
 _PIECES: Final = 2048  # parts of a page that are made at a time, which takes a few milliseconds
 _KEPT: Final = ("lang", "theme")  # what the links of a page keep of its query
+
+
+class Visit(NamedTuple):
+    """What pages know of a request. `text` is its query as the client sent it."""
+
+    live: Live
+    client: Client
+    query: QueryParams
+    text: bytes
+    language: Language
+
+
+def visit_of(request: Request) -> Visit:
+    """Return what pages know of a request."""
+    query = request.query_params
+    language = language_of(query.get("lang"), request.headers.get("accept-language", ""))
+    return Visit(live_of(request), client_of(request), query, request.scope["query_string"], language)
+
+
+def site_of(visit: Visit) -> str:
+    """Return the address of this server as the client sees it, with the root path, without a slash at the end."""
+    return f"{visit.client.scheme}://{visit.client.host}{visit.live.settings.root_path}"
 
 
 @cache
@@ -93,9 +117,12 @@ def record_path(board: str, member: str) -> str | None:
     return None if member in {".", ".."} else f"/boards/{board}/records/{quote(member, safe=_PLAIN)}"
 
 
-def language_for(request: Request) -> Language:
-    """Choose the language of the page that a request receives."""
-    return language_of(request.query_params.get("lang"), request.headers.get("accept-language", ""))
+def frame_of(site: str, board: Board) -> str:
+    """Write the HTML that shows a board in a frame of another page."""
+    return (
+        f'<iframe src="{site}/embed/{board.id}" title="{escape(board.title)}" width="100%" height="640" loading="lazy">'
+        "</iframe>"
+    )
 
 
 def texts(language: Language) -> dict[str, object]:
@@ -104,7 +131,7 @@ def texts(language: Language) -> dict[str, object]:
 
 
 async def render(
-    request: Request,
+    visit: Visit,
     template: str,
     status: int = HTTPStatus.OK,
     *,
@@ -119,14 +146,14 @@ async def render(
     `likes` says whether it has like buttons, `has_forms` whether it has other forms, and `items` has what it shows of
     members.
     """
-    live, language = live_of(request), language_for(request)
-    theme = request.query_params.get("theme")
+    live, query, language = visit.live, visit.query, visit.language
+    theme = query.get("theme")
     pieces = live.templates.get_template(template).generate(
         **texts(language),
-        address=addresses(request),
-        kept=_kept_of(request),
-        in_language=lambda tag: "?" + urlencode({**request.query_params, "lang": tag}),
-        theme=theme if theme in {"light", "dark"} else None,  # None is that of the system
+        address=addresses(query),
+        kept=_kept_of(query),
+        in_language=lambda tag: "?" + urlencode({**query, "lang": tag}),
+        theme=theme if theme in {"light", "dark"} else None,
         status=int(status),
         surface=surface,
         likes=likes,
@@ -148,16 +175,16 @@ async def render(
     return HTMLResponse(html, status, headers)
 
 
-def addresses(request: Request) -> Callable[..., str]:
-    """Return a function that makes addresses of pages: with the language and the theme, if the request names them."""
-    kept = _kept_of(request)
+def addresses(query: Mapping[str, str]) -> Callable[..., str]:
+    """Make the address of a page of this server: with the language and the theme, if the query names them."""
+    kept = _kept_of(query)
 
-    def address(path: str, **query: str) -> str:
-        encoded = urlencode({**query, **{name: value for name, value in kept.items() if name not in query}})
+    def address(path: str, **own: str) -> str:
+        encoded = urlencode({**own, **{name: value for name, value in kept.items() if name not in own}})
         return f"{path}?{encoded}" if encoded else path
 
     return address
 
 
-def _kept_of(request: Request) -> dict[str, str]:
-    return {name: request.query_params[name] for name in _KEPT if name in request.query_params}
+def _kept_of(query: Mapping[str, str]) -> dict[str, str]:
+    return {name: query[name] for name in _KEPT if name in query}

@@ -1,29 +1,33 @@
 """The boards: list them; read, create, change and delete one."""
 
+import base64
+import binascii
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
+from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.board import Board, ClockKind, JournalLevel, Operator, SortOrder, Ties
-from live.domain.ranking import Ranks
+from live.domain.event import MAX_KEY_BYTES, MAX_SCORE
+from live.domain.ranking import Ranks, Record
 from live.errors import ProblemError, StoreUnavailableError
 from live.ingest.replies import Reply
 from live.network.parameters import whole_number
-from live.web.contract.board_document import board_page, reply_with_page
+from live.store.board.read.reader import Selection
+from live.store.board.read.single_flight import PageResult
 from live.web.http.middleware import client_of
-from live.web.http.responses import NOT_STORED, json_response, negotiated
-from live.web.paging import DEFAULT_LIMIT, selection_of
-from live.web.past_pages import PastPage, is_past_cursor, past_reply, start_in
-from live.web.periods import archived_period
-from live.web.reads.history import archived_page, past_page
-from live.web.reads.waiting import Wait, reply_after_wait
+from live.web.http.responses import NOT_STORED, json_response, negotiated, page_reply
+from live.web.reads.sources import DEFAULT_LIMIT, NOW, PageQuery, When, marks_of, past_reply, when_of
+from live.web.reads.waiting import Wait, answer_after_wait
 from live.web.services import Live, live_of
 from live.web.writes.admin import admin_of, read_body, read_object
 
+_MAX_START: Final = 10**9 - 1
+_PAST: Final = b'["past",'  # how cursors of the past begin
 _ANONYMOUS: Final = "anonymous"  # in the audit log, for an administrator without an API key
 _JSON: Final = ("application/json", "application/merge-patch+json", "")
 
@@ -53,6 +57,33 @@ class BoardList(msgspec.Struct, frozen=True):
     boards: Sequence[BoardSummary]
 
 
+class BoardPage(msgspec.Struct, frozen=True):
+    """One page of a board.
+
+    `next_cursor` is null on the last page, and `prev_cursor` on the first. `period` is the name of the period of a
+    calendar board. `total_score` is null if scores are not amounts, and `entrant_count` is null on boards without
+    registration. `viewer_count` is the number of viewers in all processes; the `ETag` does not depend on it.
+    `as_of` is the time of a page of the past. `final` is true on pages of a period that the board does not keep any
+    more, from the archive; `revision` says how often the period became final.
+    """
+
+    board: str
+    title: str
+    epoch: str
+    offset: int
+    period: str | None
+    rank_count: int
+    total_score: int | None
+    entrant_count: int | None
+    viewer_count: int
+    records: Sequence[Record]
+    next_cursor: str | None
+    prev_cursor: str | None
+    as_of: str | UnsetType = UNSET
+    final: bool | UnsetType = UNSET
+    revision: int | UnsetType = UNSET
+
+
 async def list_boards(request: Request) -> Response:
     """Return the definitions of all boards."""
     summaries = [_summary_of(board) for board in live_of(request).boards.by_id.values()]
@@ -61,40 +92,129 @@ async def list_boards(request: Request) -> Response:
 
 async def get_board(request: Request) -> Response:
     """Return one page of a board."""
-    live, query = live_of(request), request.query_params
-    if "as_of" in query:
-        past = await past_page(request, live)
-        return negotiated(request, _past_reply(past))
-    board, known = request.path_params["board"], request.headers.get("if-none-match", "")
-    if "wait" not in query:
-        return negotiated(request, await reply_of_board(live, board, query, known, client_of(request).network))
-    await live.use(board)
-    return negotiated(request, await reply_after_wait(request, Wait.parse(query, live.settings).since(known)))
+    known = request.headers.get("if-none-match", "")
+    query = BoardQuery.of(
+        live_of(request), client_of(request).network, request.path_params["board"], request.query_params
+    )
+    if query.wait is None or not (wait := query.wait.since(known)).tag:
+        return negotiated(request, await query.answer(known))
+    await query.live.use(query.board)
+    return negotiated(request, await answer_after_wait(request, query, wait))
 
 
-async def reply_of_board(live: Live, board: str, query: Mapping[str, str], known: str, client: str) -> Reply:
-    """Return the reply to a request for one page of a board.
+class BoardQuery(PageQuery, frozen=True, kw_only=True):
+    """One page of a board."""
 
-    `known` is its `If-None-Match`, and `client` the network that it comes from.
+    wait: Wait | None = None
+    is_counted: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, live: Live, client: str, board: str, query: Mapping[str, str]) -> "BoardQuery":
+        """Read the parameters of a request.
+
+        Raises:
+            ProblemError: a parameter is not valid.
+        """
+        if "wait" in query and "as_of" not in query:
+            wait = Wait.parse(query, live.settings)
+            return cls(live=live, client=client, board=board, what=wait.selection, wait=wait)
+        most, when = live.settings.max_limit, when_of(query)
+        limit = whole_number(query, "limit", min(DEFAULT_LIMIT, most), 1, most)
+        if "cursor" in query:
+            cursor = decode_cursor(query["cursor"])
+            if isinstance(cursor, int) and not when.is_now:
+                what = Selection("rank", cursor, "", limit)
+            elif isinstance(cursor, Cursor) and when.as_of is None:
+                what = Selection(cursor.direction, cursor.score, cursor.name, limit)
+                when = NOW if cursor.period is None else When(cursor.period)  # it names its period
+            else:
+                detail = "use `next_cursor` of an earlier page unchanged, with the same parameters"
+                raise ProblemError("cursor_invalid", detail)
+        elif "score" in query and when.as_of is None:
+            what = Selection("score", _score(query["score"]), "", limit)
+        else:
+            what = Selection("rank", whole_number(query, "start", 0, 0, _MAX_START), "", limit)
+        return cls(live=live, client=client, board=board, what=what, when=when)
+
+    def render(self, known: str, found: PageResult) -> Reply:
+        """Make the JSON reply."""
+        if found.is_past:
+            return past_reply(_document(found))
+        return page_reply(known, found.page, "board", lambda: _document(found), found.viewers)
+
+
+def _document(found: PageResult) -> BoardPage:
+    board, page = found.board, found.page
+    following = previous = None
+    if page.start + len(page.records) < page.rank_count:
+        if found.is_past:
+            following = encode_cursor(("past", page.start + len(page.records)))
+        elif page.last:
+            following = encode_cursor(Cursor("after", *page.last, page.slot))
+    if page.start and page.first:
+        previous = encode_cursor(Cursor("before", *page.first, page.slot))
+    return BoardPage(
+        board=board.id,
+        title=board.title,
+        epoch=page.epoch,
+        offset=page.offset,
+        period=page.period,
+        rank_count=page.rank_count,
+        total_score=page.total_score,
+        entrant_count=page.entrants,
+        viewer_count=found.viewers or 0,
+        records=page.records,
+        next_cursor=following,
+        prev_cursor=previous,
+        **marks_of(found),
+    )
+
+
+Score = Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)]
+Start = Annotated[int, Meta(ge=0, le=_MAX_START)]
+
+
+class Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A position in a ranking; the next page is after or before it. It stays valid when the record there moves.
+
+    `period` is the start of the period that is read, in seconds since 1970. The past does not change: there, a cursor
+    is `["past", start]`.
+    """
+
+    direction: Literal["after", "before"]
+    score: Score
+    name: Annotated[bytes, Meta(max_length=MAX_KEY_BYTES + 8)]
+    period: int | None
+
+
+def encode_cursor(cursor: object) -> str:
+    """Make opaque text of a cursor."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(cursor)).rstrip(b"=").decode()
+
+
+def decode_cursor(text: str) -> Cursor | int:
+    """Read such a text: a cursor, or for the past the number of records before the page.
 
     Raises:
-        ProblemError: the board does not exist, or a parameter is not valid.
-        EpochLostError: the store lost the board.
+        ProblemError: `cursor_invalid`.
     """
-    ledger = await live.use(board)
-    has_position = "cursor" in query and not is_past_cursor(query["cursor"])  # a cursor names its period
-    archived = None if has_position else await archived_period(query, ledger, live.reads)
-    if archived is not None:
-        most = live.settings.max_limit
-        limit = whole_number(query, "limit", min(DEFAULT_LIMIT, most), 1, most)
-        return _past_reply(await archived_page(live, ledger, client, archived, start_in(query), limit))
-    selection = await selection_of(query, ledger, live.reads, live.settings.max_limit)
-    return reply_with_page(known, *await live.reads.watch(ledger.reader, selection))
+    try:
+        data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        if data.startswith(_PAST):
+            return msgspec.json.decode(data, type=tuple[str, Start])[1]
+        return msgspec.json.decode(data, type=Cursor)
+    except (binascii.Error, ValueError):
+        detail = "use `next_cursor` or `prev_cursor` of an earlier page unchanged"
+        raise ProblemError("cursor_invalid", detail) from None
 
 
-def _past_reply(past: PastPage) -> Reply:
-    shown = board_page(past.board, past.page, 0)
-    return past_reply(msgspec.structs.replace(shown, next_cursor=past.cursor, **past.marks))
+def _score(text: str) -> int:
+    digits = text.removeprefix("-")
+    if not (
+        digits.isascii() and digits.isdecimal() and len(digits) <= len(str(MAX_SCORE)) and int(digits) <= MAX_SCORE
+    ):
+        raise ProblemError("parameter_invalid", "`score` must be a whole number within ±2^53")
+    return int(text)
 
 
 async def put_board(request: Request) -> Response:

@@ -4,37 +4,31 @@ Everything else goes to the routes. Both give the same replies.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
-from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
-from starlette.requests import Request
 
-from live.auth.client import EXTENSION, Client, ClientResolver
-from live.domain.event import key_fault
+from live.auth.client import Client, ClientResolver
 from live.errors import EpochLostError, ProblemError
 from live.ingest.replies import Reply, problem_reply
 from live.network.encodings import takes_gzip
 from live.network.parameters import require_known
 from live.protocols.http.parser import Peer, RequestHead
 from live.protocols.http.pipeline import Get, Read
-from live.store.board.read.reader import Selection
-from live.store.board.read.single_flight import Watched
-from live.web.contract.board_document import reply_with_page
+from live.store.board.read.single_flight import PageResult
 from live.web.contract.openapi import query_names
 from live.web.http.middleware import permissions
-from live.web.http.responses import reply_of
-from live.web.kept_pages import cache_key_of, kept_reply
-from live.web.pages.board import page_size, problem_page, reply_with_boards
-from live.web.pages.surfaces import page_of
-from live.web.paging import plain_selection
-from live.web.reads.boards import reply_of_board
-from live.web.reads.records import around_of, nearby, reply_of_record, reply_with_record
-from live.web.reads.waiting import Wait, Waiting, reply_now
+from live.web.pages.board import SinglePage
+from live.web.pages.language import language_of
+from live.web.pages.rendering import Visit
+from live.web.reads.boards import BoardQuery
+from live.web.reads.records import RecordQuery
+from live.web.reads.sources import PageQuery
+from live.web.reads.waiting import Wait, Waiting
 from live.web.services import Live
 
 _BOARDS: Final = "/v1/boards/"
@@ -51,22 +45,12 @@ _LARGEST_KNOWN: Final = 2048  # bytes of a head
 class _Plain(NamedTuple):
     """A request that the fast path takes.
 
-    `selection` is what it reads, with the number of viewers if it is `counted`. `show` makes the reply of that, or
-    returns None if that takes more. Then, and without a selection or after an error, `work` makes the reply. The first
-    argument of both is the `If-None-Match`. With a `wait`, a client that has a tag waits at `address` until the page
-    differs. `origin` is None if no other origin may read the reply. `gzip` says whether the client takes compressed
-    replies.
+    `origin` is None if no other origin may read the reply. `gzip` says whether the client takes compressed replies.
     """
 
-    board: str
-    selection: Selection | None
-    counted: bool
-    show: Callable[[str, Watched], Reply | None]
-    work: Callable[[str, Watched | Exception | None], Awaitable[Reply]]
-    wait: Wait | None = None
-    address: str = ""
-    origin: str | None = None
-    gzip: bool = False
+    query: PageQuery
+    origin: str | None
+    gzip: bool
 
 
 class FastReads:
@@ -75,10 +59,9 @@ class FastReads:
     It remembers heads, because clients send the same ones again and again, apart from the tag.
     """
 
-    def __init__(self, live: Live, clients: ClientResolver, app: Starlette) -> None:
+    def __init__(self, live: Live, clients: ClientResolver) -> None:
         self._live = live
         self._clients = clients
-        self._app = app
         self._allowed = frozenset(live.settings.allowed_origins)
         self._found: dict[tuple[bytes, Peer], _Plain | None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -91,122 +74,68 @@ class FastReads:
             plain = self._found[key]
         else:
             plain = self._parse(head, peer)
-            if plain is not None:
-                plain = plain._replace(gzip=takes_gzip(_all(head, b"accept-encoding")))
             if len(raw) <= _LARGEST_KNOWN:
                 if len(self._found) >= _MOST_KNOWN:
                     del self._found[next(iter(self._found))]
                 self._found[key] = plain
-        if plain is None or plain.board not in self._live.ledgers:
+        if plain is None or plain.query.board not in self._live.ledgers:
             return None
         return partial(self._begin, plain, known)
 
     def _parse(self, head: RequestHead, peer: Peer) -> _Plain | None:
-        raw_path, _, text = head.target.partition(b"?")
-        path = unquote(raw_path.decode())
         if self._live.settings.role == "ingest" or sum(name == b"origin" for name, _ in head.fields) > 1:
             return None
         try:
             client = self._clients.resolve(peer.address, head.fields, tls=peer.tls)
-            if path.startswith(_PAGES):
-                return self._parse_page(head, client, path.removeprefix(_PAGES), text)
-            if not path.startswith(_BOARDS) or raw_path.endswith((b"/slots", b"/history")):
-                return None
-            board, slash, rest = path.removeprefix(_BOARDS).partition("/")
-            query = QueryParams(text)
-            records, _, member = rest.partition("/")
-            if not slash:
-                plain = self._parse_board(board, query, client.network)
-            elif records == "records" and member:
-                plain = self._parse_record(board, member, query, client.network)
-            else:
-                return None
-            return None if plain is None else plain._replace(address=client.network, origin=client.origin or "")
+            query = self._query_of(head, client)
         except ProblemError:
             return None
-
-    def _parse_board(self, board: str, query: QueryParams, network: str) -> _Plain | None:
-        require_known(query, query_names(_BOARD, "GET"))
-        if "as_of" in query:
+        if query is None:
             return None
-        if "wait" in query:
-            return self._parse_wait(board, Wait.parse(query, self._live.settings))
+        origin = None if isinstance(query, SinglePage) else client.origin or ""
+        return _Plain(query, origin, takes_gzip(_all(head, b"accept-encoding")))
 
-        async def work(known: str, found: Watched | Exception | None) -> Reply:
-            if isinstance(found, Exception):
-                raise found
-            return await reply_of_board(self._live, board, query, known, network)
+    def _query_of(self, head: RequestHead, client: Client) -> PageQuery | None:
+        """Read a target. Return None if its reply is not a page of the store.
 
-        selection = plain_selection(query, self._live.settings.max_limit)
-        return _Plain(board, selection, counted=True, show=_show_page, work=work)
-
-    def _parse_wait(self, board: str, wait: Wait) -> _Plain:
-        async def work(known: str, found: Watched | Exception | None) -> Reply:
-            if isinstance(found, Exception):
-                raise found
-            return await reply_now(self._live, board, wait.since(known))
-
-        return _Plain(board, wait.selection, counted=True, show=_show_page, work=work, wait=wait)
-
-    def _parse_record(self, board: str, member: str, query: QueryParams, network: str) -> _Plain | None:
-        require_known(query, query_names(_RECORD, "GET"))
-        if "as_of" in query or "explain" in query or key_fault(member) is not None:
-            return None
-        around = around_of(query)
-
-        def show(known: str, found: Watched) -> Reply | None:
-            has_record = found.reading.page.records  # a contestant without votes has none
-            return reply_with_record(known, found.reading, member, around) if has_record else None
-
-        async def work(known: str, found: Watched | Exception | None) -> Reply:
-            if isinstance(found, Exception):
-                raise found
-            return await reply_of_record(self._live, board, member, query, known, network)
-
-        selection = nearby(member, around, None) if query.get("period", "current") == "current" else None
-        return _Plain(board, selection, counted=False, show=show, work=work)
-
-    def _parse_page(self, head: RequestHead, client: Client, board: str, text: bytes) -> _Plain | None:
-        query = QueryParams(text)
-        require_known(query, query_names(_PAGE, "GET"))
-        if "key" in query or "as_of" in query or query.get("period", "current") != "current":
-            return None
-        surface = page_of(query)
-        size = page_size(query, surface, 1, self._live.settings.max_live_limit)
-        request = Request({
-            "type": "http", "app": self._app, "scheme": client.scheme, "server": None, "path": f"{_PAGES}{board}",
-            "path_params": {"board": board}, "query_string": text, "headers": list(head.fields),
-            "extensions": {EXTENSION: client},
-        })  # fmt: skip
-        cache_key = cache_key_of(request, surface)
-
-        def show(_known: str, found: Watched) -> Reply | None:
-            now = cache_key._replace(needs_key=self._live.authenticator.needs_key(client))
-            return kept_reply(found.reading.page, now, found.viewers)
-
-        async def work(_known: str, found: Watched | Exception | None) -> Reply:
-            try:
-                return await reply_with_boards(request, found)
-            except Exception as error:  # noqa: BLE001 - `problem_page` logs unexpected errors
-                return reply_of(await problem_page(request, error))
-
-        return _Plain(board, Selection("rank", 0, "", size), counted=True, show=show, work=work)
+        Raises:
+            ProblemError: a parameter is not valid.
+        """
+        raw_path, _, text = head.target.partition(b"?")
+        path, params = unquote(raw_path.decode()), QueryParams(text)
+        query: PageQuery | None = None
+        if path.startswith(_PAGES):
+            require_known(params, query_names(_PAGE, "GET"))
+            accepted = next(iter(_all(head, b"accept-language")), "")
+            visit = Visit(self._live, client, params, text, language_of(params.get("lang"), accepted))
+            query = SinglePage.of(visit, path.removeprefix(_PAGES))
+        elif path.startswith(_BOARDS) and not raw_path.endswith((b"/slots", b"/history")):
+            board, slash, rest = path.removeprefix(_BOARDS).partition("/")
+            records, _, member = rest.partition("/")
+            if not slash:
+                require_known(params, query_names(_BOARD, "GET"))
+                query = BoardQuery.of(self._live, client.network, board, params)
+            elif records == "records" and member and "explain" not in params:
+                require_known(params, query_names(_RECORD, "GET"))
+                query = RecordQuery.of(self._live, client.network, board, member, params)
+        return None if query is None or query.when.as_of is not None else query
 
     def _begin(self, plain: _Plain, known: str, get: Get) -> None:
-        ledger = self._live.ledgers.get(plain.board)
-        if plain.selection is None or ledger is None:
+        query = plain.query
+        ledger = self._live.ledgers.get(query.board)
+        if ledger is None or not query.when.is_now:
             self._spawn(get, self._work(plain, known, get, None))
-        elif plain.wait is None or not (wait := plain.wait.since(known)).tag:
+        elif not isinstance(query, BoardQuery) or not query.wait or not (wait := query.wait.since(known)).tag:
             callback = partial(self._show, plain, known, get)
-            self._live.reads.watch_soon(ledger.reader, plain.selection, callback, counted=plain.counted)
+            self._live.reads.read_soon(ledger.reader, query.what, callback, counted=query.is_counted)
         elif ledger.state.board.idle_ttl is None:
             self._wait(plain, wait, get)
         else:
             self._spawn(get, self._use_and_wait(plain, wait, get))
 
-    def _show(self, plain: _Plain, known: str, get: Get, found: Watched | Exception) -> None:
+    def _show(self, plain: _Plain, known: str, get: Get, found: PageResult | Exception) -> None:
         """Answer with what was read."""
-        reply = None if isinstance(found, Exception) else plain.show(known, found)
+        reply = None if isinstance(found, Exception) else plain.query.render(known, found)
         if reply is None:
             self._spawn(get, self._work(plain, known, get, found))
         else:
@@ -219,7 +148,7 @@ class FastReads:
             get.answer(self._completed(plain, reply))
 
         try:
-            waiting = Waiting(self._live, plain.board, wait, plain.address, answer)
+            waiting = Waiting(plain.query, wait, answer)
         except ProblemError as problem:
             answer(problem_reply(problem))
             return
@@ -230,7 +159,7 @@ class FastReads:
     async def _use_and_wait(self, plain: _Plain, wait: Wait, get: Get) -> None:
         """Record that the board is in use, then wait."""
         try:
-            await self._live.use(plain.board)
+            await self._live.use(plain.query.board)
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
             get.answer(self._completed(plain, problem_reply(await self._explained(plain, error))))
         else:
@@ -244,16 +173,16 @@ class FastReads:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _work(self, plain: _Plain, known: str, get: Get, found: Watched | Exception | None) -> None:
+    async def _work(self, plain: _Plain, known: str, get: Get, found: PageResult | Exception | None) -> None:
         try:
-            reply = await plain.work(known, found)
+            reply = await plain.query.answer(known, found)
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
             reply = problem_reply(await self._explained(plain, error))
         get.answer(self._completed(plain, reply))
 
     async def _explained(self, plain: _Plain, error: Exception) -> Exception:
         if isinstance(error, EpochLostError):
-            return await self._live.registry.explain(plain.board, error)
+            return await self._live.registry.explain(plain.query.board, error)
         return error
 
     def _completed(self, plain: _Plain, reply: Reply) -> Reply:
@@ -266,10 +195,6 @@ class FastReads:
         others = (field for field in reply.extra if field[0] != _VARY)
         extra = (*others, (_VARY, varies), *permissions(plain.origin, self._allowed))
         return msgspec.structs.replace(reply, extra=extra)
-
-
-def _show_page(known: str, found: Watched) -> Reply:
-    return reply_with_page(known, *found)
 
 
 def _without_tag(head: RequestHead) -> tuple[bytes, str]:

@@ -9,19 +9,18 @@ from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from live.domain.board import Board
 from live.domain.event import IncomingEvent, event_fault, key_fault
-from live.domain.ranking import Page, Record, neighbourhood
+from live.domain.ranking import Record, neighbourhood
 from live.errors import ProblemError
 from live.ingest.replies import Reply
 from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
-from live.store.board.read.reader import PageReading, Selection
+from live.store.board.read.reader import Selection
+from live.store.board.read.single_flight import PageResult
 from live.web.http.middleware import client_of
 from live.web.http.responses import NOT_STORED, json_response, negotiated, page_reply
-from live.web.past_pages import PastPage, past_reply
-from live.web.periods import archived_period, period_of
-from live.web.reads.history import archived_record, explain, past_record
+from live.web.reads.history import explain
+from live.web.reads.sources import PageQuery, kept_period, marks_of, past_reply, when_of
 from live.web.services import Live, live_of
 from live.web.writes.admin import admin_of, read_body, read_object
 
@@ -80,91 +79,80 @@ async def list_records(request: Request) -> Response:
     """Return the records of several members (`?key=a&key=b`), all read at one instant."""
     live = live_of(request)
     ledger = await live.use(request.path_params["board"])
-    members = request.query_params.getlist("key")
+    board, members = ledger.state.board, request.query_params.getlist("key")
     if not 0 < len(members) <= _MAX_MEMBERS:
         raise ProblemError("parameter_invalid", f"give `key` 1 to {_MAX_MEMBERS} times")
-    period = await period_of(request.query_params, ledger, live.reads)
+    period = await kept_period(live, ledger, request.query_params.get("period", "current"))
     pages = await ledger.reader.find_all(members, 1, period=period)
     found = zip(members, pages, strict=True)
-    records = [_ranked(ledger.state.board, page, member, 0) for member, page in found if page is not None]
-    return json_response(RecordList(ledger.state.board.id, records[0].period if records else None, records))
+    records = [_ranked(PageResult(board, page), member, 0) for member, page in found if page is not None]
+    return json_response(RecordList(board.id, records[0].period if records else None, records))
 
 
 async def get_member_records(request: Request) -> Response:
     """Return the record of one member on every board that it is on."""
     member = request.path_params["key"]
-    found = await live_of(request).over_boards(lambda ledger: _find(ledger, member))
+
+    async def find(ledger: Ledger) -> RecordView | None:
+        page = await ledger.reader.find(member, 1)
+        return None if page is None else _ranked(PageResult(ledger.state.board, page), member, 0)
+
+    found = await live_of(request).over_boards(find)
     return json_response(MemberRecords(member, list(filter(None, found))))
 
 
 async def get_record(request: Request) -> Response:
     """Return one record of a board with its neighbours."""
-    board, member = request.path_params["board"], request.path_params["key"]
-    if "explain" in request.query_params:
+    board, member, query = request.path_params["board"], request.path_params["key"], request.query_params
+    if "explain" in query:
         return await explain(request, live_of(request), member)
-    if "as_of" in request.query_params:
-        around = around_of(request.query_params)
-        past = await past_record(request, live_of(request), member, around)
-        return negotiated(request, _past_reply(past, member, around))
     known = request.headers.get("if-none-match", "")
-    live, client = live_of(request), client_of(request).network
-    return negotiated(request, await reply_of_record(live, board, member, request.query_params, known, client))
+    wanted = RecordQuery.of(live_of(request), client_of(request).network, board, member, query)
+    return negotiated(request, await wanted.answer(known))
 
 
-async def reply_of_record(
-    live: Live, board: str, member: str, query: Mapping[str, str], known: str, client: str
-) -> Reply:
-    """Return the reply to a request for one record.
+class RecordQuery(PageQuery, frozen=True, kw_only=True):
+    """One record with its neighbours: `around` on each side."""
 
-    `known` is its `If-None-Match`, and `client` the network that it comes from.
+    around: int
 
-    Raises:
-        ProblemError: the board or the record does not exist, or a parameter is not valid.
-        EpochLostError: the store lost the board.
-    """
-    ledger = await live.use(board)
-    around = around_of(query)
-    archived = await archived_period(query, ledger, live.reads)
-    if archived is not None:
-        past = await archived_record(live, ledger, client, archived, member, around)
-        if past is None:
-            raise ProblemError("record_not_found", "the member was not on the board in that period")
-        return _past_reply(past, member, around)
-    period = await period_of(query, ledger, live.reads)
-    if key_fault(member) is not None:
-        raise ProblemError("record_not_found", "no member can have this name")
-    reading = await live.reads.read(ledger.reader, nearby(member, around, period))
-    if reading.page.records:
-        return reply_with_record(known, reading, member, around)
-    found = await _find_contestant(ledger, member, period)
-    if found is None:
-        raise ProblemError("record_not_found", "a member is on the board while its score is not zero")
-    view, first = found
-    return page_reply(known, first, "contestant", lambda: view)
+    @classmethod
+    def of(cls, live: Live, client: str, board: str, member: str, query: Mapping[str, str]) -> "RecordQuery":
+        """Read the parameters of a request.
 
+        Raises:
+            ProblemError: a parameter is not valid, or no member can have this name.
+        """
+        around, when = whole_number(query, "around", 0, 0, _MAX_AROUND), when_of(query)
+        if key_fault(member) is not None:
+            raise ProblemError("record_not_found", "no member can have this name")
+        what = Selection("around", max(around, 1), member, 0)  # the gap needs the record above
+        return cls(live=live, client=client, board=board, what=what, when=when, around=around)
 
-def _past_reply(past: PastPage, member: str, around: int) -> Reply:
-    return past_reply(msgspec.structs.replace(_ranked(past.board, past.page, member, around), **past.marks))
+    def render(self, known: str, found: PageResult) -> Reply | None:
+        """Make the JSON reply. Return None for a contestant without votes, which has no record."""
+        if not found.page.records:
+            return None
+        if found.is_past:
+            return past_reply(_ranked(found, str(self.what.name), self.around))
+        return page_reply(
+            known, found.page, ("record", self.around), lambda: _ranked(found, str(self.what.name), self.around)
+        )
 
-
-def around_of(query: Mapping[str, str]) -> int:
-    """How many neighbours a request asks for on each side.
-
-    Raises:
-        ProblemError: `parameter_invalid`.
-    """
-    return whole_number(query, "around", 0, 0, _MAX_AROUND)
-
-
-def nearby(member: str, around: int, period: int | None) -> Selection:
-    """What to read for a record: its gap needs the record above."""
-    return Selection("around", max(around, 1), member, 0, period)
-
-
-def reply_with_record(known: str, reading: PageReading, member: str, around: int) -> Reply:
-    """The reply with a record that was read with its neighbours. `known` is the `If-None-Match` of the request."""
-    board, page = reading
-    return page_reply(known, page, ("record", around), lambda: _ranked(board, page, member, around))
+    async def complete(self, known: str, ledger: Ledger, found: PageResult) -> Reply:
+        """Find a contestant without votes. Its gap is the score of the last record. Raises as `answer`."""
+        if found.is_past:
+            then = "then" if found.revision is None else "in that period"
+            raise ProblemError("record_not_found", f"the member was not on the board {then}")
+        member, period = str(self.what.name), found.page.slot
+        metadata = await ledger.reader.entrant(member)
+        if metadata is None:
+            raise ProblemError("record_not_found", "a member is on the board while its score is not zero")
+        page = await ledger.reader.read(1, period=period)
+        last = await ledger.reader.read(1, start=max(0, page.rank_count - 1), period=period)
+        own = Record(key=member, score=0, rank=0, metadata=msgspec.Raw(metadata))
+        view = _view(found._replace(page=page), own, gap=last.records[0].score if last.records else None)
+        return page_reply(known, page, "contestant", lambda: view)
 
 
 async def put_record(request: Request) -> Response:
@@ -217,34 +205,17 @@ def _require_contest(ledger: Ledger) -> None:
         raise ProblemError("board_open_to_all", "only a board with `votes` registers members")
 
 
-async def _find(ledger: Ledger, member: str) -> RecordView | None:
-    """The record of a member on its board; None if it has none."""
-    page = await ledger.reader.find(member, 1)
-    return None if page is None else _ranked(ledger.state.board, page, member, 0)
-
-
-async def _find_contestant(ledger: Ledger, member: str, period: int | None) -> tuple[RecordView, Page] | None:
-    """A registered contestant without votes; its gap is the score of the last record. None if it is not registered."""
-    metadata = await ledger.reader.entrant(member)
-    if metadata is None:
-        return None
-    page = await ledger.reader.read(1, period=period)
-    last = await ledger.reader.read(1, start=max(0, page.rank_count - 1), period=period)
-    own = Record(key=member, score=0, rank=0, metadata=msgspec.Raw(metadata))
-    return _view(ledger.state.board, page, own, gap=last.records[0].score if last.records else None), page
-
-
-def _ranked(board: Board, page: Page, member: str, around: int) -> RecordView:
-    """The record of a member, from a page that has at least the record above it."""
+def _ranked(found: PageResult, member: str, around: int) -> RecordView:
+    """Show the record of a member, from a page that has at least the record above it."""
+    page = found.page
     own, gap, records = neighbourhood(page.records, member, around)
     ahead = page.start + page.records.index(own)
     percentile = 100.0 if page.rank_count == 1 else 100 * (page.rank_count - ahead - 1) / (page.rank_count - 1)
-    return _view(board, page, own, gap=gap, rank=own.rank, percentile=round(percentile, 2), records=records)
+    return _view(found, own, gap=gap, rank=own.rank, percentile=round(percentile, 2), records=records)
 
 
 def _view(
-    board: Board,
-    page: Page,
+    found: PageResult,
     own: Record,
     *,
     gap: int | None,
@@ -252,8 +223,9 @@ def _view(
     percentile: float | None = None,
     records: Sequence[Record] = (),
 ) -> RecordView:
+    page = found.page
     return RecordView(
-        board=board.id,
+        board=found.board.id,
         epoch=page.epoch,
         offset=page.offset,
         period=page.period,
@@ -266,4 +238,5 @@ def _view(
         records=records,
         fields=own.fields,
         metadata=own.metadata,
+        **marks_of(found),
     )

@@ -17,14 +17,11 @@ from live.fanout.viewer import PageViewer
 from live.ingest.replies import Reply, problem_reply
 from live.network.parameters import whole_number
 from live.settings import Settings
-from live.store.board.read.reader import PageReading, Selection
-from live.store.board.read.single_flight import Watched
-from live.web.contract.board_document import reply_with_page
-from live.web.http.middleware import client_of
+from live.store.board.read.reader import Selection
+from live.store.board.read.single_flight import PageResult
 from live.web.http.responses import unchanged
 from live.web.http.watching import count_as_viewer, unless_left
-from live.web.paging import DEFAULT_LIMIT
-from live.web.services import Live, live_of
+from live.web.reads.sources import DEFAULT_LIMIT, PageQuery
 
 _LONGEST: Final = 60  # seconds
 _ELSEWHERE: Final = ("cursor", "period", "score", "start")
@@ -77,20 +74,20 @@ class Waiting:
     It counts as a viewer until its reply. Clients that wait for the same page share the read and the encoded reply.
     """
 
-    __slots__ = ("_address", "_answer", "_board", "_live", "_timer", "_viewer", "_wait")
+    __slots__ = ("_answer", "_board", "_live", "_query", "_timer", "_viewer", "_wait")
 
-    def __init__(self, live: Live, board: str, wait: Wait, address: str, answer: Callable[[Reply], None]) -> None:
-        """Add a viewer. `answer` receives the reply, unless the client leaves first.
+    def __init__(self, query: PageQuery, wait: Wait, answer: Callable[[Reply], None]) -> None:
+        """Add a viewer. `answer` receives the reply to the query, unless the client leaves first.
 
         Raises:
             ProblemError: a limit on viewers is reached, the server stops, or the board does not exist.
         """
-        self._live = live
-        self._board = board
+        self._live = query.live
+        self._board = query.board
+        self._query = query
         self._wait = wait
-        self._address = address
         self._answer = answer
-        self._viewer: PageViewer | None = live.hub.add_page_viewer(board, wait.subscription, address)
+        self._viewer: PageViewer | None = self._live.hub.add_page_viewer(query.board, wait.subscription, query.client)
         self._timer = asyncio.get_running_loop().call_later(wait.seconds, self._time_out)
 
     def begin(self) -> None:
@@ -103,7 +100,7 @@ class Waiting:
         viewer, self._viewer = self._viewer, None
         if viewer is not None:
             self._timer.cancel()
-            self._live.hub.leave(viewer, self._address)
+            self._live.hub.leave(viewer, self._query.client)
 
     def take(self, page: Page) -> None:
         """Answer with a page that differs.
@@ -132,7 +129,7 @@ class Waiting:
         elif channel is None:
             self._end(BOARD_DELETED)
         else:
-            self._finish(reply_with_page(self._wait.known, PageReading(channel.reader.state.board, page), viewers))
+            self._show_read(PageResult(channel.reader.state.board, page, viewers))
 
     def _end(self, code: int) -> None:
         if code == BOARD_DELETED:
@@ -148,15 +145,16 @@ class Waiting:
         if channel is None or channel.status.stale is not None:
             self._refuse(StoreUnavailableError("the board could not be read while a client waited"))
         elif self._viewer is not None and self._viewer.position.returns:  # nothing was read in so short a time
-            self._live.reads.watch_soon(channel.reader, self._wait.selection, self._show_read, counted=True)
+            self._live.reads.read_soon(channel.reader, self._wait.selection, self._show_read, counted=True)
         else:
             self._finish(unchanged(self._wait.tag))
 
-    def _show_read(self, found: Watched | Exception) -> None:
-        if isinstance(found, Exception):
+    def _show_read(self, found: PageResult | Exception) -> None:
+        reply = None if isinstance(found, Exception) else self._query.render(self._wait.known, found)
+        if reply is not None:
+            self._finish(reply)
+        elif isinstance(found, Exception):
             self._refuse(found)
-        else:
-            self._finish(reply_with_page(self._wait.known, *found))
 
     def _refuse(self, error: Exception) -> None:
         if self._viewer is not None:  # otherwise the problem would be counted
@@ -168,34 +166,19 @@ class Waiting:
             self._answer(reply)
 
 
-async def reply_now(live: Live, board: str, wait: Wait) -> Reply:
-    """The reply to a client that has no tag to compare with.
-
-    Raises:
-        ProblemError: the board does not exist.
-        EpochLostError: the store lost the board.
-    """
-    ledger = await live.use(board)
-    return reply_with_page(wait.known, *await live.reads.watch(ledger.reader, wait.selection))
-
-
-async def reply_after_wait(request: Request, wait: Wait) -> Reply:
-    """The reply to a request that came through ASGI.
+async def answer_after_wait(request: Request, query: PageQuery, wait: Wait) -> Reply:
+    """Return the reply to a request that came through ASGI, from a client with a tag.
 
     Raises:
         ProblemError: a limit on viewers is reached, the server stops, or the board does not exist.
-        EpochLostError: the store lost the board.
     """
-    live, board = live_of(request), request.path_params["board"]
-    if not wait.tag:
-        return await reply_now(live, board, wait)
     replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
     def answer(reply: Reply) -> None:
         if not replied.done():  # otherwise the client has left
             replied.set_result(reply)
 
-    waiting = Waiting(live, board, wait, client_of(request).network, answer)
+    waiting = Waiting(query, wait, answer)
     count_as_viewer(request.scope)
     waiting.begin()
     try:

@@ -83,7 +83,7 @@ async def _like(request: Request, *, is_script: bool) -> Response:
         response = Response(msgspec.json.encode(Liked(board.id, member, counted)), headers=NOT_STORED)
     else:
         record = record_path(board.id, member) if form.get("page") == "record" else None
-        page = addresses(request)(f"{settings.root_path}{record or f'/boards/{board.id}'}")
+        page = addresses(request.query_params)(f"{settings.root_path}{record or f'/boards/{board.id}'}")
         response = RedirectResponse(f"{page}#liked", HTTPStatus.SEE_OTHER, NOT_STORED)
     for name in others:
         response.delete_cookie(name, **_attributes(request))
@@ -136,7 +136,7 @@ async def _with_cookie(request: Request) -> Response:
         raise ProblemError("cookie_required", "a cookie tells visitors apart, so that a like counts once")
     live = live_of(request)
     path = f"{live.settings.root_path}/boards/{request.path_params['board']}/likes"
-    again = addresses(request)(path, **{_SECOND: "new"})
+    again = addresses(request.query_params)(path, **{_SECOND: "new"})
     response = RedirectResponse(again, HTTPStatus.TEMPORARY_REDIRECT, NOT_STORED)
     response.set_cookie(_cookie_name(request), await live.visitors.make(), max_age=_COOKIE_AGE, **_attributes(request))
     return response

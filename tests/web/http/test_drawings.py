@@ -7,9 +7,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import pytest
-from starlette.requests import Request
 
-from live.auth.client import EXTENSION, Client
 from live.domain.board import Board
 from live.ingest.replies import Reply
 from live.system.fair_queue import FairQueue
@@ -89,8 +87,6 @@ async def test_metrics_wait_for_no_page(valkey_url: str) -> None:
 
 async def drawing_leaves_half_of_the_time() -> None:
     """After a drawing, the next one begins when others have had as much time."""
-    client = Client("192.0.2.1", "http", "x", origin=None, local=False, own_name=False, proxied=False)
-    request = Request({"type": "http", "extensions": {EXTENSION: client}})
     ends: list[tuple[float, float]] = []
     rests: list[float] = []
     leave = FairQueue.leave
@@ -106,7 +102,7 @@ async def drawing_leaves_half_of_the_time() -> None:
     with replaced(FairQueue, "leave", note):
         drawing = Drawings()
         for _ in range(5):
-            async with drawing.turn(request):
+            async with drawing.turn("192.0.2.1"):
                 began = time.thread_time()
                 while time.thread_time() - began < 0.05:
                     pass

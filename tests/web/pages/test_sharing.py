@@ -13,11 +13,11 @@ from types import ModuleType
 import httpx
 import pytest
 import segno
-from starlette.requests import Request
 
 from live.domain.board_file import parse_boards
 from live.web.pages import board as pages
 from live.web.pages import sharing
+from live.web.pages.rendering import Visit
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
 from tests.harness.producers import with_keys
@@ -189,8 +189,8 @@ async def test_a_board_is_shared_under_its_public_address(valkey_url: str) -> No
 async def test_sharing_the_inner_address_is_caught(valkey_url: str, module: ModuleType) -> None:
     """On the page and in the QR code."""
 
-    def inner(request: Request) -> str:
-        return f"{request.url.scheme}://{request.url.netloc}/live"
+    def inner(visit: Visit) -> str:
+        return f"http://127.0.0.1:{visit.live.settings.port}/live"
 
     async with behind_a_proxy(valkey_url) as client:
         with must_be_caught("what is shared has the inner address"), replaced(module, "site_of", inner):

@@ -10,7 +10,7 @@ import pytest
 
 from live.domain.board import Board
 from live.domain.window import Periods
-from live.web.paging import Cursor, decode_cursor, encode_cursor
+from live.web.reads.boards import Cursor, decode_cursor, encode_cursor
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
 from tests.harness.server import run_server

@@ -13,7 +13,6 @@ import httpx
 import pytest
 
 import live.journal.past.pool
-import live.web.reads.history
 from live.domain.board import Board
 from live.domain.window import Forever, Periods
 from live.errors import JournalError, ProblemError
@@ -21,6 +20,7 @@ from live.journal.past.pool import Past
 from live.journal.past.worker import identity, run_limited
 from live.settings import Settings
 from live.system.fair_queue import FairQueue
+from live.web.reads import history, sources
 from tests.harness.long_readings import SLOW, run_to_the_end, sleep_a_while, sleep_on
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.server import run_server
@@ -167,9 +167,9 @@ async def test_a_reading_that_goes_on_is_caught(tmp_path: Path, monkeypatch: pyt
 
 # The requests that can take long: those that ASGI serves, and that of an archived period, on the short path.
 DOORS: Final = {
-    "history": ("read_history", "/v1/boards/all/history?key=a"),
-    "page": ("read_ranking", "/boards/all?as_of={now}"),
-    "archived period": ("read_period", "/v1/boards/days?period=2020-01-01"),
+    "history": (history, "read_history", "/v1/boards/all/history?key=a"),
+    "page": (sources, "read_ranking", "/boards/all?as_of={now}"),
+    "archived period": (sources, "read_period", "/v1/boards/days?period=2020-01-01"),
 }
 DAYS = Board(
     id="days",
@@ -187,8 +187,8 @@ async def test_a_request_ends_when_its_client_disconnects(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """A client closes its connection during a long reading, and can read again. The reading could take a minute."""
-    work, path = DOORS[name]
-    monkeypatch.setattr(live.web.reads.history, work, sleep_on)
+    module, work, path = DOORS[name]
+    monkeypatch.setattr(module, work, sleep_on)
     monkeypatch.setattr(live.journal.past.pool, "run_limited", partial(run_limited, longest=60))
     settings = fresh_settings(valkey_url, journal="sqlite")
     async with (

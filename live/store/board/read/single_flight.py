@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import structlog
 from msgspec import UNSET
 
+from live.domain.board import Board
 from live.domain.ranking import Page
 from live.store.board.read.reader import BoardReader, PageReading, Selection
 from live.store.registry.presence import Presence
@@ -105,11 +106,23 @@ class VersionCache(Generic[_T]):
         return await asyncio.shield(task)  # a canceled request does not cancel the read for the others
 
 
-class Watched(NamedTuple):
-    """A reading, and the number of viewers that the board had in all processes, if they were counted."""
+class PageResult(NamedTuple):
+    """A page of a board, from any source, and the definition by which it was read.
 
-    reading: PageReading
-    viewers: int | None
+    `viewers` is the number of viewers that the board had in all processes, if they were counted. A page of the past has
+    its time, `as_of` (milliseconds since 1970), or as a final period from the archive its `revision`.
+    """
+
+    board: Board
+    page: Page
+    viewers: int | None = None
+    as_of: int | None = None
+    revision: int | None = None
+
+    @property
+    def is_past(self) -> bool:
+        """Whether this is a page of the past: it does not change."""
+        return self.as_of is not None or self.revision is not None
 
 
 class SharedPages:
@@ -122,25 +135,24 @@ class SharedPages:
         self._size = 0
         self._counts: dict[str, tuple[int, float]] = {}  # the viewers of boards, and until when a count serves
 
-    async def read(self, reader: BoardReader, selection: Selection) -> PageReading:
-        """Read a selection, as `BoardReader.select`. The page is the same object while the board does not change."""
-        return (await self.watch(reader, selection, counted=False)).reading
+    async def read(self, reader: BoardReader, selection: Selection, *, counted: bool = False) -> PageResult:
+        """Read a selection, and count the viewers of the board if asked to.
 
-    async def watch(self, reader: BoardReader, selection: Selection, *, counted: bool = True) -> Watched:
-        """Read a selection, and count the viewers of the board."""
+        The page is the same object while the board does not change.
+        """
         key, call = self._call(reader, selection, counted=counted)
-        watched: Watched = await self._calls.call(key, call)
-        return watched
+        found: PageResult = await self._calls.call(key, call)
+        return found
 
-    def watch_soon(
+    def read_soon(
         self,
         reader: BoardReader,
         selection: Selection,
-        callback: Callable[[Watched | Exception], None],
+        callback: Callable[[PageResult | Exception], None],
         *,
         counted: bool,
     ) -> None:
-        """Watch without a task for each caller: pass the result, or the error, to `callback`."""
+        """Read without a task for each caller: pass the result, or the error, to `callback`."""
         self._calls.join(*self._call(reader, selection, counted=counted), callback)
 
     def count_soon(self, board: str, callback: Callable[[int | Exception], None]) -> None:
@@ -154,15 +166,15 @@ class SharedPages:
     def _call(self, reader: BoardReader, selection: Selection, *, counted: bool) -> tuple[Hashable, Call]:
         return (reader, selection, counted), partial(self._read, reader, selection, counted=counted)
 
-    async def _read(self, reader: BoardReader, selection: Selection, *, counted: bool) -> Watched:
+    async def _read(self, reader: BoardReader, selection: Selection, *, counted: bool) -> PageResult:
         if not counted:
-            return Watched(await self._select(reader, selection), None)
+            return PageResult(*await self._select(reader, selection))
         board = reader.state.board.id
         viewers, until = self._counts.get(board, (0, 0.0))
         if asyncio.get_running_loop().time() < until:
-            return Watched(await self._select(reader, selection), viewers)
+            return PageResult(*await self._select(reader, selection), viewers)
         reading, viewers = await asyncio.gather(self._select(reader, selection), self._count(board))
-        return Watched(reading, viewers)
+        return PageResult(*reading, viewers)
 
     async def _count(self, board: str) -> int:
         """Count the viewers of a board, and remember the number for a moment."""

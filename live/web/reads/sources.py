@@ -1,0 +1,323 @@
+"""Where pages come from: the store has what a board keeps, the journal its past, and the archive earlier periods.
+
+A request becomes a query. `PageQuery.answer` reads its page from the source that has it, and renders the reply.
+"""
+
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from live.domain.board import Board
+from live.domain.calendar import FIRST, LAST
+from live.domain.event import rfc3339
+from live.domain.ranking import Page
+from live.domain.window import Periods
+from live.errors import ProblemError
+from live.ingest.replies import Reply
+from live.journal.past.pool import Past
+from live.journal.past.queries import AsOf, NoPastError, RankingSlice
+from live.journal.past.rankings import find_in_period, find_record, read_period, read_ranking
+from live.journal.state.ranking import period_name, records_of
+from live.network.parameters import time_of
+from live.store.board.keys import SystemKeys
+from live.store.board.ledger import Ledger
+from live.store.board.read.reader import Selection
+from live.store.board.read.single_flight import PageResult
+from live.web.services import Live
+
+_T = TypeVar("_T")
+
+_PAST_CACHE: Final = b"public, max-age=60"  # a member that is hidden today leaves the past too
+_NOR_JOURNAL: Final = ", and the journal does not have this one"
+
+
+class When(NamedTuple):
+    """When a board is read: now, or at the time `as_of` (milliseconds since 1970).
+
+    `period` is the name of one of its periods then, or its start if a cursor names it.
+    """
+
+    period: str | int = "current"
+    as_of: int | None = None
+
+    @property
+    def is_now(self) -> bool:
+        """Whether this is the current period, or the board has none, at present."""
+        return self.period == "current" and self.as_of is None
+
+
+NOW: Final = When()
+DEFAULT_LIMIT: Final = 100  # records
+
+
+def when_of(query: Mapping[str, str]) -> When:
+    """Read `period` and `as_of`.
+
+    Raises:
+        ProblemError: `parameter_invalid`.
+    """
+    return When(query.get("period", "current"), time_of(query["as_of"], "as_of") if "as_of" in query else None)
+
+
+class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """A page for a client, who is known by its network."""
+
+    live: Live
+    client: str
+    board: str
+    what: Selection
+    when: When = NOW
+    is_counted: ClassVar[bool] = False  # whether the reply says how many viewers the board has
+
+    def render(self, known: str, found: PageResult) -> Reply | None:
+        """Make the reply to a client with this `If-None-Match`. Return None if that takes more than the page."""
+        raise NotImplementedError
+
+    async def complete(self, known: str, ledger: Ledger, found: PageResult) -> Reply:
+        """Make the reply that `render` can't make. Raises as `answer`."""
+        raise NotImplementedError
+
+    async def answer(self, known: str, found: PageResult | Exception | None = None) -> Reply:
+        """Read the page, unless a read has found it or failed already, and make the reply.
+
+        Raises:
+            ProblemError: the board or the record does not exist, or a parameter is not valid.
+        """
+        if isinstance(found, Exception):
+            raise found
+        ledger = await self.live.use(self.board)
+        if found is None:
+            found = await read_page(self.live, ledger, self.what, self.when, self.client, is_counted=self.is_counted)
+        return self.render(known, found) or await self.complete(known, ledger, found)
+
+
+async def read_page(
+    live: Live, ledger: Ledger, what: Selection, when: When, client: str, *, is_counted: bool = False
+) -> PageResult:
+    """Read a page. One around a member that is not on the board has no records. Only the store counts viewers.
+
+    Raises:
+        ProblemError: the time or the period is not valid, or no source has it.
+    """
+    if when.as_of is not None:
+        return await (await BoardPast.of(live, ledger, client)).page(when, what)
+    if when.is_now:
+        return await live.reads.read(ledger.reader, what, counted=is_counted)
+    period, is_kept = await _period_of(live, ledger, when.period)
+    if is_kept:
+        return await live.reads.read(ledger.reader, what._replace(period=period), counted=is_counted)
+    if isinstance(when.period, int):  # a cursor of the store
+        raise _not_kept(ledger.state.board)
+    if live.past is None:
+        raise _not_kept(ledger.state.board, by=_NOR_JOURNAL)
+    return await (await BoardPast.of(live, ledger, client)).archived(period, what)
+
+
+async def kept_period(live: Live, ledger: Ledger, name: str) -> int | None:
+    """Return the start of a period that the board keeps; None for the current one.
+
+    Raises:
+        ProblemError: `parameter_invalid` or `period_not_found`.
+    """
+    if name == "current":
+        return None
+    period, is_kept = await _period_of(live, ledger, name)
+    if not is_kept:
+        raise _not_kept(ledger.state.board)
+    return period
+
+
+async def _period_of(live: Live, ledger: Ledger, period: str | int) -> tuple[int, bool]:
+    """Return the start of a period, and whether the board keeps it: otherwise the archive may have it."""
+    board = ledger.state.board
+    window = _calendar_of(board, period)
+    newest = await live.reads.newest(ledger.reader)
+    if newest is None:
+        raise ProblemError("period_not_found", "the board has no events yet")
+    start = _start_of(window, period, newest)
+    if start > newest:
+        raise _not_kept(board)
+    return start, start >= window.oldest(newest)
+
+
+def _calendar_of(board: Board, period: str | int) -> Periods:
+    window = board.window
+    has_periods = isinstance(window, Periods) and window.tables
+    if isinstance(period, str):
+        if not has_periods:
+            raise ProblemError(
+                "parameter_invalid", f"`period`: board {board.id} does not have a ranking for each period"
+            )
+    elif not has_periods or not FIRST <= period < LAST or window.slot_at(period).start != period:
+        raise ProblemError("cursor_invalid", f"the period in the cursor is not a period of board {board.id}")
+    assert isinstance(window, Periods), "checked above"  # noqa: S101
+    return window
+
+
+def _start_of(window: Periods, period: str | int, newest: int) -> int:
+    """Return the start of a period, as it is called in the period that contains `newest` (seconds since 1970)."""
+    if isinstance(period, int):
+        return period
+    calendar = window.calendar
+    try:
+        return (calendar.before(calendar.at(newest)) if period == "previous" else calendar.parse(period)).start
+    except (ValueError, OverflowError) as error:
+        raise ProblemError("parameter_invalid", f"`period` must be current, previous or a name: {error}") from None
+
+
+def _not_kept(board: Board, *, by: str = "") -> ProblemError:
+    kept = board.window.keep if isinstance(board.window, Periods) else 0
+    return ProblemError("period_not_found", f"the board keeps the current period and the {kept} before it{by}")
+
+
+class BoardPast(NamedTuple):
+    """The journal of a board, and what a read of it needs from the store.
+
+    Attributes:
+        past: what reads the journal.
+        client: the network that asks.
+        board: the definition of the board.
+        epoch: the epoch of the board.
+        now: the time of the store in milliseconds, rounded up: everything that was counted until now is before it.
+        hidden: the members that are hidden now.
+        link: the last entry of the journal, None if it has none. It is read after `now`, so that the journal up to it
+            has everything before `now`.
+        sink: the database of the journals.
+    """
+
+    past: Past
+    client: str
+    board: Board
+    epoch: str
+    now: int
+    hidden: frozenset[str]
+    link: str | None
+    sink: str
+
+    @classmethod
+    async def of(cls, live: Live, ledger: Ledger, client: str) -> "BoardPast":
+        """Ask the store, with one round trip.
+
+        Raises:
+            ProblemError: the server keeps no journal.
+        """
+        if live.past is None:
+            raise ProblemError("past_unavailable", "this server keeps no journal: see LIVE_JOURNAL")
+        state, sink = ledger.state, SystemKeys(live.settings.key_prefix).sink
+        await state.open()
+        meta = state.keys.meta
+        (seconds, micro), hidden, link, holder = await live.client.calls([
+            (meta, ("TIME",)), (meta, ("HKEYS", state.keys.hidden)), (meta, ("HGET", meta, "journal")),
+            (sink, ("GET", sink)),
+        ])  # fmt: skip
+        return cls(
+            past=live.past,
+            client=client,
+            board=state.board,
+            epoch=state.epoch or "",
+            now=int(seconds) * 1000 + int(micro) // 1000 + 1,
+            hidden=frozenset(member.decode() for member in hidden),
+            link=None if link is None else link.decode(),
+            sink=(holder or b"").decode(),
+        )
+
+    async def run(self, work: Callable[..., _T], *given: object) -> _T:
+        """Do work that reads the journal.
+
+        Raises:
+            ProblemError: the journal does not reach back so far, or the work takes too long.
+        """
+        try:
+            return await self.past.run(self.client, work, *given)
+        except NoPastError as error:
+            since = "nothing" if error.since is None else f"everything since {rfc3339(error.since)}"
+            raise ProblemError("past_unavailable", f"the journal has {since} of this board") from None
+
+    async def wait(self, at: int) -> None:
+        """Wait until the journal has everything before a time.
+
+        Raises:
+            ProblemError: the board has no journal, or it goes into another database.
+            JournalBehindError: the journal does not catch up.
+        """
+        if self.link is None:
+            raise ProblemError("past_unavailable", "this board has no journal")
+        if not await self.past.is_of(self.client, self.sink):
+            raise ProblemError("past_unavailable", "another server keeps the journal of this store: ask that one")
+        await self.past.wait(self.client, self.board, self.epoch, self.link, at)
+
+    async def moment(self, when: When) -> AsOf:
+        """Wait until the journal has everything before a time, by default now.
+
+        Raises:
+            ProblemError: the time or the period is not valid. Also raises as `wait`.
+        """
+        at = self.now if when.as_of is None else when.as_of
+        if at > self.now:
+            raise ProblemError("parameter_invalid", "`as_of` is in the future")
+        period = None
+        if when.period != "current":
+            period = _start_of(_calendar_of(self.board, when.period), when.period, at // 1000)
+        await self.wait(at)
+        return AsOf(self.board, at, period, self.hidden)
+
+    async def page(self, when: When, what: Selection) -> PageResult:
+        """Read a page as it was at a time. Raises as `moment` and `run`."""
+        moment = await self.moment(when)
+        work = find_record if what.mode == "around" else read_ranking
+        return _result(moment, await self.run(work, moment, *_given(what)))
+
+    async def archived(self, period: int, what: Selection) -> PageResult:
+        """Read a page of a period that the board does not keep any more.
+
+        Raises:
+            ProblemError: `period_not_found`.
+        """
+        moment = AsOf(self.board, self.now, period, self.hidden)
+        try:
+            await self.wait(self.now)
+        except ProblemError as error:
+            raise _not_kept(self.board, by=_NOR_JOURNAL) if error.code == "past_unavailable" else error from None
+        work = find_in_period if what.mode == "around" else read_period
+        found = await self.run(work, moment, *_given(what))
+        if found is None:
+            raise _not_kept(self.board, by=_NOR_JOURNAL)
+        return _result(moment, found)
+
+
+def marks_of(found: PageResult) -> dict[str, Any]:
+    """Return the fields that only replies about the past have."""
+    if found.revision is not None:
+        return {"final": True, "revision": found.revision}
+    return {} if found.as_of is None else {"as_of": rfc3339(found.as_of)}
+
+
+def past_reply(body: object) -> Reply:
+    """Make a JSON reply about the past, which does not change."""
+    return Reply(HTTPStatus.OK, b"application/json", msgspec.json.encode(body), cache=_PAST_CACHE)
+
+
+def _given(what: Selection) -> tuple[object, ...]:
+    """Return what a reading of the past takes. It has no places of scores: then it begins with the first record."""
+    if what.mode == "around":
+        return what.name, what.number
+    return what.number if what.mode == "rank" else 0, what.limit
+
+
+def _result(moment: AsOf, found: RankingSlice) -> PageResult:
+    board, ranking = moment.board, found.ranking
+    page = Page(
+        epoch=ranking.epoch,
+        offset=ranking.offset,
+        rank_count=found.count,
+        total_score=ranking.total if board.score is None else None,
+        start=found.start,
+        records=tuple(records_of(board, ranking.members, ranking.scores, ranking.ranks, ranking.metadata, found.start)),
+        slot=ranking.period,
+        period=period_name(board, ranking.period),
+    )
+    if ranking.revision is not None:
+        return PageResult(board, page, revision=ranking.revision)
+    return PageResult(board, page, as_of=moment.at)
