@@ -20,7 +20,7 @@ from live.web.pages import board as pages
 from live.web.pages import record as record_page
 from live.web.pages import sharing
 from live.web.pages.rendering import static_version
-from live.web.reads import baseline, boards, history, items, records, slots, stream
+from live.web.reads import boards, history, items, records, slots, stream
 from live.web.services import assets
 from live.web.writes import admin, events, likes
 
@@ -34,23 +34,23 @@ _ROUTES: Final[Mapping[str, Mapping[str, Endpoint]]] = {
     "/v1/boards/{board}/records/{key:path}/history": {"GET": history.get_history},
     "/v1/boards/{board}": {
         "GET": boards.get_board,
-        "PUT": boards.put_board,
-        "PATCH": boards.patch_board,
-        "DELETE": boards.delete_board,
+        "PUT": admin.put_board,
+        "PATCH": admin.patch_board,
+        "DELETE": admin.delete_board,
     },
     "/v1/boards/{board}/records/{key:path}": {
         "GET": records.get_record,
-        "PUT": records.put_record,
-        "PATCH": records.patch_record,
-        "DELETE": records.delete_record,
+        "PUT": admin.put_record,
+        "PATCH": admin.patch_record,
+        "DELETE": admin.delete_record,
     },
-    "/v1/items": {"GET": items.list_items, "PUT": items.put_items},
-    "/v1/items/{key:path}": {"GET": items.get_item, "PUT": items.put_item, "DELETE": items.delete_item},
+    "/v1/items": {"GET": items.list_items, "PUT": admin.put_items},
+    "/v1/items/{key:path}": {"GET": items.get_item, "PUT": admin.put_item, "DELETE": admin.delete_item},
     "/v1/boards": {"GET": boards.list_boards},
     "/v1/boards/{board}/records": {"GET": records.list_records},
     "/v1/boards/{board}/slots": {"GET": slots.list_slots},
     "/v1/boards/{board}/history": {"GET": history.list_history},
-    "/v1/boards/{board}/baseline": {"GET": baseline.get_baseline},
+    "/v1/boards/{board}/baseline": {"GET": boards.get_baseline},
     "/v1/records/{key:path}": {"GET": records.get_member_records},
     "/v1/boards/{board}/stream": {"GET": stream.stream_board},
     "/v1/boards/{board}/live": {"GET": refuse_plain},

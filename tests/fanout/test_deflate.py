@@ -23,7 +23,7 @@ from live.fanout.subscription import Subscription
 from live.fanout.viewer import PullViewer, PushViewer
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
-from live.web.event_bodies import GzipEvents, PlainEvents
+from live.web.reads.stream import GzipEvents, PlainEvents
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.settings import fresh_settings
 

@@ -34,15 +34,14 @@ from live.web.contract.operations import (
 from live.web.contract.schemas import Json, components_of, contract_components, listed, reference
 from live.web.http.responses import kept_json, negotiated
 from live.web.pages.board import LONGEST_SEARCH, MOST_PAGES
-from live.web.reads.baseline import BaselineView
-from live.web.reads.boards import BoardList, BoardPage, BoardSummary
+from live.web.reads.boards import BaselineView, BoardList, BoardPage, BoardSummary
 from live.web.reads.history import MAX_MEMBERS as MOST_HISTORIES
 from live.web.reads.history import MAX_STEPS, Explanation, HistoryList
-from live.web.reads.items import MOST_READ, MOST_WRITTEN, ItemChanges, ItemChoice, ItemList
-from live.web.reads.records import MemberRecords, RecordList, RecordView, Visibility
+from live.web.reads.items import MOST_READ, ItemList
+from live.web.reads.records import MemberRecords, RecordList, RecordView
 from live.web.reads.slots import DEFAULT_SLOTS, MAX_MEMBERS, MAX_SLOTS, SlotList
 from live.web.services import live_of
-from live.web.writes.admin import AuditLog
+from live.web.writes.admin import MOST_WRITTEN, AuditLog, ItemChanges, ItemChoice, Visibility
 from live.web.writes.likes import Liked
 
 INFO: Final = {

@@ -3,8 +3,7 @@
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
-from http import HTTPStatus
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -12,24 +11,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.board import Board, ClockKind, JournalLevel, Operator, SortOrder, Ties
-from live.domain.event import MAX_KEY_BYTES, MAX_SCORE
+from live.domain.event import MAX_KEY_BYTES, MAX_SCORE, rfc3339
 from live.domain.ranking import Ranks, Record
-from live.errors import ProblemError, StoreUnavailableError
+from live.errors import ProblemError
 from live.ingest.replies import Reply
+from live.journal.state.ranking import period_name
 from live.network.parameters import whole_number
 from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import PageResult
 from live.web.http.middleware import client_of
-from live.web.http.responses import NOT_STORED, json_response, negotiated, page_reply
+from live.web.http.responses import json_response, kept_json, negotiated, page_reply
 from live.web.reads.sources import DEFAULT_LIMIT, NOW, PageQuery, When, marks_of, past_reply, when_of
 from live.web.reads.waiting import Wait, answer_after_wait
 from live.web.services import Live, live_of
-from live.web.writes.admin import admin_of, read_body, read_object
 
 _MAX_START: Final = 10**9 - 1
 _PAST: Final = b'["past",'  # how cursors of the past begin
-_ANONYMOUS: Final = "anonymous"  # in the audit log, for an administrator without an API key
-_JSON: Final = ("application/json", "application/merge-patch+json", "")
 
 
 class BoardSummary(msgspec.Struct, frozen=True):
@@ -84,9 +81,23 @@ class BoardPage(msgspec.Struct, frozen=True):
     revision: int | UnsetType = UNSET
 
 
+class BaselineView(msgspec.Struct, frozen=True):
+    """The ranks of members at the start of the hour.
+
+    `since` is the exact time, and null if there is no baseline yet. A member that is missing in `ranks` was not among
+    the first 1,000. `period` is the name of the period that was ranked, on calendar boards.
+    """
+
+    board: str
+    epoch: str
+    period: str | None
+    since: str | None
+    ranks: Mapping[str, int]
+
+
 async def list_boards(request: Request) -> Response:
     """Return the definitions of all boards."""
-    summaries = [_summary_of(board) for board in live_of(request).boards.by_id.values()]
+    summaries = [summary_of(board) for board in live_of(request).boards.by_id.values()]
     return json_response(BoardList(summaries))
 
 
@@ -217,32 +228,8 @@ def _score(text: str) -> int:
     return int(text)
 
 
-async def put_board(request: Request) -> Response:
-    """Create a board, or replace its choices."""
-    live, producer = live_of(request), await admin_of(request)
-    board = request.path_params["board"]
-    choices = await _choices(request)
-    created = await live.board_admin.put(board, choices, producer.id or _ANONYMOUS, producer)
-    return await _definition(live, board, HTTPStatus.CREATED if created else HTTPStatus.OK)
-
-
-async def patch_board(request: Request) -> Response:
-    """Change some choices of a board."""
-    live, producer = live_of(request), await admin_of(request)
-    board = request.path_params["board"]
-    await live.board_admin.patch(board, await _choices(request), producer.id or _ANONYMOUS, producer)
-    return await _definition(live, board, HTTPStatus.OK)
-
-
-async def delete_board(request: Request) -> Response:
-    """Delete a board with everything it owns."""
-    live, producer = live_of(request), await admin_of(request)
-    await live.board_admin.delete(request.path_params["board"], producer.id or _ANONYMOUS)
-    await live.registry.refresh(has_changed=True)
-    return Response(status_code=HTTPStatus.NO_CONTENT, headers=NOT_STORED)
-
-
-def _summary_of(board: Board) -> BoardSummary:
+def summary_of(board: Board) -> BoardSummary:
+    """Show the definition of a board."""
     return BoardSummary(
         board=board.id,
         title=board.title,
@@ -261,20 +248,16 @@ def _summary_of(board: Board) -> BoardSummary:
     )
 
 
-async def _choices(request: Request) -> dict[str, Any]:
-    """The choices in the body of a request."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() not in _JSON:
-        raise ProblemError("unsupported_media_type", "send application/json")
-    return read_object(await read_body(request), "malformed_body", "the body must be one JSON object with the choices")
+async def get_baseline(request: Request) -> Response:
+    """Return the baseline of a board, against which movement is measured."""
+    live = live_of(request)
+    ledger = await live.use(request.path_params["board"])
+    board, baseline = ledger.state.board, await live.baselines.of(ledger.baseline)
+    if baseline is None:
+        return json_response(BaselineView(board.id, ledger.state.epoch or "", None, None, {}))
 
+    def view() -> Reply:
+        period, since = period_name(board, baseline.slot), rfc3339(baseline.time)
+        return kept_json(BaselineView(board.id, baseline.epoch, period, since, baseline.ranks))
 
-async def _definition(live: Live, board: str, status: HTTPStatus) -> Response:
-    """The response to a change: the board as this process now runs it."""
-    await live.registry.refresh(has_changed=True)
-    shown = live.boards.by_id.get(board)
-    if shown is None:
-        raise StoreUnavailableError(f"board {board} can't be run here", unknown=True)
-    headers = dict(NOT_STORED)
-    if status == HTTPStatus.CREATED:
-        headers["Location"] = f"{live.settings.root_path}/v1/boards/{board}"
-    return Response(msgspec.json.encode(_summary_of(shown)), status, headers, "application/json")
+    return negotiated(request, live.encoded.of(baseline, view))

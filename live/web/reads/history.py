@@ -16,7 +16,7 @@ from live.journal.past.rankings import explain_record
 from live.network.parameters import time_of
 from live.web.http.middleware import client_of
 from live.web.http.responses import negotiated
-from live.web.reads.sources import BoardPast, past_reply, when_of
+from live.web.reads.sources import BoardPast, past_reply, some_members, when_of
 from live.web.services import Live, live_of
 
 MAX_STEPS: Final = 400
@@ -91,7 +91,7 @@ async def explain(request: Request, live: Live, member: str) -> Response:
         epoch=parts.epoch,
         offset=parts.offset,
         score=parts.score,
-        parts=[ScorePart(*_slot_times(board, start), score) for start, score in parts.slots],
+        parts=[_part(board, start, score) for start, score in parts.slots],
         changes=[ScoreChange(rfc3339(change.at // 1000), change.offset, change.amount) for change in parts.changes],
     )
     return negotiated(request, past_reply(body))
@@ -104,10 +104,7 @@ async def get_history(request: Request) -> Response:
 
 async def list_history(request: Request) -> Response:
     """Return how some records moved."""
-    members = request.query_params.getlist("key")
-    if not 0 < len(members) <= MAX_MEMBERS:
-        raise ProblemError("parameter_invalid", f"give `key` 1 to {MAX_MEMBERS} times")
-    return await _history(request, members)
+    return await _history(request, some_members(request.query_params.getlist("key"), MAX_MEMBERS))
 
 
 async def _history(request: Request, members: Sequence[str]) -> Response:
@@ -142,6 +139,8 @@ def _times(query: Mapping[str, str], now: int) -> list[int]:
     return list(range(end, begin - 1, -step))[::-1]
 
 
-def _slot_times(board: Board, start: int) -> tuple[str | None, str | None]:
+def _part(board: Board, start: int, score: int) -> ScorePart:
     slot = board.window.slot_at(start)
-    return (None, None) if slot == EVER else (rfc3339(slot.start * 1000), rfc3339(slot.end * 1000))
+    if slot == EVER:
+        return ScorePart(None, None, score)
+    return ScorePart(rfc3339(slot.start * 1000), rfc3339(slot.end * 1000), score)

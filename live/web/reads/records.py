@@ -1,7 +1,6 @@
 """The records of a board: read them, register or withdraw a contestant, hide or show a record."""
 
 from collections.abc import Mapping, Sequence
-from http import HTTPStatus
 from typing import Final
 
 import msgspec
@@ -9,7 +8,7 @@ from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from live.domain.event import IncomingEvent, event_fault, key_fault
+from live.domain.event import key_fault
 from live.domain.ranking import Record, neighbourhood
 from live.errors import ProblemError
 from live.ingest.replies import Reply
@@ -18,11 +17,10 @@ from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import PageResult
 from live.web.http.middleware import client_of
-from live.web.http.responses import NOT_STORED, json_response, negotiated, page_reply
+from live.web.http.responses import json_response, negotiated, page_reply
 from live.web.reads.history import explain
-from live.web.reads.sources import PageQuery, kept_period, marks_of, past_reply, when_of
+from live.web.reads.sources import PageQuery, kept_period, marks_of, past_reply, some_members, when_of
 from live.web.services import Live, live_of
-from live.web.writes.admin import admin_of, read_body, read_object
 
 _MAX_AROUND: Final = 100
 _MAX_MEMBERS: Final = 100
@@ -69,19 +67,11 @@ class MemberRecords(msgspec.Struct, frozen=True):
     records: Sequence[RecordView]
 
 
-class Visibility(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether to hide a record. A hidden record keeps counting but has no rank."""
-
-    hidden: bool
-
-
 async def list_records(request: Request) -> Response:
     """Return the records of several members (`?key=a&key=b`), all read at one instant."""
     live = live_of(request)
     ledger = await live.use(request.path_params["board"])
-    board, members = ledger.state.board, request.query_params.getlist("key")
-    if not 0 < len(members) <= _MAX_MEMBERS:
-        raise ProblemError("parameter_invalid", f"give `key` 1 to {_MAX_MEMBERS} times")
+    board, members = ledger.state.board, some_members(request.query_params.getlist("key"), _MAX_MEMBERS)
     period = await kept_period(live, ledger, request.query_params.get("period", "current"))
     pages = await ledger.reader.find_all(members, 1, period=period)
     found = zip(members, pages, strict=True)
@@ -153,56 +143,6 @@ class RecordQuery(PageQuery, frozen=True, kw_only=True):
         own = Record(key=member, score=0, rank=0, metadata=msgspec.Raw(metadata))
         view = _view(found._replace(page=page), own, gap=last.records[0].score if last.records else None)
         return page_reply(known, page, "contestant", lambda: view)
-
-
-async def put_record(request: Request) -> Response:
-    """Register a contestant with its metadata, a JSON object, or replace the metadata."""
-    ledger, member = await _administered(request)
-    _require_contest(ledger)
-    metadata = await read_body(request)
-    read_object(metadata, "record_invalid", "the body must be one JSON object, the metadata of the member")
-    fault = event_fault(IncomingEvent(key=member, metadata=msgspec.Raw(metadata)))
-    if fault is not None:
-        raise ProblemError("record_invalid", fault[1])
-    created = await ledger.moderation.enter(member, metadata)
-    return Response(status_code=HTTPStatus.CREATED if created else HTTPStatus.NO_CONTENT, headers=NOT_STORED)
-
-
-async def patch_record(request: Request) -> Response:
-    """Hide a record, or show it again."""
-    ledger, member = await _administered(request)
-    expected = 'the body must be like {"hidden": true}'
-    body = read_object(await read_body(request), "record_invalid", expected)
-    try:
-        wanted = msgspec.convert(body, Visibility)
-    except msgspec.ValidationError as error:
-        raise ProblemError("record_invalid", f"{expected}: {error}") from None
-    await ledger.moderation.hide(member, hidden=wanted.hidden)
-    return Response(status_code=HTTPStatus.NO_CONTENT, headers=NOT_STORED)
-
-
-async def delete_record(request: Request) -> Response:
-    """Withdraw a contestant that has no votes."""
-    ledger, member = await _administered(request)
-    _require_contest(ledger)
-    await ledger.moderation.withdraw(member)
-    return Response(status_code=HTTPStatus.NO_CONTENT, headers=NOT_STORED)
-
-
-async def _administered(request: Request) -> tuple[Ledger, str]:
-    """The board and the member that an administrator changes."""
-    await admin_of(request)
-    ledger = await live_of(request).use(request.path_params["board"])
-    member: str = request.path_params["key"]
-    fault = key_fault(member)
-    if fault is not None:
-        raise ProblemError("record_invalid", fault)
-    return ledger, member
-
-
-def _require_contest(ledger: Ledger) -> None:
-    if ledger.state.board.votes is None:
-        raise ProblemError("board_open_to_all", "only a board with `votes` registers members")
 
 
 def _ranked(found: PageResult, member: str, around: int) -> RecordView:

@@ -61,6 +61,17 @@ def when_of(query: Mapping[str, str]) -> When:
     return When(query.get("period", "current"), time_of(query["as_of"], "as_of") if "as_of" in query else None)
 
 
+def some_members(members: list[str], most: int) -> list[str]:
+    """Return the members that a request names with `key`.
+
+    Raises:
+        ProblemError: `parameter_invalid`, if there are none or too many.
+    """
+    if not 0 < len(members) <= most:
+        raise ProblemError("parameter_invalid", f"give `key` 1 to {most} times")
+    return members
+
+
 class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A page for a client, who is known by its network."""
 

@@ -11,13 +11,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from live.errors import CLOSE_CODES, SHUTTING_DOWN
+from live.fanout.engine.deflate import GzipStream
 from live.fanout.engine.delivery import count_frames
-from live.fanout.frames import status_frame
+from live.fanout.frames import Frame, status_frame
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import ChannelEndedError, PullViewer
 from live.metrics import SLOW_VIEWERS
 from live.network.encodings import takes_gzip
-from live.web.event_bodies import GzipEvents, PlainEvents
 from live.web.http.middleware import client_of
 from live.web.http.watching import count_as_viewer, unless_left, until_left
 from live.web.services import Live, live_of
@@ -34,6 +34,45 @@ async def stream_board(request: Request) -> Response:
     subscription = Subscription.parse(request.query_params, live.settings).since(last_event)
     body = GzipEvents() if takes_gzip(request.headers.getlist("accept-encoding")) else PlainEvents()
     return EventStream(live, board.id, subscription, client.network, body)
+
+
+class PlainEvents:
+    """Events as they are."""
+
+    encoding: str | None = None
+
+    def begin(self, text: bytes) -> bytes:
+        """The bytes of the first text."""
+        return text
+
+    def encode(self, frame: Frame) -> bytes:
+        """The bytes of a frame."""
+        return frame.event
+
+    def finish(self, text: bytes) -> bytes:
+        """The bytes of the last text."""
+        return text
+
+
+class GzipEvents(PlainEvents):
+    """Events in a gzip stream."""
+
+    encoding = "gzip"
+
+    def __init__(self) -> None:
+        self._stream = GzipStream()
+
+    def begin(self, text: bytes) -> bytes:
+        """The header, and the first text."""
+        return self._stream.start() + self._stream.own(text)
+
+    def encode(self, frame: Frame) -> bytes:
+        """The blocks of a frame, which it keeps for all streams. The rank of a member is for one stream only."""
+        return self._stream.own(frame.event) if frame.type == "around" else self._stream.shared(frame.shared_event)
+
+    def finish(self, text: bytes) -> bytes:
+        """The last text, and the end of the stream."""
+        return self._stream.own(text) + self._stream.end()
 
 
 class EventStream(Response):

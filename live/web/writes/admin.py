@@ -1,24 +1,34 @@
-"""Requests of administrators: their API key, their JSON bodies, and the audit log at `/v1/trail`."""
+"""What administrators change: boards, contestants and hidden records, items; and the audit log of that."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from http import HTTPStatus
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from live.domain.event import IncomingEvent, event_fault, key_fault
+from live.domain.item import Item, Title, Url, item_faults
 from live.domain.producer import Principal
-from live.errors import ProblemError
+from live.errors import ProblemError, StoreUnavailableError
 from live.network.parameters import whole_number
+from live.store.board.ledger import Ledger
 from live.store.registry.definitions import AuditEntry
 from live.web.http.middleware import client_of
 from live.web.http.responses import NOT_STORED
-from live.web.services import live_of
+from live.web.reads.boards import summary_of
+from live.web.services import Live, live_of
 
 _MOST_LEVELS: Final = 32  # no board or contestant needs more, and every JSON parser accepts as many
 _TOO_DEEP: Final = f"the JSON is nested deeper than {_MOST_LEVELS} levels"
 _DEFAULT_LIMIT: Final = 100
 _MAX_LIMIT: Final = 1000
+_ANONYMOUS: Final = "anonymous"  # in the audit log, for an administrator without an API key
+_JSON: Final = ("application/json", "application/merge-patch+json", "")
+_SHOWN_FAULTS: Final = 20
+MOST_WRITTEN: Final = 1000  # items
 
 
 async def admin_of(request: Request) -> Principal:
@@ -99,3 +109,158 @@ async def get_audit_log(request: Request) -> Response:
     entries = await live.board_admin.definitions.audit_log(limit)
     visible = [entry for entry in entries if producer.refusal(entry.board) is None]
     return Response(msgspec.json.encode(AuditLog(visible)), headers=NOT_STORED, media_type="application/json")
+
+
+async def put_board(request: Request) -> Response:
+    """Create a board, or replace its choices."""
+    live, producer = live_of(request), await admin_of(request)
+    board = request.path_params["board"]
+    choices = await _choices(request)
+    created = await live.board_admin.put(board, choices, producer.id or _ANONYMOUS, producer)
+    return await _definition(live, board, HTTPStatus.CREATED if created else HTTPStatus.OK)
+
+
+async def patch_board(request: Request) -> Response:
+    """Change some choices of a board."""
+    live, producer = live_of(request), await admin_of(request)
+    board = request.path_params["board"]
+    await live.board_admin.patch(board, await _choices(request), producer.id or _ANONYMOUS, producer)
+    return await _definition(live, board, HTTPStatus.OK)
+
+
+async def delete_board(request: Request) -> Response:
+    """Delete a board with everything it owns."""
+    live, producer = live_of(request), await admin_of(request)
+    await live.board_admin.delete(request.path_params["board"], producer.id or _ANONYMOUS)
+    await live.registry.refresh(has_changed=True)
+    return Response(status_code=HTTPStatus.NO_CONTENT, headers=NOT_STORED)
+
+
+async def _choices(request: Request) -> dict[str, Any]:
+    """The choices in the body of a request."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() not in _JSON:
+        raise ProblemError("unsupported_media_type", "send application/json")
+    return read_object(await read_body(request), "malformed_body", "the body must be one JSON object with the choices")
+
+
+async def _definition(live: Live, board: str, status: HTTPStatus) -> Response:
+    """The response to a change: the board as this process now runs it."""
+    await live.registry.refresh(has_changed=True)
+    shown = live.boards.by_id.get(board)
+    if shown is None:
+        raise StoreUnavailableError(f"board {board} can't be run here", unknown=True)
+    headers = dict(NOT_STORED)
+    if status == HTTPStatus.CREATED:
+        headers["Location"] = f"{live.settings.root_path}/v1/boards/{board}"
+    return Response(msgspec.json.encode(summary_of(shown)), status, headers, "application/json")
+
+
+class Visibility(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether to hide a record. A hidden record keeps counting but has no rank."""
+
+    hidden: bool
+
+
+async def put_record(request: Request) -> Response:
+    """Register a contestant with its metadata, a JSON object, or replace the metadata."""
+    ledger, member = await _administered(request)
+    _require_contest(ledger)
+    metadata = await read_body(request)
+    read_object(metadata, "record_invalid", "the body must be one JSON object, the metadata of the member")
+    fault = event_fault(IncomingEvent(key=member, metadata=msgspec.Raw(metadata)))
+    if fault is not None:
+        raise ProblemError("record_invalid", fault[1])
+    created = await ledger.moderation.enter(member, metadata)
+    return Response(status_code=HTTPStatus.CREATED if created else HTTPStatus.NO_CONTENT, headers=NOT_STORED)
+
+
+async def patch_record(request: Request) -> Response:
+    """Hide a record, or show it again."""
+    ledger, member = await _administered(request)
+    expected = 'the body must be like {"hidden": true}'
+    body = read_object(await read_body(request), "record_invalid", expected)
+    try:
+        wanted = msgspec.convert(body, Visibility)
+    except msgspec.ValidationError as error:
+        raise ProblemError("record_invalid", f"{expected}: {error}") from None
+    await ledger.moderation.hide(member, hidden=wanted.hidden)
+    return Response(status_code=HTTPStatus.NO_CONTENT, headers=NOT_STORED)
+
+
+async def delete_record(request: Request) -> Response:
+    """Withdraw a contestant that has no votes."""
+    ledger, member = await _administered(request)
+    _require_contest(ledger)
+    await ledger.moderation.withdraw(member)
+    return Response(status_code=HTTPStatus.NO_CONTENT, headers=NOT_STORED)
+
+
+async def _administered(request: Request) -> tuple[Ledger, str]:
+    """The board and the member that an administrator changes."""
+    await admin_of(request)
+    ledger = await live_of(request).use(request.path_params["board"])
+    member: str = request.path_params["key"]
+    fault = key_fault(member)
+    if fault is not None:
+        raise ProblemError("record_invalid", fault)
+    return ledger, member
+
+
+def _require_contest(ledger: Ledger) -> None:
+    if ledger.state.board.votes is None:
+        raise ProblemError("board_open_to_all", "only a board with `votes` registers members")
+
+
+class ItemChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to show of a member. Without a `url` or an `image` there is none."""
+
+    title: Title
+    url: Url | None = None
+    image: Url | None = None
+
+
+class ItemChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to show of several members."""
+
+    items: Annotated[Sequence[Item], Meta(min_length=1, max_length=MOST_WRITTEN)]
+
+
+async def put_item(request: Request) -> Response:
+    """Give a member a title, or replace it."""
+    await unlimited_admin_of(request)
+    expected = 'the body must be like {"title": "A post"}'
+    choice = _converted(read_object(await read_body(request), "malformed_body", expected), ItemChoice)
+    return await _put(request, [Item(request.path_params["key"], choice.title, choice.url, choice.image)])
+
+
+async def put_items(request: Request) -> Response:
+    """Give several members titles: all of them, or none if one is invalid."""
+    await unlimited_admin_of(request)
+    expected = 'the body must be like {"items": [{"key": "a", "title": "A post"}]}'
+    items = _converted(read_object(await read_body(request), "malformed_body", expected), ItemChanges).items
+    if len({item.key for item in items}) < len(items):
+        raise ProblemError("item_invalid", "`items` names a member twice")
+    return await _put(request, items)
+
+
+async def delete_item(request: Request) -> Response:
+    """Take the title of a member away, if it has one."""
+    await unlimited_admin_of(request)
+    await live_of(request).items.delete(request.path_params["key"])
+    return Response(status_code=HTTPStatus.NO_CONTENT, headers=NOT_STORED)
+
+
+async def _put(request: Request, items: Sequence[Item]) -> Response:
+    live = live_of(request)
+    faults = [f"{item.key!r}: {fault}" for item in items for fault in item_faults(item, live.settings.image_hosts)]
+    if faults:
+        raise ProblemError("item_invalid", "\n".join(faults[:_SHOWN_FAULTS]))
+    await live.items.put(items)
+    return Response(status_code=HTTPStatus.NO_CONTENT, headers=NOT_STORED)
+
+
+def _converted(body: dict[str, Any], kind: type[Any]) -> Any:  # noqa: ANN401 - of that type
+    try:
+        return msgspec.convert(body, kind)
+    except msgspec.ValidationError as error:
+        raise ProblemError("item_invalid", str(error)) from None
