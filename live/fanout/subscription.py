@@ -14,7 +14,7 @@ from live.settings import Settings
 
 _DEFAULT_SIZE: Final = 50
 _SLOWEST: Final = 60_000  # milliseconds
-_MOST_AROUND: Final = 50
+MOST_AROUND: Final = 50
 _EPOCH: Final = 64  # characters
 _OF_THE_PRESENT: Final = ("limit", "interval", "key", "around")
 _NUMBER: Final = re.compile(r"\d{1,3}(\.\d{1,3})?", re.ASCII)
@@ -97,7 +97,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
             epoch=epoch if known else None,
             offset=int(offset or -1) if known else -1,
             key=key,
-            around=whole_number(query, "around", 0, 0, _MOST_AROUND),
+            around=whole_number(query, "around", 0, 0, MOST_AROUND),
             replay=ReplayRequest.parse(query),
         )
 

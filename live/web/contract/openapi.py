@@ -14,6 +14,7 @@ from live.domain.cloudevent import CloudEvent
 from live.domain.event import MAX_SCORE, Answer, IncomingEvent
 from live.domain.item import Item
 from live.errors import REFUSALS
+from live.fanout.subscription import MOST_AROUND
 from live.ingest.replies import ProblemBody, Reply
 from live.web.contract.operations import (
     STRING,
@@ -34,14 +35,22 @@ from live.web.contract.operations import (
 from live.web.contract.schemas import Json, components_of, contract_components, listed, reference
 from live.web.http.responses import kept_json, negotiated
 from live.web.pages.board import LONGEST_SEARCH, MOST_PAGES
-from live.web.reads.boards import BaselineView, BoardList, BoardPage, BoardSummary
+from live.web.reads.boards import MAX_START, BaselineView, BoardList, BoardPage, BoardSummary
 from live.web.reads.history import MAX_MEMBERS as MOST_HISTORIES
 from live.web.reads.history import MAX_STEPS, Explanation, HistoryList
 from live.web.reads.items import MOST_READ, ItemList
-from live.web.reads.records import MemberRecords, RecordList, RecordView
+from live.web.reads.records import MAX_AROUND, MOST_RECORDS, MemberRecords, RecordList, RecordView
 from live.web.reads.slots import DEFAULT_SLOTS, MAX_MEMBERS, MAX_SLOTS, SlotList
 from live.web.services import live_of
-from live.web.writes.admin import MOST_WRITTEN, AuditLog, ItemChanges, ItemChoice, Visibility
+from live.web.writes.admin import (
+    DEFAULT_ENTRIES,
+    MAX_ENTRIES,
+    MOST_WRITTEN,
+    AuditLog,
+    ItemChanges,
+    ItemChoice,
+    Visibility,
+)
 from live.web.writes.likes import Liked
 
 INFO: Final = {
@@ -126,7 +135,7 @@ WATCHED: Final = (
     query("epoch", {"type": "string", "maxLength": 64}, "`epoch` of the last message, to resume."),
     query("offset", whole(0), "`offset` of the last message, to resume."),
     query("key", STRING, "A member whose rank is sent in `around` messages."),
-    query("around", whole(0, 50, 0), "Number of neighbours of the member on each side."),
+    query("around", whole(0, MOST_AROUND, 0), "Number of neighbours of the member on each side."),
     query("at", _TIME, "Watch the board from this time on. Needs a journal."),
     query("speed", {"type": "number", "minimum": 0.1, "maximum": 100, "default": 1},
           "How fast the messages after `at` follow."),
@@ -247,7 +256,7 @@ _PATHS: Final[Mapping[str, Json]] = {
             "The top of the board, the page after a cursor, or the page around a score.",
             tagged(BoardPage), _PAGE, _OF_BOARD,
             query("limit", _COUNT, "Maximum number of records."),
-            query("start", whole(0, 10**9 - 1, 0), "Number of records to skip. Use a cursor to continue exactly."),
+            query("start", whole(0, MAX_START, 0), "Number of records to skip. Use a cursor to continue exactly."),
             query("cursor", STRING, "`next_cursor` or `prev_cursor` of an earlier page."),
             query("score", whole(-MAX_SCORE, MAX_SCORE),
                   "Return the page around the place that this score has or would have."),
@@ -275,13 +284,13 @@ _PATHS: Final[Mapping[str, Json]] = {
     "/v1/boards/{board}/records": {"get": operation(
         "listRecords", "records", "Read the records of several members.",
         "Members that are not on the board are omitted.", document(RecordList), _RECORDS, _OF_BOARD,
-        members(100, is_required=True), _PERIOD,
+        members(MOST_RECORDS, is_required=True), _PERIOD,
     )},
     "/v1/boards/{board}/records/{key}": {
         "get": operation(
             "getRecord", "records", "Read one record with its neighbours.",
             "Its score and rank, and the gap to the next rank.", _RECORD_OR_EXPLANATION, _RECORD | _RECORDS,
-            _OF_BOARD, _OF_KEY, query("around", whole(0, 100, 0), "Number of neighbours on each side."), _PERIOD,
+            _OF_BOARD, _OF_KEY, query("around", whole(0, MAX_AROUND, 0), "Number of neighbours on each side."), _PERIOD,
             _KNOWN, _AS_OF,
             choice("explain", "Return an `Explanation` instead: what the score consists of, and its newest changes. "
                    "This needs a journal.", "true"),
@@ -375,7 +384,7 @@ _PATHS: Final[Mapping[str, Json]] = {
     "/v1/trail": {"get": operation(
         "getTrail", "administration", "Read the audit log.",
         "Changes of the boards that the API key includes, newest first.", document(AuditLog), _ADMIN,
-        query("limit", whole(1, 1000, 100), "Maximum number of entries."), is_keyed=True,
+        query("limit", whole(1, MAX_ENTRIES, DEFAULT_ENTRIES), "Maximum number of entries."), is_keyed=True,
     )},
     "/": {"get": operation(
         "showIndex", "pages", "Show the list of boards.", "A hundred boards, each with its first records, live.",

@@ -89,7 +89,7 @@ async def record_page(request: Request) -> Response:
 
 
 def chart_of(language: Language, board: Board, slots: SlotValues) -> Chart | None:
-    """The chart of the first member; None for a window of one slot."""
+    """Draw the chart of the first member; None for a window of one slot."""
     values = slots.values[0] if slots.values else None
     if values is None or len(slots.slots) < _LEAST_SLOTS or EVER in slots.slots:
         return None
@@ -98,10 +98,13 @@ def chart_of(language: Language, board: Board, slots: SlotValues) -> Chart | Non
     known = [score for score in scores if score is not None]
     top, low = max(0, *known, 0), min(0, *known, 0)
     scale = 100 / ((top - low) or 1)
+    window = board.window
     bars = [
         Bar(
-            None if _is_named(board) else moment(slot.start * 1000),
-            _name_of(language, board, slot.start),
+            None if isinstance(window, Periods) else moment(slot.start * 1000),
+            period_words(language, window.unit, window.calendar.at(slot.start).name)
+            if isinstance(window, Periods)
+            else moment_words(language, moment(slot.start * 1000)),
             grouped(score),
             f"{(top - max(0, score or 0)) * scale:.2f}",
             f"{abs(score or 0) * scale:.2f}",
@@ -110,24 +113,15 @@ def chart_of(language: Language, board: Board, slots: SlotValues) -> Chart | Non
         for place, (slot, score) in enumerate(zip(slots.slots, scores, strict=True))
     ]
     is_cut = len(bars) == MOST_SLOTS
-    window = window_words(language, board.window)
-    title = language.translate("chart_newest", n=MOST_SLOTS) if is_cut else language.translate("chart", window=window)
+    if is_cut:
+        title = language.translate("chart_newest", n=MOST_SLOTS)
+    else:
+        title = language.translate("chart", window=window_words(language, window))
     return Chart(title, grouped(max(known, default=None)), bars)
 
 
-def _is_named(board: Board) -> bool:
-    return isinstance(board.window, Periods)
-
-
-def _name_of(language: Language, board: Board, start: int) -> str:
-    window = board.window
-    if isinstance(window, Periods):
-        return period_words(language, window.unit, window.calendar.at(start).name)
-    return moment_words(language, moment(start * 1000))
-
-
 def _distance(page: Page, place: int, step: int) -> int | None:
-    """The points between a record and the one before or after it; None if there is none."""
+    """Return the points between a record and the one before or after it; None if there is none."""
     other = place + step
     if not 0 <= other < len(page.records):
         return None

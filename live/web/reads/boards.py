@@ -25,7 +25,7 @@ from live.web.reads.sources import DEFAULT_LIMIT, NOW, PageQuery, When, marks_of
 from live.web.reads.waiting import Wait, answer_after_wait
 from live.web.services import Live, live_of
 
-_MAX_START: Final = 10**9 - 1
+MAX_START: Final = 10**9 - 1
 _PAST: Final = b'["past",'  # how cursors of the past begin
 
 
@@ -144,7 +144,7 @@ class BoardQuery(PageQuery, frozen=True, kw_only=True):
         elif "score" in query and when.as_of is None:
             what = Selection("score", _score(query["score"]), "", limit)
         else:
-            what = Selection("rank", whole_number(query, "start", 0, 0, _MAX_START), "", limit)
+            what = Selection("rank", whole_number(query, "start", 0, 0, MAX_START), "", limit)
         return cls(live=live, client=client, board=board, what=what, when=when)
 
     def render(self, known: str, found: PageResult) -> Reply:
@@ -182,7 +182,7 @@ def _document(found: PageResult) -> BoardPage:
 
 
 Score = Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)]
-Start = Annotated[int, Meta(ge=0, le=_MAX_START)]
+Start = Annotated[int, Meta(ge=0, le=MAX_START)]
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

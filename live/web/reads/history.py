@@ -7,7 +7,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from live.domain.board import Board
 from live.domain.event import rfc3339
 from live.domain.window import EVER, parse_duration
 from live.errors import ProblemError
@@ -91,7 +90,12 @@ async def explain(request: Request, live: Live, member: str) -> Response:
         epoch=parts.epoch,
         offset=parts.offset,
         score=parts.score,
-        parts=[_part(board, start, score) for start, score in parts.slots],
+        parts=[
+            ScorePart(None, None, score)
+            if slot == EVER
+            else ScorePart(rfc3339(slot.start * 1000), rfc3339(slot.end * 1000), score)
+            for slot, score in ((board.window.slot_at(start), score) for start, score in parts.slots)
+        ],
         changes=[ScoreChange(rfc3339(change.at // 1000), change.offset, change.amount) for change in parts.changes],
     )
     return negotiated(request, past_reply(body))
@@ -122,7 +126,7 @@ async def _history(request: Request, members: Sequence[str]) -> Response:
 
 
 def _times(query: Mapping[str, str], now: int) -> list[int]:
-    """The times of a history: from `from` to `to`, each `step` later."""
+    """Return the times of a history: from `from` to `to`, each `step` later."""
     end = time_of(query["to"], "to") if "to" in query else now
     begin = time_of(query["from"], "from") if "from" in query else end - _DAY
     try:
@@ -137,10 +141,3 @@ def _times(query: Mapping[str, str], now: int) -> list[int]:
             f"`from` must be before `to`, `step` at least 1s, and the history at most {MAX_STEPS} steps",
         )
     return list(range(end, begin - 1, -step))[::-1]
-
-
-def _part(board: Board, start: int, score: int) -> ScorePart:
-    slot = board.window.slot_at(start)
-    if slot == EVER:
-        return ScorePart(None, None, score)
-    return ScorePart(rfc3339(slot.start * 1000), rfc3339(slot.end * 1000), score)

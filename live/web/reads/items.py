@@ -40,17 +40,13 @@ async def get_item(request: Request) -> Response:
 
 
 async def items_of(live: Live, members: Iterable[str]) -> Mapping[str, Item]:
-    """The items of members as pages show them; none while the store is unavailable.
-
-    A picture is left out if its host is not in the settings any more.
-    """
+    """Return the items of members as pages show them; none while the store is unavailable."""
     found: Mapping[str, Item] = {}
     with suppress(StoreUnavailableError):
         found = await live.items.of(list(members))
-    return {member: _shown(item, live.settings.image_hosts) for member, item in found.items()}
-
-
-def _shown(item: Item, hosts: Sequence[str]) -> Item:
-    if item.image is None or is_listed(item.image, hosts):
-        return item
-    return msgspec.structs.replace(item, image=None)
+    return {
+        member: item
+        if item.image is None or is_listed(item.image, live.settings.image_hosts)
+        else msgspec.structs.replace(item, image=None)  # its host is not in the settings any more
+        for member, item in found.items()
+    }

@@ -22,8 +22,8 @@ from live.web.reads.history import explain
 from live.web.reads.sources import PageQuery, kept_period, marks_of, past_reply, some_members, when_of
 from live.web.services import Live, live_of
 
-_MAX_AROUND: Final = 100
-_MAX_MEMBERS: Final = 100
+MAX_AROUND: Final = 100
+MOST_RECORDS: Final = 100
 
 
 class RecordView(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ async def list_records(request: Request) -> Response:
     """Return the records of several members (`?key=a&key=b`), all read at one instant."""
     live = live_of(request)
     ledger = await live.use(request.path_params["board"])
-    board, members = ledger.state.board, some_members(request.query_params.getlist("key"), _MAX_MEMBERS)
+    board, members = ledger.state.board, some_members(request.query_params.getlist("key"), MOST_RECORDS)
     period = await kept_period(live, ledger, request.query_params.get("period", "current"))
     pages = await ledger.reader.find_all(members, 1, period=period)
     found = zip(members, pages, strict=True)
@@ -113,7 +113,7 @@ class RecordQuery(PageQuery, frozen=True, kw_only=True):
         Raises:
             ProblemError: a parameter is not valid, or no member can have this name.
         """
-        around, when = whole_number(query, "around", 0, 0, _MAX_AROUND), when_of(query)
+        around, when = whole_number(query, "around", 0, 0, MAX_AROUND), when_of(query)
         if key_fault(member) is not None:
             raise ProblemError("record_not_found", "no member can have this name")
         what = Selection("around", max(around, 1), member, 0)  # the gap needs the record above

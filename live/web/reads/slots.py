@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from live.domain.board import Board
 from live.domain.event import rfc3339
-from live.domain.window import EVER, Slot
+from live.domain.window import EVER
 from live.errors import ProblemError
 from live.network.parameters import whole_number
 from live.store.board.read.slots import TOP_SLOTS, SlotValues, read_slots
@@ -77,20 +77,19 @@ async def get_slots(request: Request) -> Response:
 
 
 def _list_of(board: Board, found: SlotValues, limit: int) -> SlotList:
-    """The response about the newest `limit` slots. Hidden members are omitted."""
+    """Make the document of the newest `limit` slots. Hidden members are omitted."""
     empty = 0 if board.operator == "incr" else None
     return SlotList(
         board=board.id,
         epoch=found.epoch,
         offset=found.offset,
-        slots=[_time_of(slot) for slot in found.slots[-limit:]],
+        slots=[
+            SlotTime(None, None) if slot == EVER else SlotTime(*(rfc3339(time, 1, "seconds") for time in slot))
+            for slot in found.slots[-limit:]
+        ],
         records=[
             SlotScores(member, [empty if value is None else value for value in values[-limit:]])
             for member, values in zip(found.members, found.values, strict=True)
             if values is not None
         ],
     )
-
-
-def _time_of(slot: Slot) -> SlotTime:
-    return SlotTime(None, None) if slot == EVER else SlotTime(*(rfc3339(seconds, 1, "seconds") for seconds in slot))

@@ -42,15 +42,15 @@ class PlainEvents:
     encoding: str | None = None
 
     def begin(self, text: bytes) -> bytes:
-        """The bytes of the first text."""
+        """Return the bytes of the first text."""
         return text
 
     def encode(self, frame: Frame) -> bytes:
-        """The bytes of a frame."""
+        """Return the bytes of a frame."""
         return frame.event
 
     def finish(self, text: bytes) -> bytes:
-        """The bytes of the last text."""
+        """Return the bytes of the last text."""
         return text
 
 
@@ -63,15 +63,15 @@ class GzipEvents(PlainEvents):
         self._stream = GzipStream()
 
     def begin(self, text: bytes) -> bytes:
-        """The header, and the first text."""
+        """Return the header, and the first text."""
         return self._stream.start() + self._stream.own(text)
 
     def encode(self, frame: Frame) -> bytes:
-        """The blocks of a frame, which it keeps for all streams. The rank of a member is for one stream only."""
+        """Return the blocks of a frame, which it keeps for all streams. The rank of a member is for one stream only."""
         return self._stream.own(frame.event) if frame.type == "around" else self._stream.shared(frame.shared_event)
 
     def finish(self, text: bytes) -> bytes:
-        """The last text, and the end of the stream."""
+        """Return the last text, and the end of the stream."""
         return self._stream.own(text) + self._stream.end()
 
 
@@ -106,36 +106,30 @@ class EventStream(Response):
 
     async def _send_events(self, viewer: PullViewer, send: Send) -> bool:
         """Send events, each after the client took the last one. Returns False if that takes too long."""
-        data = self._body.begin(
-            _retry(self._live.reaper.retry_after())
-        )  # jittered, in case all streams are cut at once
+        reaper, settings = self._live.reaper, self._live.settings
+        data = self._body.begin(_retry(reaper.retry_after()))  # jittered, in case all streams are cut at once
         try:
             while True:
-                await self._put(send, data)
+                async with asyncio.timeout(settings.slow_timeout):
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+                    # An ASGI server blocks the next send while data is queued. After that, the next event is the latest
+                    # state.
+                    await send({"type": "http.response.body", "body": b"", "more_body": True})
                 frame = await viewer.next_frame()
                 data = self._body.encode(frame)
                 count_frames(frame, 1, len(data))
         except ChannelEndedError as end:
-            await send({"type": "http.response.body", "body": self._body.finish(self._last_words(end.code))})
+            reason = CLOSE_CODES[end.code].reason
+            words = status_frame(reason).event
+            if end.code == SHUTTING_DOWN:  # then it also says when to reconnect
+                retry_after = reaper.retry_after()
+                words = _retry(retry_after) + status_frame(reason, retry_after).event
+            await send({"type": "http.response.body", "body": self._body.finish(words)})
         except TimeoutError:
             return False
         return True
 
-    async def _put(self, send: Send, data: bytes) -> None:
-        async with asyncio.timeout(self._live.settings.slow_timeout):
-            await send({"type": "http.response.body", "body": data, "more_body": True})
-            # An ASGI server blocks the next send while data is queued. After that, the next event is the latest state.
-            await send({"type": "http.response.body", "body": b"", "more_body": True})
-
-    def _last_words(self, code: int) -> bytes:
-        """The last event of a stream: why it ends, and when to reconnect if the server shuts down."""
-        reason = CLOSE_CODES[code].reason
-        if code != SHUTTING_DOWN:
-            return status_frame(reason).event
-        retry_after = self._live.reaper.retry_after()
-        return _retry(retry_after) + status_frame(reason, retry_after).event
-
 
 def _retry(seconds: float) -> bytes:
-    """The field that tells the client when to reconnect."""
+    """Make the field that tells the client when to reconnect."""
     return f"retry: {round(seconds * 1000)}\n\n".encode()

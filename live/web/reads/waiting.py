@@ -50,10 +50,16 @@ class Wait(msgspec.Struct, frozen=True):
             if name in query:
                 raise ProblemError("parameter_invalid", f"`wait` can't be combined with `{name}`")
         size = whole_number(query, "limit", min(DEFAULT_LIMIT, most), 1, most)
-        return cls(_seconds(query["wait"]), Subscription(size=size))
+        try:
+            seconds = parse_duration(query["wait"])
+        except ValueError:
+            seconds = 0
+        if not 0 < seconds <= _LONGEST:
+            raise ProblemError("parameter_invalid", f"`wait` must be a duration from 1ms to {_LONGEST}s")
+        return cls(seconds, Subscription(size=size))
 
     def since(self, known: str) -> "Wait":
-        """The wait of a client with this `If-None-Match`. If it has several tags, the last valid one counts."""
+        """Return the wait of a client with this `If-None-Match`. If it has several tags, the last valid one counts."""
         subscription, tag = self.subscription, ""
         for part in known.split(","):
             each = part.strip()
@@ -64,7 +70,7 @@ class Wait(msgspec.Struct, frozen=True):
 
     @property
     def selection(self) -> Selection:
-        """The page that the client waits for."""
+        """What the client waits for."""
         return Selection("rank", 0, "", self.subscription.size)
 
 
@@ -185,13 +191,3 @@ async def answer_after_wait(request: Request, query: PageQuery, wait: Wait) -> R
         return await unless_left(request.receive, replied) or unchanged(wait.tag)
     finally:
         waiting.leave()
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = parse_duration(text)
-    except ValueError:
-        seconds = 0
-    if not 0 < seconds <= _LONGEST:
-        raise ProblemError("parameter_invalid", f"`wait` must be a duration from 1ms to {_LONGEST}s")
-    return seconds

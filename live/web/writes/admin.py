@@ -23,8 +23,8 @@ from live.web.services import Live, live_of
 
 _MOST_LEVELS: Final = 32  # no board or contestant needs more, and every JSON parser accepts as many
 _TOO_DEEP: Final = f"the JSON is nested deeper than {_MOST_LEVELS} levels"
-_DEFAULT_LIMIT: Final = 100
-_MAX_LIMIT: Final = 1000
+DEFAULT_ENTRIES: Final = 100
+MAX_ENTRIES: Final = 1000
 _ANONYMOUS: Final = "anonymous"  # in the audit log, for an administrator without an API key
 _JSON: Final = ("application/json", "application/merge-patch+json", "")
 _SHOWN_FAULTS: Final = 20
@@ -105,7 +105,7 @@ class AuditLog(msgspec.Struct, frozen=True):
 async def get_audit_log(request: Request) -> Response:
     """Return the newest changes of the boards that the API key includes."""
     live, producer = live_of(request), await admin_of(request)
-    limit = whole_number(request.query_params, "limit", _DEFAULT_LIMIT, 1, _MAX_LIMIT)
+    limit = whole_number(request.query_params, "limit", DEFAULT_ENTRIES, 1, MAX_ENTRIES)
     entries = await live.board_admin.definitions.audit_log(limit)
     visible = [entry for entry in entries if producer.refusal(entry.board) is None]
     return Response(msgspec.json.encode(AuditLog(visible)), headers=NOT_STORED, media_type="application/json")

@@ -20,7 +20,7 @@ from live.web.contract.openapi import openapi_document, query_names
 from live.web.routes import routes_of
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
-from tests.harness.server import run_server
+from tests.harness.server import run_server, server
 from tests.harness.settings import fresh_settings
 
 
@@ -174,6 +174,28 @@ async def test_an_unknown_parameter_is_refused(valkey_url: str) -> None:
         with pytest.raises(InvalidStatus) as refused:
             await connect(f"{url.replace('http', 'ws')}/v1/boards/posts/live?intervall=1s")
         assert b"did you mean `interval`?" in (refused.value.response.body or b"")
+
+
+async def test_whole_numbers_have_the_limits_of_the_document(valkey_url: str) -> None:
+    """The first and the last number are taken, and those beyond are refused by name."""
+    checked = 0
+    async with server(valkey_url, open=True, anonymous_admin=True) as client:
+        await post(client, {"key": "a"})
+        for path, operations in openapi_document()["paths"].items():
+            target = path.format(board="posts", key="a")
+            for spec in operations.get("get", {}).get("parameters", ()):
+                name, schema = spec["name"], spec["schema"]
+                if schema.get("type") != "integer" or "maximum" not in schema or path.endswith(("/live", "/stream")):
+                    continue
+                least, most = schema["minimum"], schema["maximum"]
+                members = [("key", "a")] if path == "/v1/boards/{board}/slots" else []
+                for number in (least - 1, least, most, most + 1):
+                    answer = await client.get(target, params=[(name, str(number)), *members])
+                    is_taken = least <= number <= most
+                    assert (answer.status_code == 400) != is_taken, f"{target}?{name}={number}: {answer.text}"
+                    assert is_taken or f"`{name}`" in answer.text, answer.text
+                checked += 1
+    assert checked == 7
 
 
 def test_an_unknown_parameter_without_a_similar_one_lists_all() -> None:
