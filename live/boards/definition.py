@@ -34,13 +34,18 @@ def read_board(board_id: str, choices: Mapping[str, Any]) -> Board:
     mistakes = ["`id`: the id is the one in the path"] if "id" in choices else []
     reading = read_choices({**choices, "id": board_id}, RunningChoice)
     mistakes += reading.mistakes
-    idle_ttl = None
-    try:
-        idle_ttl = _seconds(reading.choice.idle_ttl)
-    except ValueError as error:
-        mistakes.append(f"`idle_ttl`: {error}")
+    text, seconds = reading.choice.idle_ttl, None
+    if text is not None:
+        try:
+            seconds = parse_duration(text)
+        except ValueError as error:
+            mistakes.append(f"`idle_ttl`: {error}")
+        else:
+            if seconds < 1 or seconds != int(seconds):
+                mistakes.append(f"`idle_ttl`: {text!r} is not a whole number of seconds, 1s or more")
     if mistakes or reading.board is None:
         raise DefinitionError(mistakes)
+    idle_ttl = None if seconds is None else int(seconds)
     return msgspec.structs.replace(reading.board, frozen=reading.choice.frozen, idle_ttl=idle_ttl)
 
 
@@ -83,12 +88,3 @@ _FIXED: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "fields": (("score",), "the scores were packed with it"),
     "clock": (("clock",), "it assigned the events to slots"),
 }
-
-
-def _seconds(text: str | None) -> int | None:
-    if text is None:
-        return None
-    seconds = parse_duration(text)
-    if seconds < 1 or seconds != int(seconds):
-        raise ValueError(f"{text!r} is not a whole number of seconds, 1s or more")
-    return int(seconds)

@@ -23,11 +23,11 @@ class Language(msgspec.Struct, frozen=True):
     table: dict[str, Message]
 
     def translate(self, name: str, /, **values: str | int) -> str:
-        """Say a sentence as text. `n` chooses between the forms of a counted one; numbers are grouped."""
+        """Return a sentence as text. `n` chooses between the forms of a counted one; numbers are grouped."""
         return self._message(name, values).format(**{hole: _shown(value) for hole, value in values.items()})
 
     def markup(self, name: str, /, **values: str | int) -> Markup:
-        """Say a sentence as HTML. Values are escaped, unless they are HTML themselves."""
+        """Return a sentence as HTML. Values are escaped, unless they are HTML themselves."""
         message = escape(self._message(name, values))
         return message.format(**{hole: _shown(value) for hole, value in values.items()})
 

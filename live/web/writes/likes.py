@@ -152,7 +152,7 @@ def _attributes(request: Request) -> _Attributes:
 
 
 def _cookie_prefix(request: Request) -> str:
-    """Make what the names of this server's cookies begin with.
+    """Make the prefix of the names of this server's cookies.
 
     Servers on other ports and paths of the same host have other names, because browsers send cookies to all ports. With
     TLS, the name keeps other hosts of the same domain from setting the cookie.
