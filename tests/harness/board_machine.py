@@ -23,6 +23,7 @@ from live.store.board.manage.lifecycle import update
 from live.store.board.read.reader import TAG
 from live.store.connection.client import connect
 from tests.harness.board_model import Reference
+from tests.harness.boards import select_page
 from tests.harness.folded import Folded, data_of
 from tests.harness.ledger_machine import simulated, simulated_scripts
 from tests.harness.machines import StoreMachine
@@ -348,10 +349,10 @@ class BoardMachine(StoreMachine):
             forth += page.records
             assert len(forth) <= count, "the walk goes round"
             back, after = page.first, page.last
-            page = self.run(ledger.reader.read(size, after=after, period=period))
+            page = self.run(select_page(ledger.reader, "after", after, size, period))
         assert len(forth) == count
         if forth:
-            seen = self.run(ledger.reader.read(count, before=back, period=period)).records
+            seen = self.run(select_page(ledger.reader, "before", back, count, period)).records
             assert list(seen) == forth[: len(seen)]
             assert len(seen) == count - (count % size or size)
         return [self.comparable((record.key, record.score, record.rank)) for record in forth]

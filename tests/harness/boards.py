@@ -6,8 +6,10 @@ from typing import Any
 
 from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
+from live.domain.ranking import Page
 from live.domain.window import WindowChoice
 from live.store.board.ledger import Ledger
+from live.store.board.read.reader import BoardReader, Mode, Selection
 from live.store.connection.client import connect
 from tests.harness.settings import fresh_settings
 
@@ -28,3 +30,11 @@ async def open_ledger(store: str, board: Board, **changes: Any) -> AsyncIterator
         yield Ledger(client, board, settings)
     finally:
         await client.aclose()
+
+
+async def select_page(
+    reader: BoardReader, mode: Mode, place: tuple[int, str | bytes] | None, limit: int, period: int | None = None
+) -> Page:
+    """The page at a place; see `Selection`."""
+    assert place is not None
+    return (await reader.select(Selection(mode, *place, limit, period))).page

@@ -16,7 +16,7 @@ from live.store.board.state import SCRIPTS, Scripts
 from live.store.board.write.writer import Added
 from live.store.connection.client import connect
 from live.store.connection.scripts import Script
-from tests.harness.boards import rolling_board
+from tests.harness.boards import rolling_board, select_page
 from tests.harness.invariants import drifted
 from tests.harness.machines import StoreMachine
 from tests.harness.mutation import Mutant, compiled, mutated
@@ -285,7 +285,8 @@ class LedgerMachine(StoreMachine):
         walked: list[tuple[str, int]] = []
         after: tuple[int, bytes] | None = None
         while True:
-            page = self.run(self.ledgers[0].reader.read(size, after=after))
+            reader = self.ledgers[0].reader
+            page = self.run(reader.read(size) if after is None else select_page(reader, "after", after, size))
             assert page.rank_count == len(expected)
             assert page.total_score == sum(score for _, score in expected)
             if not page.records:

@@ -32,7 +32,7 @@ from live.store.registry.presence import Presence
 from live.store.registry.processes import Processes, ProcessLease
 from live.store.registry.producers import ProducerStore
 from live.store.registry.rate_credit import CreditStore
-from tests.harness.boards import rolling_board
+from tests.harness.boards import rolling_board, select_page
 from tests.harness.folded import Folded
 from tests.harness.scripts import SOURCES, connected
 from tests.harness.settings import fresh_settings
@@ -121,9 +121,9 @@ async def drive(client: Store, ledger: Ledger, auditor: Auditor) -> None:
         wait = await ledger.rotator.rotate()
     page = await ledger.reader.read(5)
     assert page.last is not None
-    await ledger.reader.read(5, after=page.last)
-    await ledger.reader.read(5, before=page.last)
-    await ledger.reader.read_score(1, 5)
+    await select_page(ledger.reader, "after", page.last, 5)
+    await select_page(ledger.reader, "before", page.last, 5)
+    await select_page(ledger.reader, "score", (1, ""), 5)
     await ledger.reader.find("c", 1)
     await ledger.reader.places([("c", 1), ("none", 1)])
     if isinstance(ledger.state.board.window, Rolling):

@@ -125,35 +125,17 @@ class BoardReader:
     def __init__(self, state: BoardState) -> None:
         self.state = state
 
-    async def read(
-        self,
-        limit: int,
-        *,
-        start: int = 0,
-        after: tuple[int, bytes] | None = None,
-        before: tuple[int, bytes] | None = None,
-        period: int | None = None,
-    ) -> Page:
-        """Read `limit` records from `start`, or those after or before a position (`Page.last`, `Page.first`).
+    async def read(self, limit: int, *, start: int = 0, period: int | None = None) -> Page:
+        """Read `limit` records from `start`.
 
         `period` is the start of a period, on a board with a ranking for each period; None for the current one.
         """
-        if after is not None:
-            selection = Selection("after", *after, limit, period)
-        elif before is not None:
-            selection = Selection("before", *before, limit, period)
-        else:
-            selection = Selection("rank", start, "", limit, period)
-        return (await self.select(selection)).page
+        return (await self.select(Selection("rank", start, "", limit, period))).page
 
     async def find(self, member: str, around: int, *, period: int | None = None) -> Page | None:
         """Read a member's record with `around` neighbours on each side; None when the member is not on the board."""
         page = (await self.select(Selection("around", around, member, 0, period))).page
         return page if page.records else None
-
-    async def read_score(self, score: int, limit: int, *, period: int | None = None) -> Page:
-        """Read `limit` records around the rank that a score would have."""
-        return (await self.select(Selection("score", score, "", limit, period))).page
 
     async def current(self) -> int | None:
         """Return the start of the newest period; None before the first event of an event clock."""
