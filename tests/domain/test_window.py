@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from live.domain.calendar import FIRST, LAST
-from live.domain.window import EVER, Forever, Periods, Rolling, Sliding, Slot, Window, parse_duration
+from live.domain.window import EVER, Forever, Periods, Rolling, Sliding, Slot, Window, closes_at, parse_duration
 
+HOUR = 3600
 UNITS = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "h": Fraction(3600), "d": Fraction(86_400)}
 
 
@@ -177,3 +178,17 @@ def test_the_grace_of_periods_is_a_duration() -> None:
     assert Periods.parse("1.5h", unit="week", keep=2) == Periods(unit="week", keep=2, grace=5400)
     with pytest.raises(ValueError, match="grace = '1ms' is not a whole number of seconds"):
         Periods.parse("1ms", unit="day")
+
+
+def test_a_slot_closes_when_no_live_second_is_left() -> None:
+    """At once when it has left the window, with the event in a sliding window, with the grace of a period, or never."""
+    hourly, day = Rolling(24 * HOUR, HOUR), Periods(unit="day", keep=2, grace=60)
+    newest = 30 * HOUR
+    assert closes_at(hourly, hourly.slot_at(6 * HOUR), 6 * HOUR * 1000, newest) is None
+    assert (closes_at(hourly, hourly.slot_at(6 * HOUR - 1), 0, newest) or 0) < -newest * 1000
+    assert closes_at(Sliding(HOUR), EVER, 5000, EVER.start) == HOUR * 1000 + 5000
+    today, yesterday = day.slot_at(50 * HOUR), day.slot_at(30 * HOUR)
+    assert closes_at(day, today, 0, today.start) is None
+    assert closes_at(day, yesterday, 0, today.start) == (yesterday.end + 60) * 1000
+    assert (closes_at(day, day.slot_at(-100 * HOUR), 0, today.start) or 0) < -newest * 1000
+    assert closes_at(Forever(), EVER, 0, EVER.start) is None

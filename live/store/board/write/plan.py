@@ -215,7 +215,7 @@ def _place_of(plan: Plan, board: Board, entry: Entry, newest_time: int | None) -
     if time is not None:
         if plan.latest is None or time > plan.latest:
             plan.latest = time
-        if board.clock == "event":  # which the event moves
+        if board.clock == "event":  # the event moves it
             plan.now = max(plan.now, time) if plan.reached is not None else time
             if plan.reached is None or start > plan.reached:
                 plan.reached = start
