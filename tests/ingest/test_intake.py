@@ -1,13 +1,17 @@
 """The intake: the fast path for one plain like gives the same answers as the general path, and shares its ids."""
 
 import asyncio
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 import pytest
 
 from live.domain.event import MAX_SCORE
+from live.ingest.intake import _Refused
+from live.ingest.posting import Kind
 from live.settings import Duration
 from tests.harness.boards import rolling_board
 from tests.harness.ingest import NEWS, make_key
@@ -64,6 +68,24 @@ async def test_an_id_is_the_same_on_every_path(valkey_url: str, way: str) -> Non
                 event = f'{{"key":"a","id":"{first}"{source}}}'
                 assert (await send(client, event, first)).json()["accepted"] == 1
                 assert (await send(client, event, second)).json()["duplicate"] == 1
+
+
+async def test_a_producer_of_refused_events_does_not_ask_each_time(valkey_url: str) -> None:
+    """The kinds of its events were refused a moment ago. New boards, and other kinds, make the server ask again."""
+    async with serving(fresh_settings(valkey_url), POSTS) as client:
+        asked = 0
+        add = _Refused.add
+
+        def count(refused: _Refused, kinds: AbstractSet[Kind]) -> None:
+            nonlocal asked
+            asked += 1
+            add(refused, kinds)
+
+        with patch.object(_Refused, "add", count):
+            for kinds, expected in (("x", 1), ("x", 1), ("y", 2), ("xy", 2), ("xz", 3), ("z", 3), ("", 3)):
+                events = [{"key": "a", "type": kind} for kind in kinds]
+                await client.post("/v1/events", json=[*events, {"key": "a"}])
+                assert asked == expected, kinds
 
 
 @pytest.mark.slow

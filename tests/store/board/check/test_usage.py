@@ -153,3 +153,21 @@ async def test_only_own_store_keys_are_counted(valkey_url: str) -> None:
     assert Keys(settings.key_prefix, "b").meta in found["b"]
     assert all("{b}" in name for name in found["b"])
     await client.aclose()
+
+
+async def test_a_census_tells_what_a_board_is(valkey_url: str) -> None:
+    """A board that was never opened has no epoch."""
+    settings = fresh_settings(valkey_url)
+    client = connect(valkey_url, settings)
+    board = read_board("b", {"window": "forever", "title": "B"})
+    empty = await count(client, settings.key_prefix, board)
+    assert (empty.board, empty.title, empty.epoch, empty.offset, empty.records, empty.frozen) == (
+        "b", "B", None, 0, 0, False,
+    )  # fmt: skip
+    ledger = Ledger(client, board, settings)
+    await ledger.writer.add([make_entry("x"), make_entry("y")])
+    for frozen in (False, True):
+        found = await count(client, settings.key_prefix, board)
+        assert (found.epoch, found.offset, found.records, found.frozen) == (ledger.state.epoch, 1, 2, frozen)
+        await client.hset(ledger.state.keys.meta, "frozen", "1")
+    await client.aclose()

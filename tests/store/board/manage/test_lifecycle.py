@@ -65,6 +65,14 @@ async def test_a_ledger_does_not_revive_a_deleted_board(any_store: str) -> None:
     async with opened(any_store) as made:
         met = made.ledger()
         await met.writer.add([make_entry("a")])
+        met.state.require_epoch(EPOCH.encode())
+        for other in (None, b"0badbad0"):
+            with pytest.raises(EpochLostError):
+                met.state.require_epoch(other)
+        for gone, is_deleted in ((None, False), ("0badbad0", False), (EPOCH, True)):
+            if gone is not None:
+                await made.client.hset(made.keys.gone, "epoch", gone)
+            assert [await ledger.state.is_deleted() for ledger in (met, made.ledger())] == [is_deleted] * 2
         await delete_keys(made.client, made.keys, EPOCH)
         for ledger in (met, made.ledger()):
             for work in (
