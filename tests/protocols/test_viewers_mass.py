@@ -161,7 +161,7 @@ async def crowd(store: StoreProcess, folder: Path, **changes: Any) -> AsyncItera
 @on_uvloop
 async def test_slow_viewers_do_not_slow_down_healthy_ones(own_store: StoreProcess, tmp_path: Path) -> None:
     """p99 of a thousand viewers, with and without fifty that never read and fifty that read 1 KB/s."""
-    changes = {"conflation_interval": Duration(0.01), "slow_timeout": Duration(600)}
+    changes = {"conflation_interval": Duration(0.01), "totals_interval": Duration(1), "slow_timeout": Duration(600)}
     async with crowd(own_store, tmp_path, **changes) as server:
         await server.change()
         await server.add_viewers(HEALTHY)
@@ -196,7 +196,8 @@ async def test_a_viewer_that_reads_a_kilobyte_per_second_stays_connected(
     Its buffers are small. With a large buffer, the kernel announces free space only when half of it is read, and until
     then the viewer looks like one that never reads.
     """
-    async with crowd(own_store, tmp_path, conflation_interval=Duration(0.05), slow_timeout=Duration(8)) as server:
+    changes = {"conflation_interval": Duration(0.05), "totals_interval": Duration(1), "slow_timeout": Duration(8)}
+    async with crowd(own_store, tmp_path, **changes) as server:
         await server.change()
         trickling = [
             Trickle(await request_to_watch(server.url, window=window, segment=segment))
