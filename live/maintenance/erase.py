@@ -17,7 +17,7 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from live.boards.all_boards import all_boards
-from live.domain.board import Board, Boards, Journaling
+from live.domain.board import Boards, Journaling
 from live.domain.event import Identities, IncomingEvent
 from live.domain.producer import LIKES
 from live.domain.text import unknown
@@ -38,7 +38,7 @@ from live.settings import Settings
 from live.store.board.journal_stream import journals, read_streams
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
-from live.store.board.manage.digests import Held, erase_digests, find_digests, members_of, read_held
+from live.store.board.manage.digests import erase_digests, find_digests, members_of, read_held
 from live.store.board.write.plan import voter_digests
 from live.store.connection.client import Store
 from live.store.connection.durability import rewrite_log
@@ -278,8 +278,17 @@ class Erasing:
             search.add_secret(held.secret)
         searching = partial(search_journal, prefix=self._prefix, board=one.board, search=search)
         one.entries, one.checkpoints = await self._database.run(searching)
+        is_first = True
         while held is not None:
-            await self._add_members(keys, held, search)
+            for start in held.starts:
+                table = start if held.shape.tables else None
+                votes = keys.table(table).votes
+                voted = await self._client.call(votes, "HMGET", votes, *(search.voters or {b""}))
+                # A vote that came while others were deleted has no digest of the actor alone.
+                if any(voted) or not is_first:
+                    search.add_voted(await members_of(self._client, keys, start))
+                if search.is_visitor:
+                    search.add_liked(await members_of(self._client, keys, start), {None, table})
             found = await find_digests(self._client, keys, held, partial(search.among, time=_NOW))
             one.digests += len(found)
             if key is None or not (found or search.found):
@@ -290,7 +299,7 @@ class Erasing:
                 await erase_digests(self._client, keys, held, search.found, msgspec.msgpack.encode(entry))
             if not held.journaled:
                 self._elsewhere.append((one.board, entry.digests))
-            search.found = set()
+            search.found, is_first = set(), False
             held = await read_held(self._client, keys)
         if key is not None and search.found:
             self._elsewhere.append((one.board, [hidden(key, digest) for digest in search.found]))
@@ -307,43 +316,29 @@ class Erasing:
                 await erase_digests(self._client, keys, held, set(), entry)
                 return
 
-    async def _add_members(self, keys: Keys, held: Held, search: Search) -> None:
-        """Give `search` the members that the actor may have voted for or liked."""
-        for start in held.starts:
-            votes = keys.table(start if held.shape.tables else None).votes
-            voted = await self._client.call(votes, "HMGET", votes, *(search.voters or {b""}))
-            if any(voted):
-                search.add_voted(await members_of(self._client, keys, start))
-            if search.is_visitor:
-                periods = (None, start) if held.shape.tables else (None,)
-                search.add_liked(await members_of(self._client, keys, start), periods)
-
     async def _take_back(self, actor: str, found: list[Erased], *, dry: bool) -> None:
         known = await all_boards(self._client, self._settings, self._in_file)
         for one in found:
-            if one.board in known:
-                await self._take_back_from(actor, one, *known[one.board], dry=dry)
-
-    async def _take_back_from(self, actor: str, one: Erased, board: Board, epoch: str, *, dry: bool) -> None:
-        held = await read_held(self._client, Keys(self._prefix, one.board))
-        if held is None:
-            return
-        settings = self._settings
-        if dry:  # opening a board begins or ends its journal, if its definition says so
-            board = msgspec.structs.replace(board, journal=Journaling())
-            settings = msgspec.structs.replace(settings, journal="off")
-        ledger = Ledger(self._client, board, settings, born=epoch)
-        await ledger.state.open_to_write()
-        if board.votes is not None:
-            contributions = await self._votes_of(actor, ledger, held.starts)
-        else:
-            criteria = Criteria(actor=actor, since=0)
-            contributions, _ = await find_contributions(self._client, self._database, ledger, criteria, one.notes)
-        try:
-            taken = await TakingBack(ledger.writer).take_back(contributions, lambda *_: None, dry=dry)
-        except SetupError as error:
-            raise SetupError(f"board {one.board!r} can't give votes back: {error}") from None
-        one.votes, one.amount = taken.votes, taken.amount
+            held = await read_held(self._client, Keys(self._prefix, one.board)) if one.board in known else None
+            if held is None:
+                continue
+            board, epoch = known[one.board]
+            settings = self._settings
+            if dry:  # opening a board begins or ends its journal, if its definition says so
+                board = msgspec.structs.replace(board, journal=Journaling())
+                settings = msgspec.structs.replace(settings, journal="off")
+            ledger = Ledger(self._client, board, settings, born=epoch)
+            await ledger.state.open_to_write()
+            if board.votes is not None:
+                contributions = await self._votes_of(actor, ledger, held.starts)
+            else:
+                criteria = Criteria(actor=actor, since=0)
+                contributions, _ = await find_contributions(self._client, self._database, ledger, criteria, one.notes)
+            try:
+                taken = await TakingBack(ledger.writer).take_back(contributions, lambda *_: None, dry=dry)
+            except SetupError as error:
+                raise SetupError(f"board {one.board!r} can't give votes back: {error}") from None
+            one.votes, one.amount = taken.votes, taken.amount
 
     async def _votes_of(self, actor: str, ledger: Ledger, starts: Iterable[int]) -> list[Contribution]:
         """Return all votes of an actor that count in a contest."""

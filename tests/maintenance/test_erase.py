@@ -327,6 +327,25 @@ async def test_servers_run_while_an_actor_is_erased(folder: Path) -> None:
         await erased_beside_a_server(board)
 
 
+async def test_a_vote_between_the_search_and_the_deletion_is_found(folder: Path) -> None:
+    """It is for another member, and the digest of the actor alone goes with the others."""
+    async with machine(folder, CONTEST) as board:
+        await fill(board)
+        found: list[Any] = []
+
+        async def late(*given: Any) -> None:
+            if not found:
+                await board.ledger.writer.add([vote_of("c", EVE)], [("shop", 1)])
+            found.append(given)
+            await digests.erase_digests(*given)
+
+        with replaced(live.maintenance.erase, "erase_digests", late):
+            await erase(board, EVE)
+        assert len(found) == 2
+        votes = await board.client.hgetall(board.ledger.state.keys.table().votes)
+        assert digests_in(await board.contents()) == {*votes} == digests_of(board, "joe")
+
+
 @pytest.mark.mutant
 async def test_a_deletion_without_an_entry_is_detected(folder: Path) -> None:
     """The mutant deletes the digests, and does not tell the journal."""

@@ -80,7 +80,14 @@ def _coverage(connection: Connection, prefix: str, board: Board, timeline: Timel
     # If its first entry is not the beginning of a timeline, later segments need a checkpoint.
     is_whole = segment is not None and (checkpoint is None or next(read_entries_of(segment))[0].kind in _BEGINNINGS)
     if board.clock == "event":
-        latest = _first_latest(connection, timeline, segment.id if is_whole and segment is not None else None)
+        data = Snapshot()
+        if is_whole and segment is not None:
+            head, body = next(read_entries_of(segment))
+            if head.kind == "adopt":
+                apply(data, head, body)
+        elif held := oldest_checkpoint(connection, timeline):
+            data, _ = held
+        latest = data.latest
         entries = _ALWAYS if latest is None else latest + 1
         continues = is_whole and row.parent is not None and latest is not None
         return Coverage(timeline, entries if continues else _ALWAYS, entries)
@@ -91,16 +98,3 @@ def _coverage(connection: Connection, prefix: str, board: Board, timeline: Timel
     # The timeline before was forgotten after it had ended, but the board was there.
     has_lost = row.parent is not None and find_parent(connection, timeline, prefix, row.parent) is None
     return Coverage(timeline, _ALWAYS if has_lost else min(row.began // 1000, entries), entries, stretches)
-
-
-def _first_latest(connection: Connection, timeline: Timeline, segment: int | None) -> int | None:
-    """Return the newest event time (milliseconds) in the first segment of a timeline, or in its first checkpoint."""
-    if segment is None:
-        held = oldest_checkpoint(connection, timeline)
-        return None if held is None else held[0].latest
-    row = connection.execute(select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.id == segment)).one()
-    head, body = next(read_entries_of(row))
-    data = Snapshot()
-    if head.kind == "adopt":
-        apply(data, head, body)
-    return data.latest
