@@ -70,9 +70,10 @@ class Packing(msgspec.Struct, frozen=True):
         mistakes = [f"field {name} is repeated" for name in dict.fromkeys(names) if names.count(name) > 1]
         if self.count > MAX_VALUES:
             fields = " × ".join(map(str, self.fields))  # noqa: RUF001 - a multiplication sign is meant
+            product = " × ".join(str(field.radix) for field in self.fields)  # noqa: RUF001 - as above
+            product = str(self.count) if len(self.fields) == 1 else f"{product} = {self.count}"
             mistakes.append(
-                f"{fields} takes {self._product} values, "
-                f"more than the 2^53 = {MAX_VALUES} that a score can hold exactly"
+                f"{fields} takes {product} values, more than the 2^53 = {MAX_VALUES} that a score can hold exactly"
             )
         if mistakes:
             raise ValueError("\n".join(mistakes))
@@ -112,9 +113,3 @@ class Packing(msgspec.Struct, frozen=True):
             score, digit = divmod(score, field.radix)
             digits.append(digit)
         return {field.name: field.value(digit) for field, digit in zip(self.fields, reversed(digits), strict=True)}
-
-    @property
-    def _product(self) -> str:
-        """The calculation of the count, for an error message."""
-        factors = " × ".join(str(field.radix) for field in self.fields)  # noqa: RUF001 - as above
-        return str(self.count) if len(self.fields) == 1 else f"{factors} = {self.count}"

@@ -77,7 +77,15 @@ class Rolling(msgspec.Struct, frozen=True):
     @classmethod
     def parse(cls, rolling: str, slot: str) -> "Rolling":
         """Build a window from two durations in whole seconds, such as `24h` and `1h`."""
-        return cls(*_all_seconds(rolling=rolling, slot=slot))
+        seconds, mistakes = [], []
+        for name, text in (("rolling", rolling), ("slot", slot)):  # the error has all mistakes at once
+            try:
+                seconds.append(_seconds(name, text))
+            except ValueError as error:
+                mistakes.append(str(error))
+        if mistakes:
+            raise ValueError("\n".join(mistakes))
+        return cls(*seconds)
 
 
 class _OneSlot(msgspec.Struct, frozen=True):
@@ -238,19 +246,6 @@ def _oldest(periods: Periods, newest: int) -> int:
     return period.start
 
 
-def _all_seconds(**texts: str) -> list[int]:
-    """Parse several durations in whole seconds. The error has all mistakes at once."""
-    seconds, mistakes = [], []
-    for name, text in texts.items():
-        try:
-            seconds.append(_seconds(name, text))
-        except ValueError as error:
-            mistakes.append(str(error))
-    if mistakes:
-        raise ValueError("\n".join(mistakes))
-    return seconds
-
-
 def _seconds(name: str, text: str) -> int:
     try:
         seconds = parse_duration(text)
@@ -309,13 +304,15 @@ def make_window(choice: WindowChoice | Literal["forever"]) -> Window:
     return window
 
 
-def _make_periods(given: dict[str, Any]) -> Periods:
-    rest = {name: value for name, value in given.items() if name not in {"calendar", "grace"}}
-    return Periods.parse(given.get("grace", "0s"), unit=given["calendar"], **rest)
-
-
 _WINDOWS: Final[dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], Window]]]] = {
     "rolling": (("rolling", "slot"), lambda given: Rolling.parse(given["rolling"], given.get("slot", "1h"))),
     "sliding": (("sliding",), lambda given: Sliding.parse(given["sliding"])),
-    "calendar": (("calendar", "timezone", "week_start", "last", "keep", "grace"), _make_periods),
+    "calendar": (
+        ("calendar", "timezone", "week_start", "last", "keep", "grace"),
+        lambda given: Periods.parse(
+            given.get("grace", "0s"),
+            unit=given["calendar"],
+            **{name: value for name, value in given.items() if name not in {"calendar", "grace"}},
+        ),
+    ),
 }
