@@ -70,7 +70,7 @@ async def records_csv(request: Request) -> Response:
 
 
 def _table(board: Board, page: Page, items: Mapping[str, Item]) -> str:
-    """The records, with a column of titles if one of them has a title."""
+    """Write the records, with a column of titles if one of them has a title."""
     text = io.StringIO()
     fields = [field.name for field in board.score.fields] if board.score else []
     write = csv_writer(text, ["rank", "member", *(fields or ["score"]), *(["title"] if items else [])])

@@ -32,12 +32,12 @@ NO_TRENDS: Final = Trends()
 
 
 def has_trends(window: Window) -> bool:
-    """Whether the scores of a board add up several slots, so that a row has a sparkline."""
+    """Tell whether the scores of a board add up several slots, so that a row has a sparkline."""
     return isinstance(window, Rolling) or (isinstance(window, Periods) and not window.tables)
 
 
 async def trends_of(live: Live, ledger: Ledger, page: Page | None) -> Trends:
-    """The trends for a page. While the store is unavailable there are none."""
+    """Read the trends for a page. While the store is unavailable there are none."""
     baseline: Baseline | None = None
     slots: SlotValues | None = None
     with suppress(StoreUnavailableError, EpochLostError):
@@ -54,7 +54,7 @@ async def trends_of(live: Live, ledger: Ledger, page: Page | None) -> Trends:
 
 
 def _lines_of(slots: SlotValues, empty: int | None) -> dict[str, str]:
-    """The sparklines, without the slot that is still open. `empty` is the value of a slot without events."""
+    """Draw the sparklines, without the slot that is still open. `empty` is the value of a slot without events."""
     return {
         member: trend_points([empty if value is None else value for value in values[:-1]])
         for member, values in zip(slots.members, slots.values, strict=True)

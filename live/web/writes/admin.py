@@ -31,7 +31,7 @@ _SHOWN_FAULTS: Final = 20
 MOST_WRITTEN: Final = 1000  # items
 
 
-async def admin_of(request: Request) -> Principal:
+async def _admin_of(request: Request) -> Principal:
     """Return the producer whose API key may change the board of this request, or any board if the path names none.
 
     Raises:
@@ -49,19 +49,19 @@ async def admin_of(request: Request) -> Principal:
     return producer
 
 
-async def unlimited_admin_of(request: Request) -> Principal:
+async def _unlimited_admin_of(request: Request) -> Principal:
     """Return the producer whose API key may change what all boards show.
 
     Raises:
-        ProblemError: as `admin_of`; `scope_forbidden` also if the API key is limited to some boards.
+        ProblemError: as `_admin_of`; `scope_forbidden` also if the API key is limited to some boards.
     """
-    producer = await admin_of(request)
+    producer = await _admin_of(request)
     if producer.is_limited:
         raise ProblemError("scope_forbidden", "the API key is limited to some boards, and titles appear on all of them")
     return producer
 
 
-async def read_body(request: Request) -> bytes:
+async def _read_body(request: Request) -> bytes:
     """Read the whole body of a request.
 
     Raises:
@@ -70,7 +70,7 @@ async def read_body(request: Request) -> bytes:
     return await live_of(request).intake.collect(request.stream())
 
 
-def read_object(body: bytes, code: str, expected: str) -> dict[str, Any]:
+def _read_object(body: bytes, code: str, expected: str) -> dict[str, Any]:
     """Decode the JSON object of a body.
 
     Args:
@@ -104,7 +104,7 @@ class AuditLog(msgspec.Struct, frozen=True):
 
 async def get_audit_log(request: Request) -> Response:
     """Return the newest changes of the boards that the API key includes."""
-    live, producer = live_of(request), await admin_of(request)
+    live, producer = live_of(request), await _admin_of(request)
     limit = whole_number(request.query_params, "limit", DEFAULT_ENTRIES, 1, MAX_ENTRIES)
     entries = await live.board_admin.definitions.audit_log(limit)
     visible = [entry for entry in entries if producer.refusal(entry.board) is None]
@@ -113,7 +113,7 @@ async def get_audit_log(request: Request) -> Response:
 
 async def put_board(request: Request) -> Response:
     """Create a board, or replace its choices."""
-    live, producer = live_of(request), await admin_of(request)
+    live, producer = live_of(request), await _admin_of(request)
     board = request.path_params["board"]
     choices = await _choices(request)
     created = await live.board_admin.put(board, choices, producer.id or _ANONYMOUS, producer)
@@ -122,7 +122,7 @@ async def put_board(request: Request) -> Response:
 
 async def patch_board(request: Request) -> Response:
     """Change some choices of a board."""
-    live, producer = live_of(request), await admin_of(request)
+    live, producer = live_of(request), await _admin_of(request)
     board = request.path_params["board"]
     await live.board_admin.patch(board, await _choices(request), producer.id or _ANONYMOUS, producer)
     return await _definition(live, board, HTTPStatus.OK)
@@ -130,21 +130,23 @@ async def patch_board(request: Request) -> Response:
 
 async def delete_board(request: Request) -> Response:
     """Delete a board with everything it owns."""
-    live, producer = live_of(request), await admin_of(request)
+    live, producer = live_of(request), await _admin_of(request)
     await live.board_admin.delete(request.path_params["board"], producer.id or _ANONYMOUS)
     await live.registry.refresh(has_changed=True)
     return Response(status_code=HTTPStatus.NO_CONTENT, headers=NOT_STORED)
 
 
 async def _choices(request: Request) -> dict[str, Any]:
-    """The choices in the body of a request."""
+    """Read the choices in the body of a request."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() not in _JSON:
         raise ProblemError("unsupported_media_type", "send application/json")
-    return read_object(await read_body(request), "malformed_body", "the body must be one JSON object with the choices")
+    return _read_object(
+        await _read_body(request), "malformed_body", "the body must be one JSON object with the choices"
+    )
 
 
 async def _definition(live: Live, board: str, status: HTTPStatus) -> Response:
-    """The response to a change: the board as this process now runs it."""
+    """Respond to a change with the board as this process now runs it."""
     await live.registry.refresh(has_changed=True)
     shown = live.boards.by_id.get(board)
     if shown is None:
@@ -165,8 +167,8 @@ async def put_record(request: Request) -> Response:
     """Register a contestant with its metadata, a JSON object, or replace the metadata."""
     ledger, member = await _administered(request)
     _require_contest(ledger)
-    metadata = await read_body(request)
-    read_object(metadata, "record_invalid", "the body must be one JSON object, the metadata of the member")
+    metadata = await _read_body(request)
+    _read_object(metadata, "record_invalid", "the body must be one JSON object, the metadata of the member")
     fault = event_fault(IncomingEvent(key=member, metadata=msgspec.Raw(metadata)))
     if fault is not None:
         raise ProblemError("record_invalid", fault[1])
@@ -178,7 +180,7 @@ async def patch_record(request: Request) -> Response:
     """Hide a record, or show it again."""
     ledger, member = await _administered(request)
     expected = 'the body must be like {"hidden": true}'
-    body = read_object(await read_body(request), "record_invalid", expected)
+    body = _read_object(await _read_body(request), "record_invalid", expected)
     try:
         wanted = msgspec.convert(body, Visibility)
     except msgspec.ValidationError as error:
@@ -196,8 +198,8 @@ async def delete_record(request: Request) -> Response:
 
 
 async def _administered(request: Request) -> tuple[Ledger, str]:
-    """The board and the member that an administrator changes."""
-    await admin_of(request)
+    """Find the board and the member that an administrator changes."""
+    await _admin_of(request)
     ledger = await live_of(request).use(request.path_params["board"])
     member: str = request.path_params["key"]
     fault = key_fault(member)
@@ -227,17 +229,17 @@ class ItemChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def put_item(request: Request) -> Response:
     """Give a member a title, or replace it."""
-    await unlimited_admin_of(request)
+    await _unlimited_admin_of(request)
     expected = 'the body must be like {"title": "A post"}'
-    choice = _converted(read_object(await read_body(request), "malformed_body", expected), ItemChoice)
+    choice = _converted(_read_object(await _read_body(request), "malformed_body", expected), ItemChoice)
     return await _put(request, [Item(request.path_params["key"], choice.title, choice.url, choice.image)])
 
 
 async def put_items(request: Request) -> Response:
     """Give several members titles: all of them, or none if one is invalid."""
-    await unlimited_admin_of(request)
+    await _unlimited_admin_of(request)
     expected = 'the body must be like {"items": [{"key": "a", "title": "A post"}]}'
-    items = _converted(read_object(await read_body(request), "malformed_body", expected), ItemChanges).items
+    items = _converted(_read_object(await _read_body(request), "malformed_body", expected), ItemChanges).items
     if len({item.key for item in items}) < len(items):
         raise ProblemError("item_invalid", "`items` names a member twice")
     return await _put(request, items)
@@ -245,7 +247,7 @@ async def put_items(request: Request) -> Response:
 
 async def delete_item(request: Request) -> Response:
     """Take the title of a member away, if it has one."""
-    await unlimited_admin_of(request)
+    await _unlimited_admin_of(request)
     await live_of(request).items.delete(request.path_params["key"])
     return Response(status_code=HTTPStatus.NO_CONTENT, headers=NOT_STORED)
 
