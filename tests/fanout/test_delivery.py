@@ -7,7 +7,8 @@ from typing import Self
 
 import pytest
 
-from live.fanout.engine.delivery import Cohort, Member, ViewerPosition
+from live.fanout.engine import delivery
+from live.fanout.engine.delivery import Cohort, Member, Subscribers, ViewerPosition
 from live.fanout.frames import Frame
 
 SMALL, LARGE = Frame("update", b'{"n":1}'), Frame("sync", bytes(range(256)) * 2000)
@@ -239,3 +240,34 @@ def test_errors_with_file_descriptors_are_detected() -> None:
         assert got == foreign
         for heir in heirs:
             heir.close()
+
+
+def test_cohorts_in_the_same_state_are_joined_as_long_as_they_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cohort that is full stays, and those that follow fill the one with more room. Empty ones go."""
+    monkeypatch.setattr(delivery, "MOST", 4)
+    for sizes, expected in (
+        ([2, 2], [4]), ([2, 3], [2, 3]), ([1, 0], [1]), ([0], []), ([3], [3]), ([3, 2, 2], [3, 4]), ([2, 3, 2], [4, 3]),
+    ):  # fmt: skip
+        group = Subscribers()
+        others = [End(direct=False) for _ in range(sum(sizes))]
+        rest = iter(others)
+        group.cohorts = [cohort_of([next(rest) for _ in range(size)]) for size in sizes]
+        apart = Cohort(ViewerPosition("e", 2))
+        if len(sizes) > 1:
+            apart.add(others[0])
+            group.cohorts.append(apart)
+        group.merge_cohorts()
+        assert [len(cohort) for cohort in group.cohorts if cohort is not apart] == expected, sizes
+        for end in others:
+            end.close()
+
+
+def test_a_cohort_is_full_at_its_limit(monkeypatch: pytest.MonkeyPatch, ends: list[End]) -> None:
+    """The next viewer at the same position begins another one, and a viewer at another position its own."""
+    monkeypatch.setattr(delivery, "MOST", 2)
+    group = Subscribers()
+    for end in ends:
+        group.cohort_at(ViewerPosition("e", 1)).add(end)
+    assert [len(cohort) for cohort in group.cohorts] == [2, 1]
+    assert len(group.cohort_at(ViewerPosition("e", 2))) == 0
+    assert [position.offset for position in group.positions] == [1, 1, 2]

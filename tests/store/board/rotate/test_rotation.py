@@ -319,6 +319,40 @@ async def test_an_event_that_only_a_killed_process_knew_expires(any_store: str) 
         await stop(task)
 
 
+async def test_boards_are_rechecked_where_another_process_can_make_something_due(valkey_url: str) -> None:
+    """That is never so on a rolling window by the store's clock, unless that clock was set. Removed boards are left."""
+    boards = (
+        rolling_board(),
+        Board(id="hot", title="hot", window=Sliding(HOUR)),
+        rolling_board("24h", "1h", "event", "e"),
+    )
+    async with ledgers(valkey_url, *boards) as opened:
+        before = sample("live_rotation_step_seconds_count")
+        rotation = Rotation(600)
+        for ledger in opened:
+            rotation.add(ledger.rotator)
+        task = asyncio.create_task(rotation.run())
+
+        async def stepped(expected: int) -> None:
+            async def is_done() -> bool:
+                return sample("live_rotation_step_seconds_count") - before >= expected
+
+            await eventually(is_done)
+            await asyncio.sleep(0.1)
+            assert sample("live_rotation_step_seconds_count") - before == expected
+
+        await stepped(3)
+        rotation.recheck()
+        await stepped(5)
+        rotation.recheck(every=True)
+        await stepped(8)
+        for _ in range(2):
+            rotation.remove(opened[1].rotator)
+        rotation.recheck(every=True)
+        await stepped(10)
+        await stop(task)
+
+
 async def test_processes_share_the_work(valkey_url: str) -> None:
     """Each of four processes takes steps when its own boards are due, and checks the others once."""
     boards = [rolling_board(board=f"b{number}") for number in range(100)]
