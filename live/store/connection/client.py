@@ -1,4 +1,4 @@
-"""The client of the store, made from a URL, and the check of the store's settings."""
+"""The client of the store, made from a URL, and the errors that its calls raise."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -6,37 +6,24 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, cast
 
-import hiredis
 from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
-from redis.typing import EncodableT
 
 from live.domain.urls import check_url, scrubbed, shown
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Settings
 from live.store.connection.handshake import check_format, require_primary
 from live.store.connection.high_water import HighWater
-from live.store.connection.pipelined import SharedConnection, Transferable, Word, reason_of
+from live.store.connection.pipelined import OurConnection, SharedConnection, Word, reason_of
 from live.store.connection.scripts import send_sources
 
-
-class _Packed(Transferable):
-    """Pack commands with hiredis in C, which redis-py does for its blocking client only."""
-
-    def pack_command(self, *args: EncodableT) -> list[bytes]:
-        """Return a command as bytes. Its first word may contain a subcommand."""
-        words = (*str(args[0]).split(), *args[1:])
-        return [hiredis.pack_command(words)]  # type: ignore[arg-type] # the stub says a tuple of one
-
-
-_PACKED: Final[dict[type[AbstractConnection], type[AbstractConnection]]] = {
-    kind: type(f"Packed{kind.__name__}", (_Packed, kind), {})
+_OURS: Final[dict[type[AbstractConnection], type[AbstractConnection]]] = {
+    kind: type(f"Our{kind.__name__}", (OurConnection, kind), {})
     for kind in (Connection, SSLConnection, UnixDomainSocketConnection)
 }
-
 _STEP: Final = 1000  # store keys or elements that one step of a walk looks at
 
 SCHEMES: Final = ("redis", "rediss", "unix")
@@ -139,7 +126,7 @@ def connect(url: str, settings: Settings) -> Store:
             retry=Retry(NoBackoff(), 0),
             protocol=2,
         )
-        pool.connection_class = _PACKED[pool.connection_class]
+        pool.connection_class = _OURS[pool.connection_class]
     except (ValueError, TypeError) as error:
         raise SetupError(f"the store {shown(url)}: {scrubbed(str(error), url)}") from None
     store = cast("Store", Store.from_pool(pool))

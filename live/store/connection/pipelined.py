@@ -16,6 +16,7 @@ import hiredis
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.exceptions import ConnectionError as LostConnectionError
 from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
+from redis.typing import EncodableT
 
 Word = str | bytes | int | float
 
@@ -35,8 +36,8 @@ def reason_of(error: Exception) -> str:
     return _USER.sub("this user", str(error)) or type(error).__name__
 
 
-class Transferable:
-    """A mixin for connections of redis-py, which have no public way to give their transport away."""
+class OurConnection:
+    """What we add to the connections of redis-py, which have no public way to give their transport away."""
 
     _reader: asyncio.StreamReader | None
     _writer: asyncio.StreamWriter | None
@@ -46,6 +47,14 @@ class Transferable:
         writer, self._writer, self._reader = self._writer, None, None
         assert writer is not None, "connect first"  # noqa: S101
         return writer
+
+    def pack_command(self, *args: EncodableT) -> list[bytes]:
+        """Pack a command with hiredis in C, which redis-py does for its blocking client only.
+
+        Its first word may contain a subcommand.
+        """
+        words = (*str(args[0]).split(), *args[1:])
+        return [hiredis.pack_command(words)]  # type: ignore[arg-type] # the stub says a tuple of one
 
 
 class StoreConnection(asyncio.Protocol):
@@ -62,7 +71,7 @@ class StoreConnection(asyncio.Protocol):
     async def open(self, pool: ConnectionPool) -> None:
         """Connect as the connections of a pool do."""
         connection = pool.make_connection()  # type: ignore[no-untyped-call]
-        assert isinstance(connection, Transferable), "the pool makes connections of ours"  # noqa: S101
+        assert isinstance(connection, OurConnection), "the pool makes connections of ours"  # noqa: S101
         await cast("AbstractConnection", connection).connect()  # type: ignore[no-untyped-call]
         self._writer = connection.hand_over()
         self._transport = cast("asyncio.Transport", self._writer.transport)
