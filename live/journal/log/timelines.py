@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, insert, select, update
+from sqlalchemy import Connection, RowMapping, bindparam, insert, select, update
 
 from live.journal.database import Database
 from live.journal.erasures import add_erasures
@@ -176,7 +176,8 @@ def all_timelines(connection: Connection, prefix: str) -> list[tuple[Timeline, s
 
 def find_timeline(connection: Connection, prefix: str, board: str, epoch: str) -> Timeline | None:
     """Return a timeline; None if SQL does not know it."""
-    row = connection.execute(select(LIFE).where(*_named(prefix, board, epoch))).mappings().first()
+    where = (LIFE.c.prefix == prefix, LIFE.c.board == board, LIFE.c.epoch == epoch)
+    row = connection.execute(select(LIFE).where(*where)).mappings().first()
     return None if row is None else _timeline(row)
 
 
@@ -253,7 +254,14 @@ def add_segments(connection: Connection, segments: Sequence[Segment]) -> None:
         ConflictError: a timeline does not.
     """
     # many rows with one call: 4 times as fast
-    moved = connection.execute(_MOVE, [_moved(segment) for segment in segments])
+    moves = [
+        {
+            "life": segment.timeline.id, "was": segment.timeline.drained, "named": segment.timeline.link,
+            "now": segment.last.id, "next": segment.last.link, "bytes": segment.last.size,
+        }
+        for segment in segments
+    ]  # fmt: skip
+    moved = connection.execute(_MOVE, moves)
     if moved.rowcount != len(segments):
         raise ConflictError("boards " + ", ".join(sorted({segment.timeline.board for segment in segments})))
     for segment in segments:
@@ -271,15 +279,6 @@ def add_segments(connection: Connection, segments: Sequence[Segment]) -> None:
         for segment in segments
     ]  # fmt: skip
     connection.execute(insert(SEGMENT), rows)
-
-
-def _moved(segment: Segment) -> dict[str, object]:
-    """Return the parameters of `_MOVE`."""
-    timeline, last = segment.timeline, segment.last
-    return {
-        "life": timeline.id, "was": timeline.drained, "named": timeline.link,
-        "now": last.id, "next": last.link, "bytes": last.size,
-    }  # fmt: skip
 
 
 def following(timeline: Timeline, entries: Sequence[Entry]) -> tuple[list[Entry], str | None]:
@@ -335,10 +334,6 @@ def _continue(connection: Connection, segment: Segment) -> None:
 
 def _prefix(connection: Connection, timeline: Timeline) -> str:
     return str(connection.execute(select(LIFE.c.prefix).where(LIFE.c.id == timeline.id)).scalar_one())
-
-
-def _named(prefix: str, board: str, epoch: str) -> tuple[ColumnElement[bool], ...]:
-    return LIFE.c.prefix == prefix, LIFE.c.board == board, LIFE.c.epoch == epoch
 
 
 def _timeline(row: RowMapping) -> Timeline:

@@ -63,8 +63,13 @@ def make(
     """
     data = contents_of(connection, prefix, wanted.timeline, until=wanted.segment)
     prune(data, dedupe_window)
-    if kept is not None:
-        _drop_periods(data, *kept)
+    if kept is not None:  # drop the periods that ended too long ago
+        board, seconds = kept
+        now = data.newest or 0 if board.clock == "event" else data.time // 1_000_000
+        first = board.window.slot_at(now - seconds).start
+        for start in [start for start in data.slots if start < first]:
+            del data.slots[start]
+            data.rankings.pop(f":{start}", None)
     return compress(pack(data)), data.time
 
 
@@ -84,15 +89,6 @@ def prune(data: Snapshot, dedupe_window: float) -> None:
         remembers = min(int(window.get("length") or 0) + int(window.get("slot") or 0), MOST_REMEMBERED)
         least = max(data.seen) - math.ceil(max(2 * dedupe_window, remembers)) - 2 * data.span
         data.seen = {start: seen for start, seen in data.seen.items() if start >= least}
-
-
-def _drop_periods(data: Snapshot, board: Board, kept: int) -> None:
-    """Drop the periods that ended more than `kept` seconds ago."""
-    now = data.newest or 0 if board.clock == "event" else data.time // 1_000_000
-    first = board.window.slot_at(now - kept).start
-    for start in [start for start in data.slots if start < first]:
-        del data.slots[start]
-        data.rankings.pop(f":{start}", None)
 
 
 def keep(connection: Connection, wanted: Due, made: Packed, at: int) -> None:

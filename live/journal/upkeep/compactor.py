@@ -15,7 +15,6 @@ from multiprocessing import get_context
 from typing import Final, NamedTuple, TypeVar
 
 import structlog
-from sqlalchemy import Connection
 
 from live.domain.board import Board, Boards, Journaling
 from live.errors import JournalError, SetupError, StoreUnavailableError
@@ -87,8 +86,11 @@ class Compactor:
         await self._archive(
             [(timeline, board) for timeline, board in kept if board is not None and board.window.tables], now
         )
-        for timeline, board in kept:
-            await self._forget(timeline, board, now)
+        for timeline, board in kept:  # delete the events and the periods that are too old
+            await self._database.run(partial(forget, timeline=timeline, before=now - self._events(board) * 1_000_000))
+            if board is not None and board.window.tables:
+                forgetting = partial(forget_periods, timeline=timeline, board=board, now=now // 1_000_000)
+                await self._database.run(partial(forgetting, kept=self._periods(board)))
 
         def kept_of(name: str) -> tuple[int, int]:
             return self._events(boards.get(name)), self._periods(boards.get(name))
@@ -97,7 +99,11 @@ class Compactor:
 
     async def _checkpoint(self, kept: Sequence[_Known], now: int) -> None:
         """Make the checkpoints that are due, in another process, because this one serves clients."""
-        wanted = await self._database.run(lambda connection: _wanted(connection, kept, now))
+        wanted = await self._database.run(
+            lambda connection: [
+                (one, board) for timeline, board in kept if (one := due(connection, timeline, now)) is not None
+            ]
+        )
         if not wanted:
             return
         with _other_process() as pool:
@@ -131,15 +137,6 @@ class Compactor:
         """Return for how many seconds the journal keeps periods that the board has dropped."""
         return (board and board.journal.periods) or self._settings.journal_periods
 
-    async def _forget(self, timeline: Timeline, board: Board | None, now: int) -> None:
-        """Delete the events and the periods of a board that are too old."""
-        await self._database.run(partial(forget, timeline=timeline, before=now - self._events(board) * 1_000_000))
-        if board is not None and board.window.tables:
-            kept = self._periods(board)
-            await self._database.run(
-                partial(forget_periods, timeline=timeline, board=board, now=now // 1_000_000, kept=kept)
-            )
-
 
 @contextmanager
 def _of_one_board(timeline: Timeline) -> Iterator[None]:
@@ -159,10 +156,6 @@ async def _run(pool: ProcessPoolExecutor, work: Callable[..., _R], *given: objec
         return await asyncio.get_running_loop().run_in_executor(pool, work, *given)
     except BrokenProcessPool as error:  # for example without memory; the next step starts another process
         raise JournalError("the process that keeps the journal in order has ended") from error
-
-
-def _wanted(connection: Connection, kept: Sequence[_Known], now: int) -> list[tuple[Due, Board | None]]:
-    return [(one, board) for timeline, board in kept if (one := due(connection, timeline, now)) is not None]
 
 
 def _reading(settings: Settings) -> Database:
