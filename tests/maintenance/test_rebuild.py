@@ -2,14 +2,19 @@
 
 import asyncio
 import json
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import pytest
 
+from live.errors import JournalError
+from live.journal.database import Database
+from live.maintenance.status import status
 from live.store.connection.client import connect
 from tests.harness.journal_server import Machine, fill, seen
+from tests.harness.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +63,8 @@ async def test_a_board_under_another_id_has_a_past_too(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     await asyncio.to_thread(machine.server.start, "--open")
     try:
-        await _like(machine)
+        offset = await _like(machine)
+        await eventually(lambda: _is_in_sql(machine, offset))  # the rebuild reads SQL only
         assert await asyncio.to_thread(machine.server.stop) == 0
         done = await asyncio.to_thread(machine.run, "rebuild", "--board", "posts", "--as", "copy")
         assert done.returncode == 0, done.stderr
@@ -111,6 +117,15 @@ async def test_without_a_journal_nothing_waits_in_the_store(tmp_path: Path) -> N
         machine.server.kill()
 
 
-async def _like(machine: Machine) -> None:
+async def _like(machine: Machine) -> int:
+    """Return the offset of the board after it."""
     async with httpx.AsyncClient(base_url=machine.server.url) as client:
         assert (await client.post("/v1/events", json={"type": "like", "key": "a"})).status_code == 200
+        return int((await client.get("/v1/boards/posts")).json()["offset"])
+
+
+async def _is_in_sql(machine: Machine, offset: int) -> bool:
+    with suppress(JournalError), Database("sqlite", machine.data, "live", writes=False) as database:
+        found = {board.board: board.offset for board in database.work(lambda sql: status(sql, "live"))}
+        return found.get("posts", -1) >= offset
+    return False
