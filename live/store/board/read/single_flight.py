@@ -189,14 +189,15 @@ class SharedPages:
         held = self._held.get(key)
         await reader.state.use()
         reading = await reader.select(selection, held)
-        if self._held.get(key) is not reading:
+        if self._held.get(key) is reading:
+            self._held.move_to_end(key)
+        else:
             self._drop(self._held.pop(key, None))
             self._held[key] = reading
             made = reading.page.made
             made.keep("reading", None, _size_of(selection, reading.page))
             made.on_growth = self._grow
             self._grow(made.size)  # which drops what was not used for longest
-        self._held.move_to_end(key)
         return reading
 
     def _grow(self, size: int) -> None:

@@ -288,6 +288,17 @@ async def test_the_memory_of_held_pages_is_limited(valkey_url: str, monkeypatch:
         assert dropped
 
 
+async def test_a_page_larger_than_the_memory_is_read(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not held."""
+    monkeypatch.setattr(single_flight, "_MOST_MEMORY", 10)
+    async with open_ledger(valkey_url, rolling_board()) as ledger:
+        await ledger.writer.add([make_entry("a", 1, None)])
+        reads = shared(ledger)
+        assert [(await reads.read(ledger.reader, TOP)).page.names for _ in range(2)] == [(b"a",), (b"a",)]
+        assert not reads._held
+        assert reads._size == 0
+
+
 async def names_are_part_of_the_memory(store: str) -> None:
     """Members with long names, among them some that are not on the board, take no more than the limit."""
     most = 300_000
