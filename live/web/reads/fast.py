@@ -49,6 +49,7 @@ class _Plain(NamedTuple):
     """
 
     query: PageQuery
+    is_now: bool
     origin: str | None
     gzip: bool
 
@@ -93,7 +94,7 @@ class FastReads:
         if query is None:
             return None
         origin = None if isinstance(query, SinglePage) else client.origin or ""
-        return _Plain(query, origin, takes_gzip(_all(head, b"accept-encoding")))
+        return _Plain(query, query.when.is_now, origin, takes_gzip(_all(head, b"accept-encoding")))
 
     def _query_of(self, head: RequestHead, client: Client) -> PageQuery | None:
         """Read a target. Return None if its reply is not a page of the store.
@@ -123,7 +124,7 @@ class FastReads:
     def _begin(self, plain: _Plain, known: str, get: Get) -> None:
         query = plain.query
         ledger = self._live.ledgers.get(query.board)
-        if ledger is None or not query.when.is_now:
+        if ledger is None or not plain.is_now:
             self._spawn(get, self._work(plain, known, get, None))
         elif not isinstance(query, BoardQuery) or not query.wait or not (wait := query.wait.since(known)).tag:
             callback = partial(self._show, plain, known, get)
