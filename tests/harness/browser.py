@@ -82,7 +82,7 @@ async def board_in_browser(
 ) -> AsyncIterator[tuple[Page, httpx.AsyncClient]]:
     """The page of a board with some events, and a producer. Fails on any error that the page reports."""
     boards = board if isinstance(board, list) else [board or rolling_board()]
-    settings = fresh_settings(store, write_deadline=Duration(0.5), store_timeout=Duration(0.3))
+    settings = fresh_settings(store, write_deadline=Duration(2), store_timeout=Duration(1))
     faults: list[str] = []
     async with (
         run_server(settings, boards) as url,

@@ -176,14 +176,16 @@ async def test_a_slot_expires_by_the_clock_of_the_store(any_store: str) -> None:
     """On the server clock, a slot expires without any event. Until then the ledger says how long to wait."""
     async with open_ledger(any_store, rolling_board("2s", "1s")) as ledger:
         await ledger.writer.add([like("a")])
-        start = time.monotonic()
+        start, waited = time.monotonic(), 0.0
         while (await ledger.reader.read(1)).rank_count:
             wait = await ledger.rotator.rotate()
             if wait is not None:
                 assert wait <= 1
+                waited += wait
                 await asyncio.sleep(wait)
 
-        assert 2 <= time.monotonic() - start < 3.5
+        assert time.monotonic() - start >= 2
+        assert waited < 3.5  # not the time that passed: the machine may be busy
 
 
 async def test_a_batch_sent_twice_counts_once(any_store: str) -> None:

@@ -60,7 +60,7 @@ WEEKS = ({"key": "a", "time": "2025-11-05T12:00:00Z"}, {"key": "b", "time": "202
 @asynccontextmanager
 async def server(store: str, boards: str, *events: dict[str, Any]) -> AsyncIterator[httpx.AsyncClient]:
     """A server with boards of a file, and events on them."""
-    settings = fresh_settings(store, store_timeout=Duration(0.3), anonymous_admin=True)
+    settings = fresh_settings(store, store_timeout=Duration(1), anonymous_admin=True)
     async with (
         run_server(settings, parse_boards(boards)) as url,
         httpx.AsyncClient(base_url=url) as client,
