@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from live.domain.event import make_entry
-from live.store.board.journal_stream import begin_journal, read_entries
+from live.store.board.journal_stream import begin_journal, read_entries, read_streams
 from live.store.connection.pipelined import Word
 from tests.harness.boards import open_ledger, rolling_board
 
@@ -78,3 +78,17 @@ async def test_a_journal_begins_although_identities_change_faster_than_they_are_
         (entries,) = await read_entries(client, [(keys, epoch, "0-0")])
     assert walks == 1
     assert bytes([4]) * 16 in entries[-1].content, "the one that was counted during the walk"
+
+
+async def test_what_the_store_holds_of_journals_is_read_at_once(valkey_url: str) -> None:
+    """A board with another epoch has ended, unless its deletion under the asked epoch is not finished."""
+    async with open_ledger(valkey_url, rolling_board(), journal="sqlite") as ledger:
+        for _ in range(2):
+            await ledger.writer.add([make_entry("a")])
+        state, prefix = ledger.state, ledger.state.settings.key_prefix
+        names = [("posts", state.epoch or ""), ("posts", "0badbad0"), ("none", "0badbad0")]
+        here, other, none = await read_streams(state.client, prefix, names)
+        assert (here.ended, here.entries > 1, here.waiting > 0, here.link != "") == (False, True, True, True)
+        assert other == none == (True, 0, 0, "")
+        await state.client.hset(state.keys.gone, "epoch", "0badbad0")
+        assert [stream.ended for stream in await read_streams(state.client, prefix, names)] == [False, False, True]
