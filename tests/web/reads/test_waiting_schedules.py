@@ -130,9 +130,12 @@ async def test_nobody_is_counted_after_a_random_schedule(valkey_url: str, seed: 
 
 
 async def test_a_drain_ends_a_random_schedule(valkey_url: str) -> None:
-    """The server stops while clients wait: each has an answer, and nobody is counted."""
+    """The server stops while clients wait: each has an answer, and nobody is counted.
+
+    Its patience is longer than the second for which it lets clients read their last answers.
+    """
     async with AsyncExitStack() as stack:
-        async with served(valkey_url, anonymous_admin=True) as here:
+        async with served(valkey_url, anonymous_admin=True, shutdown_timeout=10) as here:
             schedule = Schedule(here, stack, 99)
             await schedule.run()
             await asyncio.gather(*(schedule.come() for _ in range(20)))
