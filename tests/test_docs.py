@@ -1,6 +1,7 @@
 """The documentation lists everything in the contract, and its references exist."""
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,10 @@ DOCS: Final = {path.stem: path.read_text(encoding="utf-8") for path in sorted((R
 PAGES: Final = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
 SETTINGS: Final = [environment_name(name) for name in Settings.__struct_fields__]
+LIVE: Final = ROOT / "live"
+SOURCES: Final = sorted(path for path in LIVE.rglob("*") if path.suffix in {".py", ".lua"})
+FOLDERS: Final = sorted({f"{path.parent.relative_to(LIVE)}/" for path in SOURCES if path.parent != LIVE})
+MODULES: Final = sorted(path.name for path in LIVE.glob("*.py") if not path.name.startswith("__"))
 METRICS: Final = [
     family.name + ("_total" if isinstance(value, Counter) else "")
     for value in vars(metrics).values()
@@ -144,11 +149,54 @@ def test_every_internal_link_resolves(path: Path) -> None:
         assert not heading or heading in anchors(target), link
 
 
-def test_the_architecture_page_names_existing_files() -> None:
-    """A renamed file is renamed in the walks too."""
-    named = re.findall(r"`([a-z_/]+\.(?:py|lua))`", DOCS["architecture"].split("## Walks")[1])
-    assert len(named) > 30
-    assert [name for name in named if not (ROOT / "live" / name).is_file()] == []
+def wrong_names(page: str) -> set[str]:
+    """The files, folders and functions on a page that do not exist. Paths are those of tests, or relative to `live`."""
+    found = {
+        path
+        for path in re.findall(r"`([^`\s]+(?:\.py|\.lua|/))`", page)
+        if not ((ROOT if path.startswith("tests/") else LIVE) / path).exists()
+    }
+    return found | (set(re.findall(r"`([\w.]+)\(\)`", page)) - functions())
+
+
+@cache
+def functions() -> set[str]:
+    """The functions of the code in Python and Lua; methods also with the names of their classes."""
+    found = set()
+    for path in SOURCES:
+        before, *classes = re.split(r"^class (\w+)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        for owner, body in zip(["", *classes[::2]], [before, *classes[1::2]], strict=True):
+            for name in re.findall(r"\b(?:def|function) (\w+)\(", body):
+                found |= {name, f"{owner}.{name}"}
+    return found
+
+
+def test_the_architecture_page_names_what_exists() -> None:
+    """A renamed file, folder or function is renamed there too."""
+    assert wrong_names(DOCS["architecture"]) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "found"),
+    [
+        ("`fanout/hub.py`", "`fanout/hubs.py`", "fanout/hubs.py"),
+        ("`store/lua/add.lua`", "`store/lua/count.lua`", "store/lua/count.lua"),
+        ("`journal/log/`", "`journal/logs/`", "journal/logs/"),
+        ("`read_tops()`", "`read_all_tops()`", "read_all_tops"),
+        ("`Hub.admit()`", "`Hub.select()`", "Hub.select"),
+    ],
+)
+def test_a_wrong_name_on_the_architecture_page_is_found(name: str, wrong: str, found: str) -> None:
+    """The other names are still right."""
+    page = DOCS["architecture"]
+    assert name in page
+    assert wrong_names(page.replace(name, wrong)) == {found}
+
+
+@pytest.mark.parametrize("package", [*FOLDERS, *MODULES])
+def test_the_architecture_page_names_every_package(package: str) -> None:
+    """Each folder of `live`, and each module beside them, is in the table."""
+    assert f"`{package}`" in DOCS["architecture"].split("## Packages")[1].split("## ")[0]
 
 
 def test_every_page_is_reachable() -> None:
