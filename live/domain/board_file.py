@@ -32,7 +32,7 @@ from live.domain.event import MAX_SCORE, milliseconds
 from live.domain.packing import Field, Packing
 from live.domain.ranking import Ranks
 from live.domain.text import PATTERN, text_fault, unknown
-from live.domain.window import Forever, Rolling, Sliding, Window, WindowChoice, make_window, parse_duration
+from live.domain.window import Rolling, Sliding, Window, WindowChoice, make_window, parse_duration
 from live.errors import SetupError
 
 _READABLE: Final = {"pattern": PATTERN}  # for contracts: `text_mistakes` checks it
@@ -153,7 +153,7 @@ def make_board(choice: BoardChoice) -> Board:
 def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
     """Return the window, the packing, and the conflation interval in milliseconds. Raises as `make_board` does."""
     mistakes = list(_conflicts(choice))
-    window: Window = Forever()
+    window: Window | None = None
     score = None
     if not BOARD_ID.fullmatch(choice.id):
         mistakes.insert(0, f"id = {choice.id!r} does not match ^[a-z0-9][a-z0-9_-]{{0,63}}$")
@@ -161,9 +161,7 @@ def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
         window = make_window(choice.window)
     except ValueError as error:
         mistakes += str(error).split("\n")
-    else:
-        mistakes += _like_mistakes(choice, window)
-    mistakes += _window_conflicts(choice)
+    mistakes += _window_conflicts(choice, window)
     conflation = None
     if choice.conflation_interval is not None:
         try:
@@ -184,7 +182,7 @@ def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
             score = Packing(tuple(fields))
         except ValueError as error:
             mistakes += [f"score: {line}" for line in str(error).split("\n")]
-    if mistakes:
+    if mistakes or window is None:
         raise ValueError("\n".join(mistakes))
     return window, score, conflation
 
@@ -217,21 +215,6 @@ def _conflicts(choice: BoardChoice) -> Iterator[str]:
     yield from _union_mistakes(choice)
 
 
-def _like_mistakes(choice: BoardChoice, window: Window) -> Iterator[str]:
-    """Refuse boards on which a like of a visitor can't be counted exactly once."""
-    if not choice.like_button:
-        return
-    if choice.operator != "incr" or choice.union or choice.clock == "event":
-        yield "`like_button` with `union`, `clock = event` or an operator other than incr: a like adds 1 now"
-    elif choice.votes is not None:
-        if choice.votes.per_key != 1:
-            yield "`like_button` with `votes` needs `per_key = 1`: a visitor has one vote for each member"
-    elif not isinstance(window, Rolling | Sliding):
-        yield "`like_button` with this window needs `votes = { per_key = 1 }`, which count a visitor once in it"
-    elif window.length + getattr(window, "slot", 0) > MOST_REMEMBERED:
-        yield "`like_button` with a window of more than 8d, with its slot: visitors are remembered for no longer"
-
-
 def _union_mistakes(choice: BoardChoice) -> Iterator[str]:
     if not choice.union:
         if choice.weights is not None:
@@ -247,13 +230,23 @@ def _union_mistakes(choice: BoardChoice) -> Iterator[str]:
         yield "`union` with `votes` or an operator other than incr: a union only adds"
 
 
-def _window_conflicts(choice: BoardChoice) -> Iterator[str]:
-    """Find choices that contradict the kind of window."""
-    window = choice.window
-    has_periods = isinstance(window, WindowChoice) and window.calendar is not None and window.last is None
+def _window_conflicts(choice: BoardChoice, window: Window | None) -> Iterator[str]:
+    """Find choices that contradict the window, which is None if it is wrong itself."""
+    if choice.like_button and window is not None:  # a like of a visitor must be counted exactly once
+        if choice.operator != "incr" or choice.union or choice.clock == "event":
+            yield "`like_button` with `union`, `clock = event` or an operator other than incr: a like adds 1 now"
+        elif choice.votes is not None:
+            if choice.votes.per_key != 1:
+                yield "`like_button` with `votes` needs `per_key = 1`: a visitor has one vote for each member"
+        elif not isinstance(window, Rolling | Sliding):
+            yield "`like_button` with this window needs `votes = { per_key = 1 }`, which count a visitor once in it"
+        elif window.length + getattr(window, "slot", 0) > MOST_REMEMBERED:
+            yield "`like_button` with a window of more than 8d, with its slot: visitors are remembered for no longer"
+    chosen = choice.window
+    has_periods = isinstance(chosen, WindowChoice) and chosen.calendar is not None and chosen.last is None
     if choice.journal_periods is not None and not has_periods:
         yield "`journal_periods` with a window without periods: leave it out"
-    leaves = isinstance(window, WindowChoice) and (window.rolling or window.sliding or window.last) is not None
+    leaves = isinstance(chosen, WindowChoice) and (chosen.rolling or chosen.sliding or chosen.last) is not None
     if leaves and choice.operator != "incr":
         yield (
             f"`operator = {choice.operator}` with a window that events leave: they are subtracted, which works only "

@@ -57,6 +57,7 @@ class _Data(msgspec.Struct, gc=False):
     data_base64: msgspec.Raw = msgspec.Raw()
 
 
+_DATA: Final = _Data.__struct_fields__
 _data = msgspec.json.Decoder(_Data)
 _attributes = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -107,13 +108,13 @@ def decode_binary(headers: Sequence[tuple[bytes, bytes]]) -> Steps:
     return (yield from check_parts([_event_of_headers(headers)]))
 
 
-def _whole(digits: str) -> int | float:
-    """Parse a JSON integer. One that is too long for any attribute becomes a float: they are fast at any length."""
-    return int(digits) if len(digits) < _MOST_DIGITS else float(digits)
-
-
-# Objects become tuples of pairs, so that repeated names are visible; arrays become lists.
-_json = json.JSONDecoder(object_pairs_hook=tuple, parse_int=_whole, parse_constant=no_constant)
+# Objects become tuples of pairs, so that repeated names are visible; arrays become lists. An integer that is too long
+# for any attribute becomes a float: they are fast at any length.
+_json = json.JSONDecoder(
+    object_pairs_hook=tuple,
+    parse_int=lambda digits: int(digits) if len(digits) < _MOST_DIGITS else float(digits),
+    parse_constant=no_constant,
+)
 
 
 def _parse(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
@@ -129,44 +130,34 @@ def _parse(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def _event_of_part(part: bytes) -> IncomingEvent | Rejection:
-    """Decode the event in a JSON object. Large data is removed first."""
-    if len(part) > _MOST_ATTRIBUTES:
-        found = _without_data(part)
-        if isinstance(found, Rejection):
-            return found
-        part = found
+    """Decode the event in a JSON object."""
+    if len(part) > _MOST_ATTRIBUTES:  # first remove its data, which no board uses and which can be large
+        try:
+            data = _data.decode(part)
+            if len(part) - len(data.data) - len(data.data_base64) > _MOST_ATTRIBUTES:
+                return _invalid(f"the attributes of the event exceed {_MOST_ATTRIBUTES:,} bytes")
+            raw = _attributes.decode(part)
+        except RecursionError:
+            raise ProblemError("malformed_body", "JSON is nested too deeply") from None
+        except msgspec.ValidationError as error:
+            return _invalid(str(error))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ProblemError("malformed_body", f"JSON is malformed: {error}"[:MAX_DETAIL]) from None
+        quotes = sum(bytes(value).count(b'"') for value in raw.values())
+        if part.count(b'"') != quotes + 2 * len(raw):  # two for each name, unless a repeated name was dropped
+            return Rejection(0, "field_duplicate", "an attribute is repeated, or its name contains a quotation mark")
+        part = msgspec.json.encode({name: value for name, value in raw.items() if name not in _DATA})
     value = _parse(part)
     if not isinstance(value, tuple):
         return _converted(value)
     attributes = dict(value)
     if len(attributes) < len(value):
         return _twice([name for name, _ in value])
-    attributes.pop("data", None)  # part of the JSON format, not attributes
-    attributes.pop("data_base64", None)
+    for name in _DATA:  # part of the JSON format, not attributes
+        attributes.pop(name, None)
     if tuple in map(type, attributes.values()):  # for the error message, an object is a dict again
         attributes = {name: {} if isinstance(value, tuple) else value for name, value in attributes.items()}
     return _event_of(attributes)
-
-
-def _without_data(part: bytes) -> bytes | Rejection:
-    """Remove the data of an event, which no board uses and which can be large."""
-    try:
-        data = _data.decode(part)
-        if len(part) - len(data.data) - len(data.data_base64) > _MOST_ATTRIBUTES:
-            return _invalid(f"the attributes of the event exceed {_MOST_ATTRIBUTES:,} bytes")
-        attributes = _attributes.decode(part)
-    except RecursionError:
-        raise ProblemError("malformed_body", "JSON is nested too deeply") from None
-    except msgspec.ValidationError as error:
-        return _invalid(str(error))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ProblemError("malformed_body", f"JSON is malformed: {error}"[:MAX_DETAIL]) from None
-    quotes = sum(bytes(value).count(b'"') for value in attributes.values())
-    if part.count(b'"') != quotes + 2 * len(attributes):  # two for each name, unless a repeated name was dropped
-        return Rejection(0, "field_duplicate", "an attribute is repeated, or its name contains a quotation mark")
-    attributes.pop("data", None)
-    attributes.pop("data_base64", None)
-    return msgspec.json.encode(attributes)
 
 
 def _event_of_headers(headers: Sequence[tuple[bytes, bytes]]) -> IncomingEvent | Rejection:

@@ -79,7 +79,17 @@ def decode_json(body: bytes, max_events: int) -> Steps:
     limit(len(events), max_events)
     if _doubled(body, events):
         return (yield from _decode_array(body, max_events))
-    return (yield from _checked(events, bare=body.count(b'"') == _QUOTES_OF_A_LIKE * len(events)))
+    # Check the members of these events all at once, and one by one if that finds a mistake.
+    bare = body.count(b'"') == _QUOTES_OF_A_LIKE * len(events)
+    keys = [event.key for event in events]
+    together = "".join(keys)
+    is_valid = together.isascii() and together.isprintable() and "" not in keys
+    is_valid = is_valid and (
+        bare or all(event.metadata is UNSET and (event.actor is UNSET or event.actor.isprintable()) for event in events)
+    )
+    if is_valid and max(map(len, keys), default=0) <= MAX_KEY_BYTES:
+        return DecodedBody(events, range(len(events)), [], keys if bare else None)
+    return (yield from check_parts(events))
 
 
 def decode_ndjson(body: bytes, max_events: int) -> Steps:
@@ -163,19 +173,6 @@ def _decode_part(part: bytes) -> IncomingEvent | Rejection:
     if name is not None:
         return Rejection(0, "field_duplicate", f"the field `{name}` is repeated"[:MAX_DETAIL])
     return event
-
-
-def _checked(events: Sequence[IncomingEvent], *, bare: bool) -> Steps:
-    """Check the members of events that are otherwise valid: all at once, and one by one if that finds a mistake."""
-    keys = [event.key for event in events]
-    together = "".join(keys)
-    is_valid = together.isascii() and together.isprintable() and "" not in keys
-    is_valid = is_valid and (
-        bare or all(event.metadata is UNSET and (event.actor is UNSET or event.actor.isprintable()) for event in events)
-    )
-    if is_valid and max(map(len, keys), default=0) <= MAX_KEY_BYTES:
-        return DecodedBody(events, range(len(events)), [], keys if bare else None)
-    return (yield from check_parts(events))
 
 
 def check_parts(parts: Sequence[IncomingEvent | Rejection]) -> Steps:

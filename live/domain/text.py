@@ -65,12 +65,14 @@ def visible(text: str) -> str:
     """Write control and format characters as escapes of JSON, for a terminal. JSON means the same after it."""
     if text.isprintable():
         return text
-    return "".join(_escaped(character) if _is_refused(character) else character for character in text)
-
-
-def _escaped(character: str) -> str:
-    units = character.encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
+    shown: list[str] = []
+    for character in text:
+        if _is_refused(character):  # one escape for each of its units in UTF-16
+            units = character.encode("utf-16-be", "surrogatepass").hex()
+            shown += (f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
+        else:
+            shown.append(character)
+    return "".join(shown)
 
 
 def _is_refused(character: str) -> bool:
