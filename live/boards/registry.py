@@ -188,16 +188,6 @@ class BoardRegistry:
         """Tell whether the store lost data, which can happen during each call to it."""
         return bool(self._client.high_water.lost)
 
-    def _detached(self) -> set[tuple[str, str]]:
-        """Return pairs of a union and a part that was deleted. A later board with the id of the part does not count."""
-        return {
-            (name, part)
-            for name in self._unions
-            for part, epoch in self._made[name].parts.items()
-            if (part not in self._made and part not in self._board_admin.in_file.by_id)
-            or epoch != (self._made[part].epoch if part in self._made else "")
-        }
-
     def _replace(self, deleted: Collection[str], fresh: Iterable[Ledger], changed: Iterable[Board] = ()) -> None:
         """Replace the running boards in one step."""
         ledgers, committers = self.ledgers, self.committers
@@ -228,7 +218,15 @@ class BoardRegistry:
                 self._unions.add(board.id)
             else:
                 self._unions.discard(board.id)
-        self.boards = self.boards.changed(boards, deleted, self._detached())
+        # Pairs of a union and a part that was deleted. A later board with the id of the part does not count.
+        detached = {
+            (name, part)
+            for name in self._unions
+            for part, epoch in self._made[name].parts.items()
+            if (part not in self._made and part not in self._board_admin.in_file.by_id)
+            or epoch != (self._made[part].epoch if part in self._made else "")
+        }
+        self.boards = self.boards.changed(boards, deleted, detached)
         for ledger in started:
             self._work.start(ledger, committers[ledger.state.board.id])
         self.publish(self.boards)

@@ -186,7 +186,21 @@ class Producer:
     async def _run(self) -> None:
         try:
             while True:
-                await self._fill()
+                await self._some.wait()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._linger):
+                        await self._enough.wait()
+                # The batch is full or old enough: move what waits into it.
+                size = 0
+                while self._waiting and len(self._batch) < MAX_EVENTS and size < MAX_BYTES:
+                    line = self._waiting.popleft()
+                    self._batch.append(line)
+                    size += len(line)
+                self._size -= size
+                if not self._waiting:
+                    self._some.clear()
+                if len(self._waiting) < MAX_EVENTS and self._size < MAX_BYTES:
+                    self._enough.clear()
                 answer = await self._sender.send(ndjson(self._batch, repeatable=True))
                 codes = Counter(self._totals.rejected)
                 codes.update(rejection.code for rejection in answer.rejected)
@@ -205,23 +219,6 @@ class Producer:
             self._failure = error
         finally:
             self._progress.set()
-
-    async def _fill(self) -> None:
-        """Move what waits into the batch, once that is full or old enough."""
-        await self._some.wait()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._linger):
-                await self._enough.wait()
-        size = 0
-        while self._waiting and len(self._batch) < MAX_EVENTS and size < MAX_BYTES:
-            line = self._waiting.popleft()
-            self._batch.append(line)
-            size += len(line)
-        self._size -= size
-        if not self._waiting:
-            self._some.clear()
-        if len(self._waiting) < MAX_EVENTS and self._size < MAX_BYTES:
-            self._enough.clear()
 
 
 def _log_rejected(event: Event, rejection: Rejection) -> None:

@@ -217,7 +217,10 @@ class Hub:
     # Work
 
     async def run(self) -> None:
-        """Receive notices and refresh channels, until cancelled."""
+        """Receive notices, refresh channels, and keep quiet viewers alive, until cancelled.
+
+        The process unsubscribes from boards that had no viewer for a while.
+        """
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             self._schedule.start()
@@ -225,7 +228,18 @@ class Hub:
             tasks.create_task(self._check_positions())
             tasks.create_task(self._count_viewers())
             try:
-                await self._keep_alive()
+                while True:
+                    await asyncio.sleep(_KEEP_ALIVE_INTERVAL)
+                    for board, empty_since in list(self._subscribed.items()):
+                        if board not in self._subscribed:
+                            continue  # removed meanwhile
+                        if self.channels[board].is_watched:  # a page can't see the pings of a WebSocket
+                            self._subscribed[board] = math.inf
+                            await self.channels[board].keep_alive()
+                        elif math.isinf(empty_since):
+                            self._subscribed[board] = time.monotonic()
+                        elif time.monotonic() >= empty_since + _LINGER:
+                            self._unsubscribe(board)
             finally:
                 self._schedule.stop()  # before the tasks end: a group that ends takes no ticks
 
@@ -309,21 +323,3 @@ class Hub:
                     if board in self.channels:
                         self.channels[board].set_viewer_count(count)
             await asyncio.sleep(BEAT)
-
-    async def _keep_alive(self) -> None:
-        """Send `alive` to viewers of quiet boards, because a page can't see the pings of a WebSocket.
-
-        The process unsubscribes from boards that had no viewer for a while.
-        """
-        while True:
-            await asyncio.sleep(_KEEP_ALIVE_INTERVAL)
-            for board, empty_since in list(self._subscribed.items()):
-                if board not in self._subscribed:
-                    continue  # removed meanwhile
-                if self.channels[board].is_watched:
-                    self._subscribed[board] = math.inf
-                    await self.channels[board].keep_alive()
-                elif math.isinf(empty_since):
-                    self._subscribed[board] = time.monotonic()
-                elif time.monotonic() >= empty_since + _LINGER:
-                    self._unsubscribe(board)

@@ -151,7 +151,15 @@ class Intake:
         gzip = b"content-encoding" in named and is_gzip(named[b"content-encoding"].decode("latin-1"))
         if declared.isdigit() and int(declared[:20]) > self._settings.max_body:
             raise too_large(self._settings.max_body)
-        idempotency_key = _idempotency_key_of(headers) if b"idempotency-key" in named else None
+        idempotency_key = None
+        if b"idempotency-key" in named:
+            values = [value for name, value in headers if name == b"idempotency-key"]
+            match = _IDEMPOTENCY_KEY.fullmatch(values[0].strip()) if len(values) == 1 else None
+            if match is None:
+                raise ProblemError(
+                    "idempotency_key_invalid", "Idempotency-Key must be one string of 1 to 255 visible characters"
+                )
+            idempotency_key = str(match[1] or match[2], "ascii")
         only_board = None
         if decode is decode_json and not gzip and idempotency_key is None:
             targets = boards_for(self._boards, producer.boards, UNSET, UNSET, UNSET)
@@ -382,14 +390,3 @@ def _replying(done: Done) -> OnResult:
         done(problem_reply(outcome) if isinstance(outcome, Exception) else json_reply(_encode(outcome)))
 
     return on_result
-
-
-def _idempotency_key_of(headers: Headers) -> str:
-    values = [value for name, value in headers if name == b"idempotency-key"]
-    match = _IDEMPOTENCY_KEY.fullmatch(values[0].strip()) if len(values) == 1 else None
-    if match is None:
-        raise ProblemError(
-            "idempotency_key_invalid", "Idempotency-Key must be one string of 1 to 255 visible characters"
-        )
-    found: bytes = match[1] or match[2]
-    return found.decode()

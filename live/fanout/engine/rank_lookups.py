@@ -162,21 +162,20 @@ class RankLookups:
                     position = self._due.pop(lookup)
                     if position is None or not lookup.is_read_at(*position):  # else it was read after it became due
                         batch.append(lookup)
-                if batch:
-                    await self._read(batch, reader_of())
+                if not batch:
+                    continue
+                reader, renewals, pages = reader_of(), self._renewals, None
+                try:
+                    pages = await reader.places([lookup.wanted for lookup in batch])
+                finally:
+                    if pages is None or renewals != self._renewals:  # not read, or read under an old definition
+                        self._due.update((lookup, None) for lookup in batch if lookup.viewers)
+                if renewals == self._renewals:
+                    read = zip(batch, pages, strict=True)
+                    for lookup in [lookup for lookup, page in read if lookup.take(page, reader.page)]:
+                        await lookup.wake_viewers()
         except (StoreUnavailableError, EpochLostError):  # the read of the top reports it
             return False
         finally:
             self._reading = False
         return True
-
-    async def _read(self, batch: list[RankLookup], reader: BoardReader) -> None:
-        renewals, pages = self._renewals, None
-        try:
-            pages = await reader.places([lookup.wanted for lookup in batch])
-        finally:
-            if pages is None or renewals != self._renewals:  # not read, or read under an old definition
-                self._due.update((lookup, None) for lookup in batch if lookup.viewers)
-        if renewals == self._renewals:
-            for lookup in [lookup for lookup, page in zip(batch, pages, strict=True) if lookup.take(page, reader.page)]:
-                await lookup.wake_viewers()

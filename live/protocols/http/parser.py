@@ -276,7 +276,15 @@ def parse_head(raw: bytes) -> RequestHead:
     hosts = sum(name == b"host" for name, _ in fields)
     if hosts > 1 or (not hosts and version == "1.1"):
         raise ProblemError("host_invalid", "send one `Host`: a name or address, with the port unless it is the default")
-    target, fields = _origin_form(parsed.target, fields)
+    target = parsed.target
+    if target.startswith(b"/") or target == b"*":
+        target = target.partition(b"#")[0]
+    else:  # the authority of an absolute URL replaces Host (RFC 9112, section 3.2.2)
+        absolute = _ABSOLUTE.match(target)
+        if absolute is None:
+            raise ProblemError("malformed_request", "the target must be a path, or an absolute http or https URL")
+        target = absolute[2] if absolute[2].startswith(b"/") else b"/" + absolute[2]
+        fields = tuple((name, absolute[1] if name == b"host" else value) for name, value in fields)
     require_few(target)
     length = _length_of(fields, version)
     has_body, is_newest = length != 0, version == "1.1"
@@ -304,17 +312,6 @@ _known_head: Final = lru_cache(_MOST_CACHED)(parse_head)  # clients send the sam
 def tokens(fields: Fields, name: bytes) -> list[bytes]:
     """Split the list in header fields of a name; elements are in lower case."""
     return [part.strip().lower() for found, value in fields if found == name for part in value.split(b",")]
-
-
-def _origin_form(target: bytes, fields: Fields) -> tuple[bytes, Fields]:
-    """Return path and query of a target. The authority of an absolute URL replaces Host (RFC 9112, section 3.2.2)."""
-    if target.startswith(b"/") or target == b"*":
-        return target.partition(b"#")[0], fields
-    absolute = _ABSOLUTE.match(target)
-    if absolute is None:
-        raise ProblemError("malformed_request", "the target must be a path, or an absolute http or https URL")
-    path = absolute[2] if absolute[2].startswith(b"/") else b"/" + absolute[2]
-    return path, tuple((name, absolute[1] if name == b"host" else value) for name, value in fields)
 
 
 def _length_of(fields: Fields, version: str) -> int | None:
