@@ -209,20 +209,7 @@ _READY: Final[Json] = {
 }
 _CONTRACT: Final = {"200": {"description": "The document.", "content": json_of({"type": "object"})}}
 _HTML: Final = text("text/html", "A page.")
-
-
-def _attributes() -> list[Json]:
-    """Describe the header fields of a CloudEvent in binary mode."""
-    schema = components_of([CloudEvent])["CloudEvent"]
-    return [
-        parameter(
-            f"ce-{name}", "header", STRING,
-            "An attribute of a CloudEvent in binary mode, percent-encoded. "
-            f"{'Required' if name in schema['required'] else 'Optional'} in this mode. {spec['description']}",
-        )
-        for name, spec in schema["properties"].items()
-    ]  # fmt: skip
-
+_ATTRIBUTES: Final = components_of([CloudEvent])["CloudEvent"]
 
 # Every operation, by path and method.
 _PATHS: Final[Mapping[str, Json]] = {
@@ -235,7 +222,16 @@ _PATHS: Final[Mapping[str, Json]] = {
             parameter("Idempotency-Key", "header", {"type": "string", "minLength": 1, "maxLength": 255},
                       "Requests with the same value and body return the same response and count once. Another body is "
                       "refused."),
-            *_attributes(), body=_EVENTS, is_keyed=True,
+            *(
+                parameter(
+                    f"ce-{name}", "header", STRING,
+                    "An attribute of a CloudEvent in binary mode, percent-encoded. "
+                    f"{'Required' if name in _ATTRIBUTES['required'] else 'Optional'} in this mode. "
+                    f"{spec['description']}",
+                )
+                for name, spec in _ATTRIBUTES["properties"].items()
+            ),
+            body=_EVENTS, is_keyed=True,
         ),
         "options": operation(
             "greetWebHook", "events", "Answer a webhook handshake.",

@@ -80,7 +80,14 @@ class _Joined:
 
         def take(match: re.Match[str]) -> str:
             names = [name.strip() for name in (match[1] or "").split(",") if name.strip()]
-            self._import(path, names, match[2])
+            source = match[2]
+            is_package = _PACKAGE.match(source) is not None
+            module = source if is_package else posixpath.normpath(posixpath.join(posixpath.dirname(path), source))
+            if is_package or module in self._apart:
+                held = self._left.setdefault(module, [])
+                held.extend(name for name in names if name not in held)
+            elif missing := set(names) - set(self.add(module)):
+                raise ValueError(f"{path}: {module} does not export {', '.join(sorted(missing))}")
             if match[0].startswith("export"):
                 exported.extend(names)
             return ""
@@ -97,16 +104,6 @@ class _Joined:
                 raise ValueError(f"{path}: `{name}` is also declared in {owner}")
         self.texts[path] = text
         return exported
-
-    def _import(self, path: str, names: list[str], source: str) -> None:
-        is_package = _PACKAGE.match(source) is not None
-        module = source if is_package else posixpath.normpath(posixpath.join(posixpath.dirname(path), source))
-        if is_package or module in self._apart:
-            held = self._left.setdefault(module, [])
-            held.extend(name for name in names if name not in held)
-            return
-        if missing := set(names) - set(self.add(module)):
-            raise ValueError(f"{path}: {module} does not export {', '.join(sorted(missing))}")
 
     def left(self, name: str) -> dict[str, str]:
         """Map what stays imported: the names by the path from the module `name`."""

@@ -64,11 +64,17 @@ def page_reply(known: str, page: Page, kind: Hashable, body: Callable[[], object
     The page keeps one reply of each kind, which all its readers share until `version` differs.
     """
     made = page.made
-    tag: str = made.get("tag") or made.keep("tag", _tag_of(page))
-    named = _named(known, tag) if known else None
-    if named is not None:
-        unmodified: Reply = made.get(named) or made.keep(named, unchanged(named))
-        return unmodified
+    tag: str | None = made.get("tag")
+    if tag is None:
+        # A tag belongs to one URL, so the position is enough; but a period ends without a change in the store.
+        period = "" if page.slot is None else f":{page.slot}"
+        tag = made.keep("tag", f'"{page.epoch}:{page.offset}{period}"')
+    if known:
+        tags = {part.strip() for part in known.split(",")}
+        named = tag if tag in tags or "*" in tags else f"W/{tag}"  # `*` names the tag strongly
+        if named == tag or named in tags:
+            unmodified: Reply = made.get(named) or made.keep(named, unchanged(named))
+            return unmodified
     kept: tuple[object, Reply] | None = made.get(kind)
     if kept is None or kept[0] != version:
         data = msgspec.json.encode(body())
@@ -84,21 +90,6 @@ def unchanged(tag: str) -> Reply:
 
 def _tagged(tag: str) -> Headers:
     return ((b"etag", tag.encode()), _VARY)
-
-
-def _tag_of(page: Page) -> str:
-    """A tag belongs to one URL, so the position is enough; but a period ends without a change in the store."""
-    period = "" if page.slot is None else f":{page.slot}"
-    return f'"{page.epoch}:{page.offset}{period}"'
-
-
-def _named(known: str, tag: str) -> str | None:
-    """A tag as an `If-None-Match` names it: `*` names it strongly. None if it does not."""
-    tags = {part.strip() for part in known.split(",")}
-    if tag in tags or "*" in tags:
-        return tag
-    weak = f"W/{tag}"
-    return weak if weak in tags else None
 
 
 def as_problem(error: Exception) -> ProblemError:

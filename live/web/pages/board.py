@@ -325,7 +325,7 @@ async def _show(visit: Visit, ledger: Ledger, size: int, when: When, top: PageRe
     live, language, board, key = visit.live, visit.language, ledger.state.board, visit.query.get("key")
     page: Page | None = None
     viewers: int | None = None
-    links: tuple[Link, ...] = ()
+    newest: int | None = None
     place = None
     with suppress(StoreUnavailableError, EpochLostError):  # reported below
         await ledger.state.use()
@@ -335,13 +335,11 @@ async def _show(visit: Visit, ledger: Ledger, size: int, when: When, top: PageRe
         found = top or await read_page(live, ledger, _top(size), when, visit.client.network, is_counted=when.is_now)
         board, page, viewers = found[:3]
         if when.as_of is None and not when.is_now:
-            links = _links_from(language, board, page, await live.reads.newest(ledger.reader))
+            newest = await live.reads.newest(ledger.reader)
     except (StoreUnavailableError, EpochLostError) as error:
         if when.as_of is not None:
             raise
         _note(ledger, error)
-    if when.is_now:
-        links = _links_from_current(language, board, page)
     if key is not None and when.as_of is None:
         unknown = language.translate("place_unknown"), ""
         place = unknown if page is None else await _place_of(visit, ledger, key, when)
@@ -350,22 +348,19 @@ async def _show(visit: Visit, ledger: Ledger, size: int, when: When, top: PageRe
         page=page,
         size=size,
         period=None if when.as_of is not None or when.is_now else str(when.period),
-        links=links,
+        links=_links_of(language, board, page, newest, is_now=when.is_now),
         viewers=viewers,
         key=key if key is None or key_fault(key) is None else None,  # the script must not ask for an invalid key
         place=place,
         trends=await trends_of(live, ledger, page) if when.is_now else NO_TRENDS,
         as_of=when.as_of,
-        steps=() if when.as_of is None else _steps_from(language, when.as_of),
-    )
-
-
-def _steps_from(language: Language, at: int) -> tuple[Link, ...]:
-    """Link to other times."""
-    return tuple(
-        Link("prev" if seconds < 0 else "next", rfc3339(at + seconds * 1000), language.translate(words))
-        for seconds, words in _STEPS
-        if at + seconds * 1000 <= time.time() * 1000
+        steps=()
+        if when.as_of is None
+        else tuple(
+            Link("prev" if seconds < 0 else "next", rfc3339(when.as_of + seconds * 1000), language.translate(words))
+            for seconds, words in _STEPS
+            if when.as_of + seconds * 1000 <= time.time() * 1000
+        ),
     )
 
 
@@ -388,19 +383,18 @@ async def _place_of(visit: Visit, ledger: Ledger, key: str, when: When) -> tuple
     return place_words(language, records[place].rank, gap)
 
 
-def _links_from_current(language: Language, board: Board, page: Page | None) -> tuple[Link, ...]:
-    """The link to the previous period; it is hidden until the first period exists."""
-    window = board.window
-    if not isinstance(window, Periods) or not window.tables or not window.keep:
+def _links_of(
+    language: Language, board: Board, page: Page | None, newest: int | None, *, is_now: bool
+) -> tuple[Link, ...]:
+    """Link from a period to its neighbours that are kept, and to the current period, which begins at `newest`."""
+    window, start = board.window, None if page is None else page.slot
+    if not isinstance(window, Periods):
         return ()
-    hidden = page is None or page.period is None
-    return (Link("prev", "previous", language.translate(f"previous_{window.unit}"), hidden),)
-
-
-def _links_from(language: Language, board: Board, page: Page, newest: int | None) -> tuple[Link, ...]:
-    """The links from a period to its neighbours that are kept, and to the current period."""
-    window, start = board.window, page.slot
-    if not isinstance(window, Periods) or start is None or newest is None:
+    if is_now:  # only the previous period; the link is hidden until the first period exists
+        hidden = page is None or page.period is None
+        words = language.translate(f"previous_{window.unit}")
+        return (Link("prev", "previous", words, hidden),) if window.tables and window.keep else ()
+    if start is None or newest is None:
         return ()
     calendar = window.calendar
     links = [Link("up", "current", language.translate(f"current_{window.unit}"))]

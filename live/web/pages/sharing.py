@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
@@ -10,10 +9,7 @@ import segno
 from starlette.requests import Request
 from starlette.responses import Response
 
-from live.domain.board import Board
 from live.domain.csv_table import csv_writer
-from live.domain.item import Item
-from live.domain.ranking import Page
 from live.ingest.replies import Reply
 from live.network.parameters import whole_number
 from live.store.board.read.reader import Selection
@@ -58,8 +54,16 @@ async def records_csv(request: Request) -> Response:
     async def draw() -> Reply:
         name = "-".join(part for part in (board.id, page.period) if part)
         items = await items_of(live, (record.key for record in page.records))
+        text = io.StringIO()
+        fields = [field.name for field in board.score.fields] if board.score else []
+        # The column of titles is there if one of the records has a title.
+        write = csv_writer(text, ["rank", "member", *(fields or ["score"]), *(["title"] if items else [])])
+        for record in page.records:
+            values = [record.fields[name] for name in fields] if record.fields else [record.score]
+            titles = [items[record.key].title if record.key in items else None] if items else []
+            write([[record.rank, record.key, *values, *titles]])
         extra = ((b"content-disposition", f'attachment; filename="{name}.csv"'.encode()),)
-        body = _table(board, page, items).encode()
+        body = (_MARK + text.getvalue()).encode()
         return Reply(HTTPStatus.OK, b"text/csv; charset=utf-8", body, extra, REVALIDATED)
 
     if found.is_past:  # a member that is hidden leaves the past at once
@@ -67,15 +71,3 @@ async def records_csv(request: Request) -> Response:
             return as_response(await draw())
     key = ("records", request.scope["query_string"], (board.id, live.hub.revision))
     return as_response(await live.drawings.of(client, key, draw))
-
-
-def _table(board: Board, page: Page, items: Mapping[str, Item]) -> str:
-    """Write the records, with a column of titles if one of them has a title."""
-    text = io.StringIO()
-    fields = [field.name for field in board.score.fields] if board.score else []
-    write = csv_writer(text, ["rank", "member", *(fields or ["score"]), *(["title"] if items else [])])
-    for record in page.records:
-        values = [record.fields[name] for name in fields] if record.fields else [record.score]
-        titles = [items[record.key].title if record.key in items else None] if items else []
-        write([[record.rank, record.key, *values, *titles]])
-    return _MARK + text.getvalue()

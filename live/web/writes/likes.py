@@ -71,14 +71,22 @@ async def _like(request: Request, *, is_script: bool) -> Response:
     if not board.like_button:
         raise ProblemError("likes_not_allowed", "set `like_button` in the definition of the board")
     settings = live.settings
+    response: Response
     await live.rate_limiter.admit(liking(client.network, settings.like_rate, settings.like_burst))
     form = await _form(request)
     visitor, others = await _visitor_of(request)
     if visitor is None:
-        return await _with_cookie(request)
+        # The browser repeats the request with a cookie. Only then the like counts, so a lost response counts once.
+        if _SECOND in request.query_params:
+            raise ProblemError("cookie_required", "a cookie tells visitors apart, so that a like counts once")
+        path = f"{settings.root_path}/boards/{request.path_params['board']}/likes"
+        again = addresses(request.query_params)(path, **{_SECOND: "new"})
+        response = RedirectResponse(again, HTTPStatus.TEMPORARY_REDIRECT, NOT_STORED)
+        visitor = await live.visitors.make()
+        response.set_cookie(_cookie_name(request), visitor, max_age=_COOKIE_AGE, **_attributes(request))
+        return response
     member = form.get("key", "")
     counted = await _count(live, board, member, visitor)
-    response: Response
     if is_script:
         response = Response(msgspec.json.encode(Liked(board.id, member, counted)), headers=NOT_STORED)
     else:
@@ -124,22 +132,6 @@ async def _visitor_of(request: Request) -> tuple[str | None, Sequence[str]]:
         if visitor is not None:
             return visitor, [other for other in names if other != name]
     return None, names
-
-
-async def _with_cookie(request: Request) -> Response:
-    """Let the browser repeat a request with a cookie. Only then the like counts, so a lost response counts once.
-
-    Raises:
-        ProblemError: `cookie_required`.
-    """
-    if _SECOND in request.query_params:
-        raise ProblemError("cookie_required", "a cookie tells visitors apart, so that a like counts once")
-    live = live_of(request)
-    path = f"{live.settings.root_path}/boards/{request.path_params['board']}/likes"
-    again = addresses(request.query_params)(path, **{_SECOND: "new"})
-    response = RedirectResponse(again, HTTPStatus.TEMPORARY_REDIRECT, NOT_STORED)
-    response.set_cookie(_cookie_name(request), await live.visitors.make(), max_age=_COOKIE_AGE, **_attributes(request))
-    return response
 
 
 def _cookie_name(request: Request) -> str:
