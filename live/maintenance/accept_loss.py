@@ -2,7 +2,6 @@
 
 import hashlib
 import secrets
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -16,7 +15,7 @@ from live.store.board.keys import Keys
 from live.store.board.manage.lifecycle import create, renew
 from live.store.connection.client import Store
 from live.store.connection.loss import LossWatch
-from live.store.registry.definitions import Definition, DefinitionStore
+from live.store.registry.definitions import DefinitionStore
 
 log = structlog.get_logger()
 
@@ -39,41 +38,33 @@ async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWa
         await watch.find()  # connects to the store
         for board in in_file.by_id:
             await renew(client, Keys(prefix, board), secrets.token_hex(4), positions.get(board, _UNKNOWN))
-        held = (await DefinitionStore(client, prefix).load()).boards
+        definitions = DefinitionStore(client, prefix)
+        held = (await definitions.load()).boards
         for board, definition in held.items():
-            if definition.state == "live":
-                await _go_on(client, prefix, board, _renewed(definition, held, salt), positions.get(board, _UNKNOWN))
+            if definition.state != "live":
+                continue
+            # A new epoch follows from the old one, so an acceptance that was interrupted can run again. A union names
+            # the new epochs of its parts.
+            new_epoch = _next_epoch(definition.epoch, salt)
+            parts = {
+                part: _next_epoch(held[part].epoch, salt)
+                if part in held and held[part].epoch in (epoch, _next_epoch(epoch, salt))
+                else epoch
+                for part, epoch in definition.parts.items()
+            }
+            changed = msgspec.structs.replace(definition, epoch=new_epoch, parts=parts)
+            # The definition comes first: servers ignore data that does not match it.
+            if await definitions.keep((await definitions.load()).version, board, changed, None) is None:
+                raise StoreUnavailableError(
+                    "another process is changing boards: stop all servers that use the store, and try again"
+                )
+            keys = Keys(prefix, board)
+            if not await renew(client, keys, new_epoch, positions.get(board, _UNKNOWN)):
+                with suppress(DefinitionError):  # created by a later version of the server
+                    await create(client, keys, read_board(board, changed.choices), new_epoch)
     log.warning("the loss of data was accepted", reason=reason, known=known, record=str(client.high_water.path))
     log.warning("the store may hold API keys that were revoked after it was copied: check them with `live keys list`")
 
 
-def _renewed(definition: Definition, held: Mapping[str, Definition], salt: str) -> Definition:
-    """Return a definition with a new epoch, and for a union also with the new epochs of its parts.
-
-    The new epoch follows from the old one, so an acceptance that was interrupted can run again.
-    """
-    parts = {
-        part: _next_epoch(held[part].epoch, salt)
-        if part in held and held[part].epoch in (epoch, _next_epoch(epoch, salt))
-        else epoch
-        for part, epoch in definition.parts.items()
-    }
-    return msgspec.structs.replace(definition, epoch=_next_epoch(definition.epoch, salt), parts=parts)
-
-
 def _next_epoch(epoch: str, salt: str) -> str:
     return hashlib.blake2b(f"{salt}:{epoch}".encode(), digest_size=4).hexdigest()
-
-
-async def _go_on(client: Store, prefix: str, board: str, changed: Definition, position: tuple[str, int]) -> None:
-    """Give a run-time board a new epoch. The definition comes first: servers ignore data that does not match it."""
-    definitions = DefinitionStore(client, prefix)
-    found = await definitions.load()
-    if await definitions.keep(found.version, board, changed, None) is None:
-        raise StoreUnavailableError(
-            "another process is changing boards: stop all servers that use the store, and try again"
-        )
-    keys = Keys(prefix, board)
-    if not await renew(client, keys, changed.epoch, position):
-        with suppress(DefinitionError):  # created by a later version of the server
-            await create(client, keys, read_board(board, changed.choices), changed.epoch)

@@ -367,15 +367,7 @@ async def _bring_up_to_date(client: Store, copy: Database) -> None:
             "now, run the command again. If the store lost data, rebuild it first with `live rebuild`, or accept the "
             "loss with `live serve --accept-loss`"
         )
-    await _add_waiting(client, prefix, copy)
-    if not await DefinitionLog(client, prefix, copy).follow():
-        raise SetupError(_LOST.format(client.high_water.lost or "definitions or API keys went back"))
-    await _end_deleted(client, prefix, copy)
-
-
-async def _add_waiting(client: Store, prefix: str, copy: Database) -> None:
-    """Add the entries that wait in the store."""
-    for board, epoch in await journals(client, prefix):
+    for board, epoch in await journals(client, prefix):  # add the entries that wait in the store
         timeline = await copy.run(partial(find_timeline, prefix=prefix, board=board, epoch=epoch))
         after, is_whole = timeline.drained if timeline else START, True
         while entries := (await read_entries(client, [(Keys(prefix, board), epoch, after)]))[0]:
@@ -385,6 +377,17 @@ async def _add_waiting(client: Store, prefix: str, copy: Database) -> None:
             timeline, is_whole = await copy.run(partial(_add, timeline=timeline, entries=entries))
         if not is_whole and not (await read_streams(client, prefix, [(board, epoch)]))[0].ended:
             raise SetupError(_MISSING.format(board))
+    if not await DefinitionLog(client, prefix, copy).follow():
+        raise SetupError(_LOST.format(client.high_water.lost or "definitions or API keys went back"))
+    timelines = await copy.run(lambda connection: open_timelines(connection, prefix))
+    for first in range(0, len(timelines), _BOARDS):  # end the timelines of boards that were deleted
+        piece = timelines[first : first + _BOARDS]
+        streams = await read_streams(client, prefix, [(timeline.board, timeline.epoch) for timeline in piece])
+        for timeline, stream in zip(piece, streams, strict=True):
+            if stream.link and not stream.entries and stream.link != timeline.link:
+                raise SetupError(_MISSING.format(timeline.board))
+        ended = [timeline for timeline, stream in zip(piece, streams, strict=True) if stream.ended]
+        await copy.run(partial(end_timelines, timelines=ended))
 
 
 def _add(connection: Connection, timeline: Timeline, entries: list[Entry]) -> tuple[Timeline, bool]:
@@ -400,19 +403,6 @@ def _add(connection: Connection, timeline: Timeline, entries: list[Entry]) -> tu
         add_segments(connection, [segment])
         timeline, left = segment.after, left[left.index(followers[-1]) + 1 :]
     return timeline, True
-
-
-async def _end_deleted(client: Store, prefix: str, copy: Database) -> None:
-    """End the timelines of boards that were deleted."""
-    timelines = await copy.run(lambda connection: open_timelines(connection, prefix))
-    for first in range(0, len(timelines), _BOARDS):
-        piece = timelines[first : first + _BOARDS]
-        streams = await read_streams(client, prefix, [(timeline.board, timeline.epoch) for timeline in piece])
-        for timeline, stream in zip(piece, streams, strict=True):
-            if stream.link and not stream.entries and stream.link != timeline.link:
-                raise SetupError(_MISSING.format(timeline.board))
-        ended = [timeline for timeline, stream in zip(piece, streams, strict=True) if stream.ended]
-        await copy.run(partial(end_timelines, timelines=ended))
 
 
 def _contents(connection: Connection, prefix: str, in_file: Mapping[str, Board]) -> tuple[list[Timeline], list[str]]:

@@ -220,7 +220,14 @@ class ProducerTrace:
             ):
                 if alone or events.producers[index] == number:
                     found.events.append((now if time is False else int(time), member, amount))
-        self._leave_out_likes(epoch, head, add, found)
+        if self._producer == LIKES and add.identities is not None:
+            # Likes of a visitor who was voided or erased have been taken back one by one.
+            changes = found.events if isinstance(self._board.window, Sliding) else found.amounts
+            for like_identity in contents(add.identities.all, IDENTITY)[: add.identities.counted]:
+                like = self._voided.like(identity_of(epoch, head, like_identity.hex()))
+                if like is not None:
+                    start, member, amount = like
+                    changes.append((start, member, -amount))
         return [found]
 
     def _votes(self, epoch: str, head: Head, group: EntryDelta, number: int) -> Iterator[Vote]:
@@ -234,18 +241,6 @@ class ProducerTrace:
             is_left = identity_of(epoch, head, voter.hex()) not in self._voided
             if sender == number and is_left and not self._erased.among([voter], head.time):
                 yield Vote(group.start, group.members[place], voter, content(pair), change)
-
-    def _leave_out_likes(self, epoch: str, head: Head, add: Add, found: Contribution) -> None:
-        """Leave out likes that were taken back one by one, because their visitor was voided or erased."""
-        if self._producer != LIKES or add.identities is None:
-            return
-        for identity in contents(add.identities.all, IDENTITY)[: add.identities.counted]:
-            like = self._voided.like(identity_of(epoch, head, identity.hex()))
-            if like is not None:
-                start, member, amount = like
-                (found.events if isinstance(self._board.window, Sliding) else found.amounts).append(
-                    (start, member, -amount)
-                )
 
 
 class ActorTrace:

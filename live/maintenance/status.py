@@ -99,7 +99,13 @@ def verify(database: Database, prefix: str, show: Progress) -> Verification:
     faults, timelines = database.check_pages(), []
     try:
         timelines = database.work(lambda connection: open_timelines(connection, prefix))
-        ids = {timeline.id: database.work(partial(_segments, timeline=timeline)) for timeline in timelines}
+        segments = select(SEGMENT.c.id).order_by(SEGMENT.c.id)
+        ids = database.work(
+            lambda connection: {
+                timeline.id: connection.scalars(segments.where(SEGMENT.c.life == timeline.id)).all()
+                for timeline in timelines
+            }
+        )
     except JournalBrokenError as error:
         return Verification(sound=False, faults=faults or [str(error)], boards=[])
     of_timelines: dict[int | None, list[str]] = {timeline.id: [] for timeline in timelines}
@@ -139,11 +145,6 @@ def verify(database: Database, prefix: str, show: Progress) -> Verification:
             found.append(f"its gaps can't be read: {error}")
         verdicts.append(Verdict(board=timeline.board, epoch=timeline.epoch, entries=entries, faults=found, gaps=gaps))
     return Verification(sound=not faults and not any(of_timelines.values()), faults=faults, boards=verdicts)
-
-
-def _segments(connection: Connection, timeline: Timeline) -> list[int]:
-    rows = connection.execute(select(SEGMENT.c.id).where(SEGMENT.c.life == timeline.id).order_by(SEGMENT.c.id))
-    return [row.id for row in rows]
 
 
 def _heads(connection: Connection, segment: int) -> list[Head]:

@@ -164,8 +164,16 @@ class _Batch:
             for start, member, amount in (amount for one in self.left for amount in one.amounts):
                 if start >= oldest:
                     _subtract(groups, start, member, amount)
-            self._fill_votes(groups, oldest)
-        plan.slots = {start: group for start, group in groups.items() if _is_change(board, group)}
+            for place, (vote, net) in self._net().items():
+                change = -min(net, self.held.get(place, 0))
+                if change and vote.start >= oldest and place not in self._refused:
+                    _subtract(groups, vote.start, vote.member, -change)
+                    groups[vote.start].votes.append((vote.actor, vote.pair, change))
+                    groups[vote.start].voted.append((vote.member, 0))
+            for group in groups.values():
+                if not group.votes:  # members whose amounts cancel out do not change
+                    group.amounts = {member: amount for member, amount in group.amounts.items() if amount}
+        plan.slots = {start: group for start, group in groups.items() if group.amounts}
         if board.ties != "key":
             for group in plan.slots.values():
                 numbered = enumerate(group.amounts.items(), 1)  # no two members have the same tag
@@ -183,25 +191,10 @@ class _Batch:
             found[vote.start, vote.pair] = (vote, net + vote.change)
         return found
 
-    def _fill_votes(self, groups: dict[int, SlotPlan], oldest: int) -> None:
-        for place, (vote, net) in self._net().items():
-            change = -min(net, self.held.get(place, 0))
-            if change and vote.start >= oldest and place not in self._refused:
-                _subtract(groups, vote.start, vote.member, -change)
-                groups[vote.start].votes.append((vote.actor, vote.pair, change))
-                groups[vote.start].voted.append((vote.member, 0))
-
 
 def _subtract(groups: dict[int, SlotPlan], start: int, member: str, amount: int) -> None:
     amounts = groups.setdefault(start, SlotPlan({}, {}, {}, [], [], {})).amounts
     amounts[member] = amounts.get(member, 0) - amount
-
-
-def _is_change(board: Board, group: SlotPlan) -> bool:
-    """Drop members whose amounts cancel out, and return whether the group still changes anything."""
-    if not group.votes and not isinstance(board.window, Sliding):
-        group.amounts = {member: amount for member, amount in group.amounts.items() if amount}
-    return bool(group.amounts)
 
 
 def _pieces(contributions: Sequence[Contribution]) -> Iterator[list[Contribution]]:
