@@ -90,6 +90,7 @@ def reconcile(
 
 
 async def _reconcile(settings: Settings, wanted: list[str], side: Side | None, show: Any) -> list[Report]:  # noqa: ANN401
+    """Compare boards. Where store and journal differ, replace a side, if one is named."""
     existing_journal(settings).close()  # raises an error if there is none
     async with opened_store(settings) as client:
         boards = await all_boards(client, settings)
@@ -104,36 +105,30 @@ async def _reconcile(settings: Settings, wanted: list[str], side: Side | None, s
             elif wanted:
                 missing = "the store does not hold it" if epoch is None else "it has no journal"
                 raise SetupError(f"board {name!r} can't be compared: {missing}")
-        return [await _settle(client, settings, board, epoch, side, show) for board, epoch in found]
-
-
-async def _settle(
-    client: Store,
-    settings: Settings,
-    board: Board,
-    epoch: str,
-    side: Side | None,
-    show: Any,  # noqa: ANN401
-) -> Report:
-    """Compare a board. If store and journal differ, replace a side, if one is named."""
-    report, behind = await _compare(client, settings, board, epoch, show)
-    if side is None or not (report.drifted or report.fault):
-        return report
-    if side is Side.JOURNAL:
-        if behind:
-            raise SetupError(f"{report.fault}. Accept the loss with `live serve --accept-loss`, or use --to store")
-        await begin_journal(client, Keys(settings.key_prefix, board.id), epoch, again=True)
-    else:
-        client.high_water.active = True
-        in_file = load_boards(settings.boards)
-        with existing_journal(settings) as database:
-            work = Rebuilding(client, settings, in_file, database, lambda _, done, total: show(done, total))
-            epoch = (await work.replace(board.id, epoch)).epoch
-    again, _ = await _compare(client, settings, board, epoch, show)
-    if again.drifted or again.fault:
-        return again
-    report.repaired = True
-    return report
+        reports = []
+        for one, epoch in found:
+            report, behind = await _compare(client, settings, one, epoch, show)
+            reports.append(report)
+            if side is None or not (report.drifted or report.fault):
+                continue
+            if side is Side.JOURNAL:
+                if behind:
+                    reason = "Accept the loss with `live serve --accept-loss`, or use --to store"
+                    raise SetupError(f"{report.fault}. {reason}")
+                await begin_journal(client, Keys(settings.key_prefix, one.id), epoch, again=True)
+                now = epoch
+            else:
+                client.high_water.active = True
+                in_file = load_boards(settings.boards)
+                with existing_journal(settings) as database:
+                    work = Rebuilding(client, settings, in_file, database, lambda _, done, total: show(done, total))
+                    now = (await work.replace(one.id, epoch)).epoch
+            again, _ = await _compare(client, settings, one, now, show)
+            if again.drifted or again.fault:
+                reports[-1] = again
+            else:
+                report.repaired = True
+        return reports
 
 
 async def _compare(

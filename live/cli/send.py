@@ -9,7 +9,7 @@ import typer
 from live.cli.terminal import JsonOption, KeyOption, UrlOption, clear_errors, out, progress_bar, reported
 from live.domain.text import counted
 from live.send.progress import make_options
-from live.send.run import SendOutcome, send_file
+from live.send.run import send_file
 from live.settings import check_variables
 
 NoIdsOption = Annotated[
@@ -47,23 +47,17 @@ def send(  # noqa: PLR0913 - one parameter per flag
         with progress_bar(f"Sending {file.name}", quiet=as_json) as show:
             outcome = asyncio.run(send_file(options, show))
     if not reported(outcome, as_json=as_json):
-        _print_outcome(outcome)
+        if outcome.stopped:
+            out.print("Interrupted; run the same command to continue from here.")
+        if outcome.resumed_at:
+            out.print(f"Continued after the first {counted(outcome.resumed_at, 'event')}.")
+        known = f"{outcome.accepted:,} counted, {outcome.duplicate:,} counted before"
+        out.print(f"{counted(outcome.sent, 'event')} sent: {known}.")
+        if outcome.lost:
+            out.print(f"{counted(outcome.lost, 'lost response')}: sent again, and each event counted once.")
+        for code, count in sorted(outcome.rejected.items()):
+            out.print(f"{count:,} rejected as {code}")
+        for example in outcome.examples:
+            out.print(f"  event {example['event']}: {example['detail']}")
     if outcome.rejected:
         raise typer.Exit(1)
-
-
-def _print_outcome(outcome: SendOutcome) -> None:
-    """Print the result of a run."""
-    if outcome.stopped:
-        out.print("Interrupted; run the same command to continue from here.")
-    if outcome.resumed_at:
-        out.print(f"Continued after the first {counted(outcome.resumed_at, 'event')}.")
-    out.print(
-        f"{counted(outcome.sent, 'event')} sent: {outcome.accepted:,} counted, {outcome.duplicate:,} counted before."
-    )
-    if outcome.lost:
-        out.print(f"{counted(outcome.lost, 'lost response')}: sent again, and each event counted once.")
-    for code, count in sorted(outcome.rejected.items()):
-        out.print(f"{count:,} rejected as {code}")
-    for example in outcome.examples:
-        out.print(f"  event {example['event']}: {example['detail']}")

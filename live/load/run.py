@@ -28,7 +28,15 @@ async def run(options: Options, progress: Progress) -> LoadReport:
     Raises:
         SetupError: the server can't be reached, has no such board, or does not allow the producers to send.
     """
-    await _check_board(options)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session,
+            session.get(f"{options.url}/v1/boards/{options.board}?limit=1") as response,
+        ):
+            if response.status != 200:  # noqa: PLR2004
+                raise SetupError(f"{response.url} returned {response.status}: {(await response.text())[:300]}")
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise SetupError(f"can't reach {options.url}: {error!r}. Is `live serve` running?") from None
     async with _children(options) as children:
         await _all(child.expect(Connected) for child in children)
         started = time.perf_counter() + _LEAD
@@ -117,15 +125,3 @@ async def _all(waiting: Iterable[Coroutine[object, object, _Expected]]) -> list[
     except* SetupError as group:
         raise group.exceptions[0] from None
     return [task.result() for task in found]
-
-
-async def _check_board(options: Options) -> None:
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session,
-            session.get(f"{options.url}/v1/boards/{options.board}?limit=1") as response,
-        ):
-            if response.status != 200:  # noqa: PLR2004
-                raise SetupError(f"{response.url} returned {response.status}: {(await response.text())[:300]}")
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise SetupError(f"can't reach {options.url}: {error!r}. Is `live serve` running?") from None

@@ -85,7 +85,17 @@ class SavedProgress:
         self._path = progress_path(options)
         self._ids = options.ids
         self._producer = producer_of(options.key)
-        self._saved = (None if options.restart else _read(self._path)) or ProgressFile(run=secrets.token_hex(8))
+        self._saved = ProgressFile(run=secrets.token_hex(8))
+        if not options.restart:
+            try:
+                self._saved = msgspec.json.decode(self._path.read_bytes(), type=ProgressFile)
+            except FileNotFoundError:
+                pass
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                raise SetupError(
+                    f"{self._path} is damaged, so it is unknown how much was sent; to start at the first event, add "
+                    "--restart"
+                ) from None
         self._doubted = self._saved.reach if self._ids else 0
         if self._doubted > self.sent and self._saved.producer != self._producer:
             producer = self._saved.producer
@@ -138,14 +148,3 @@ class SavedProgress:
                 file.write(msgspec.json.encode(self._saved))
         except OSError as error:
             raise SetupError(f"can't save in {self._path} that {self.sent} events were sent: {error}") from None
-
-
-def _read(path: Path) -> ProgressFile | None:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=ProgressFile)
-    except FileNotFoundError:
-        return None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise SetupError(
-            f"{path} is damaged, so it is unknown how much was sent; to start at the first event, add --restart"
-        ) from None
