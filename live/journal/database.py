@@ -158,7 +158,9 @@ class Database:
         """Return what to raise for an error of the driver."""
         cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
         code = getattr(cause, "sqlite_errorcode", None)
-        reason = self._reason(cause)
+        # The message may hold the user name and the password of the database.
+        url = self._url.render_as_string(hide_password=False)
+        reason = scrubbed(str(cause).strip().partition("\n")[0], url)
         damaged = (getattr(cause, "sqlstate", None) if code is None else code & 0xFF) in _DAMAGE
         if damaged or reason.startswith(_NO_TEXT):
             return JournalBrokenError(f"the journal is damaged: {self.place}: {reason}")
@@ -221,33 +223,23 @@ class Database:
     def lock_now(self) -> bool:
         """Take the lock of the writer without reading the content. Returns and raises as `take`."""
         try:
-            return self._lock_file() if self.is_sqlite else self._lock_database()
-        except _ERRORS as error:
-            self._holder = None
-            raise self._failure(error) from error
-
-    def _lock_file(self) -> bool:
-        if self._lock is None:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = os.open(
-                self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-            )
-        try:
+            if not self.is_sqlite:
+                if self._holder is None:
+                    self._holder = self._opened().connect().execution_options(isolation_level="AUTOCOMMIT")
+                taken = select(text(f"pg_try_advisory_lock({_LOCK}, hashtext(:prefix))"))
+                return bool(self._holder.scalar(taken, {"prefix": self.prefix}))
+            if self._lock is None:
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._lock = os.open(
+                    self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+                )
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
+        except _ERRORS as error:
+            self._holder = None
+            raise self._failure(error) from error
         return True
-
-    def _lock_database(self) -> bool:
-        if self._holder is None:
-            self._holder = self._opened().connect().execution_options(isolation_level="AUTOCOMMIT")
-        taken = select(text(f"pg_try_advisory_lock({_LOCK}, hashtext(:prefix))"))
-        return bool(self._holder.scalar(taken, {"prefix": self.prefix}))
-
-    def _reason(self, cause: BaseException) -> str:
-        """Return the text of a driver's error, without the user name and the password of the database."""
-        url = self._url.render_as_string(hide_password=False)
-        return scrubbed(str(cause).strip().partition("\n")[0], url)
 
     def _opened(self) -> Engine:
         engine = self._engine

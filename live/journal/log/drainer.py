@@ -96,37 +96,34 @@ class Drainer:
 
     async def run(self) -> None:
         """Drain until cancelled, whenever no other process does."""
-        reporting = asyncio.create_task(self._health.run())
+        health = self._health
+        reporting = asyncio.create_task(health.run())
         try:
-            await self._run()
+            while True:
+                try:
+                    health.writes = False
+                    if await self._database.take():
+                        await self.claim()
+                        self.writes = health.writes = True
+                        await health.publish()
+                        await self._work()
+                    else:
+                        self.writes = False
+                        health.mark_drained(time.monotonic())  # as far as this process knows: another one drains
+                except SetupError as error:
+                    self.writes, health.fault = False, str(error)
+                    log.error("the journal has stopped", reason=str(error))  # noqa: TRY400 - the reason says all
+                    await asyncio.sleep(_RETRY)
+                except (StoreUnavailableError, ConflictError) as error:
+                    health.fault = str(error)
+                    log.warning("the journal waits", reason=str(error))
+                except Exception as error:
+                    self.writes, health.fault = False, f"the journal has stopped: {error!r}"
+                    log.exception("the journal has stopped")
+                    await asyncio.sleep(_RETRY)
+                await asyncio.sleep(_PAUSE)
         finally:
             reporting.cancel()
-
-    async def _run(self) -> None:
-        health = self._health
-        while True:
-            try:
-                health.writes = False
-                if await self._database.take():
-                    await self.claim()
-                    self.writes = health.writes = True
-                    await health.publish()
-                    await self._work()
-                else:
-                    self.writes = False
-                    health.mark_drained(time.monotonic())  # as far as this process knows: another one drains
-            except SetupError as error:
-                self.writes, health.fault = False, str(error)
-                log.error("the journal has stopped", reason=str(error))  # noqa: TRY400 - the reason says all
-                await asyncio.sleep(_RETRY)
-            except (StoreUnavailableError, ConflictError) as error:
-                health.fault = str(error)
-                log.warning("the journal waits", reason=str(error))
-            except Exception as error:
-                self.writes, health.fault = False, f"the journal has stopped: {error!r}"
-                log.exception("the journal has stopped")
-                await asyncio.sleep(_RETRY)
-            await asyncio.sleep(_PAUSE)
 
     async def claim(self) -> None:
         """Make this database the only one into which the store's journals go.
@@ -187,7 +184,11 @@ class Drainer:
         self._behind = set()
         await self._drain(listed)
         streams = await self._streams([name for name in listed if name in self._timelines])
-        self._compare(streams)
+        for name, stream in streams.items():  # stop at the boards of which SQL has more than the store
+            if stream.link and went_back(self._timelines[name], stream.link):
+                self._stop(self._timelines[name], stream.link)
+        for name in self._health.lost.keys() - self._behind:
+            del self._health.lost[name]
         if not await is_trimming_paused(self._client, self._prefix):
             await self._mend(streams)
             await self._end(streams)
@@ -331,14 +332,6 @@ class Drainer:
             streams |= zip(names, await read_streams(self._client, self._prefix, names), strict=True)
         JOURNAL_BACKLOG.set(sum(stream.waiting for stream in streams.values()))
         return streams
-
-    def _compare(self, streams: dict[Name, StreamState]) -> None:
-        """Stop at the boards of which SQL has more than the store, and go on with the others."""
-        for name, stream in streams.items():
-            if stream.link and went_back(self._timelines[name], stream.link):
-                self._stop(self._timelines[name], stream.link)
-        for name in self._health.lost.keys() - self._behind:
-            del self._health.lost[name]
 
     async def _mend(self, streams: dict[Name, StreamState]) -> None:
         """Trim what a killed drainer left behind, and begin a journal again if SQL lacks its last entries."""

@@ -72,7 +72,16 @@ class HealthReport:
         if lag < _BEHIND:
             self._waiting, self._fullest = 0, ("", 0)
         elif now >= self._measured + _MEASURE:
-            await self._measure()
+            # Read from the store how many bytes of each journal wait.
+            names = await journals(self._client, self._prefix)
+            waiting: dict[str, int] = {}
+            for first in range(0, len(names), _BOARDS):
+                some = names[first : first + _BOARDS]
+                for (name, _), stream in zip(some, await read_streams(self._client, self._prefix, some), strict=True):
+                    waiting[name] = max(stream.waiting, waiting.get(name, 0))
+            self._waiting = sum(waiting.values())
+            self._fullest = max(waiting.items(), key=lambda item: item[1], default=("", 0))
+            JOURNAL_BACKLOG.set(self._waiting)
             self._measured = now
         board, most = self._fullest
         health = JournalHealth(
@@ -86,15 +95,3 @@ class HealthReport:
             damage=self.damage,
         )
         await publish_health(self._client, self._prefix, health, self.fault)
-
-    async def _measure(self) -> None:
-        """Read from the store how many bytes of each journal wait."""
-        names = await journals(self._client, self._prefix)
-        waiting: dict[str, int] = {}
-        for first in range(0, len(names), _BOARDS):
-            some = names[first : first + _BOARDS]
-            for (board, _), stream in zip(some, await read_streams(self._client, self._prefix, some), strict=True):
-                waiting[board] = max(stream.waiting, waiting.get(board, 0))
-        self._waiting = sum(waiting.values())
-        self._fullest = max(waiting.items(), key=lambda item: item[1], default=("", 0))
-        JOURNAL_BACKLOG.set(self._waiting)

@@ -303,25 +303,22 @@ class Follower:
                 await self._read()
             if not self._ahead:
                 raise self._missing(link)
-            await self._apply(*self._ahead.popleft())
+            head, body = self._ahead.popleft()
+            if head.kind == "renew" and self.contents.link == FIRST:
+                parent = partial(
+                    contents_of_parent,
+                    prefix=self._prefix,
+                    timeline=Timeline(0, *self._name),
+                    epoch=body.decode(),
+                    link=head.before,
+                )
+                self.contents = await self._database.run(parent)
+            elif head.kind != "adopt" and head.before != self.contents.link:
+                if position_of(head.before) <= position_of(self.contents.link):
+                    raise self._behind(head.before)
+                raise self._missing(head.before)
+            apply(self.contents, head, body)
         return self.contents
-
-    async def _apply(self, head: Head, body: bytes) -> None:
-        board, epoch = self._name
-        if head.kind == "renew" and self.contents.link == FIRST:
-            parent = partial(
-                contents_of_parent,
-                prefix=self._prefix,
-                timeline=Timeline(0, board, epoch),
-                epoch=body.decode(),
-                link=head.before,
-            )
-            self.contents = await self._database.run(parent)
-        elif head.kind != "adopt" and head.before != self.contents.link:
-            if position_of(head.before) <= position_of(self.contents.link):
-                raise self._behind(head.before)
-            raise self._missing(head.before)
-        apply(self.contents, head, body)
 
     def _behind(self, link: str) -> StoreBehindError:
         return StoreBehindError(

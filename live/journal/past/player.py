@@ -56,7 +56,15 @@ class Player:
         while len(found) < _MOST_PAGES and self.now + stride * self._has_begun <= until:
             tick = self.now + stride * self._has_begun
             while (self._entries or self._load(connection)) and self._entries[0][0].time < tick * 1000:
-                self._apply(connection, *self._entries.popleft())
+                head, body = self._entries.popleft()
+                if head.kind == _CHECKPOINT:
+                    self._reading = Reading(self._prefix, self._reading.timeline, unpack(body))
+                else:
+                    self._reading.apply(connection, head, body)
+                if self._reading.is_known:
+                    data = self._reading.contents
+                    data.seen.clear()  # the identities of events take much space, and no record depends on them
+                    self._top.follow(head, body, data)
                 if time.monotonic() > deadline:
                     return found
             self.now, self._has_begun = tick, True
@@ -65,16 +73,6 @@ class Player:
             if time.monotonic() > deadline:
                 break
         return found
-
-    def _apply(self, connection: Connection, head: Head, body: bytes) -> None:
-        if head.kind == _CHECKPOINT:
-            self._reading = Reading(self._prefix, self._reading.timeline, unpack(body))
-        else:
-            self._reading.apply(connection, head, body)
-        if self._reading.is_known:
-            data = self._reading.contents
-            data.seen.clear()  # the identities of events take much space, and no record depends on them
-            self._top.follow(head, body, data)
 
     def _load(self, connection: Connection) -> bool:
         """Read the next entries, at the end of a timeline those of the next one. Return False if there are none yet."""

@@ -43,7 +43,10 @@ class Scores(msgspec.Struct, frozen=True):
 
     def ranks(self, board: Board, hidden: Collection[str], members: Iterable[str]) -> dict[str, int]:
         """Return the ranks of some members, without sorting all others."""
-        spread, key = self._shown(hidden), self._order(board)
+        # How many members that are not hidden have each score.
+        spread = Counter(self.scores.values()) if self.spread is None else Counter(self.spread)
+        spread.subtract(self.scores[member] for member in hidden if member in self.scores)
+        spread, key = +spread, self._order(board)
         found = {}
         for member in members:
             own = self.scores.get(member)
@@ -56,12 +59,6 @@ class Scores(msgspec.Struct, frozen=True):
                 equal = [other for other, score in self.scores.items() if score == own and other not in hidden]
                 found[member] += sum(key(other) < place for other in equal)
         return found
-
-    def _shown(self, hidden: Collection[str]) -> Mapping[int, int]:
-        """Return how many members that are not hidden have each score."""
-        spread = Counter(self.scores.values()) if self.spread is None else Counter(self.spread)
-        spread.subtract(self.scores[member] for member in hidden if member in self.scores)
-        return +spread
 
     def _order(self, board: Board) -> Callable[[str], tuple[int, int, int] | tuple[int, str]]:
         return order_of(rules_of(board), self.scores, self.reached)
