@@ -76,7 +76,14 @@ class BoardWriter:
                 state.on_sooner()
             state.on_added(moved)
             if offset is not None and state.settings.journal_ack and state.journaled:
-                await self._await_sql(offset)
+                # Wait until the journal's database has it too. After the deadline, nobody knows whether it will.
+                loop = asyncio.get_running_loop()
+                deadline = loop.time() + state.settings.write_deadline
+                while int(await state.call("HGET", state.keys.meta, "safe") or 0) < offset:
+                    if loop.time() > deadline:
+                        reason = f"board {state.board.id}: offset {offset} is not in the journal's database yet"
+                        raise StoreUnavailableError(reason, unknown=True)
+                    await asyncio.sleep(_SQL_POLL)
             return Added(offset, refused, moved, widest)
 
     async def put(self, fill: Callable[[Board, Plan], None]) -> list[Any]:
@@ -100,20 +107,6 @@ class BoardWriter:
                 if reply[0] != b"replan":
                     return reply
             raise state.moved_too_often()
-
-    async def _await_sql(self, offset: int) -> None:
-        """Wait until the journal's database has everything up to an offset.
-
-        Raises:
-            StoreUnavailableError: that takes longer than the write deadline. Nobody knows whether it will have it.
-        """
-        state, loop = self.state, asyncio.get_running_loop()
-        deadline = loop.time() + state.settings.write_deadline
-        while int(await state.call("HGET", state.keys.meta, "safe") or 0) < offset:
-            if loop.time() > deadline:
-                reason = f"board {state.board.id}: offset {offset} is not in the journal's database yet"
-                raise StoreUnavailableError(reason, unknown=True)
-            await asyncio.sleep(_SQL_POLL)
 
     async def _apply(self, entries: Sequence[Entry], senders: Senders) -> tuple[int | None, dict[int, str], int]:
         """Plan the entries and apply the plan. Return `offset`, `refused` and `widest` of `Added`."""
