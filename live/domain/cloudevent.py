@@ -105,7 +105,21 @@ def is_binary(headers: Sequence[tuple[bytes, bytes]]) -> bool:
 
 def decode_binary(headers: Sequence[tuple[bytes, bytes]]) -> Steps:
     """Decode an event in binary mode; the request's body is its data."""
-    return (yield from check_parts([_event_of_headers(headers)]))
+    pairs = [(name[len(_PREFIX) :].decode("latin-1"), value) for name, value in headers if name.startswith(_PREFIX)]
+    raw = dict(pairs)
+    if len(raw) < len(pairs):
+        return (yield from check_parts([_twice([name for name, _ in pairs])]))
+    attributes: dict[str, Any] = {}
+    for name, value in raw.items():
+        # As the HTTP binding defines it: without quotes, then percent-decoded once.
+        quoted = _QUOTED.fullmatch(value)
+        plain = value if quoted is None else _QUOTED_PAIR.sub(rb"\1", quoted[1])
+        try:
+            attributes[name] = unquote_to_bytes(plain).decode()
+        except UnicodeDecodeError:
+            fault = _invalid(f"the header {f'ce-{name}'!r} is not percent-encoded UTF-8")
+            return (yield from check_parts([fault]))
+    return (yield from check_parts([_event_of(attributes)]))
 
 
 # Objects become tuples of pairs, so that repeated names are visible; arrays become lists. An integer that is too long
@@ -157,23 +171,6 @@ def _event_of_part(part: bytes) -> IncomingEvent | Rejection:
         attributes.pop(name, None)
     if tuple in map(type, attributes.values()):  # for the error message, an object is a dict again
         attributes = {name: {} if isinstance(value, tuple) else value for name, value in attributes.items()}
-    return _event_of(attributes)
-
-
-def _event_of_headers(headers: Sequence[tuple[bytes, bytes]]) -> IncomingEvent | Rejection:
-    pairs = [(name[len(_PREFIX) :].decode("latin-1"), value) for name, value in headers if name.startswith(_PREFIX)]
-    raw = dict(pairs)
-    if len(raw) < len(pairs):
-        return _twice([name for name, _ in pairs])
-    attributes: dict[str, Any] = {}
-    for name, value in raw.items():
-        # As the HTTP binding defines it: without quotes, then percent-decoded once.
-        quoted = _QUOTED.fullmatch(value)
-        plain = value if quoted is None else _QUOTED_PAIR.sub(rb"\1", quoted[1])
-        try:
-            attributes[name] = unquote_to_bytes(plain).decode()
-        except UnicodeDecodeError:
-            return _invalid(f"the header {f'ce-{name}'!r} is not percent-encoded UTF-8")
     return _event_of(attributes)
 
 

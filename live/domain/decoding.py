@@ -68,17 +68,36 @@ def decode_json(body: bytes, max_events: int) -> Steps:
     Raises:
         ProblemError: `malformed_body` or `too_many_events`. Nothing of the body counts.
     """
-    if not body.lstrip(SPACE.encode()).startswith(b"["):
-        return (yield from _decode_object(body))
-    if len(body) > _WHOLE or body.count(b"{") > _BRACES * max_events:
-        return (yield from _decode_array(body, max_events))
-    try:
-        events = _many.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return (yield from _decode_array(body, max_events))
-    limit(len(events), max_events)
-    if _doubled(body, events):
-        return (yield from _decode_array(body, max_events))
+    if not body.lstrip(SPACE.encode()).startswith(b"["):  # one object
+        if len(body) > MOST_EVENT:
+            return (yield from check_parts([_OVERSIZED]))
+        event = decode_plain(body)
+        if event is not None:
+            return DecodedBody([event], (0,), [])
+        # Invalid JSON is a problem of the body, anything else a rejection of the event.
+        text = text_of(body).strip(SPACE)
+        if not text:
+            raise ProblemError("malformed_body", "the body is empty")
+        if end_of_value(text, 0) != len(text):
+            raise ProblemError("malformed_body", "more than one JSON value; send an array, or application/x-ndjson")
+        return (yield from check_parts([_decode_part(body)]))
+    events: list[IncomingEvent] | None = None
+    if len(body) <= _WHOLE and body.count(b"{") <= _BRACES * max_events:
+        try:
+            events = _many.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            events = None  # its parts say what is wrong
+        else:
+            limit(len(events), max_events)
+    if events is None or _doubled(body, events):  # event by event
+        parts: list[IncomingEvent | Rejection] = []
+        for part in split(body):
+            if part is None:
+                yield
+                continue
+            limit(len(parts) + 1, max_events)
+            parts.append(_decode_part(part.encode()))
+        return (yield from check_parts(parts))
     # Check the members of these events all at once, and one by one if that finds a mistake.
     bare = body.count(b'"') == _QUOTES_OF_A_LIKE * len(events)
     keys = [event.key for event in events]
@@ -126,36 +145,6 @@ def finish(steps: Steps) -> DecodedBody:
         except StopIteration as end:
             body: DecodedBody = end.value
             return body
-
-
-def _decode_object(body: bytes) -> Steps:
-    """Decode a body that is one object.
-
-    Invalid JSON is a problem of the body, anything else a rejection of the event.
-    """
-    if len(body) > MOST_EVENT:
-        return (yield from check_parts([_OVERSIZED]))
-    event = decode_plain(body)
-    if event is not None:
-        return DecodedBody([event], (0,), [])
-    text = text_of(body).strip(SPACE)
-    if not text:
-        raise ProblemError("malformed_body", "the body is empty")
-    if end_of_value(text, 0) != len(text):
-        raise ProblemError("malformed_body", "more than one JSON value; send an array, or application/x-ndjson")
-    return (yield from check_parts([_decode_part(body)]))
-
-
-def _decode_array(body: bytes, max_events: int) -> Steps:
-    """Decode an array, event by event."""
-    parts: list[IncomingEvent | Rejection] = []
-    for part in split(body):
-        if part is None:
-            yield
-            continue
-        limit(len(parts) + 1, max_events)
-        parts.append(_decode_part(part.encode()))
-    return (yield from check_parts(parts))
 
 
 def _decode_part(part: bytes) -> IncomingEvent | Rejection:
