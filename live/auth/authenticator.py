@@ -52,15 +52,25 @@ class Authenticator:
     async def open(self) -> None:
         """Check the store now, and read the API keys if they have changed."""
         async with self._checking:
-            started = time.monotonic()  # taken before the check, which may miss concurrent changes
+            started, registered = time.monotonic(), None  # taken before the check, which may miss concurrent changes
             try:
                 async with asyncio.timeout(_CHECK_DEADLINE):
                     if self._version is None or await self._store.version() != self._version:
-                        await self._load()
+                        registered = await self._store.load()
             except TimeoutError as error:
                 reason = f"the store did not answer within {_CHECK_DEADLINE:g}s"
                 raise StoreUnavailableError(reason, public="the store does not answer") from error
             if self._high_water.lost:
+                self._change()
+            elif registered is not None:
+                rate, burst, records = self._settings.rate, self._settings.burst, registered.records
+                self._known = {
+                    name: _Known(record.producer(rate, burst), record.digests) for name, record in records.items()
+                }
+                if any("post" in record.verbs for record in records.values()):
+                    self._high_water.require_keys()
+                    self._key_required = not self._settings.open
+                self._version = registered.version
                 self._change()
             self._checked = started
             if self._lapse is not None:
@@ -140,20 +150,6 @@ class Authenticator:
         if verb == "admin":
             return self._settings.anonymous_admin and client.at_the_console
         return self._settings.open or client.at_the_console
-
-    async def _load(self) -> None:
-        registered = await self._store.load()
-        if self._high_water.lost:
-            return
-        rate, burst = self._settings.rate, self._settings.burst
-        self._known = {
-            name: _Known(record.producer(rate, burst), record.digests) for name, record in registered.records.items()
-        }
-        if any("post" in record.verbs for record in registered.records.values()):
-            self._high_water.require_keys()
-            self._key_required = not self._settings.open
-        self._version = registered.version
-        self._change()
 
     def _change(self) -> None:
         """Invalidate earlier results."""
