@@ -267,7 +267,13 @@ async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult |
         async with live.drawings.turn(visit.client.network):
             reply = _kept_reply(page, cache_key, viewers)  # another request may have drawn it meanwhile
             if reply is None:
-                reply = _keep(page, cache_key, viewers, await _drawn(visit, surface, shown))
+                reply = await _drawn(visit, surface, shown)
+                if len(cache_key.query) <= _LONGEST_QUERY:  # otherwise nobody else asks like that
+                    kept = _kept(page)
+                    if len(kept) >= _MOST:
+                        del kept[next(iter(kept))]
+                    kept[cache_key] = _Kept(reply, viewers, time.monotonic() + _SERVES)
+                    page.made.keep(_HTML, kept, sum(one.reply.most_memory for one in kept.values()))
     return reply
 
 
@@ -280,18 +286,6 @@ def _kept_reply(page: Page, cache_key: CacheKey, viewers: int | None) -> Reply |
     """The reply that was made from a page up to a second ago, with the same number of viewers, if there is one."""
     kept = _kept(page).get(cache_key)
     return kept.reply if kept is not None and kept.viewers == viewers and time.monotonic() < kept.until else None
-
-
-def _keep(page: Page, cache_key: CacheKey, viewers: int | None, reply: Reply) -> Reply:
-    """Keep a reply that was made from a page, unless nobody else asks like that, and return it."""
-    if len(cache_key.query) > _LONGEST_QUERY:
-        return reply
-    kept = _kept(page)
-    if len(kept) >= _MOST:
-        del kept[next(iter(kept))]
-    kept[cache_key] = _Kept(reply, viewers, time.monotonic() + _SERVES)
-    page.made.keep(_HTML, kept, sum(one.reply.most_memory for one in kept.values()))
-    return reply
 
 
 def _kept(page: Page) -> dict[CacheKey, _Kept]:
