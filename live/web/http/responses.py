@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 REVALIDATED: Final = b"no-cache"  # clients may keep the response, but must ask whether it has changed
 _BY_STATUS: Final = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
 _JSON: Final = b"application/json"
-_VARY: Final = (b"vary", b"Accept-Encoding")
+VARY: Final = (b"vary", b"Accept-Encoding")
 
 
 def negotiated(request: Request, reply: Reply) -> Response:
@@ -41,7 +41,7 @@ def json_response(body: object) -> Response:
 
 def kept_json(body: object) -> Reply:
     """Make a JSON reply without a tag that many requests share."""
-    return Reply(HTTPStatus.OK, _JSON, msgspec.json.encode(body), (_VARY,), REVALIDATED)
+    return Reply(HTTPStatus.OK, _JSON, msgspec.json.encode(body), (VARY,), REVALIDATED)
 
 
 class Derived(Generic[_T]):
@@ -89,7 +89,7 @@ def unchanged(tag: str) -> Reply:
 
 
 def _tagged(tag: str) -> Headers:
-    return ((b"etag", tag.encode()), _VARY)
+    return ((b"etag", tag.encode()), VARY)
 
 
 def as_problem(error: Exception) -> ProblemError:

@@ -25,6 +25,7 @@ from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import PageResult
+from live.web.http.responses import VARY
 from live.web.services import Live
 
 _T = TypeVar("_T")
@@ -307,7 +308,7 @@ def marks_of(found: PageResult) -> dict[str, Any]:
 
 def past_reply(body: object) -> Reply:
     """Make a JSON reply about the past, which does not change."""
-    return Reply(HTTPStatus.OK, b"application/json", msgspec.json.encode(body), cache=_PAST_CACHE)
+    return Reply(HTTPStatus.OK, b"application/json", msgspec.json.encode(body), (VARY,), _PAST_CACHE)
 
 
 def _given(what: Selection) -> tuple[object, ...]:

@@ -24,6 +24,7 @@ from live.journal.past.worker import identity, run_limited
 from live.settings import Settings
 from live.store.connection.client import Store
 from live.web.pages.charts import chart_of_ranks
+from live.web.reads.sources import past_reply
 from tests.harness.boards import rolling_board
 from tests.harness.server import server
 from tests.harness.waiting import eventually
@@ -261,3 +262,11 @@ async def test_a_question_that_takes_too_long_is_refused(tmp_path: Path, monkeyp
             await past.run("a", identity)
     finally:
         past.close()
+
+
+def test_a_cache_keeps_the_two_forms_of_the_past_apart() -> None:
+    """Any cache may keep the reply for a minute, also for clients that do not take gzip."""
+    reply = past_reply("a" * 5000)
+    assert (b"content-encoding", b"gzip") in reply.gzipped.headers
+    for form in (reply, reply.gzipped):
+        assert (b"vary", b"Accept-Encoding") in form.headers
