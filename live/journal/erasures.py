@@ -144,9 +144,16 @@ def list_in(folder: Path, prefix: str) -> ErasedList | None:
         return database.work(read) if database.path.exists() else None
 
 
-def import_list(connection: Connection, found: ErasedList) -> None:
-    """Replace the list of an older backup by a newer one, which contains it."""
-    connection.execute(update(ABOUT).where(ABOUT.c.name == "erasing").values(value=found.key.hex()))
-    connection.execute(ERASED.delete())
-    names = ("prefix", "board", "time", "digest")
-    connection.execute(insert(ERASED), [dict(zip(names, row, strict=True)) for row in found.rows])
+def import_list(connection: Connection, found: ErasedList, *, replace: bool) -> None:
+    """Add another list to that of a backup. One with another key is left out, unless it may `replace` that."""
+    columns = (ERASED.c.prefix, ERASED.c.board, ERASED.c.time, ERASED.c.digest)
+    known = {tuple(row) for row in connection.execute(select(*columns))}
+    if key_of(connection) != found.key:
+        if known and not replace:
+            return
+        known = set()
+        connection.execute(update(ABOUT).where(ABOUT.c.name == "erasing").values(value=found.key.hex()))
+        connection.execute(ERASED.delete())
+    names = [column.name for column in columns]
+    if rows := [dict(zip(names, row, strict=True)) for row in found.rows if row not in known]:
+        connection.execute(insert(ERASED), rows)

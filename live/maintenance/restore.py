@@ -29,6 +29,7 @@ from live.system.files import replacing, sync_folder
 log = structlog.get_logger()
 _PIECE: Final = 4 * 1024**2  # bytes in memory at once
 _STORE: Final = ("appendonlydir", "*.rdb")  # the files of the embedded store
+_ASIDE: Final = "before-restore-"  # how the names of directories with what was set aside begin
 
 
 def clear(database: Database, settings: Settings, *, force: bool) -> Path | None:
@@ -57,7 +58,7 @@ def clear(database: Database, settings: Settings, *, force: bool) -> Path | None
             "aside and restore, add --force. If `live restore` was interrupted, continue with `live rebuild`"
         )
     now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    aside = Path(tempfile.mkdtemp(prefix=f"before-restore-{now}-", dir=folder))  # two restores can share a second
+    aside = Path(tempfile.mkdtemp(prefix=f"{_ASIDE}{now}-", dir=folder))  # two restores can share a second
     for path in found:
         path.rename(aside / path.name)
     sync_folder(folder)
@@ -158,20 +159,24 @@ async def restore(
 ) -> list[Rebuilt]:
     """Restore a checked backup into an empty store. This process holds the journal's lock.
 
-    Actors who were erased from the journal set aside are not restored. After an interruption, `live rebuild` continues.
+    Actors who were erased from the journal set aside are not restored, nor those of earlier ones: an earlier call may
+    have been interrupted. After an interruption, `live rebuild` continues.
 
     Raises:
         SetupError: the store is not empty, the file system refuses, or a board cannot be rebuilt.
     """
     await require_empty(client, settings.key_prefix)
     await asyncio.to_thread(put_back, folder, database)
-    if aside is not None:
-        await asyncio.to_thread(_carry_over, aside, database)
+    for each in sorted(settings.data_dir.glob(f"{_ASIDE}*"), reverse=True):  # the newest first
+        await asyncio.to_thread(_carry_over, each, database, is_own=each == aside)
     return await Rebuilding(client, settings, in_file, database, show).rebuild(Wanted())
 
 
-def _carry_over(aside: Path, database: Database) -> None:
-    """Add the list of who was erased to the journal of the backup, which does not show them then."""
+def _carry_over(aside: Path, database: Database, *, is_own: bool = True) -> None:
+    """Add the list of who was erased to the journal of the backup, which does not show them then.
+
+    One that an earlier call has set aside may belong to other boards: it counts if it has the key of the list so far.
+    """
     try:
         found = list_in(aside, database.prefix)
     except JournalError as error:
@@ -179,4 +184,4 @@ def _carry_over(aside: Path, database: Database) -> None:
         return
     if found is not None:
         database.take_now()
-        database.work(partial(import_list, found=found))
+        database.work(partial(import_list, found=found, replace=is_own))

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -22,12 +23,12 @@ from live.domain.producer import LIKES
 from live.domain.window import WindowChoice
 from live.errors import SetupError
 from live.journal.database import Database
-from live.journal.erasures import Erasures, digests_in
+from live.journal.erasures import ErasedList, Erasures, digests_in, import_list, key_of
 from live.journal.log.drainer import Drainer
 from live.journal.log.entries import Head, decompress
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import find_timeline
-from live.journal.schema import CHECKPOINT, METADATA, SEGMENT
+from live.journal.schema import CHECKPOINT, ERASED, METADATA, SEGMENT
 from live.journal.state import fold
 from live.journal.upkeep.checkpoints import Due, keep, make
 from live.maintenance import restore
@@ -364,6 +365,46 @@ async def restored(board: Journaled, older: Path, target: Path) -> set[bytes]:
         assert database.take_now()
         _carry_over(board.folder, database)
         return digests_in(contents_of_board(database, board))
+
+
+async def test_an_interrupted_restore_erases_again(folder: Path, tmp_path: Path) -> None:
+    """The first attempt set the journal aside and did not come further. The second one finds nothing to set aside."""
+    async with machine(folder, CONTEST) as board:
+        await fill(board)
+        backup, target = tmp_path / "backup", tmp_path / "target"
+        aside, name = target / "before-restore-20261122T120000Z-1", board.databases[0].path.name
+        for path in (backup, aside):
+            path.mkdir(parents=True)
+        await asyncio.to_thread(board.databases[0].compact)
+        shutil.copyfile(board.databases[0].path, backup / name)
+        await erase(board, EVE)
+        await asyncio.to_thread(board.databases[0].compact)
+        shutil.copyfile(board.databases[0].path, aside / name)
+        await board.client.flushall()
+        settings = msgspec.structs.replace(board.settings, data_dir=target)
+        with Database("sqlite", target, settings.key_prefix, writes=True) as database:
+            in_file = Boards([board.board])
+            await restore.restore(board.client, settings, in_file, database, backup, lambda *_: None)
+        votes = board.ledger.state.keys.table().votes
+        assert {*await board.client.hgetall(votes)} == digests_of(board, "joe")
+
+
+def test_a_list_with_another_key_replaces_none_that_an_earlier_call_set_aside(tmp_path: Path) -> None:
+    """It may be of other boards. The list of the journal that this call sets aside replaces the one in the backup."""
+    with Database("sqlite", tmp_path, "live", writes=True) as database:
+        assert database.take_now()
+        key = database.work(key_of) or b""
+        found = []
+
+        def add(sql: Any, rows: ErasedList, replace: object) -> list[bytes]:
+            import_list(sql, rows, replace=bool(replace))
+            return list(sql.scalars(select(ERASED.c.digest).order_by(ERASED.c.digest)))
+
+        lists = [(key, b"a", False), (key, b"b", False), (b"other", b"c", False), (b"other", b"d", True)]
+        for each, name, replace in lists:
+            rows = ErasedList(each, [("live", "posts", 1, name)])
+            found.append(database.work(partial(add, rows=rows, replace=replace)))
+        assert found == [[b"a"], [b"a", b"b"], [b"a", b"b"], [b"d"]]
 
 
 def contents_of_board(database: Database, board: Journaled) -> Any:
