@@ -27,8 +27,8 @@ from live.journal.database import Database
 from live.journal.erasures import Erasures, digests_in, erasures_of, hidden, key_of
 from live.journal.log.drainer import Drainer
 from live.journal.log.entries import Add, Erase, Head, Mend, content, contents, decompress
-from live.journal.log.reader import entries_of
-from live.journal.log.timelines import all_timelines, timelines_of
+from live.journal.log.reader import contents_of_parent, entries_of
+from live.journal.log.timelines import all_timelines, find_parent, timelines_of
 from live.journal.schema import CHECKPOINT
 from live.journal.state.fold import apply
 from live.journal.state.snapshot import IDENTITY, Snapshot, unpack
@@ -50,6 +50,11 @@ _PATIENCE: Final = 60.0  # seconds to wait until a server has moved entries to S
 _POLL: Final = 0.1
 _VISITOR: Final = re.compile("[0-9a-f]{32}")  # how events name the visitors of pages
 _BEHIND: Final = "entries of the journal still wait in the store: look at `live journal status`, and run it again"
+
+_NOWHERE: Final = (
+    "no board has a journal that could say so, so earlier times still show the actor: stop the servers and run `live "
+    "journal compact`"
+)
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
 _MEND: Final = msgspec.msgpack.Decoder(Mend)
@@ -153,6 +158,11 @@ def search_journal(connection: Connection, prefix: str, board: str, search: Sear
             checkpoints += search.in_contents(unpack(decompress(row.crc, row.data)))
         for head, body in entries_of(connection, timeline):
             entries += search.in_entry(head, body)
+            if head.kind == "renew":
+                parent = find_parent(connection, timeline, prefix, body.decode())
+                if parent is not None and parent.board != board:  # `live rebuild --as` made the board from another one
+                    held = contents_of_parent(connection, prefix, timeline, body.decode(), head.before)
+                    entries += search.in_contents(held)
     return entries, checkpoints
 
 
@@ -220,9 +230,10 @@ class Erasing:
         self._elsewhere = []
         for one in found:
             await self._erase(actor, one, key)
-        await self._list_elsewhere(key)
-        left = "" if await self._settle() else _BEHIND
-        return found, await rewrite_log(self._client) or left
+        in_journal = any(one.entries or one.checkpoints for one in found)
+        nowhere = "" if await self._list_elsewhere(key) or not in_journal else _NOWHERE
+        behind = "" if await self._settle() else _BEHIND
+        return found, "; ".join(filter(None, (await rewrite_log(self._client), behind, nowhere)))
 
     async def preview(self, actor: str, boards: Iterable[str], *, take_back: bool) -> list[Erased]:
         """Return what `erase` would erase now. Change nothing. Raises as `erase`."""
@@ -295,26 +306,33 @@ class Erasing:
                 return
             # The actor may have voted again by now, so the store is searched until nothing is left.
             entry = Erase(key=key, digests=[hidden(key, digest) for digest in search.found])
+            is_done = True
             if held.journaled or found:
-                await erase_digests(self._client, keys, held, search.found, msgspec.msgpack.encode(entry))
-            if not held.journaled:
-                self._elsewhere.append((one.board, entry.digests))
-            search.found, is_first = set(), False
-            held = await read_held(self._client, keys)
+                is_done = await erase_digests(self._client, keys, held, search.found, msgspec.msgpack.encode(entry))
+            if is_done:
+                if not held.journaled:
+                    self._elsewhere.append((one.board, entry.digests))
+                search.found = set()
+            is_first, held = False, await read_held(self._client, keys)
         if key is not None and search.found:
             self._elsewhere.append((one.board, [hidden(key, digest) for digest in search.found]))
 
-    async def _list_elsewhere(self, key: bytes) -> None:
-        """Put what belongs to boards without a journal in the store into the journal of another board."""
+    async def _list_elsewhere(self, key: bytes) -> bool:
+        """Put what belongs to boards without a journal in the store into the journal of another board.
+
+        Return False if no board has one.
+        """
         if not self._elsewhere:
-            return
+            return True
         entry = msgspec.msgpack.encode(Erase(key=key, digests=[], elsewhere=self._elsewhere))
         for board in await all_boards(self._client, self._settings, self._in_file):
             keys = Keys(self._prefix, board)
             held = await read_held(self._client, keys)
-            if held is not None and held.journaled:
-                await erase_digests(self._client, keys, held, set(), entry)
-                return
+            if held is None or not held.journaled:
+                continue
+            if await erase_digests(self._client, keys, held, set(), entry):
+                return True
+        return False
 
     async def _take_back(self, actor: str, found: list[Erased], *, dry: bool) -> None:
         known = await all_boards(self._client, self._settings, self._in_file)

@@ -34,6 +34,7 @@ from live.journal.upkeep.checkpoints import Due, keep, make
 from live.maintenance import restore
 from live.maintenance.compact import compact
 from live.maintenance.erase import Erased, Erasing, Search
+from live.maintenance.rebuild import Rebuilding, Wanted
 from live.maintenance.restore import _carry_over
 from live.maintenance.status import verify
 from live.store.board.ledger import Ledger
@@ -334,11 +335,11 @@ async def test_a_vote_between_the_search_and_the_deletion_is_found(folder: Path)
         await fill(board)
         found: list[Any] = []
 
-        async def late(*given: Any) -> None:
+        async def late(*given: Any) -> bool:
             if not found:
                 await board.ledger.writer.add([vote_of("c", EVE)], [("shop", 1)])
             found.append(given)
-            await digests.erase_digests(*given)
+            return await digests.erase_digests(*given)
 
         with replaced(live.maintenance.erase, "erase_digests", late):
             await erase(board, EVE)
@@ -407,12 +408,95 @@ def test_a_list_with_another_key_replaces_none_that_an_earlier_call_set_aside(tm
         assert found == [[b"a"], [b"a", b"b"], [b"a", b"b"], [b"d"]]
 
 
-def contents_of_board(database: Database, board: Journaled) -> Any:
+async def rebuilt_as(board: Journaled, name: str) -> Ledger:
+    """The board once more under another id, with a vote of `eve` that only it has."""
+    await board.databases[0].take()
+    other = msgspec.structs.replace(board.board, id=name)
+    in_file = Boards([board.board, other])
+    work = Rebuilding(board.client, board.settings, in_file, board.databases[0], lambda *_: None)
+    (done,) = await work.rebuild(Wanted(board="posts", name=name))
+    ledger = Ledger(board.client, other, board.settings)
+    await ledger.writer.add([vote_of("c", EVE)], [("shop", 1)])
+    assert ledger.state.epoch == done.epoch
+    await Drainer(board.client, board.settings, board.databases[0]).sweep()
+    return ledger
+
+
+async def erase_from(board: Journaled, in_file: Boards, boards: list[str]) -> str:
+    """Erase `eve` from some boards, or from all. Return what is left to do."""
+    database = board.databases[0]
+    drainer = Drainer(board.client, board.settings, database)
+    _, left = await Erasing(board.client, board.settings, in_file, database, drainer).erase(
+        EVE, boards, take_back=False
+    )
+    return left
+
+
+async def test_a_board_that_was_rebuilt_from_another_one_keeps_who_is_erased_only_there(folder: Path) -> None:
+    """Its journal shows what the store holds."""
+    async with machine(folder, CONTEST) as board:
+        await fill(board)
+        ledger = await rebuilt_as(board, "other")
+        in_file = Boards([board.board, ledger.state.board])
+        assert await erase_from(board, in_file, ["posts"]) == ""
+        assert digests_in(await board.contents()) == digests_of(board, "joe")
+        votes = await board.client.hgetall(ledger.state.keys.table().votes)
+        assert {*votes} > digests_of(board, EVE) | digests_of(board, "joe")
+        assert digests_in(contents_of_board(board.databases[0], board, ledger)) == {*votes}
+
+
+async def test_a_deleted_board_that_was_rebuilt_from_another_one_is_searched(folder: Path) -> None:
+    """Only the journal of the other one has the secret that keys its digests."""
+    async with machine(folder, CONTEST) as board:
+        await fill(board)
+        ledger = await rebuilt_as(board, "other")
+        await delete_keys(board.client, ledger.state.keys, ledger.state.epoch or "")
+        with board.client.high_water.accepting("it was deleted"):
+            await LossWatch(board.client, board.settings.key_prefix).find()
+        assert await erase_from(board, Boards([board.board]), []) == ""
+        assert digests_in(contents_of_board(board.databases[0], board, ledger)) == digests_of(board, "joe")
+
+
+async def test_a_list_that_no_journal_takes_is_said(folder: Path) -> None:
+    """The only board was deleted, so its journal shows the actor until it is compacted."""
+    async with machine(folder, CONTEST) as board:
+        await fill(board)
+        await delete_keys(board.client, board.ledger.state.keys, board.ledger.state.epoch or "")
+        assert "live journal compact" in await erase_from(board, Boards([]), [])
+
+
+async def test_a_board_that_has_another_epoch_just_then_is_erased(folder: Path) -> None:
+    """The actor has taken every vote back, so only the journal has something to put on the list."""
+    async with machine(folder, CONTEST) as board:
+        drainer = await board.drainer()
+        await drainer.claim()
+        for amount in (1, -1):
+            entry = make_entry("a", amount, None, None, Extra(EVE))
+            await board.ledger.writer.add([entry, vote_of("a", "joe")], [("shop", 2)])
+            await drainer.sweep()
+        voted = await board.contents(stop=lambda head, _: head.offset > 1)
+        assert digests_in(voted) & digests_of(board, EVE)
+        refused: list[bool] = []
+
+        async def renewed(client: Any, keys: Any, held: Any, *given: Any) -> bool:
+            before = held if refused else msgspec.structs.replace(held, epoch="before")
+            refused.append(await digests.erase_digests(client, keys, before, *given))
+            return refused[-1]
+
+        with replaced(live.maintenance.erase, "erase_digests", renewed):
+            await erase(board, EVE)
+        assert refused == [False, True]
+        earlier = await board.contents(stop=lambda head, _: head.offset > 1)
+        assert digests_in(earlier) == digests_in(voted) - digests_of(board, EVE)
+
+
+def contents_of_board(database: Database, board: Journaled, ledger: Ledger | None = None) -> Any:
     """The contents that a rebuild would write."""
-    prefix, epoch = board.settings.key_prefix, board.ledger.state.epoch or ""
+    state = (ledger or board.ledger).state
+    prefix, epoch = board.settings.key_prefix, state.epoch or ""
 
     def read(connection: Any) -> Any:
-        timeline = find_timeline(connection, prefix, "posts", epoch)
+        timeline = find_timeline(connection, prefix, state.board.id, epoch)
         assert timeline is not None
         return contents_of(connection, prefix, timeline)
 

@@ -31,7 +31,7 @@ Progress = Callable[[int, int], None]
 Follow = Callable[[Head, bytes], None]
 
 
-def contents_of(
+def contents_of(  # noqa: PLR0913 - from where, and up to where
     connection: Connection,
     prefix: str,
     timeline: Timeline,
@@ -39,11 +39,12 @@ def contents_of(
     *,
     until: int | None = None,
     link: str | None = None,
+    board: str | None = None,
     progress: Progress = lambda *_: None,
 ) -> Snapshot:
     """Return what a board held before the first entry for which `stop` is true, or at the end of its timeline.
 
-    Actors who were erased since then are not in it.
+    Actors who were erased since then are not in it: from the board of the timeline, or from `board` that continues it.
 
     With a `link`, stop after the entry that has it instead. `until` is the last segment to read. Call `progress` with
     the number of entries so far, and of all entries.
@@ -56,7 +57,8 @@ def contents_of(
         data, segment = checkpoint_before(connection, timeline, lambda head, _: head.time > last)
     else:
         data, segment = checkpoint_before(connection, timeline, stop)
-    reading, erasures = Reading(prefix, timeline, data), erasures_of(connection, prefix, timeline.board)
+    reading = Reading(prefix, timeline, data, board)
+    erasures = erasures_of(connection, prefix, board or timeline.board)
     for head, body in entries_of(connection, timeline, segment, progress, until):
         if reading.link == link or stop(head, body):
             break
@@ -97,10 +99,14 @@ def contents_at(
 
 
 class Reading:
-    """The contents of a board while entries are applied. `timeline` is the one that is being read."""
+    """The contents of a board while entries are applied. `timeline` is the one that is being read.
 
-    def __init__(self, prefix: str, timeline: Timeline, data: Snapshot) -> None:
+    `board` is as for `contents_of`.
+    """
+
+    def __init__(self, prefix: str, timeline: Timeline, data: Snapshot, board: str | None = None) -> None:
         self.timeline = timeline
+        self._board = board
         self._prefix = prefix
         self._data = data
         self._unknown: SetupError | None = None  # why SQL does not have what the board held
@@ -130,7 +136,8 @@ class Reading:
         """Apply the next entry. If it continues from what SQL lacks, wait for an entry with the whole content."""
         if head.kind == "renew":
             try:
-                self._data = contents_of_parent(connection, self._prefix, self.timeline, body.decode(), head.before)
+                epoch, link = body.decode(), head.before
+                self._data = contents_of_parent(connection, self._prefix, self.timeline, epoch, link, self._board)
             except SetupError as error:
                 self._unknown = error
         elif head.kind == "begin":
@@ -226,10 +233,15 @@ def entries_of(
             progress(done, total)
 
 
-def contents_of_parent(connection: Connection, prefix: str, timeline: Timeline, epoch: str, link: str) -> Snapshot:
-    """Return what the board held at the end of its previous timeline, whose last entry has this link."""
-    parent = find_parent(connection, timeline, prefix, epoch)
-    data = Snapshot() if parent is None else contents_of(connection, prefix, parent, link=link)
+def contents_of_parent(
+    connection: Connection, prefix: str, timeline: Timeline, epoch: str, link: str, board: str | None = None
+) -> Snapshot:
+    """Return what the board held at the end of its previous timeline, whose last entry has this link.
+
+    Leave out whom `board` has erased, by default the board of the timeline: the previous one can be of another board.
+    """
+    parent, board = find_parent(connection, timeline, prefix, epoch), board or timeline.board
+    data = Snapshot() if parent is None else contents_of(connection, prefix, parent, link=link, board=board)
     if data.link != link:
         raise SetupError(
             f"the journal does not hold what board {timeline.board!r} had when epoch {timeline.epoch} began. "

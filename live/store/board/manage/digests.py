@@ -59,10 +59,10 @@ async def find_digests(
     return found
 
 
-async def erase_digests(client: Store, keys: Keys, held: Held, digests: Collection[bytes], entry: bytes) -> None:
+async def erase_digests(client: Store, keys: Keys, held: Held, digests: Collection[bytes], entry: bytes) -> bool:
     """Delete digests from all votes and identities of a board, and append the entry to its journal, in one step.
 
-    A board that has another epoch by now keeps everything.
+    Return False for a board that has another epoch by now: it keeps everything.
     """
     reply = [b"slots"]
     while reply[0] == b"slots":
@@ -78,6 +78,7 @@ async def erase_digests(client: Store, keys: Keys, held: Held, digests: Collecti
             entry=text(entry),
         )
         reply = await ERASE(client, [keys.meta, keys.slots, keys.journal(held.epoch), *votes, *buckets], request)
+    return bool(reply[0] == b"ok")
 
 
 def _votes_of(keys: Keys, starts: Iterable[int], shape: Shape) -> list[str]:
