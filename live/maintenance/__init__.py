@@ -1,1 +1,1 @@
-"""Hold the commands of operators: backup, restore, rebuild, reconcile, void, erase, export, and accepting a loss."""
+"""Hold the commands of operators, one in each module."""

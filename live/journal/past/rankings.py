@@ -1,4 +1,4 @@
-"""Read the past of boards from SQL: in the process that `past` starts."""
+"""Read the past of boards from SQL: in a process that `pool.py` starts."""
 
 from functools import partial
 from typing import Final

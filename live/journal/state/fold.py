@@ -2,7 +2,7 @@
 
 A batch in the journal was applied as a whole: the script had checked everything before. So the fold only repeats what
 the script did. It knows nothing of rotation, which follows from the clock: the contents keep slots until they have left
-the window, and `scores` adds up those that are in it.
+the window, and `ranking.py` adds up those that are in it.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -93,7 +93,7 @@ async def begin_journal(
 
 
 async def journals(client: Store, prefix: str) -> list[tuple[str, str]]:
-    """Return the board and the epoch of every journal with entries in the store."""
+    """Return the board and the epoch of every journal that has not ended."""
     key = SystemKeys(prefix).journals
     found = await client.call(key, "SMEMBERS", key)
     return [(board, epoch) for board, _, epoch in (member.decode().partition(" ") for member in found)]

@@ -1,6 +1,7 @@
-"""The names of store keys. Those of a board share the hash tag `{board}`, so a board lives in one Cluster slot.
+"""The names of store keys.
 
-The system's own store keys have tags that begin with a colon, which no board id and no producer id can contain.
+Those of a board share the hash tag `{board}`, so that one node of a Cluster can hold them. The system's
+own store keys have tags that begin with a colon, which no board id and no producer id can contain.
 """
 
 from typing import Final

@@ -2,8 +2,8 @@
 -- Begins the journal of a board that has data: the first entry is everything that the board holds, at one instant.
 --
 -- The script blocks the store for about a second per million members. A journal that has begun begins again only if the
--- request says so, or if a batch is not in it. If the last entry is such a one, and still here, it is enough. An epoch that continues another one after a loss names it: `parent` in
--- the board's state, until its journal has begun.
+-- request says so, or if a batch is not in it. If the last entry is such a one, and still here, it is enough. An epoch
+-- that continues another one after a loss names it: `parent` in the board's state, until its journal has begun.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] slots — sorted set: the start of every slot, scored by itself
 -- KEYS[3] writers — hash: writer, "sequence offset seconds" of its last batch

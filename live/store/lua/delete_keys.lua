@@ -21,7 +21,7 @@ if redis.call('EXISTS', meta) == 1 then redis.call('RENAME', meta, gone) end
 for i = 4, #KEYS do redis.call('UNLINK', KEYS[i]) end
 for _, start in ipairs(request.starts or {}) do
   redis.call('ZREM', slots, start)
-  redis.call('HDEL', gone, 'total:' .. start, 'volume:' .. start)
+  redis.call('HDEL', gone, 'total:' .. start, 'high:' .. start)
 end
 
 local state = redis.call('HMGET', gone, 'span', 'bucket')

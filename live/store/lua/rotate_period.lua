@@ -26,7 +26,7 @@ else
   local start = digits(request.start)
   for i = 3, #KEYS do call('UNLINK', KEYS[i]) end
   call('ZREM', slots, start)
-  call('HDEL', meta, 'total:' .. start, 'high:' .. start, 'volume:' .. start)
+  call('HDEL', meta, 'total:' .. start, 'high:' .. start)
   commit(board)
 end
 return {'moved'}

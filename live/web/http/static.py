@@ -26,7 +26,6 @@ CLIENT: Final = frozenset({"live-board.js", "view.js", "state.js", "words.js", "
 _SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "words.js")}  # by the other entries
 _WORDS: Final = "client/words/{}.js"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-_OF_ANY_ORIGIN: Final = {"Access-Control-Allow-Origin": "*", "Vary": "Accept-Encoding"}
 _FOREVER: Final = "public, max-age=31536000, immutable"
 
 

@@ -1,4 +1,4 @@
-"""The past of boards: `?as_of=`, `?explain=true`, and the history of records, from the journal."""
+"""The history of records and what a score is made of (`?explain=true`), from the journal."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
