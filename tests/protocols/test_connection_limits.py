@@ -9,6 +9,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from live.protocols import connection_limits
 from live.settings import Duration
 from tests.harness.boards import rolling_board
 from tests.harness.server import run_server
@@ -241,6 +242,21 @@ async def test_a_new_connection_is_refused_when_all_others_are_busy(own_store: S
             await wire.send(HEALTH[5:])
             assert statuses([await wire.answer()]) == [200]
         assert statuses(await ask(url, post(ONE))) == [200, 200]
+
+
+async def test_a_connection_beyond_all_limits_is_refused_at_once(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that it could ask for is answered, so it need not send anything."""
+    monkeypatch.setattr(connection_limits, "HEALTH_PLACES", 0)
+    settings = fresh_settings(valkey_url, max_connections=1)
+    async with run_server(settings, [rolling_board()]) as url, connected(url) as busy, connected(url) as wire:
+        await busy.send(HEALTH[:5])
+        received = await wire.rest()
+        assert statuses([received]) == [503]
+        assert b"too_many_connections" in received
+        await busy.send(HEALTH[5:])
+        assert statuses([await busy.answer()]) == [200]
 
 
 async def test_a_client_with_many_connections_takes_no_place_of_another(valkey_url: str) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
+from socket import create_connection, create_server
+from unittest.mock import Mock
 
 import pytest
 from websockets.asyncio.client import connect
@@ -240,6 +242,20 @@ async def test_a_viewer_that_acknowledges_messages_is_rarely_pinged(server: Serv
         assert viewer.is_alive
         sweep(reaper)
         assert not viewer.is_alive
+
+
+@pytest.mark.parametrize("is_closing", [False, True])
+def test_reading_pauses_while_data_waits_unless_the_transport_closes(*, is_closing: bool) -> None:
+    """A transport that closes is left alone."""
+    with create_server(("127.0.0.1", 0)) as listener, create_connection(listener.getsockname()) as own:
+        transport = Mock()
+        transport.get_extra_info.side_effect = {"socket": own}.get
+        transport.is_closing.return_value = is_closing
+        viewer = ViewerSocket(Mock(), "a")
+        viewer.connection_made(transport)  # data waits in it
+        assert (transport.pause_reading.called, transport.resume_reading.called) == (not is_closing, False)
+        viewer.resume_writing()
+        assert transport.resume_reading.called is not is_closing
 
 
 def sweep(reaper: ViewerReaper) -> None:

@@ -168,6 +168,7 @@ async def test_after_a_gap_the_journal_begins_again(valkey_url: str, tmp_path: P
         drainer = await board.drainer()
         await drainer.sweep()
         await _trimmed_by_a_stranger(board)
+        counted = REGISTRY.get_sample_value("live_journal_gaps_total") or 0
         for _ in range(3):
             await drainer.sweep()
         await board.must_agree()
@@ -175,6 +176,7 @@ async def test_after_a_gap_the_journal_begins_again(valkey_url: str, tmp_path: P
         await drainer.sweep()
         await board.must_agree()
         assert await board.gaps() == 1
+        assert REGISTRY.get_sample_value("live_journal_gaps_total") == counted + 1
 
 
 async def test_a_missing_check_of_the_previous_entry_is_detected(valkey_url: str, tmp_path: Path) -> None:

@@ -66,3 +66,25 @@ async def test_what_the_store_lost_or_the_journal_lacks_is_named(valkey_url: str
         with pytest.raises(SetupError, match=f"lacks the entry {offset}-{int(number) + 1}, which") as missing:
             await follower.advance(f"{offset}-{int(number) + 1} {rest}")
         assert not isinstance(missing.value, StoreBehindError)
+
+
+async def test_an_entry_that_names_another_one_at_the_same_position_shows_a_loss(
+    valkey_url: str, tmp_path: Path
+) -> None:
+    """The store lost an entry that SQL has, and counted another event in its place."""
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        await board.like("a")
+        await drainer.sweep()
+        meta, right = board.ledger.state.keys.meta, await link_of(board)
+        held = await board.client.hget(meta, "journal")
+        assert isinstance(held, bytes)
+        position, _, rest = right.partition(" ")
+        await board.client.hset(meta, "journal", held.replace(right.encode(), f"{position} {rest[::-1]}".encode()))
+        await board.like("b")
+        follower = Follower(
+            board.client, board.databases[0], board.settings.key_prefix, "posts", board.ledger.state.epoch or ""
+        )
+        await follower.begin(lambda *_: None)
+        with pytest.raises(StoreBehindError, match=f"up to entry {position}, and the store continues after {position}"):
+            await follower.advance(await link_of(board))

@@ -13,7 +13,7 @@ import live.journal.upkeep.compactor
 from live.errors import JournalError
 from live.journal.log.reader import before
 from live.journal.log.timelines import begin_timeline, end_timelines, find_lost, open_timelines
-from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
+from live.journal.schema import CHECKPOINT, LIFE, PERIOD, SEGMENT
 from live.journal.state.snapshot import pack
 from live.journal.upkeep.checkpoints import due, forget, forget_ended, keep, make
 from live.journal.upkeep.compactor import Compactor
@@ -191,6 +191,30 @@ async def test_ended_timelines_that_stay_are_detected(valkey_url: str, tmp_path:
             must_be_caught("ended timelines stay"),
         ):
             await ended_timelines_are_forgotten(board)
+
+
+@pytest.mark.parametrize("archived", [False, True])
+async def test_a_timeline_is_kept_for_whole_seconds(valkey_url: str, tmp_path: Path, *, archived: bool) -> None:
+    """Its archived periods may keep it for longer than its events do."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await filled(board, 1)
+        prefix, day = board.settings.key_prefix, 86_400
+
+        def left(connection: Any) -> list[int]:
+            (timeline,) = open_timelines(connection, prefix)
+            end_timelines(connection, [timeline])
+            begin_timeline(connection, prefix, board.board.id, "later")
+            ended = connection.scalar(select(LIFE.c.ended).where(LIFE.c.id == timeline.id))
+            if archived:
+                row = dict.fromkeys(("start", "newest", "revision", "offset", "crc"), 0)
+                connection.execute(insert(PERIOD).values(life=timeline.id, final=True, data=b"", **row))
+            kept, counts = (0, day) if archived else (day, 0), []
+            for late in (0, 1):
+                forget_ended(connection, prefix, lambda _: kept, ended + day * 1_000_000 + late)
+                counts.append(connection.scalar(select(func.count()).select_from(LIFE)))
+            return counts
+
+        assert await board.databases[0].run(left) == [2, 1]
 
 
 async def test_a_timeline_stays_while_another_one_begins_with_it(valkey_url: str, tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from live.domain.board import Journaling
 from live.domain.event import make_entry
-from live.store.board.journal_stream import begin_journal, read_entries, read_streams
+from live.store.board.journal_stream import begin_journal, journals, read_entries, read_streams
 from live.store.connection.pipelined import Word
 from tests.harness.boards import open_ledger, rolling_board
 
@@ -78,6 +80,22 @@ async def test_a_journal_begins_although_identities_change_faster_than_they_are_
         (entries,) = await read_entries(client, [(keys, epoch, "0-0")])
     assert walks == 1
     assert bytes([4]) * 16 in entries[-1].content, "the one that was counted during the walk"
+
+
+async def test_a_board_that_turns_its_journal_off_has_none_once_it_is_open(valkey_url: str) -> None:
+    """What waits is dropped, and later events are in no journal."""
+    async with open_ledger(valkey_url, rolling_board(), journal="sqlite") as before:
+        await before.writer.add([make_entry("a")])
+        client, prefix = before.state.client, before.state.settings.key_prefix
+        names = [("posts", before.state.epoch or "")]
+        assert [stream.entries for stream in await read_streams(client, prefix, names)] == [2]
+        board = replace(rolling_board(), journal=Journaling(level="off"))
+        async with open_ledger(valkey_url, board, journal="sqlite", key_prefix=prefix) as after:
+            await after.state.open()
+            assert await journals(client, prefix) == []
+            await after.writer.add([make_entry("a")])
+        (stream,) = await read_streams(client, prefix, names)
+        assert (stream.entries, stream.link) == (0, "")
 
 
 async def test_what_the_store_holds_of_journals_is_read_at_once(valkey_url: str) -> None:

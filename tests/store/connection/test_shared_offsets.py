@@ -111,6 +111,13 @@ def test_an_offset_is_shared_immediately(tmp_path: Path, end: signal.Signals) ->
         assert files(tmp_path) == [own_file(reader)]
 
 
+def test_only_the_owner_can_read_a_file(tmp_path: Path) -> None:
+    """It names boards and epochs, and nobody else may write offsets into it."""
+    with shared(tmp_path) as (one,):
+        one.note("posts", "e1", 5)
+        assert (own_file(one).stat().st_mode & 0o777, own_file(one).parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
 def test_a_reader_creates_no_file(tmp_path: Path) -> None:
     """A command that only inspects the store leaves the data directory as it is."""
     with shared(tmp_path / "d") as (reader,):

@@ -133,6 +133,15 @@ async def test_a_script_that_does_not_compare_is_caught(valkey_url: str) -> None
         assert sum(isinstance(result, SetupError) for result in results) != 10
 
 
+async def test_a_producer_that_others_keep_changing_is_an_error(valkey_url: str) -> None:
+    """Nobody gets a secret that was not stored."""
+    script = compiled(valkey_url, REGISTER.changed("return {'moved'}"))
+    async with producer_store(valkey_url, script) as (producers, _):
+        with pytest.raises(StoreUnavailableError, match="other processes changed producer a 100 times in a row"):
+            await producers.add("a", Scope())
+        assert (await producers.load()).records == {}
+
+
 @pytest.mark.slow
 async def test_two_processes_add_producers_concurrently(any_store: str) -> None:
     """Every producer of both processes is stored, and the shared one has both secrets."""
