@@ -126,8 +126,20 @@ class ViewerSocket(asyncio.Protocol):
             parser.receive_data(data[start : start + _SLICE])
             for frame in parser.events_received():
                 self._frames += 1
-                if isinstance(frame, Frame) and frame.opcode in _DATA:
-                    self._receive_frame(frame)
+                if not isinstance(frame, Frame) or frame.opcode not in _DATA:
+                    continue
+                # Viewers may not send messages: close when one is complete. Text must still be valid UTF-8.
+                if frame.opcode is not Opcode.CONT:
+                    self._text = b"" if frame.opcode is Opcode.TEXT else None
+                if self._text is not None:
+                    self._text += frame.data
+                if frame.fin:
+                    try:
+                        (self._text or b"").decode()
+                    except UnicodeDecodeError:
+                        self._close(_BAD_TEXT, "not UTF-8", _CLOSE_TIMEOUT)
+                    else:
+                        self.close(BAD_REQUEST)
             if self._frames > MOST_FRAMES:
                 self.close(BAD_REQUEST)
             self._send_output()
@@ -141,21 +153,6 @@ class ViewerSocket(asyncio.Protocol):
     def eof_received(self) -> None:
         """Close after the data that waits, or after a timeout: the viewer sends nothing more."""
         self._start_closing(_CLOSE_TIMEOUT)
-
-    def _receive_frame(self, frame: Frame) -> None:
-        """Close when a message is complete: viewers may not send any. Text must still be valid UTF-8."""
-        if frame.opcode is not Opcode.CONT:
-            self._text = b"" if frame.opcode is Opcode.TEXT else None
-        if self._text is not None:
-            self._text += frame.data
-        if not frame.fin:
-            return
-        try:
-            (self._text or b"").decode()
-        except UnicodeDecodeError:
-            self._close(_BAD_TEXT, "not UTF-8", _CLOSE_TIMEOUT)
-        else:
-            self.close(BAD_REQUEST)
 
     # Calls from the hub
 
