@@ -99,7 +99,14 @@ class Repeats(logging.Filter):
         if record.levelno < logging.WARNING or "repeated" in line:
             return True
         text = str(line["event"]).partition("\n")[0]
-        name = (text[:_TEXT], line.get("board"), *_origin(line.get("exc_info") or record.exc_info))
+        name: tuple[object, ...] = (text[:_TEXT], line.get("board"))
+        info = line.get("exc_info") or record.exc_info
+        error = sys.exc_info()[1] if info is True else info[1] if isinstance(info, tuple) else info
+        if isinstance(error, BaseException):
+            place: TracebackType | None = error.__traceback__
+            while place is not None and place.tb_next is not None:
+                place = place.tb_next
+            name += type(error), None if place is None else (place.tb_frame.f_code.co_filename, place.tb_lineno)
         now = time.monotonic()
         with self._lock:
             cause = self._causes.get(name)
@@ -154,14 +161,3 @@ class Repeats(logging.Filter):
 
 def _log(cause: _Cause, text: str, repeated: int) -> None:
     structlog.get_logger().log(cause.level, text, repeated=repeated)
-
-
-def _origin(info: object) -> tuple[object, ...]:
-    """Name the type of an exception, and the place where it was raised."""
-    error = sys.exc_info()[1] if info is True else info[1] if isinstance(info, tuple) else info
-    if not isinstance(error, BaseException):
-        return ()
-    place: TracebackType | None = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    return type(error), None if place is None else (place.tb_frame.f_code.co_filename, place.tb_lineno)
