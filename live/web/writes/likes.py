@@ -73,7 +73,17 @@ async def _like(request: Request, *, is_script: bool) -> Response:
     settings = live.settings
     response: Response
     await live.rate_limiter.admit(liking(client.network, settings.like_rate, settings.like_burst))
-    form = await _form(request)
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
+        raise ProblemError("unsupported_media_type", f"send {_FORM}")
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > _MOST_BODY:
+            raise ProblemError("body_too_large", f"a like has at most {_MOST_BODY} bytes")
+    try:
+        form = dict(parse_qsl(body.decode("ascii"), strict_parsing=True, errors="strict", max_num_fields=4))
+    except ValueError:
+        raise ProblemError("malformed_body", "send the member as `key`, percent-encoded UTF-8") from None
     visitor, others = await _visitor_of(request)
     if visitor is None:
         # The browser repeats the request with a cookie. Only then the like counts, so a lost response counts once.
@@ -96,25 +106,6 @@ async def _like(request: Request, *, is_script: bool) -> Response:
     for name in others:
         response.delete_cookie(name, **_attributes(request))
     return response
-
-
-async def _form(request: Request) -> dict[str, str]:
-    """Read the fields of the form.
-
-    Raises:
-        ProblemError: `unsupported_media_type`, `body_too_large` or `malformed_body`.
-    """
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
-        raise ProblemError("unsupported_media_type", f"send {_FORM}")
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > _MOST_BODY:
-            raise ProblemError("body_too_large", f"a like has at most {_MOST_BODY} bytes")
-    try:
-        return dict(parse_qsl(body.decode("ascii"), strict_parsing=True, errors="strict", max_num_fields=4))
-    except ValueError:
-        raise ProblemError("malformed_body", "send the member as `key`, percent-encoded UTF-8") from None
 
 
 async def _visitor_of(request: Request) -> tuple[str | None, Sequence[str]]:
