@@ -17,11 +17,12 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from live.boards.all_boards import all_boards
-from live.domain.board import Boards, Journaling
+from live.domain.board import Boards, Journaling, Shape
+from live.domain.calendar import Calendar
 from live.domain.event import Identities, IncomingEvent
 from live.domain.producer import LIKES
 from live.domain.text import unknown
-from live.domain.window import EVER
+from live.domain.window import EVER, Periods
 from live.errors import NotFoundError, SetupError
 from live.journal.database import Database
 from live.journal.erasures import Erasures, digests_in, erasures_of, hidden, key_of
@@ -74,6 +75,7 @@ class Search:
         self._actor = actor
         self._erased = erased
         self._secrets: set[bytes] = set()
+        self._calendars: dict[str, Calendar] = {}
         self._voted: set[str] = set()
         self._liked: set[tuple[str, int | None]] = set()
         self._likes = Identities(LIKES)
@@ -85,6 +87,12 @@ class Search:
             self._secrets.add(secret)
             self.voters.add(voter_digests(secret, self._actor, "")[0])
             self._digests |= self.voters | {voter_digests(secret, self._actor, member)[1] for member in self._voted}
+
+    def add_shape(self, shape: str) -> None:
+        """Add choices (JSON) that the board has had: a like names its period as the calendar does."""
+        decoded = msgspec.json.decode(shape, type=Shape) if shape else None
+        if decoded is not None and decoded.tables and shape not in self._calendars:
+            self._calendars[shape] = msgspec.convert(decoded.window, Periods).calendar
 
     def add_voted(self, members: Iterable[str]) -> None:
         """Add members that the actor may have voted for."""
@@ -98,9 +106,10 @@ class Search:
             return
         new = set(product(members, periods)) - self._liked
         self._liked |= new
-        for member, period in new:
-            event = IncomingEvent(key=member, source=self._actor, id=f"{period or ''}\n{member}")
-            self._digests.add(self._likes.of(event))
+        for member, start in new:
+            names = [""] if start is None else [calendar.at(start).name for calendar in self._calendars.values()]
+            events = (IncomingEvent(key=member, source=self._actor, id=f"{name}\n{member}") for name in names)
+            self._digests.update(self._likes.of(event) for event in events)
 
     def among(self, fields: Iterable[bytes], time: int) -> set[bytes]:
         """Return which of some digests, stored at a time (microseconds since 1970), are the actor's."""
@@ -112,6 +121,7 @@ class Search:
     def in_contents(self, data: Snapshot) -> bool:
         """Return whether a board held any."""
         self.add_secret(data.secret)
+        self.add_shape(data.shape)
         for suffix, ranking in data.rankings.items():
             if not self.voters.isdisjoint(ranking.votes):
                 self.add_voted(data.slots.get(int(suffix[1:] or EVER.start), {}))
@@ -287,6 +297,7 @@ class Erasing:
         search, held = Search(actor, erased), await read_held(self._client, keys)
         if held is not None:
             search.add_secret(held.secret)
+            search.add_shape(held.shape.encode())
         searching = partial(search_journal, prefix=self._prefix, board=one.board, search=search)
         one.entries, one.checkpoints = await self._database.run(searching)
         is_first = True

@@ -18,7 +18,7 @@ import live.maintenance.compact
 import live.maintenance.erase
 from live.domain.board import Board, Boards, Journaling
 from live.domain.board_file import BoardChoice, VotesChoice, make_board
-from live.domain.event import Entry, Extra, make_entry
+from live.domain.event import Entry, Extra, Identities, IncomingEvent, make_entry
 from live.domain.producer import LIKES
 from live.domain.window import WindowChoice
 from live.errors import SetupError
@@ -52,6 +52,9 @@ EVE = "e7e1c0ffee5ca1ab1e0ddba11facade5"  # as a visitor is named
 MEMBERS = ("a", "b")
 CONTEST = make_board(BoardChoice(id="posts", window="forever", votes=VotesChoice()))
 DAYS = make_board(BoardChoice(id="posts", window=WindowChoice(calendar="day"), votes=VotesChoice(per_key=1)))
+LIKED_DAYS = make_board(
+    BoardChoice(id="posts", window=WindowChoice(calendar="day"), votes=VotesChoice(per_key=1), like_button=True)
+)
 LIKED = make_board(BoardChoice(id="posts", window=WindowChoice(rolling="24h", slot="1h"), like_button=True))
 
 
@@ -406,6 +409,24 @@ def test_a_list_with_another_key_replaces_none_that_an_earlier_call_set_aside(tm
             rows = ErasedList(each, [("live", "posts", 1, name)])
             found.append(database.work(partial(add, rows=rows, replace=replace)))
         assert found == [[b"a"], [b"a", b"b"], [b"a", b"b"], [b"d"]]
+
+
+async def test_a_like_in_a_period_is_found(folder: Path) -> None:
+    """Its identity has the name of the period. It would keep the visitor from liking the member again."""
+    async with machine(folder, LIKED_DAYS) as board:
+        drainer = await board.drainer()
+        await drainer.claim()
+        await board.ledger.writer.add([vote_of("a", "joe")], [("shop", 1)])
+        page = await board.ledger.reader.find("a", 0)
+        event = IncomingEvent(key="a", actor=EVE, source=EVE, id=f"{page and page.period}\na")
+        liked = make_entry("a", 1, None, Identities(LIKES).of(event), Extra(EVE))
+        await board.ledger.writer.add([liked], [(LIKES, 1)])
+        await drainer.sweep()
+        assert liked[3] in digests_in(await board.contents())
+        await erase(board, EVE)
+        assert liked[3] not in digests_in(await board.contents())
+        await board.ledger.writer.add([liked], [(LIKES, 1)])
+        assert await board.rows() == [("a", 3)]
 
 
 async def rebuilt_as(board: Journaled, name: str) -> Ledger:
