@@ -58,7 +58,6 @@ class NaiveScripts:
             if await client.zincrby(ranking, -int(value), member) <= 0:
                 await client.zrem(ranking, member)
             await client.hincrby(meta, "total", -int(value))
-            await client.hincrby(meta, "volume", -int(value))
         await client.delete(slot)
         await client.zrem(slots, due[0])
         await client.hincrby(meta, "offset", 1)
