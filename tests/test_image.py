@@ -126,9 +126,9 @@ def test_it_runs_unprivileged_on_a_read_only_system() -> None:
             )  # fmt: skip
         try:
             url = address(folder / "log", server)
-            assert httpx.get(f"{url}/readyz").status_code == 200
-            assert httpx.post(f"{url}/v1/events", json={"key": "a"}).json()["accepted"] == 1
-            assert httpx.get(f"{url}/metrics").status_code == 200
+            assert httpx.get(f"{url}/readyz", timeout=60).status_code == 200
+            assert httpx.post(f"{url}/v1/events", timeout=60, json={"key": "a"}).json()["accepted"] == 1
+            assert httpx.get(f"{url}/metrics", timeout=60).status_code == 200
             status = Path(f"/proc/{server.pid}/status").read_text()
             assert re.search(rf"^Uid:\t{UID}\t{UID}\t", status, re.MULTILINE)
             assert re.search(r"^CapEff:\t0+$", status, re.MULTILINE)

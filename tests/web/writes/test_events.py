@@ -167,7 +167,9 @@ async def test_every_answer_has_only_its_own_events(valkey_url: str) -> None:
 @pytest.mark.slow
 async def test_too_many_waiting_events_are_overload(own_store: StoreProcess) -> None:
     """While the store is frozen, a limited number of events waits; others are refused immediately with Retry-After."""
-    async with server(own_store.url, max_waiting=5, store_timeout=Duration(20), write_deadline=Duration(30)) as client:
+    settings: dict[str, Any] = {"max_waiting": 5, "rate": 0}  # without a rate, nothing asks the store for credit
+    patience = Duration(30)
+    async with server(own_store.url, **settings, store_timeout=patience, write_deadline=patience) as client:
         await asyncio.gather(*(client.get("/healthz") for _ in range(30)))  # opens 30 connections
         await post(client, {"key": "warm"})
         with own_store.frozen():
