@@ -3,7 +3,6 @@
 import fcntl
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import BinaryIO, Final
 
 from live.domain.producer import Scope, StoredProducer, digest_of, new_secret, parse_bearer
@@ -46,27 +45,23 @@ async def provide_admin_key(settings: Settings) -> str | None:
                         file.flush()
                         os.fsync(file.fileno())
                     records = {ID: (await producers.add(ID, Scope(verbs=("admin",)), secret))[0]}
-        return _good_key(records, path)
+        secret = None
+        if ID in records and path.exists():
+            with path.open("rb") as file:
+                secret = _secret_in(file)
     except OSError as error:
         raise SetupError(f"can't store the admin API key in {path.resolve()}: {error.strerror}") from None
+    else:
+        if secret is None:
+            return None
+        is_accepted = "admin" in records[ID].verbs and digest_of(secret.encode()) in records[ID].digests
+        return f"{ID}.{secret}" if is_accepted else None
     finally:
         await client.aclose()
 
 
 def _is_missing(records: Mapping[str, StoredProducer]) -> bool:
     return ID not in records and not any(record.secrets for record in records.values())
-
-
-def _good_key(records: Mapping[str, StoredProducer], path: Path) -> str | None:
-    """Return the key in the file, if the store accepts it."""
-    if ID not in records or not path.exists():
-        return None
-    with path.open("rb") as file:
-        secret = _secret_in(file)
-    record = records[ID]
-    if secret is None or "admin" not in record.verbs or digest_of(secret.encode()) not in record.digests:
-        return None
-    return f"{ID}.{secret}"
 
 
 def _secret_in(file: BinaryIO) -> str | None:
