@@ -104,24 +104,23 @@ class Calendar:
         match = _FORMS[self.unit].fullmatch(name)
         if match is not None:
             with suppress(ValueError, OverflowError):  # 30 February, the year 0
-                for moment in self._moments(*map(int, match.groups())):
+                year, *rest = map(int, match.groups())
+                if self.unit == "week":
+                    moments = [self._midnight(self._first_day(date(year, 1, 4)) + timedelta(weeks=rest[0] - 1))]
+                elif self.unit == "quarter":
+                    moments = [self._midnight(date(year, 3 * rest[0] - 2, 1))]
+                elif self.unit != "hour":
+                    moments = [self._midnight(date(year, *(*rest, 1, 1)[:2]))]
+                else:
+                    month, day, hour = rest
+                    # A clock change cuts off the start or the end of an hour, never both.
+                    edges = (datetime(year, month, day, hour, edge, edge, tzinfo=self.zone) for edge in (0, 59))
+                    moments = [int(edge.replace(fold=fold).timestamp()) for edge in edges for fold in (0, 1)]
+                for moment in moments:  # one of them is in the period with these numbers, if there is one
                     period = self.at(moment)
                     if period.name == name:
                         return period
         raise ValueError(f"{name!r} is not a valid {self.unit}; expected a form like {EXAMPLES[self.unit]}")
-
-    def _moments(self, year: int, *rest: int) -> list[int]:
-        """Return some moments, one of which is in the period with these numbers, if there is one."""
-        if self.unit == "week":
-            return [self._midnight(self._first_day(date(year, 1, 4)) + timedelta(weeks=rest[0] - 1))]
-        if self.unit == "quarter":
-            return [self._midnight(date(year, 3 * rest[0] - 2, 1))]
-        if self.unit != "hour":
-            return [self._midnight(date(year, *(*rest, 1, 1)[:2]))]
-        month, day, hour = rest
-        # A clock change cuts off the start or the end of an hour, never both.
-        edges = (datetime(year, month, day, hour, edge, edge, tzinfo=self.zone) for edge in (0, 59))
-        return [int(edge.replace(fold=fold).timestamp()) for edge in edges for fold in (0, 1)]
 
     def _days_at(self, seconds: int) -> Period:
         """Return a period of whole days.
