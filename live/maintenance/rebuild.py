@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from live.boards.definition import DefinitionError, read_board
 from live.domain.board import Board, Boards
 from live.domain.text import unknown
+from live.domain.window import Sliding
 from live.errors import NotFoundError, SetupError
 from live.journal.database import Database
 from live.journal.log.definitions import COOKIES, KINDS, DefinitionLog, latest, newest_version
@@ -34,6 +35,7 @@ from live.store.registry.definitions import Definition, DefinitionStore
 
 Progress = Callable[[str, int, int], None]
 _ITEMS: Final = 1000  # titles in one command
+_NONE_LEFT: Final = "0 0 0 0"  # see `lib/journal.lua`
 _Texts = dict[str, dict[str, str]]
 _Line = list[Timeline]
 """A timeline, and those that it continues, the newest one first."""
@@ -132,12 +134,13 @@ def _fields(board: Board, data: Snapshot, rankings: Sequence[RankingImage]) -> l
         fields["span"] = data.span
     if data.seen:
         fields["bucket"] = max(data.seen)
+    words = ["left", _NONE_LEFT] if isinstance(board.window, Sliding) and board.clock == "server" else []
     for ranking in rankings:
         total = sum(score for _, score in ranking.records) if board.summed else 0
         high = total >> HIGH
         fields[f"total{ranking.suffix}"] = total - (high << HIGH)
         fields[f"high{ranking.suffix}"] = high
-    return [word for name, value in fields.items() for word in (name, str(value))]
+    return words + [word for name, value in fields.items() for word in (name, str(value))]
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):

@@ -88,7 +88,7 @@ class Expected:
         self._oldest = None if piece.newest is None else window.oldest(piece.newest)
         self._live = [slot for start, slot in data.slots.items() if self.is_live(start)]
         if isinstance(window, Sliding):
-            self._log.move(data, piece.now - window.length * 1000)
+            self._log.move(data, piece.now - window.length * 1000, piece.gone)
             self._waiting = {"slot": {}, "taken": {}}
             for name in piece.due:
                 event = logged_of(name, 0)

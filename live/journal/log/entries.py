@@ -16,8 +16,8 @@ class Head(msgspec.Struct, frozen=True):
     """What an entry is, and which entry comes before it.
 
     Attributes:
-        kind: `begin`, `adopt`, `renew`, `add`, `hide`, `enter`, `withdraw`, `tags` or `erase`; older versions made
-            `mend`.
+        kind: `begin`, `adopt`, `renew`, `add`, `hide`, `enter`, `withdraw`, `tags`, `left` or `erase`; older versions
+            made `mend`.
         size: the bytes of all entries of the journal so far.
         id: the id of the entry: the board's offset, a hyphen, and a number.
         time: the store's time in microseconds since 1970.
@@ -207,6 +207,9 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True):
     digests: list[bytes]
     elsewhere: list[tuple[str, list[bytes]]] = []
 
+
+Left = tuple[int, int, int]
+"""The last event that has left a sliding window when the clock was set back: its time (ms), offset and number."""
 
 Tags = list[tuple[str, str, int]]
 """Tags that no event gave: for each the suffix of the ranking, the member, and its number; 0 if it has no tag."""

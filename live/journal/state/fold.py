@@ -25,6 +25,7 @@ from live.journal.log.entries import (
     Erase,
     Head,
     Hide,
+    Left,
     Mend,
     Tags,
     Withdraw,
@@ -43,8 +44,8 @@ def apply(data: Snapshot, head: Head, body: bytes) -> None:
     Raises:
         SetupError: this version does not know such an entry.
     """
-    if head.time < data.time and data.log:
-        _expire(data)
+    if data.log:
+        _leave(data, head, body)
     match head.kind:
         case "add":
             _add(data, _ADD.decode(body), head)
@@ -64,7 +65,7 @@ def apply(data: Snapshot, head: Head, body: bytes) -> None:
         case "begin":
             begun = _BEGIN.decode(body)
             data.shape, data.secret = begun.shape, content(begun.secret)
-        case "renew":  # the contents continue under another epoch
+        case "renew" | "left":  # nothing else changes; after `renew` the contents continue under another epoch
             pass
         case "adopt":
             _adopt(data, _ADOPT.decode(body))
@@ -79,15 +80,21 @@ def apply(data: Snapshot, head: Head, body: bytes) -> None:
     data.offset, data.time, data.link = head.offset, head.time, head.link
 
 
-def _expire(data: Snapshot) -> None:
-    """Forget the events that left a sliding window before the store's clock was set back.
+def _leave(data: Snapshot, head: Head, body: bytes) -> None:
+    """Forget the events that have left a sliding window for good, before the clock can be an earlier one.
 
-    The store has subtracted them for good. With an event clock, only events make others leave.
+    An entry `left` says which. A rebuild writes only what is in the window at the last entry. Older versions have no
+    such entries: if the clock of an entry was set back, assume that the store had subtracted everything before. With an
+    event clock, only events make others leave.
     """
-    shape = msgspec.json.decode(data.shape, type=Shape)
-    if shape.window["kind"] == "sliding" and shape.clock != "event":
-        least = data.time // 1000 - int(shape.window["length"] or 0) * 1000
-        data.log = [event for event in data.log if event.time > least]
+    if head.kind == "left":
+        last = _LEFT.decode(body)
+        data.log = [event for event in data.log if event.place > last]
+    elif head.kind == "renew" or head.time < data.time:
+        shape = msgspec.json.decode(data.shape, type=Shape)
+        if shape.window["kind"] == "sliding" and shape.clock != "event":
+            least = data.time // 1000 - int(shape.window["length"] or 0) * 1000
+            data.log = [event for event in data.log if event.time > least]
 
 
 def _add(data: Snapshot, request: Add, head: Head) -> None:
@@ -251,6 +258,7 @@ def _put(held: dict[str, _Value], texts: Mapping[str, bytes], parse: Callable[[b
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
 _HIDE: Final = msgspec.msgpack.Decoder(Hide)
+_LEFT: Final = msgspec.msgpack.Decoder(Left)
 _TAGS: Final = msgspec.msgpack.Decoder(Tags)
 _ENTER: Final = msgspec.msgpack.Decoder(Enter)
 _WITHDRAW: Final = msgspec.msgpack.Decoder(Withdraw)

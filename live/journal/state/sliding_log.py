@@ -6,6 +6,7 @@ from typing import Final
 from live.journal.state.snapshot import Logged, Snapshot, add, logged_of, name_of
 
 _START: Final = -(2**63)
+_NONE_GONE: Final = (_START, 0, 0)
 
 
 class LiveLog:
@@ -27,23 +28,32 @@ class LiveLog:
         self._read = 0  # events of the log so far
         self.left = _START
 
-    def move(self, data: Snapshot, left: int) -> None:
-        """Take the events of a log that are later than `left` (milliseconds since 1970)."""
+    def move(self, data: Snapshot, left: int, gone: tuple[int, int, int] | None = None) -> None:
+        """Take the events of a log that are later than `left` (milliseconds since 1970).
+
+        `gone` is the place of an event; None for none. It and those before it have left too, whatever the clock says by
+        now.
+        """
+        gone = gone or _NONE_GONE
         if data.log is not self._log or left < self.left:  # a correction replaced the log, or the clock was set back
             self.__init__()  # type: ignore[misc]
             self._log = data.log
         self.left = left
         for event in data.log[self._read :]:
-            if event.time > left:
+            if event.time > left and event.place > gone:
                 name = name_of(event)
                 self.events[name] = event.time
                 heappush(self._heap, (event.time, name))
                 self._count(event, 1)
         self._read = len(data.log)
-        while self._heap and self._heap[0][0] <= left:
-            time, name = heappop(self._heap)
+        while self._heap:
+            time, name = self._heap[0]
+            event = logged_of(name, time)
+            if time > left and event.place > gone:
+                break
+            heappop(self._heap)
             if self.events.pop(name, None) is not None:
-                self._count(logged_of(name, time), -1)
+                self._count(event, -1)
 
     def _count(self, event: Logged, sign: int) -> None:
         add(self.sums, event.member, sign * event.amount)

@@ -24,6 +24,11 @@ class Logged(msgspec.Struct, frozen=True, array_like=True):
     member: str
     amount: int
 
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """The place in the order in which events leave the window."""
+        return self.time, self.offset, self.number
+
 
 class Ranking(msgspec.Struct):
     """The data of one ranking.

@@ -60,6 +60,7 @@ if not groups then return {'nothing'} end
 --@include log
 --@include range
 announce(board)
+if name_left then name_left(board) end
 record(board, 'add', request.writer, request.sequence)
 --@include count
 if add_to_log then add_to_log() end

@@ -64,5 +64,6 @@ end
 local id = digits(board.offset) .. '-' .. digits(time[1] * 1000000 + time[2])  -- another one here has a later id
 append(board, id, 'adopt', '-', 0, cmsgpack.pack(held))
 call('HSET', meta, 'journal', board.journal)
+if board.left then call('HSET', meta, 'left', NONE_LEFT) end  -- the entry has only what has not left
 call('HDEL', meta, 'parent')
 return {'ok', id}

@@ -21,7 +21,7 @@ if refusal then return refusal end
 if not same_slots(request.slots or {}) then return {'slots'} end
 
 announce(board)
-if board.journal then append(board, board.place .. '-0', 'erase', '-', 0, request.entry) end
+record(board, 'erase', nil, nil, request.entry)
 local digests = request.digests or {}
 for i = 4, #KEYS do
   local command = i < 4 + request.rankings and 'HDEL' or 'SREM'

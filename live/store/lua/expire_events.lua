@@ -67,8 +67,13 @@ for member, amount in pairs(below) do
   if call('HINCRBY', taken, member, digits(amount)) <= 0 then call('HDEL', taken, member) end
 end
 subtract({key = ranking, reached = reached, levels = levels, suffix = ''}, board.offset, members, values)
+local last = call('ZSCORE', log, due[#due])
 call('ZREM', log, unpack(due))
 if call('EXISTS', slot) == 0 then call('ZREM', slots, request.start) end
 record_tags(board, granted)
+if board.left then
+  local offset, number = struct.unpack('>I5I3', due[#due])
+  call('HSET', meta, 'left', string.format('%.0f %.0f %.0f %.0f', now, last, offset, number))
+end
 commit(board)
 return {'moved', digits(#due)}

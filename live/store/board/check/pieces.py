@@ -55,6 +55,8 @@ class Piece(msgspec.Struct, frozen=True):
         pairs: names and values; None for a name that is not there.
         due: the events that have left a sliding window, and wait to be subtracted.
         starts: the starts of all slots, in their order.
+        gone: the time, offset and number of the last event that has left a sliding window since the journal was told of
+            one; None on other boards.
     """
 
     link: str
@@ -65,6 +67,7 @@ class Piece(msgspec.Struct, frozen=True):
     pairs: list[tuple[bytes, bytes | None]]
     due: list[bytes]
     starts: list[int]
+    gone: tuple[int, int, int] | None
 
 
 async def read_piece(
@@ -89,7 +92,7 @@ async def read_piece(
     for _ in range(_ATTEMPTS):
         reply = await state.run(PIECE, [keys.meta, keys.slots, keys.log, key], request)
         if reply[0] != b"due":
-            _, offset, journal, newest, now, next_cursor, found, due, starts = reply
+            _, offset, journal, newest, now, next_cursor, found, due, starts, left = reply
             return Piece(
                 link=journal.decode().rpartition(" ")[0],
                 offset=int(offset),
@@ -99,6 +102,15 @@ async def read_piece(
                 pairs=list(zip(found[::2], found[1::2], strict=True)),
                 due=due,
                 starts=[int(start) for start in starts],
+                gone=_place(left),
             )
         await catch_up(BoardRotator(state))
     raise StoreUnavailableError(f"board {state.board.id}: {int(reply[1]):,} events wait to be subtracted")
+
+
+def _place(left: bytes) -> tuple[int, int, int] | None:
+    """Return the place of the last event that has left, by the field of the board's state."""
+    if not left:
+        return None
+    _, time, offset, number = map(int, left.split())
+    return time, offset, number

@@ -3,6 +3,12 @@
 -- The field `journal` of the board's state holds "id time writer sequence bytes" of the last entry: `time` in
 -- microseconds, `bytes` the size of all entries so far. Each entry names the one before it, so that its reader notices
 -- when one is missing, and when the store went back in time.
+--
+-- The journal knows from the clock which events have left a sliding window, until the clock is set back. For that, the
+-- field `left` holds "clock time offset number": the clock (ms) at which an event left last, and the time (ms), offset
+-- and number of this event, the last one of those that have left. NONE_LEFT says that the journal knows all. Boards that
+-- have no sliding window, or whose clock is that of the events, have no such field.
+local NONE_LEFT = '0 0 0 0'
 
 -- Appends an entry. Call this before the first write, and `commit` at the end.
 local function append(board, id, kind, writer, sequence, payload)
@@ -13,15 +19,31 @@ local function append(board, id, kind, writer, sequence, payload)
   board.journal, board.appended = own .. ' ' .. bytes, true
 end
 
--- Appends the request of a script. A board without a journal has no such field.
-local function record(board, kind, writer, sequence)
-  if board.journal then append(board, board.place .. '-0', kind, writer or '-', sequence or 0, packed) end
+-- Appends which events have left a sliding window, before the entries of a script whose clock was set back.
+local function record_left(board)
+  if not board.left then return end
+  local clock, left, offset, number = string.match(board.left, '^(%S+) (%S+) (%S+) (%S+)$')
+  local last = string.match(board.journal, '^%S+ (%d+)')
+  if now >= tonumber(clock) and time[1] * 1000000 + time[2] >= tonumber(last) then return end
+  append(board, board.place .. '-0', 'left', '-', 0,
+    cmsgpack.pack({tonumber(left), tonumber(offset), tonumber(number)}))
+  board.left, board.told = NONE_LEFT, 1
+  call('HSET', meta, 'left', NONE_LEFT)
+end
+
+-- Appends the request of a script, or another payload. A board without a journal has no such field.
+local function record(board, kind, writer, sequence, payload)
+  if board.journal then
+    record_left(board)
+    append(board, board.place .. '-' .. (board.told or 0), kind, writer or '-', sequence or 0, payload or packed)
+  end
 end
 
 -- Appends the tags that members received without an event: only the script knows them, because they depend on the order
 -- in which it found the members. A member without a tag has the number 0.
 local function record_tags(board, granted)
   if board.journal and #granted > 0 then
-    append(board, board.place .. '-1', 'tags', '-', 0, cmsgpack.pack(granted))
+    record_left(board)
+    append(board, board.place .. '-' .. 1 + (board.told or 0), 'tags', '-', 0, cmsgpack.pack(granted))
   end
 end

@@ -1,7 +1,7 @@
 -- Step: the log of a sliding window. Its events expire one by one, in any order of signs: a value stays within its range
 -- if all amounts without their signs add up to no more. So a value counts its negative amounts twice, once for each
 -- sign.
-local events, add_to_log = request.events, nil
+local events, add_to_log, name_left = request.events, nil, nil
 if events then
   -- `logged` and `coming`: by how much the negative amounts in the log and in the batch widen each value.
   local group, negative = groups[1], {}
@@ -23,5 +23,20 @@ if events then
       local event = struct.pack('>I5I3', board.offset, i) .. digits(events.amounts[i]) .. ' ' .. member
       call('ZADD', log, events.times[i] or now, event)
     end
+  end
+
+  -- Makes the journal name what has left so far, if an older version did not keep that.
+  function name_left(board)
+    if board.left or not board.journal or request.clock.by_event then return end
+    local first = call('ZRANGE', log, 0, 0, 'WITHSCORES')
+    if board.offset == 1 then
+      board.left = NONE_LEFT
+    elseif first[1] then
+      local offset, number = struct.unpack('>I5I3', first[1])
+      board.left = string.format('%.0f %.0f %.0f %.0f', EXACT, first[2], offset, number - 1)
+    else
+      board.left = string.format('%.0f %.0f 0 0', EXACT, EXACT)
+    end
+    call('HSET', meta, 'left', board.left)
   end
 end

@@ -1,0 +1,284 @@
+"""Events that left a sliding window before the store's clock was set back do not come back from the journal."""
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+import pytest
+
+import live.store.board.check.pieces
+import live.store.board.journal_stream
+import live.store.board.manage.restore
+from live.domain.board_file import parse_boards
+from live.domain.event import make_entry
+from live.journal.database import Database
+from live.journal.log.reader import Follower
+from live.journal.past.queries import AsOf
+from live.journal.past.rankings import ranking_at
+from live.journal.state.snapshot import Snapshot
+from live.maintenance.reconcile import Reconciler
+from live.store.board.journal_stream import begin_journal
+from live.store.board.keys import Keys
+from live.store.board.ledger import Ledger
+from live.store.board.state import Scripts
+from live.store.connection.scripts import Script
+from tests.harness.clock import set_clock
+from tests.harness.folded import Folded, data_of
+from tests.harness.journaled import Journaled, Rows, journaled
+from tests.harness.ledger_machine import simulated, simulated_scripts
+from tests.harness.mutation import Mutant, must_be_caught
+
+NOON = 4_000_017_600
+(BOARD,) = parse_boards('[[board]]\nid = "posts"\nwindow = { sliding = "40s" }\nties = "first"')
+
+
+@dataclass
+class Sliding:
+    """A board with a sliding window, on a clock that the test sets."""
+
+    made: Journaled
+    mutant: Mutant | None = None
+    lives: int = 0
+    folded: Folded = field(init=False)
+    ledger: Ledger = field(init=False)
+
+    async def begin(self) -> None:
+        """Open the board."""
+        await self.set(0)
+        await self.open()
+        self.folded = Folded(self.made.client, self.ledger.state.keys, self.ledger.state.epoch or "")
+
+    async def open(self) -> None:
+        """Open the board in another process."""
+        self.made.ledger = self.ledger = Ledger(self.made.client, BOARD, self.settings, self.scripts)
+        await self.ledger.state.open()
+
+    @property
+    def settings(self) -> Any:
+        """The settings of the life of the board."""
+        prefix = self.made.settings.key_prefix
+        suffix = str(self.lives) if self.lives else ""
+        return msgspec.structs.replace(self.made.settings, key_prefix=prefix + suffix, rotation_step=2)
+
+    @property
+    def time(self) -> str:
+        """The store key of the clock."""
+        return f"{self.made.settings.key_prefix}:time"
+
+    @property
+    def scripts(self) -> Scripts:
+        """The scripts on that clock."""
+        return simulated_scripts(self.made.settings.store, self.time, self.mutant)
+
+    def on_clock(self, script: Script[Any]) -> Script[Any]:
+        """Return another script on that clock."""
+        return simulated(script, self.time, self.mutant)
+
+    async def set(self, seconds: float) -> None:
+        """Set the clock."""
+        await set_clock(self.made.client, self.made.settings, int((NOON + seconds) * 1000))
+
+    async def like(self, key: str, *, seconds: int | None = None, amount: int = 1) -> None:
+        """Count an event; `seconds` is its time."""
+        time = None if seconds is None else (NOON + seconds) * 1000
+        await self.ledger.writer.add([make_entry(key, amount, time, None)])
+
+    async def rotate(self) -> None:
+        """Subtract everything that is due."""
+        while await self.ledger.rotator.rotate() is None:
+            pass
+
+    async def rows(self) -> Rows:
+        """The ranking in the store."""
+        page = await self.ledger.reader.read(1000)
+        return [(record.key, record.score) for record in page.records]
+
+    async def in_journal(self, seconds: float) -> Rows:
+        """The ranking at a time by the journal, after a checkpoint."""
+        await self.folded.read()
+        return self.folded.ranking(BOARD, int((NOON + seconds) * 1000))
+
+    async def rebuild(self) -> None:
+        """Write the board from the journal into other store keys, and continue there."""
+        await self.folded.read()
+        self.lives += 1
+        restore = self.on_clock(live.store.board.manage.restore.RESTORE)
+        with patch.object(live.store.board.manage.restore, "RESTORE", restore):
+            await self.folded.rebuild(BOARD, Keys(self.settings.key_prefix, BOARD.id), f"life{self.lives}")
+        await self.open()
+
+    async def adopt(self) -> None:
+        """Let the journal begin again with what the store holds."""
+        state = self.ledger.state
+        adopt = self.on_clock(live.store.board.journal_stream.ADOPT)
+        await begin_journal(self.made.client, state.keys, state.epoch or "", again=True, adopt=adopt)
+
+    async def reconcile(self) -> int:
+        """Compare the board with its journal; returns how many values differ."""
+        state = self.ledger.state
+        pieces = self.on_clock(live.store.board.check.pieces.PIECE)
+        with (
+            Database("sqlite", self.made.folder, state.settings.key_prefix, writes=False) as database,
+            patch.object(live.store.board.check.pieces, "PIECE", pieces),
+        ):
+            follower: Any = _Following(self.folded)  # after a rebuild, SQL has the journal under another key prefix
+            if not self.lives:
+                follower = Follower(self.made.client, database, state.settings.key_prefix, BOARD.id, state.epoch or "")
+                await follower.begin(lambda *_: None)
+            return (await Reconciler(state, follower, lambda *_: None).compare()).drifted
+
+
+@dataclass
+class _Following:
+    """Follows the journal without SQL."""
+
+    folded: Folded
+
+    async def advance(self, link: str) -> Snapshot:
+        """Return what the board held after the last entry."""
+        await self.folded.read()
+        assert self.folded.link == link
+        return self.folded.contents
+
+
+@asynccontextmanager
+async def sliding(store: str, folder: Path, mutant: Mutant | None = None) -> AsyncIterator[Sliding]:
+    """Open a board with a journal in SQL."""
+    async with journaled(store, folder, BOARD) as made:
+        board = Sliding(made, mutant)
+        await made.drainer()
+        await board.begin()
+        yield board
+
+
+async def leave_and_go_back(board: Sliding) -> None:
+    """Let the event of 0 leave at 50, and set the clock back to 31."""
+    await board.like("a")
+    await board.set(30)
+    await board.like("b")
+    await board.set(50)
+    await board.rotate()
+    assert await board.rows() == [("b", 1)]
+    await board.set(31)
+
+
+async def events_do_not_come_back(board: Sliding) -> None:
+    """Count after that, and rebuild."""
+    await leave_and_go_back(board)
+    await board.set(32)
+    await board.like("c")
+    await board.like("d", seconds=-3)  # in the window by this clock
+    await board.set(33)
+    await board.like("e")
+    rows = await board.rows()
+    assert sorted(rows) == [("b", 1), ("c", 1), ("d", 1), ("e", 1)]
+    assert await board.in_journal(33) == rows
+    assert await board.reconcile() == 0
+    await board.rotate()
+    before = await data_of(board.made.client, board.folded.keys)
+    await board.rebuild()
+    assert await data_of(board.made.client, board.folded.keys) == before
+    await board.set(46)
+    await board.rotate()
+    assert ("d", 1) not in await board.rows()
+    assert await board.in_journal(46) == await board.rows()
+
+
+async def test_an_event_that_left_does_not_come_back_with_a_rebuild(valkey_url: str, tmp_path: Path) -> None:
+    """The store subtracted it for good."""
+    async with sliding(valkey_url, tmp_path) as board:
+        await events_do_not_come_back(board)
+
+
+async def test_the_past_is_what_viewers_saw(valkey_url: str, tmp_path: Path) -> None:
+    """A time after the entry that follows includes that the event had left."""
+    async with sliding(valkey_url, tmp_path) as board:
+        await leave_and_go_back(board)
+        await board.like("c")
+        await (await board.made.drainer()).sweep()
+        moment = AsOf(BOARD, (NOON + 32) * 1000, None, frozenset())
+        database = board.made.databases[0]
+        found = await database.run(lambda connection: ranking_at(connection, board.settings.key_prefix, moment))
+        assert [*zip(found.members, found.scores, strict=True)] == await board.rows()
+
+
+async def test_reconcile_knows_what_left_before_another_entry_follows(valkey_url: str, tmp_path: Path) -> None:
+    """The store names it."""
+    async with sliding(valkey_url, tmp_path) as board:
+        await leave_and_go_back(board)
+        assert await board.reconcile() == 0
+        await board.ledger.moderation.hide("b", hidden=True)
+        assert await board.reconcile() == 0
+        assert await board.in_journal(31) == []
+
+
+async def test_a_board_of_an_older_version_names_what_has_left(valkey_url: str, tmp_path: Path) -> None:
+    """Its state does not say it. The first event does, by what the log still holds."""
+    async with sliding(valkey_url, tmp_path) as board:
+        await leave_and_go_back(board)
+        await board.made.client.hdel(board.folded.keys.meta, "left")
+        await board.set(51)
+        await board.like("c")
+        await board.set(32)
+        await board.like("d")
+        assert await board.in_journal(32) == await board.rows()
+        assert await board.reconcile() == 0
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        Mutant("expire_events", "if board.left then", "if false then"),
+        Mutant("add", "if now >= tonumber(clock) and", "if"),
+        Mutant("add", "call('HSET', meta, 'left', NONE_LEFT)", "local _ = 0"),
+    ],
+    ids=["not kept", "not told", "told twice"],
+)
+async def test_events_that_come_back_with_a_rebuild_are_detected(
+    volatile_store: Any, tmp_path: Path, mutant: Mutant
+) -> None:
+    """The mutants do not tell the journal what had left, or tell it of later events."""
+    async with sliding(volatile_store.url, tmp_path, mutant) as board:
+        with must_be_caught("events come back"):
+            await events_do_not_come_back(board)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_the_journal_equals_the_store_at_any_clock(valkey_url: str, tmp_path: Path, seed: int) -> None:
+    """The clock goes in any direction, also while events wait to be subtracted."""
+    draw, now = random.Random(seed), 0.0
+    async with sliding(valkey_url, tmp_path) as board:
+        for _ in range(150):
+            match draw.choice(["pass", "back", "like", "like", "late", "step", "rotate", "hide", "look", "other"]):
+                case "pass":
+                    now += draw.choice([0.001, 1, 7, 20, 41])
+                case "back":
+                    now -= draw.choice([0.001, 1, 7, 20, 41])
+                case "like":
+                    await board.like(draw.choice("abcd"), amount=draw.choice([1, 2, -1]))
+                case "late":
+                    await board.like(draw.choice("abcd"), seconds=int(now) - draw.randrange(41))
+                case "step":
+                    await board.ledger.rotator.rotate()
+                case "rotate":
+                    await board.rotate()
+                case "hide":
+                    await board.ledger.moderation.hide(draw.choice("abcd"), hidden=draw.random() < 0.3)
+                case "look":
+                    assert await board.reconcile() == 0
+                    await board.like("e", amount=0)  # a rebuild cannot know what left after the last entry
+                    await board.rotate()
+                    assert await board.in_journal(now) == await board.rows()
+                case "other":
+                    await board.rotate()
+                    if draw.random() < 0.5:
+                        await board.adopt()
+                    else:
+                        await board.rebuild()
+            await board.set(now)
