@@ -34,7 +34,7 @@ from live.journal.schema import CHECKPOINT
 from live.journal.state.fold import apply
 from live.journal.state.snapshot import IDENTITY, Snapshot, unpack
 from live.maintenance.contributions import Contribution, Vote
-from live.maintenance.void import Criteria, TakingBack, find_contributions
+from live.maintenance.void import SEVERAL_WEIGHTS, Criteria, TakingBack, find_contributions
 from live.settings import Settings
 from live.store.board.journal_stream import journals, read_streams
 from live.store.board.keys import Keys
@@ -363,6 +363,9 @@ class Erasing:
             else:
                 criteria = Criteria(actor=actor, since=0)
                 contributions, _ = await find_contributions(self._client, self._database, ledger, criteria, one.notes)
+                if contributions and len(set(board.union.values())) > 1:
+                    one.notes.append(SEVERAL_WEIGHTS)
+                    contributions = []
             try:
                 taken = await TakingBack(ledger.writer).take_back(contributions, lambda *_: None, dry=dry)
             except SetupError as error:

@@ -33,6 +33,9 @@ from live.store.connection.client import Store
 from live.store.connection.loss import LossWatch
 
 Progress = Callable[[str, int, int], None]
+SEVERAL_WEIGHTS: Final = "it is a union with several weights, and the journal does not say which board a like came from"
+"""Why nothing of a visitor is taken back."""
+
 _MICROSECONDS: Final = 1000  # in a millisecond
 _NO_JOURNAL: Final = "it has no journal, so nothing of it can be taken back"
 _NO_ACTORS: Final = "it does not tell actors apart: only boards with `votes` or `like_button` do"
@@ -296,9 +299,7 @@ class Voiding:
                 f"it keeps one amount of a member (operator {board.operator}), and not those that it replaced"
             )
         elif contributions and criteria.actor is not None and len(set(board.union.values())) > 1:
-            outcome.fault = (
-                "it is a union with several weights, and the journal does not say which board a like came from"
-            )
+            outcome.fault = SEVERAL_WEIGHTS
         if outcome.fault:
             return outcome
         try:

@@ -429,6 +429,19 @@ async def test_a_like_in_a_period_is_found(folder: Path) -> None:
         assert await board.rows() == [("a", 3)]
 
 
+async def test_a_union_with_several_weights_keeps_its_points(folder: Path) -> None:
+    """The journal does not say which board a like came from, so nobody knows how many points it gave."""
+    async with machine(folder, msgspec.structs.replace(LIKED, like_button=False, union={"x": 5, "y": 1})) as board:
+        drainer = await board.drainer()
+        await drainer.claim()
+        await board.ledger.writer.add([like_of("a", EVE), make_entry("a", 9)], [(LIKES, 1), ("shop", 1)])
+        await drainer.sweep()
+        for dry in (True, False):
+            found = await erase(board, EVE, take_back=True, dry=dry)
+            assert (found.amount, found.digests, ["several weights" in note for note in found.notes]) == (0, 1, [True])
+        assert await board.rows() == [("a", 10)]
+
+
 async def rebuilt_as(board: Journaled, name: str) -> Ledger:
     """The board once more under another id, with a vote of `eve` that only it has."""
     await board.databases[0].take()
