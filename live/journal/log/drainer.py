@@ -191,7 +191,16 @@ class Drainer:
             del self._health.lost[name]
         if not await is_trimming_paused(self._client, self._prefix):
             await self._mend(streams)
-            await self._end(streams)
+            # End the timelines of deleted boards, once everything is in SQL.
+            deleted = [name for name, stream in streams.items() if stream.ended and not stream.entries]
+            ended = [self._timelines[name] for name in deleted if self._timelines[name].size]
+            if ended:
+                await self._database.run(lambda connection: end_timelines(connection, ended))
+            unknown = {name for name in deleted if not self._timelines[name].size}
+            for name in [*((timeline.board, timeline.epoch) for timeline in ended), *(unknown & self._unknown)]:
+                await forget_journal(self._client, Keys(self._prefix, name[0]), name[1])
+                self._timelines.pop(name, None)
+            self._unknown = unknown
 
     async def drain(self, boards: Iterable[str]) -> None:
         """Move all entries of boards, and of journals that are new, to SQL. Raises as `sweep`."""
@@ -243,17 +252,16 @@ class Drainer:
         """Delete from the store what SQL has. While a backup needs the entries, only record that SQL has them."""
         self._untrimmed |= {(timeline.board, timeline.epoch) for timeline in timelines}
         paused = await is_trimming_paused(self._client, self._prefix)
-        await asyncio.gather(
-            *[self._trim_one(timeline, paused=paused) for timeline in timelines]
-        )  # the calls share packets
 
-    async def _trim_one(self, timeline: Timeline, *, paused: bool) -> None:
-        keys = Keys(self._prefix, timeline.board)
-        if paused:
-            await keep_entries(self._client, keys, timeline.epoch, timeline.offset)
-        else:
-            await trim(self._client, keys, timeline.epoch, timeline.drained, timeline.size)
-            self._untrimmed.discard((timeline.board, timeline.epoch))
+        async def trim_one(timeline: Timeline) -> None:
+            keys = Keys(self._prefix, timeline.board)
+            if paused:
+                await keep_entries(self._client, keys, timeline.epoch, timeline.offset)
+            else:
+                await trim(self._client, keys, timeline.epoch, timeline.drained, timeline.size)
+                self._untrimmed.discard((timeline.board, timeline.epoch))
+
+        await asyncio.gather(*map(trim_one, timelines))  # the calls share packets
 
     async def _trim_left(self) -> None:
         """Delete what was kept for a backup, once it is over."""
@@ -350,15 +358,3 @@ class Drainer:
                     has=timeline.link,
                 )
                 await begin_journal(self._client, keys, timeline.epoch, again=True)
-
-    async def _end(self, streams: dict[Name, StreamState]) -> None:
-        """End the timelines of deleted boards, once everything is in SQL."""
-        deleted = [name for name, stream in streams.items() if stream.ended and not stream.entries]
-        ended = [self._timelines[name] for name in deleted if self._timelines[name].size]
-        if ended:
-            await self._database.run(lambda connection: end_timelines(connection, ended))
-        unknown = {name for name in deleted if not self._timelines[name].size}
-        for name in [*((timeline.board, timeline.epoch) for timeline in ended), *(unknown & self._unknown)]:
-            await forget_journal(self._client, Keys(self._prefix, name[0]), name[1])
-            self._timelines.pop(name, None)
-        self._unknown = unknown

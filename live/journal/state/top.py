@@ -48,7 +48,20 @@ class RunningTop:
         """Follow an entry that was applied to the contents."""
         match head.kind:
             case "add":
-                self._add(_ADD.decode(body), data)
+                request = _ADD.decode(body)
+                for group in request.groups:
+                    self._changed.update(group.members)
+                if self._scores is None or not self._adds_up:
+                    return  # otherwise the scores are those of the slot
+                if request.events is not None:
+                    for event in data.log[-len(request.events.members) :] if request.events.members else ():
+                        heappush(self._leaving, (event.time, event.offset, event.member, event.amount))
+                        self._count(event.member, event.amount)
+                    return
+                for group in request.groups:
+                    if group.start >= self._oldest:
+                        for member, amount in zip(group.members, group.amounts, strict=True):
+                            self._count(member, amount)
             case "hide":
                 self._changed.add(_HIDE.decode(body).member)
             case "tags":
@@ -103,21 +116,6 @@ class RunningTop:
         """Return the time up to which events have left a sliding window."""
         moment = now if self._board.clock == "server" else data.latest or 0
         return moment - (self._board.window.length if isinstance(self._board.window, Sliding) else 0) * 1000
-
-    def _add(self, request: Add, data: Snapshot) -> None:
-        for group in request.groups:
-            self._changed.update(group.members)
-        if self._scores is None or not self._adds_up:
-            return  # otherwise the scores are those of the slot
-        if request.events is not None:
-            for event in data.log[-len(request.events.members) :] if request.events.members else ():
-                heappush(self._leaving, (event.time, event.offset, event.member, event.amount))
-                self._count(event.member, event.amount)
-            return
-        for group in request.groups:
-            if group.start >= self._oldest:
-                for member, amount in zip(group.members, group.amounts, strict=True):
-                    self._count(member, amount)
 
     def _count(self, member: str, amount: int) -> None:
         scores = self._scores

@@ -52,28 +52,24 @@ class Scrubber:
             if database is None:
                 return
             try:  # over a new connection: another one has kept pages since before they were damaged
-                await self._pass(database)
+                batches, found = scan(database), 0
+                while (step := await database.in_thread(partial(_step, batches))) is not None:
+                    if step and not self._health.damage:
+                        _, fault = step[0]
+                        self._health.damage = f"{fault}. See `live journal verify`"
+                        log.error("the journal is damaged", reason=fault)
+                    if step:
+                        found += len(step)
+                        JOURNAL_DAMAGED.set(found)
+                    await asyncio.sleep(_PAUSE)
+                if not found:  # a reported damage stays until a pass finds none
+                    self._health.damage = ""
+                    JOURNAL_DAMAGED.set(0)
             except JournalError as error:  # the drainer reports it
                 log.debug("the journal can't be checked", reason=str(error))
             finally:
                 await database.aclose()
             await asyncio.sleep(_REST)
-
-    async def _pass(self, database: Database) -> None:
-        """Read all rows once. Report damage when it is found, until a pass finds none."""
-        batches, found = scan(database), 0
-        while (step := await database.in_thread(partial(_step, batches))) is not None:
-            if step and not self._health.damage:
-                _, fault = step[0]
-                self._health.damage = f"{fault}. See `live journal verify`"
-                log.error("the journal is damaged", reason=fault)
-            if step:
-                found += len(step)
-                JOURNAL_DAMAGED.set(found)
-            await asyncio.sleep(_PAUSE)
-        if not found:
-            self._health.damage = ""
-            JOURNAL_DAMAGED.set(0)
 
 
 def _step(batches: Iterator[Batch]) -> list[tuple[int | None, str]] | None:
