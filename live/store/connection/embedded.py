@@ -107,7 +107,21 @@ class EmbeddedStore:
         """Run the server until `stop`, with a pause before each restart."""
         while not self._stopping.is_set():
             try:
-                self._process = self._spawn()
+                self.socket.unlink(missing_ok=True)
+                settings = {**_SETTINGS, "dir": str(self._data_dir), "unixsocket": str(self.socket)}
+                settings["maxmemory"] = str(self.memory)
+                arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
+                with self._log_path.open("ab") as log_file:
+                    self._process = subprocess.Popen(  # noqa: S603 - our own binary, our own arguments
+                        [str(get_binary_path()), *arguments],
+                        stdin=subprocess.DEVNULL,
+                        stdout=log_file,
+                        stderr=log_file,
+                        pass_fds=() if self._lock is None else (self._lock.fileno(),),
+                        umask=UMASK,
+                        start_new_session=True,  # Ctrl-C is for this process, which stops the store last
+                        preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509
+                    )
             except OSError as error:
                 log.exception("the embedded store can't be started", reason=error.strerror)
             else:
@@ -122,23 +136,6 @@ class EmbeddedStore:
                 self._ready.set()  # wakes `start`
                 return
             self._stopping.wait(_RESPAWN_PAUSE)
-
-    def _spawn(self) -> subprocess.Popen[bytes]:
-        self.socket.unlink(missing_ok=True)
-        settings = {**_SETTINGS, "dir": str(self._data_dir), "unixsocket": str(self.socket)}
-        settings["maxmemory"] = str(self.memory)
-        arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
-        with self._log_path.open("ab") as log_file:
-            return subprocess.Popen(  # noqa: S603 - our own binary, our own arguments
-                [str(get_binary_path()), *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=log_file,
-                stderr=log_file,
-                pass_fds=() if self._lock is None else (self._lock.fileno(),),
-                umask=UMASK,
-                start_new_session=True,  # Ctrl-C is for this process, which stops the store last
-                preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509
-            )
 
     def _await_answer(self, process: subprocess.Popen[bytes]) -> None:
         while process.poll() is None and not self._stopping.is_set():

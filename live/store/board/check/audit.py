@@ -104,7 +104,19 @@ class Auditor:
             found.totals = self._report.totals
             self._report = found
         elif self._shape.window["kind"] == "sliding":
-            await self._check_log()
+            # Compare what the window holds with the events in its log, if the board does not change in between.
+            before = await self._call("HGET", self._keys.meta, "offset")
+            sums: Counter[bytes] = Counter()
+            async for event, _ in self._scan("ZSCAN", self._keys.log):
+                amount, _, member = event[TAG:].partition(b" ")
+                sums[member] += int(amount)
+            held: Counter[bytes] = Counter()
+            async for member, value in self._scan("HSCAN", self._keys.slot(EVER.start)):
+                held[member] = int(value)
+            if before != await self._call("HGET", self._keys.meta, "offset"):
+                self._report.totals = "moving" if self._report.totals == "ok" else self._report.totals
+            elif +sums != +held or -sums != -held:
+                self._report.totals = "drift"
         return self._report
 
     async def _pass(self, *, repair: bool, settle: bool = False) -> None:
@@ -237,18 +249,3 @@ class Auditor:
                 request = FixTotalsRequest(offset, self._keys.channel, table.suffix, low, high)
                 await FIX_TOTALS(self._client, [self._keys.meta], request)
                 self._report.repaired = True
-
-    async def _check_log(self) -> None:
-        """Compare what a sliding window holds with the events in its log, if the board does not change in between."""
-        before = await self._call("HGET", self._keys.meta, "offset")
-        sums: Counter[bytes] = Counter()
-        async for event, _ in self._scan("ZSCAN", self._keys.log):
-            amount, _, member = event[TAG:].partition(b" ")
-            sums[member] += int(amount)
-        held: Counter[bytes] = Counter()
-        async for member, value in self._scan("HSCAN", self._keys.slot(EVER.start)):
-            held[member] = int(value)
-        if before != await self._call("HGET", self._keys.meta, "offset"):
-            self._report.totals = "moving" if self._report.totals == "ok" else self._report.totals
-        elif +sums != +held or -sums != -held:
-            self._report.totals = "drift"
