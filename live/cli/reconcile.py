@@ -84,7 +84,21 @@ def reconcile(
     equal = not any(report.drifted or report.fault for report in reports)
     if not reported({"equal": equal, "boards": reports}, as_json=as_json):
         for report in reports:
-            _print(report, to)
+            verdict = f"the {to} is replaced" if report.repaired else "DRIFT" if report.drifted else "equal"
+            compared = f"{counted(sum(report.compared.values()), 'value')} compared at offset {report.offset:,}"
+            if report.fault:
+                verdict, compared = verdict if report.repaired else "NOT COMPARED", report.fault
+            out.print(f"{report.board} (epoch {report.epoch}): {verdict}; {compared}")
+            if report.drifted:
+                out.print(f"  {counted(report.drifted, 'different value')}; the first ones are:")
+            for drift in report.drift:
+                since = rfc3339(drift.start, 1, "minutes") if drift.start else "all time"
+                slot = "" if drift.start is None else f" of {since}"
+                held, kept = [
+                    "none" if value is None else f"{value:,}" if isinstance(value, int) else value
+                    for value in (drift.store, drift.journal)
+                ]
+                out.print(f"  {drift.key}: {_NAMES[drift.kind]}{slot}: store {held}, journal {kept}")
     if not equal:
         raise typer.Exit(1)
 
@@ -149,20 +163,3 @@ async def _compare(
         except SetupError as error:
             report = Report(board=board.id, epoch=epoch, fault=str(error))
             return report, isinstance(error, StoreBehindError)
-
-
-def _print(report: Report, side: Side | None) -> None:
-    verdict = f"the {side} is replaced" if report.repaired else "DRIFT" if report.drifted else "equal"
-    compared = f"{counted(sum(report.compared.values()), 'value')} compared at offset {report.offset:,}"
-    if report.fault:
-        verdict, compared = verdict if report.repaired else "NOT COMPARED", report.fault
-    out.print(f"{report.board} (epoch {report.epoch}): {verdict}; {compared}")
-    if report.drifted:
-        out.print(f"  {counted(report.drifted, 'different value')}; the first ones are:")
-    for drift in report.drift:
-        slot = "" if drift.start is None else f" of {rfc3339(drift.start, 1, 'minutes') if drift.start else 'all time'}"
-        store, journal = [
-            "none" if value is None else f"{value:,}" if isinstance(value, int) else value
-            for value in (drift.store, drift.journal)
-        ]
-        out.print(f"  {drift.key}: {_NAMES[drift.kind]}{slot}: store {store}, journal {journal}")

@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Final, TypeVar
 
 import aiohttp
@@ -86,18 +85,19 @@ async def _children(options: Options) -> AsyncIterator[list[_Child]]:
     """Start the processes of the test, each with its task, and end them afterwards."""
     children: list[_Child] = []
     try:
-        for number in range(options.processes):
+        processes, totals = options.processes, (options.producers, options.viewers, options.sse_viewers)
+        for number in range(processes):
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "live.load.worker",
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             )  # fmt: skip
             children.append(_Child(process))
-            share = partial(_share, number, options.processes)
+            producers, viewers, sse = (total // processes + (number < total % processes) for total in totals)
             children[-1].send(
                 Task(
                     url=options.url, board=options.board, key=options.key, members=options.members,
-                    schedule=options.schedule, connections=share(options.producers), websocket=share(options.viewers),
-                    sse=share(options.sse_viewers), process=number, processes=options.processes,
+                    schedule=options.schedule, connections=producers, websocket=viewers,
+                    sse=sse, process=number, processes=processes,
                 )
             )  # fmt: skip
         yield children
@@ -107,10 +107,6 @@ async def _children(options: Options) -> AsyncIterator[list[_Child]]:
                 child.process.terminate()
         for child in children:
             await child.process.communicate()
-
-
-def _share(process: int, processes: int, total: int) -> int:
-    return total // processes + (process < total % processes)
 
 
 async def _all(waiting: Iterable[Coroutine[object, object, _Expected]]) -> list[_Expected]:

@@ -264,7 +264,22 @@ class ActorTrace:
             return []
         if self._board.votes is not None:
             return self._votes(epoch, head, add)
-        return self._liked(epoch, head, add) if self._board.like_button or self._board.union else []
+        if add.identities is None or (add.producers and LIKES not in add.producers):
+            return []
+        if not (self._board.like_button or self._board.union) or identity_of(epoch, head, LIKES) in self._voided:
+            return []
+        counted = set(contents(add.identities.all, IDENTITY)[: add.identities.counted])
+        found = []
+        for member in {member for group in add.groups for member in group.members}:
+            liked = self.like_of(member)
+            identity = identity_of(epoch, head, liked.hex())
+            if liked in counted and identity not in self._voided and not self._erased.among([liked], head.time):
+                weight = next(iter(self._board.union.values()), 1)
+                if isinstance(self._board.window, Sliding):
+                    found.append(Contribution(identity, [], [], [(head.time // 1000, member, weight)], alone=True))
+                else:
+                    found.append(Contribution(identity, [(add.reached or 0, member, weight)], [], [], alone=True))
+        return found
 
     def _votes(self, epoch: str, head: Head, add: Add) -> list[Contribution]:
         found: dict[bytes, Contribution] = {}
@@ -283,24 +298,6 @@ class ActorTrace:
                 vote = Vote(group.start, members[pair], voter, pair, votes.changes[index])
                 found.setdefault(identity, Contribution(identity, [], [], [])).votes.append(vote)
         return list(found.values())
-
-    def _liked(self, epoch: str, head: Head, add: Add) -> list[Contribution]:
-        if add.identities is None or (add.producers and LIKES not in add.producers):
-            return []
-        if identity_of(epoch, head, LIKES) in self._voided:
-            return []
-        counted = set(contents(add.identities.all, IDENTITY)[: add.identities.counted])
-        found = []
-        for member in {member for group in add.groups for member in group.members}:
-            liked = self.like_of(member)
-            identity = identity_of(epoch, head, liked.hex())
-            if liked in counted and identity not in self._voided and not self._erased.among([liked], head.time):
-                weight = next(iter(self._board.union.values()), 1)
-                if isinstance(self._board.window, Sliding):
-                    found.append(Contribution(identity, [], [], [(head.time // 1000, member, weight)], alone=True))
-                else:
-                    found.append(Contribution(identity, [(add.reached or 0, member, weight)], [], [], alone=True))
-        return found
 
     def like_of(self, member: str) -> bytes:
         """Return the identity of the visitor's like of a member, outside of contests."""
