@@ -63,8 +63,12 @@ class Watched:
 
     async def is_kept(self) -> bool:
         """Whether SQL has an entry."""
-        with closing(sqlite3.connect(self.path)) as sql:
-            return bool(sql.execute("SELECT count(*) FROM segment").fetchone()[0]) and not await self.reasons()
+        try:
+            with closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)) as sql:
+                entries = sql.execute("SELECT count(*) FROM segment").fetchone()[0]
+        except sqlite3.OperationalError:  # the server has not made the file, or its tables, yet
+            return False
+        return bool(entries) and not await self.reasons()
 
     async def says(self, *words: str, deadline: float = DEADLINE) -> None:
         """Wait until the journal is degraded, with a reason that has some words."""
