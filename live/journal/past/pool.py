@@ -81,9 +81,15 @@ class Past:
         if self._pool is None:
             self._pool = ProcessPoolExecutor(_PROCESSES, _SPAWN, begin_worker, (os.getpid(), self._wanted))
         pool = self._pool
+
+        def finish(running: "asyncio.Future[_R]") -> None:
+            if not running.cancelled():
+                running.exception()  # its client may have disconnected
+            self._release(client, place)
+
         try:
             running = asyncio.wrap_future(pool.submit(query))
-            running.add_done_callback(partial(self._finish, client, place))
+            running.add_done_callback(finish)
         except BaseException:
             self._release(client, place)
             self._pool = None
@@ -100,11 +106,6 @@ class Past:
             raise JournalError("the process that reads the journal has ended") from error
         except TooLongError as error:
             raise ProblemError("past_too_large", str(error)) from None
-
-    def _finish(self, client: str, place: int, running: "asyncio.Future[_R]") -> None:
-        if not running.cancelled():
-            running.exception()  # its client may have disconnected
-        self._release(client, place)
 
     def _release(self, client: str, place: int) -> None:
         self._places.append(place)

@@ -94,7 +94,15 @@ async def paused_trimming(
     taken = await client.call(key, "SET", key, token, "NX", "PX", milliseconds)
     if not taken:
         raise SetupError(f"another backup is running, or ended less than {lease:g} seconds ago: try again later")
-    renewing = asyncio.create_task(_renew(client, key, token, milliseconds))
+
+    async def renew() -> None:
+        while True:  # until the lease is lost
+            await asyncio.sleep(milliseconds / 3000)
+            held = await client.call(key, "SET", key, token, "XX", "GET", "PX", milliseconds)
+            if held != token.encode():
+                return
+
+    renewing = asyncio.create_task(renew())
 
     async def require() -> None:
         held = await client.call(key, "GET", key)
@@ -117,12 +125,3 @@ async def is_trimming_paused(client: Store, prefix: str) -> bool:
     """
     key = SystemKeys(prefix).pause
     return bool(await client.call(key, "EXISTS", key))
-
-
-async def _renew(client: Store, key: str, token: str, milliseconds: int) -> None:
-    """Extend the lease until it is lost."""
-    while True:
-        await asyncio.sleep(milliseconds / 3000)
-        held = await client.call(key, "SET", key, token, "XX", "GET", "PX", milliseconds)
-        if held != token.encode():
-            return

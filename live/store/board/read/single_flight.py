@@ -56,7 +56,16 @@ class SingleFlight:
     async def call(self, key: Hashable, call: Call) -> Any:  # noqa: ANN401 - whatever `call` returns
         """Return the result of the next call with a key. Raises as `call`."""
         future = asyncio.get_running_loop().create_future()
-        self.join(key, call, partial(_settle, future))
+
+        def settle(result: Any) -> None:  # noqa: ANN401 - any result
+            if future.done():
+                return  # the caller has left
+            if isinstance(result, Exception):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        self.join(key, call, settle)
         return await future
 
     async def _run(self, key: Hashable, call: Call) -> None:
@@ -80,15 +89,6 @@ class SingleFlight:
                     await asyncio.sleep(max(0, began + self._pace - loop.time()))
         finally:
             del self._calling[key]
-
-
-def _settle(future: asyncio.Future[Any], result: Any) -> None:  # noqa: ANN401 - any result
-    if future.done():
-        return  # the caller has left
-    if isinstance(result, Exception):
-        future.set_exception(result)
-    else:
-        future.set_result(result)
 
 
 class VersionCache(Generic[_T]):
