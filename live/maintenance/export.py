@@ -13,7 +13,7 @@ from live.domain.window import EVER
 from live.errors import SetupError
 from live.journal.database import Database
 from live.journal.log.definitions import latest
-from live.journal.log.entries import Add, Head, read_entries_of
+from live.journal.log.entries import Add, read_entries_of
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import timelines_of
 from live.journal.past.queries import AsOf, NoPastError, PastRanking
@@ -143,21 +143,18 @@ def event_parts(database: Database, board: Board, since: int | None, until: int 
             raise SetupError("the journal forgot some of these events meanwhile: export a later time with --from")
         rows: list[Row] = []
         for head, body in read_entries_of(row):
-            if head.kind == "add" and least <= head.time < most:
-                rows += _events(epoch, head, _ADD.decode(body))
+            if head.kind != "add" or not least <= head.time < most:
+                continue
+            request = _ADD.decode(body)
+            if request.events is not None:
+                events = request.events
+                found: Iterator[Any] = zip(events.members, events.amounts, events.times, strict=True)
+                changes = [(member, amount, head.time if at is False else at * 1000) for member, amount, at in found]
+            else:
+                changes = [
+                    (member, amount, None if group.start == EVER.start else group.start * 1_000_000)
+                    for group in request.groups
+                    for member, amount in zip(group.members, group.amounts, strict=True)
+                ]
+            rows += [(head.time, epoch, head.offset, number, *change) for number, change in enumerate(changes, 1)]
         yield Part(rows, done, len(segments))
-
-
-def _events(epoch: str, head: Head, request: Add) -> Iterator[Row]:
-    if request.events is not None:
-        events = request.events
-        found: Iterator[Any] = zip(events.members, events.amounts, events.times, strict=True)
-        changes = [(member, amount, head.time if time is False else time * 1000) for member, amount, time in found]
-    else:
-        changes = [
-            (member, amount, None if group.start == EVER.start else group.start * 1_000_000)
-            for group in request.groups
-            for member, amount in zip(group.members, group.amounts, strict=True)
-        ]
-    for number, (member, amount, slot) in enumerate(changes, 1):
-        yield head.time, epoch, head.offset, number, member, amount, slot
