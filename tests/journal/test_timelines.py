@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from sqlalchemy import Connection
 
 import live.journal.log.drainer
 import live.maintenance.backup
@@ -14,6 +15,7 @@ import live.store.board.journal_stream
 import live.store.board.manage.lifecycle
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.journal.log.drainer import Drainer
+from live.journal.log.timelines import open_timelines, origins
 from live.journal.past.coverage import reaches_of
 from live.journal.state.snapshot import Snapshot
 from live.maintenance.status import status, verify
@@ -88,6 +90,12 @@ async def lose_and_accept(board: Journaled, store: StoreProcess, folder: Path) -
     prefix, database = board.settings.key_prefix, board.databases[0]
     (timeline,) = await database.run(partial(status, prefix=prefix))
     assert (timeline.epoch, timeline.gaps) == ("accepted", 1)
+
+    def continued(connection: Connection) -> list[str]:
+        (last,) = open_timelines(connection, prefix)
+        return [timeline.epoch for timeline in origins(connection, prefix, last)]
+
+    assert await database.run(continued) == [before[0].decode()]
     new, old = await database.run(partial(reaches_of, prefix=prefix, board=board.board))
     assert (new.gaps, old.gaps) == ([], []), "the past before the loss is what the board held then"
     (verdict,) = (await asyncio.to_thread(verify, database, prefix, lambda *_: None)).boards

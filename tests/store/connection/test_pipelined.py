@@ -287,6 +287,7 @@ async def test_a_silent_store_is_disconnected(own_store: StoreProcess) -> None:
                 errors += await outcomes(send(client.shared, "ECHO", "still"))
             assert time.monotonic() - started > SILENCE * PATIENCE * 0.9
             assert {type(error) for error in errors} <= {TimeoutError, LostConnectionError}
+            assert str(errors[-1]).startswith("the store owes replies and has sent nothing for ")
         assert await client.shared.call("ECHO", "awake") == b"awake"
         assert await connections(other) == before + 1
 
