@@ -23,11 +23,15 @@ async def test_a_follower_reads_what_is_in_sql_and_in_the_store(valkey_url: str,
         drainer = await board.drainer()
         await board.like("a", "a")
         links = [await link_of(board)]
-        early = Follower(
-            board.client, board.databases[0], board.settings.key_prefix, "posts", board.ledger.state.epoch or ""
+        early, idle = (
+            Follower(
+                board.client, board.databases[0], board.settings.key_prefix, "posts", board.ledger.state.epoch or ""
+            )
+            for _ in range(2)
         )
-        await early.begin(lambda *_: None)
-        assert early.contents.link == FIRST
+        for follower in (early, idle):
+            await follower.begin(lambda *_: None)
+            assert follower.contents.link == FIRST
         await early.advance(links[0])
         await drainer.sweep()
         for keys in ("b", "ca"):
@@ -43,7 +47,8 @@ async def test_a_follower_reads_what_is_in_sql_and_in_the_store(valkey_url: str,
             for link in links[1:]:
                 assert (await follower.advance(link)).link == link
                 await drainer.sweep()
-        assert early.contents == late.contents == await board.contents()
+        await idle.advance(links[-1])  # reads everything from SQL
+        assert early.contents == late.contents == idle.contents == await board.contents()
         assert told
 
 
