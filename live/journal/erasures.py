@@ -42,6 +42,13 @@ def take_out(data: Snapshot, gone: Iterable[bytes]) -> None:
     data.seen = {start: seen - gone for start, seen in data.seen.items()}
 
 
+def forget_people(data: Snapshot) -> None:
+    """Take all votes and identities out of the contents of a board, because no record depends on them."""
+    for ranking in data.rankings.values():
+        ranking.votes.clear()
+    data.seen.clear()
+
+
 def digests_in(data: Snapshot) -> set[bytes]:
     """Return all digests in the votes and the identities of a board."""
     return set[bytes]().union(*(ranking.votes for ranking in data.rankings.values()), *data.seen.values())

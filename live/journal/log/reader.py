@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, select
 from live.domain.board import ClockKind
 from live.errors import SetupError
 from live.journal.database import Database
-from live.journal.erasures import erasures_of
+from live.journal.erasures import Erasures, erasures_of, forget_people
 from live.journal.log.entries import FIRST, Head, Latest, decompress, parse_head, position_of, read_entries_of
 from live.journal.log.timelines import START, Timeline, find_parent, find_timeline
 from live.journal.schema import CHECKPOINT, SEGMENT
@@ -40,11 +40,15 @@ def contents_of(  # noqa: PLR0913 - from where, and up to where
     until: int | None = None,
     link: str | None = None,
     board: str | None = None,
+    people: bool = True,
     progress: Progress = lambda *_: None,
 ) -> Snapshot:
     """Return what a board held before the first entry for which `stop` is true, or at the end of its timeline.
 
     Actors who were erased since then are not in it: from the board of the timeline, or from `board` that continues it.
+
+    Without `people`, erasures take no time. Then votes and the identities of events may be missing, or be of somebody
+    who was erased: only what the board shows is right.
 
     With a `link`, stop after the entry that has it instead. `until` is the last segment to read. Call `progress` with
     the number of entries so far, and of all entries.
@@ -57,8 +61,8 @@ def contents_of(  # noqa: PLR0913 - from where, and up to where
         data, segment = checkpoint_before(connection, timeline, lambda head, _: head.time > last)
     else:
         data, segment = checkpoint_before(connection, timeline, stop)
-    reading = Reading(prefix, timeline, data, board)
-    erasures = erasures_of(connection, prefix, board or timeline.board)
+    reading = Reading(prefix, timeline, data, board, people=people)
+    erasures = erasures_of(connection, prefix, board or timeline.board) if people else Erasures(b"", {})
     for head, body in entries_of(connection, timeline, segment, progress, until):
         if reading.link == link or stop(head, body):
             break
@@ -86,7 +90,7 @@ def contents_at(
     """
     left = list(times)
     data, segment = checkpoint_before(connection, timeline, before(left[0], clock))
-    reading = Reading(prefix, timeline, data)
+    reading = Reading(prefix, timeline, data, people=False)
     for head, body in entries_of(connection, timeline, segment):
         while left and before(left[0], clock)(head, body):
             yield left.pop(0), reading.contents
@@ -101,12 +105,15 @@ def contents_at(
 class Reading:
     """The contents of a board while entries are applied. `timeline` is the one that is being read.
 
-    `board` is as for `contents_of`.
+    `board` and `people` are as for `contents_of`.
     """
 
-    def __init__(self, prefix: str, timeline: Timeline, data: Snapshot, board: str | None = None) -> None:
+    def __init__(
+        self, prefix: str, timeline: Timeline, data: Snapshot, board: str | None = None, *, people: bool
+    ) -> None:
         self.timeline = timeline
         self._board = board
+        self._people = people
         self._prefix = prefix
         self._data = data
         self._unknown: SetupError | None = None  # why SQL does not have what the board held
@@ -137,7 +144,9 @@ class Reading:
         if head.kind == "renew":
             try:
                 epoch, link = body.decode(), head.before
-                self._data = contents_of_parent(connection, self._prefix, self.timeline, epoch, link, self._board)
+                self._data = contents_of_parent(
+                    connection, self._prefix, self.timeline, epoch, link, self._board, people=self._people
+                )
             except SetupError as error:
                 self._unknown = error
         elif head.kind == "begin":
@@ -145,6 +154,8 @@ class Reading:
         elif head.kind == "adopt":
             self._unknown = None
         if self._unknown is None:
+            if head.kind == "erase" and not self._people:  # comparing each digest would take a second for a million
+                forget_people(self._data)
             apply(self._data, head, body)
 
 
@@ -234,14 +245,23 @@ def entries_of(
 
 
 def contents_of_parent(
-    connection: Connection, prefix: str, timeline: Timeline, epoch: str, link: str, board: str | None = None
+    connection: Connection,
+    prefix: str,
+    timeline: Timeline,
+    epoch: str,
+    link: str,
+    board: str | None = None,
+    *,
+    people: bool = True,
 ) -> Snapshot:
     """Return what the board held at the end of its previous timeline, whose last entry has this link.
 
     Leave out whom `board` has erased, by default the board of the timeline: the previous one can be of another board.
     """
     parent, board = find_parent(connection, timeline, prefix, epoch), board or timeline.board
-    data = Snapshot() if parent is None else contents_of(connection, prefix, parent, link=link, board=board)
+    data = (
+        Snapshot() if parent is None else contents_of(connection, prefix, parent, link=link, board=board, people=people)
+    )
     if data.link != link:
         raise SetupError(
             f"the journal does not hold what board {timeline.board!r} had when epoch {timeline.epoch} began. "

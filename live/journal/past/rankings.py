@@ -65,7 +65,7 @@ def explain_record(settings: Settings, moment: AsOf, member: str) -> ScoreBreakd
     def work(connection: Connection) -> ScoreBreakdown:
         board, at = moment.board, moment.at
         timeline = _timeline(connection, settings.key_prefix, moment)
-        data = contents_of(connection, settings.key_prefix, timeline, before(at, board.clock))
+        data = contents_of(connection, settings.key_prefix, timeline, before(at, board.clock), people=False)
         held = live_slots(board, data, at, moment.period)
         slots = sorted((start, slot[member]) for start, slot in held.items() if member in slot)
         changes = _changes(connection, timeline, member, before(at, board.clock))
@@ -89,7 +89,7 @@ def ranking_at(connection: Connection, prefix: str, moment: AsOf) -> PastRanking
     """Return the whole ranking of a board at a time. Raises as `read_ranking`."""
     board = moment.board
     timeline = _timeline(connection, prefix, moment)
-    data = contents_of(connection, prefix, timeline, before(moment.at, board.clock))
+    data = contents_of(connection, prefix, timeline, before(moment.at, board.clock), people=False)
     scores = scores_at(board, data, moment.at, moment.period)
     suffix = f":{scores.period}" if board.window.tables else ""
     metadata = data.rankings.get(suffix, Ranking()).metadata if board.votes is None else data.entrants
