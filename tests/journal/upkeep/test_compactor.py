@@ -17,6 +17,7 @@ from live.journal.schema import CHECKPOINT, LIFE, PERIOD, SEGMENT
 from live.journal.state.snapshot import pack
 from live.journal.upkeep.checkpoints import due, forget, forget_ended, keep, make
 from live.journal.upkeep.compactor import Compactor
+from live.settings import Retention
 from live.store.board.journal_stream import announced
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import delete_keys
@@ -96,6 +97,23 @@ async def test_the_compactor_makes_checkpoints_in_another_process(
         await Compactor(board.settings, board.databases[0]).step()
         assert await count(board, CHECKPOINT) == 1
         assert await board.rows_in_sql() == await board.rows()
+
+
+async def test_entries_are_kept_for_whole_seconds(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then those before the last checkpoint go."""
+    monkeypatch.setattr(live.journal.upkeep.checkpoints, "LEAST", 0)
+    day = 86_400 * 1_000_000
+    async with journaled(valkey_url, tmp_path, journal_events=Retention(86_400)) as board:
+        await filled(board, 3)
+        await Compactor(board.settings, board.databases[0]).step()
+        made = await board.databases[0].run(lambda connection: connection.scalar(select(CHECKPOINT.c.time)) or 0)
+        counts = []
+        for late in (0, 1):
+            await Compactor(board.settings, board.databases[0]).step(made + day + late)
+            counts.append(await count(board, SEGMENT))
+        assert counts == [3, 0]
 
 
 async def test_an_epoch_that_never_began_is_no_loss(valkey_url: str, tmp_path: Path) -> None:
