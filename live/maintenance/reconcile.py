@@ -234,7 +234,13 @@ class Reconciler:
                     await self._settle(burst, seen, missing)
                     burst = []
         await self._settle(burst, seen, missing)
-        await self._settle([piece async for piece in self._values_of(missing)])
+        again: list[tuple[Place, Piece]] = []  # by name, what a walk did not show
+        for place, wanted in missing.items():
+            left = list(wanted)
+            for start in range(0, len(left), MOST_NAMES):
+                names = left[start : start + MOST_NAMES]
+                again.append((place, await read_piece(state, place.key, is_sorted=place.kind == "log", names=names)))
+        await self._settle(again)
         return self._report
 
     async def _pieces(self, place: Place) -> AsyncIterator[Piece]:
@@ -246,14 +252,6 @@ class Reconciler:
             cursor = piece.cursor
             if cursor == "0":
                 return
-
-    async def _values_of(self, wanted: _Wanted) -> AsyncIterator[tuple[Place, Piece]]:
-        """Yield the values of some names."""
-        for place, names in wanted.items():
-            left = list(names)
-            for first in range(0, len(left), MOST_NAMES):
-                some = left[first : first + MOST_NAMES]
-                yield place, await read_piece(self._state, place.key, is_sorted=place.kind == "log", names=some)
 
     async def _settle(
         self, pieces: Sequence[tuple[Place, Piece]], seen: set[bytes] | None = None, missing: _Wanted | None = None

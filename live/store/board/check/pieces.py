@@ -93,6 +93,10 @@ async def read_piece(
         reply = await state.run(PIECE, [keys.meta, keys.slots, keys.log, key], request)
         if reply[0] != b"due":
             _, offset, journal, newest, now, next_cursor, found, due, starts, left = reply
+            gone = None
+            if left:  # the place of the last event that has left
+                _, time, its_offset, number = map(int, left.split())
+                gone = (time, its_offset, number)
             return Piece(
                 link=journal.decode().rpartition(" ")[0],
                 offset=int(offset),
@@ -102,15 +106,7 @@ async def read_piece(
                 pairs=list(zip(found[::2], found[1::2], strict=True)),
                 due=due,
                 starts=[int(start) for start in starts],
-                gone=_place(left),
+                gone=gone,
             )
         await catch_up(BoardRotator(state))
     raise StoreUnavailableError(f"board {state.board.id}: {int(reply[1]):,} events wait to be subtracted")
-
-
-def _place(left: bytes) -> tuple[int, int, int] | None:
-    """Return the place of the last event that has left, by the field of the board's state."""
-    if not left:
-        return None
-    _, time, offset, number = map(int, left.split())
-    return time, offset, number
