@@ -1,4 +1,4 @@
-"""What the store holds of the journals: streams of entries that wait to be moved to SQL."""
+"""The journals in the store: streams of entries that wait to be moved to SQL."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -29,13 +29,13 @@ class Entry(NamedTuple):
 
 
 class StreamState(NamedTuple):
-    """What the store holds of a journal.
+    """The state of a journal in the store.
 
     Attributes:
         ended: whether the board has another epoch by now, or is deleted.
         entries: the number of entries.
         waiting: the bytes of the entries.
-        link: the link of the last entry; empty if the board has another epoch or no journal.
+        link: the id, time, writer and sequence of the last entry; empty if the board has another epoch or no journal.
     """
 
     ended: bool
@@ -46,7 +46,7 @@ class StreamState(NamedTuple):
 
 @asynccontextmanager
 async def announced(client: Store, keys: Keys, epoch: str) -> AsyncIterator[None]:
-    """Begin a journal in the context: list it before it has an entry, and tell the drainer afterwards."""
+    """Begin a journal in the `with` block. List it before it has an entry, and tell the drainer after the block."""
     await client.call(keys.journals, "SADD", keys.journals, f"{keys.board} {epoch}")
     yield
     await client.call(keys.journals, "PUBLISH", keys.journals, f"{keys.board} {epoch}")
@@ -55,10 +55,11 @@ async def announced(client: Store, keys: Keys, epoch: str) -> AsyncIterator[None
 async def begin_journal(
     client: Store, keys: Keys, epoch: str, *, again: bool = False, adopt: Script[AdoptRequest] = ADOPT
 ) -> str:
-    """Begin the journal of a board that has data: its next entry is everything that the board holds.
+    """Begin the journal of a board that has data: its next entry has everything that the board holds.
 
-    Begin a journal that has begun only with `again`, or if it lacks a batch. Don't repeat an entry of this kind that is
-    still the last one in the stream. Return the id of the entry; empty for none, or if the board has another epoch.
+    A journal that has already begun begins again only with `again`, or if it lacks a batch. If it lacks none, and such
+    an entry is still the last one in the stream, that entry is enough. Return the id of the entry. Return an empty
+    string if no entry was needed, or if the board has another epoch.
     """
     async with announced(client, keys, epoch):
         buckets: list[int] = []
@@ -70,7 +71,7 @@ async def begin_journal(
             if newest is not None:
                 now, step = int(newest), int(span or 0)
                 if walked is not None and step and walked[1] == step and now <= walked[0] + _NEW_BUCKETS * step:
-                    # Their names follow from the last look. Another walk could take longer than the next bucket does.
+                    # The names of new buckets are known without another walk, which can take longer than a bucket.
                     buckets = sorted({*buckets, *range(walked[0] + step, now + 1, step)})
                 else:
                     buckets = sorted([int(name.rpartition(":")[2]) async for name in client.names(keys.seen_pattern)])
@@ -114,7 +115,10 @@ async def stop_journal(client: Store, keys: Keys, epoch: str) -> None:
 
 
 async def read_entries(client: Store, wanted: Sequence[tuple[Keys, str, str]]) -> list[list[Entry]]:
-    """Return the oldest entries of each journal after an id, in one round trip. `wanted` has keys, epochs and ids."""
+    """Return the oldest entries of each journal after an id, with one round trip.
+
+    `wanted` has for each journal the store keys of its board, the epoch and the id.
+    """
     commands = []
     for keys, epoch, after in wanted:
         stream = keys.journal(epoch)
@@ -124,7 +128,10 @@ async def read_entries(client: Store, wanted: Sequence[tuple[Keys, str, str]]) -
 
 
 async def trim(client: Store, keys: Keys, epoch: str, last: str, drained: int) -> None:
-    """Delete the entries up to `last`. SQL has them, `drained` bytes in all. A board that went back keeps all."""
+    """Delete the entries up to `last`, which SQL has. `drained` is the number of bytes in SQL.
+
+    If the board went back to an earlier offset, delete nothing.
+    """
     offset, _, sequence = last.partition("-")
     least = f"{offset}-{int(sequence) + 1}"
     request = TrimRequest(epoch=epoch, offset=int(offset), least=least, drained=drained)
@@ -137,7 +144,7 @@ async def keep_entries(client: Store, keys: Keys, epoch: str, offset: int) -> No
 
 
 async def read_streams(client: Store, prefix: str, names: Sequence[tuple[str, str]]) -> list[StreamState]:
-    """Return what the store holds of journals, each named by board and epoch, with one round trip."""
+    """Return the state of each journal, named by its board and epoch, with one round trip."""
     commands: list[tuple[str, tuple[Word, ...]]] = []
     for board, epoch in names:
         keys = Keys(prefix, board)
@@ -161,21 +168,21 @@ async def read_streams(client: Store, prefix: str, names: Sequence[tuple[str, st
 
 
 async def claim_sink(client: Store, prefix: str, database: str) -> str:
-    """Record into which database the journals of a store go, unless one is recorded. Return its id."""
+    """Record the database into which a store's journals go, unless one is recorded. Return the recorded id."""
     key = SystemKeys(prefix).sink
     _, holder = await client.calls([(key, ("SETNX", key, database)), (key, ("GET", key))])
     return (holder or b"").decode()
 
 
 async def sink_of(client: Store, prefix: str) -> str:
-    """Return the id of the database into which the journals of a store go; empty for none."""
+    """Return the id of the database into which the journals of a store go; empty if none is recorded."""
     key = SystemKeys(prefix).sink
     held = await client.call(key, "GET", key)
     return (held or b"").decode()
 
 
 async def release_sink(client: Store, prefix: str) -> None:
-    """Let another database take the journals of a store, and make each of them begin again."""
+    """Let another database take the journals of a store, and make each journal begin again."""
     names = SystemKeys(prefix)
     await client.call(names.sink, "DEL", names.sink)
     for board, epoch in await journals(client, prefix):

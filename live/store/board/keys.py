@@ -1,12 +1,12 @@
 """The names of store keys.
 
-Those of a board share the hash tag `{board}`, so that one node of a Cluster can hold them. The system's
+The store keys of a board share the hash tag `{board}`, so that one node of a Cluster can hold them. The system's
 own store keys have tags that begin with a colon, which no board id and no producer id can contain.
 """
 
 from typing import Final
 
-# The names that earlier versions gave to the system's store keys. A board can have their tags as its id.
+# The names that earlier versions gave to the system's store keys. Their tags can be ids of boards.
 _MOVED: Final = (
     ("{boards}:definitions", "{:boards}:definitions"),
     ("{boards}:trail", "{:boards}:trail"),
@@ -78,7 +78,7 @@ class Keys:
         return SystemKeys(self._base.rpartition(":{")[0]).journals
 
     def journal(self, epoch: str) -> str:
-        """Return the stream of what was counted in an epoch and is not in SQL yet. It outlives the board."""
+        """Return the stream of an epoch's entries that are not in SQL yet. The stream outlives the board."""
         return f"{self._base}:journal:{epoch}"
 
     @property
@@ -135,5 +135,5 @@ class SystemKeys:
 
     @property
     def journal_fault(self) -> str:
-        """Why no process moves entries to SQL."""
+        """The reason why no process moves entries to SQL."""
         return f"{self.journals}:fault"

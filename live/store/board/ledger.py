@@ -1,4 +1,4 @@
-"""One board in the store: its writer, reader, rotator and moderation over one state.
+"""One board in the store: its writer, reader, rotator and moderation, which share one state.
 
 The scripts keep the invariants I1 to I7; these classes call the scripts.
 """
@@ -15,12 +15,12 @@ from live.store.connection.client import Store
 
 
 class Ledger:
-    """The parts of one board. Give each user the part that it needs."""
+    """The parts of one board. Give each caller only the part that it needs."""
 
     def __init__(
         self, client: Store, board: Board, settings: Settings, scripts: Scripts = SCRIPTS, born: str = ""
     ) -> None:
-        """Take `born`, the epoch of a board that was created at run time: this process never gives it another."""
+        """Make the parts. `born` is the epoch of a board that was created at run time. It never changes."""
         self.state = BoardState(client, board, settings, scripts, born)
         self.writer = BoardWriter(self.state)
         self.reader = BoardReader(self.state)

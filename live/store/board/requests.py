@@ -18,7 +18,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         operation: how an amount changes a value: `incr`, `set`, `max` or `min`.
         order: how the ranking is read, and so which records are last: `forward`, `backward` or `turned`.
-        ties: whether the tags of names grow (`rising`) or shrink (`falling`) with time; None for names without tags.
+        ties: whether the tags of names grow (`rising`) or shrink (`falling`) with time; None if names have no tags.
         dense: keep the set of all scores.
         summed: keep the total of all scores.
         cap: the most records that a ranking keeps.
@@ -58,8 +58,8 @@ class PlannedClock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The state of the board's clock, as the caller believes.
 
     Attributes:
-        by_event: the time is that of the newest event.
-        current: the newest slot; None for no slot yet.
+        by_event: whether the clock shows the time of the newest event.
+        current: the newest slot; None if there is none yet.
         till: when the slot ends; None when time alone does not end it.
     """
 
@@ -73,10 +73,11 @@ class BatchIdentities(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     Attributes:
         all: the identities, 16 bytes each and distinct.
-        counted: how many of them, from the first, belong to events that the plan counts; it refuses the others.
+        counted: how many of them, from the first, belong to events that the plan counts. The
+            others belong only to events that the plan refuses.
         bucket: the start of the newest bucket of identities.
-        newest: the number of its store key.
-        oldest: the number of the last store key to search. The one after it is deleted when a new bucket begins.
+        newest: the number of that bucket's store key.
+        oldest: the number of the last store key to search. The next store key is deleted when a new bucket begins.
         kept: for how many seconds after its start the newest bucket is kept.
     """
 
@@ -91,8 +92,8 @@ class BatchIdentities(msgspec.Struct, kw_only=True, omit_defaults=True):
 class BatchVotes(msgspec.Struct, omit_defaults=True):
     """For each vote, the digest of its actor, the digest of actor and member, and the change to their counts.
 
-    `members` (the place of the voted member in the group) and `producers` (the number of the vote's producer in a batch
-    of several) are for the journal. The script does not need them.
+    `members` has the index of the voted member in the group. `producers` has the number of the vote's producer, in a
+    batch of several producers. Both are for the journal: the script does not need them.
     """
 
     actors: list[Text]
@@ -111,12 +112,13 @@ class SlotDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
         keys: the number of the first of its store keys.
         members: distinct members.
         amounts: the amount of each member.
-        orders: where ties go by time, for each member the number of the event with which it reached its score: 0 for
-            none, negative if the member left the score in between.
+        orders: where ties go by time, for each member the number of the event with which it reached its score: 0 if
+            there is none, negative if the member left the score in between.
         metadata: for each member its metadata (JSON), empty to delete it.
         votes: the votes in a contest.
-        parts: for the journal, in a batch of several producers that adds amounts up: the number of each producer but
-            the first, and what it added: the place of a member in the group and an amount, in turn.
+        parts: what each producer but the first added, if the board adds up amounts and the batch has several producers.
+            A part has the number of its producer, and a list of member indexes and amounts, in turn. It is for the
+            journal.
     """
 
     start: int
@@ -151,16 +153,16 @@ class AddRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
         rules: the rules of the board.
         span: seconds that a bucket of identities covers.
         reached: the newest slot after the batch.
-        latest: the newest event time in the batch; None for none.
+        latest: the newest event time in the batch; None if no event has a time.
         future: milliseconds that `latest` may be ahead of the store's clock.
-        most: how far from zero a member's value in a slot may be.
-        most_slots: how many slots the board may have, so that no score leaves its range; None for a single slot.
+        most: the largest absolute value that a member may have in a slot.
+        most_slots: how many slots the board may have, so that no score leaves its range; None if it has a single slot.
         most_members: how many members a slot and a ranking may have.
         identities: the identities of the batch; None when no event has one.
         groups: what the batch adds to each slot; empty when the plan refuses every event.
-        backlog: how many bytes of the journal may wait to be moved to SQL; None for any number.
+        backlog: how many bytes of the journal may wait to be moved to SQL; None means no limit.
         events: the events for the log of a sliding window.
-        producers: for the journal: the ids of the producers that sent the batch; empty for unknown.
+        producers: the ids of the producers that sent the batch, for the journal; empty if they are not known.
     """
 
     epoch: str
@@ -273,7 +275,7 @@ class WithdrawRequest(msgspec.Struct, omit_defaults=True):
 
 
 class SlotRef(msgspec.Struct):
-    """A slot: its start, the suffix of the total of its ranking, and the number of the first of its store keys."""
+    """A slot: its start, the suffix of its ranking, and the number of its first store key."""
 
     start: str
     suffix: str
@@ -292,10 +294,10 @@ class HideRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class AuditRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Compare the records of distinct members with all slots of the ranking, and with `repair` correct them.
+    """Compare the records of distinct members with all slots of the ranking. With `repair`, correct the records.
 
-    `epoch` is that of the board, and `starts` are the starts of its slots. `tables` means that each slot has a ranking
-    of its own.
+    `epoch` is the epoch of the board, and `starts` are the starts of its slots. `tables` means that each slot has a
+    ranking of its own.
     """
 
     epoch: str
@@ -308,7 +310,7 @@ class AuditRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class FixTotalsRequest(msgspec.Struct):
-    """Set the two parts of a total that was counted at an offset. `suffix` is the end of the names of their fields."""
+    """Set the two fields of a total that was counted at an offset. `suffix` is the end of the names of both fields."""
 
     offset: int
     channel: str
@@ -321,7 +323,7 @@ class CreateRequest(msgspec.Struct, omit_defaults=True):
     """Create a board.
 
     Attributes:
-        epoch: the epoch to give it.
+        epoch: the epoch of the new board.
         shape: the settings on which the meaning of the stored data depends.
         secret: random bytes that key the digests of voters.
         made: whether the board is created at run time, and so can expire.
@@ -336,7 +338,7 @@ class CreateRequest(msgspec.Struct, omit_defaults=True):
 
 
 class UpdateRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Apply a revision of a board's definition. A revision that is not newer than the board's changes nothing."""
+    """Apply a revision of a board's definition. If the board has this revision or a newer one, nothing changes."""
 
     epoch: str
     channel: str
@@ -345,9 +347,9 @@ class UpdateRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class DeleteKeysRequest(msgspec.Struct, omit_defaults=True):
-    """Delete store keys of the board with an epoch.
+    """Delete store keys of the board that has this epoch.
 
-    `starts` are the slots whose store keys are all sent; `count` is the most starts to return.
+    `starts` are the starts of the slots to delete as a whole. `count` is the most starts to return.
     """
 
     epoch: str
@@ -420,10 +422,11 @@ class ReadRequest(RankingRequest, kw_only=True, omit_defaults=True):
         mode: `rank`, `after`, `before`, `around` or `score`.
         number: `rank`: the number of records to skip; `after`, `before`, `score`: a score; `around`: the number of
             neighbours on each side.
-        name: `after`, `before`: together with `number` a position, whose record need not exist any more; `around`: a
+        name: `after`, `before`: the name of the record at which to begin, which need not exist any more; `around`: a
             member.
         limit: the most records to read; `around` does not use it.
-        epoch, offset: the position that the caller has read already. If the board is still there, nothing is read.
+        epoch, offset: the position at which the caller has read these records before. If the board is still at that
+            position, the reply has no records.
     """
 
     mode: Literal["rank", "after", "before", "around", "score"]
@@ -459,8 +462,8 @@ class AdoptRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Begin the journal of a board that has data.
 
     `slots` are all slots of the board, in the order of their starts. `buckets` are the starts of the buckets of
-    identities, whose store keys are the last ones, and `bucket` is the newest one that the board ever had. `tables`
-    means that each slot has a ranking of its own. `again` means to begin a journal that has begun once more.
+    identities, whose store keys are the last ones, and `bucket` is the newest bucket that the board ever had.
+    `tables` means that each slot has a ranking of its own. `again` means to begin the journal even if it has begun.
     """
 
     epoch: str
@@ -474,7 +477,7 @@ class AdoptRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 class EraseRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Delete digests, and append an entry that says so to the journal.
 
-    `slots` are the starts of all slots. The first `rankings` store keys after the fixed ones are those of votes.
+    `slots` are the starts of all slots. The first `rankings` store keys after the fixed ones hold votes.
     """
 
     epoch: str
@@ -486,16 +489,16 @@ class EraseRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class RestoreRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Make a board of what was written under its store keys.
+    """Turn what was written under a board's store keys into a board.
 
     Attributes:
-        epoch: the epoch to give it.
+        epoch: the new epoch of the board.
         shape: the settings on which the meaning of the stored data depends.
-        offset: the offset from which it continues.
+        offset: the offset from which the board continues.
         secret: random bytes that key the digests of voters.
         fields: more fields of its state, and their values in turn.
         made: whether the board was created at run time.
-        parent: the epoch that it continues.
+        parent: the epoch that the board continues.
         link: the last entry in the journal of that epoch.
     """
 
@@ -510,10 +513,10 @@ class RestoreRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class TrimRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Record that everything up to an offset is in SQL, and drop it.
+    """Record that everything up to an offset is in SQL, and delete those entries.
 
-    `least` is the id of the first entry to keep, and `drained` the number of bytes in SQL; without them, every entry
-    stays, and counts against the limit of the backlog.
+    `least` is the id of the first entry to keep, and `drained` is the number of bytes in SQL. Without these two fields,
+    every entry stays, and counts against the limit of the backlog.
     """
 
     epoch: str

@@ -49,7 +49,7 @@ _R = TypeVar("_R", bound=msgspec.Struct)
 
 
 class Scripts(msgspec.Struct, frozen=True):
-    """The scripts of a board. Tests replace some by wrong ones to prove that they notice."""
+    """The scripts of a board. Tests replace some of them with wrong ones, to prove that the tests notice."""
 
     add: Script[AddRequest] = Script("add", AddRequest)
     open: Script[OpenRequest] = Script("open", OpenRequest)
@@ -72,7 +72,7 @@ SCRIPTS: Final = Scripts()
 
 
 def quiet(idle_ttl: int) -> float:
-    """Return the seconds for which a process does not record the use of a board again."""
+    """Return the seconds that a process waits before it records again that a board is used."""
     return min(_MOST_QUIET, idle_ttl / 4)
 
 
@@ -80,7 +80,7 @@ class Clock(msgspec.Struct):
     """A board's clock, as last read from the store.
 
     Attributes:
-        newest: the newest slot; None for none.
+        newest: the newest slot; None if there is none.
         now: the store's time, in ms.
         latest: the newest event time, in ms, on boards with an event clock.
         plan: what `planned_clock` returned last, and for which board and newest slot.
@@ -93,7 +93,7 @@ class Clock(msgspec.Struct):
 
 
 def planned_clock(board: Board, clock: Clock) -> PlannedClock:
-    """Return the newest slot by a clock, and until when it is the newest."""
+    """Return the newest slot by a clock, and the time until which it is the newest slot."""
     if clock.plan is None or clock.plan[0] is not board or clock.plan[1] != clock.newest:
         if board.clock == "event":
             planned = PlannedClock(by_event=True, current=clock.newest)
@@ -114,7 +114,7 @@ class BoardState:
     def __init__(
         self, client: Store, board: Board, settings: Settings, scripts: Scripts = SCRIPTS, born: str = ""
     ) -> None:
-        """Take `born`, the epoch of a board that was created at run time: this process never gives it another."""
+        """Make the state. `born` is the epoch of a board that was created at run time. It never changes."""
         self.client = client
         self.board = board
         self.settings = settings
@@ -147,7 +147,7 @@ class BoardState:
         return await self.client.call(self.keys.meta, *words)
 
     def lost(self, held: bytes) -> EpochLostError:
-        """Return the error for a board with the epoch `held` in the store; empty if the store holds no such board."""
+        """Return the error for a lost board. `held` is the epoch in the store, empty if the store has no such board."""
         return EpochLostError(
             f"board {self.board.id!r} had epoch {self.epoch or self.born}, and the store now holds "
             f"{held.decode() or 'none'}: its data was lost"
@@ -203,13 +203,13 @@ class BoardState:
         self.client.high_water.require_no_loss()
 
     def lose(self, error: EpochLostError) -> None:
-        """Tell all processes that the board is lost: it did not expire, and nobody deleted it."""
+        """Tell all processes that the data of the board is lost. Call this only if it did not expire or get deleted."""
         self.client.high_water.lose(str(error))
 
     # Opening
 
     async def open(self) -> None:
-        """Open the board in the store, and create it if it is not there. Once open, this returns at once.
+        """Open the board in the store, and create it if it is not there. If it is open already, return at once.
 
         Raises:
             SetupError: the store holds the board with other settings, by which its data cannot be read.
@@ -244,7 +244,7 @@ class BoardState:
             self.client.high_water.remember_epoch(self.board.id, self.epoch)
 
     async def _opened(self, born: str) -> list[Any]:
-        """Return what the store holds of the board. Create it if it is not there and never had an epoch."""
+        """Return the state of the board in the store. Create the board if it is not there and never had an epoch."""
         keys, secret = self.keys, text(secrets.token_bytes(16))
         journaled = self.journaled
         request = OpenRequest(
@@ -285,12 +285,12 @@ class BoardState:
         return (deleted or b"").decode() == (self.epoch or self.born)
 
     def require_epoch(self, epoch: bytes | None) -> None:
-        """Check the epoch that the store holds for the board that was opened; None if it holds none."""
+        """Raise an error unless the opened board still has this epoch in the store. None means that it has no epoch."""
         if epoch is None or epoch.decode() != self.epoch:
             raise self.lost(epoch or b"")
 
     async def use(self) -> None:
-        """Record that somebody reads the board, if it is one that expires. Events record their use themselves.
+        """Record that somebody reads the board, if the board can expire. The script that adds events does this itself.
 
         Raises:
             EpochLostError: the store does not hold the board any more.

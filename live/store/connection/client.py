@@ -42,7 +42,7 @@ class Store(Redis):
 
         Raises:
             StoreUnavailableError: no reply came, or the store refuses (it is loading, busy, out of memory, read-only,
-                or does not permit the command). `may_have_run` tells these apart.
+                or does not permit the command). `may_have_run` tells whether the store may have run it.
         """
         del key  # one server holds all
         try:
@@ -56,7 +56,7 @@ class Store(Redis):
         Replies are in the order of the commands.
 
         Raises:
-            StoreUnavailableError: as `call`, if the store refuses any of them. It has run the others.
+            StoreUnavailableError: as `call`, if the store refuses a command. It has run the other commands.
         """
         replies = await self.outcomes(commands)
         for reply in replies:
@@ -72,7 +72,7 @@ class Store(Redis):
             raise _unavailable(error) from error
 
     async def names(self, pattern: str) -> AsyncIterator[str]:
-        """Yield the store keys that match a glob, in one walk over the store. A key that stays comes once."""
+        """Yield the store keys that match a glob, in one walk. One that exists all the time comes once."""
         seen: set[bytes] = set()
         cursor = b"0"
         while True:
@@ -85,7 +85,7 @@ class Store(Redis):
                 return
 
     async def elements(self, command: str, key: str) -> AsyncIterator[list[bytes]]:
-        """Yield the elements of one store key in parts: fields and values in turn, of a hash. Some may come twice."""
+        """Yield the elements of a store key in parts. Some may come twice. In a hash, fields and values alternate."""
         cursor = b"0"
         while True:
             cursor, found = await self.call(key, command, key, cursor, "COUNT", _STEP)
@@ -161,7 +161,8 @@ def _unavailable(error: Exception) -> StoreUnavailableError:
 def may_have_run(error: Exception) -> bool:
     """Return whether the store may have run a script whose call failed with this error, or with a timeout.
 
-    It has not run if the store refused it (scripts write nothing before they can fail), or without a connection.
+    It has not run if the store refused it, because no script fails after its first write. Nor has it run if there was
+    no connection.
     """
     cause = error.__cause__
     before = None if cause is None else cause.__context__

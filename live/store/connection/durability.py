@@ -1,4 +1,4 @@
-"""The files of the store: warn of settings that can lose acknowledged events, and rewrite what was deleted."""
+"""The files of the store: warn of settings that can lose acknowledged events, and rewrite files with deleted data."""
 
 import asyncio
 from typing import Any, Final
@@ -79,7 +79,7 @@ async def rewrite_log(client: Store) -> str:
     """Make the store rewrite its append-only file, and wait until it has.
 
     Returns:
-        What is left to do for an operator; empty for nothing.
+        What an operator still has to do; empty if there is nothing to do.
 
     Raises:
         StoreUnavailableError: the store can't write the file.
@@ -99,7 +99,7 @@ async def rewrite_log(client: Store) -> str:
 
 
 async def _settled(client: Store) -> dict[str, object]:
-    """Return the state of the store's files once none is being written: an unfinished one may hold deleted data."""
+    """Wait until the store writes no file: an unfinished file may hold deleted data. Return the state of its files."""
     while True:
         state: dict[str, object] = await client.info("persistence")
         if not any(state.get(name) for name in _BUSY):

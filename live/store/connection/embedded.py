@@ -47,7 +47,7 @@ class EmbeddedStore:
     """
 
     def __init__(self, data_dir: Path, memory: int = 0) -> None:
-        """`memory` is the most bytes of data; 0 takes half of the available memory."""
+        """Prepare the server. `memory` is the most bytes of data, and 0 means half of the available memory."""
         self._data_dir = data_dir.resolve()
         self.socket = self._data_dir / "valkey.sock"
         self.url = f"unix://{quote(str(self.socket))}"
@@ -146,14 +146,14 @@ class EmbeddedStore:
 
 
 def available_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return how many bytes this process may use: those of the machine, or of its container if it has fewer."""
+    """Return how many bytes this process may use: the memory of the machine, or of its container if that is less."""
     found = [int(re.findall(r"^MemTotal: +(\d+) kB", (proc / "meminfo").read_text(), re.MULTILINE)[0]) * 1024]
     for line in (proc / "self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         folder, name = (groups, "memory.max") if not controllers else (groups / "memory", "memory.limit_in_bytes")
         if controllers and "memory" not in controllers.split(","):
             continue
-        # The limit of each parent group counts too. In a container, the path may be one of the host that is not here.
+        # The limit of each parent group counts too. In a container, the path may be one of the host, missing here.
         for group in [Path(path), *Path(path).parents]:
             with suppress(OSError, ValueError):  # the outermost group has no such file, and `max` means no limit
                 found.append(int((folder / group.relative_to("/") / name).read_text()))
@@ -161,7 +161,7 @@ def available_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cg
 
 
 def answers(path: Path) -> bool:
-    """Return whether a server on a socket answers PING. One that is loading its data does not count."""
+    """Return whether a server on a socket answers PING. A server that is loading its data does not count."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(1)
         try:
@@ -174,10 +174,10 @@ def answers(path: Path) -> bool:
 
 @asynccontextmanager
 async def opened_store(settings: Settings, *, start: bool = True) -> AsyncIterator[Store]:
-    """Connect to the store that the settings name, or to the embedded one of the data directory.
+    """Connect to the store that the settings name, or else to the embedded store of the data directory.
 
-    If no server runs on the data directory, this starts one for as long as the context. With `start` false it does not,
-    and calls fail.
+    If no server runs on the data directory, start one for the `with` block. With `start` false, start none: then calls
+    fail.
 
     Raises:
         SetupError: the directory is not usable, or the server does not start.

@@ -36,7 +36,7 @@ class StoreFormatError(StoreUnavailableError):
 async def require_primary(connection: PipelinedConnection) -> None:
     """Refuse a server that can't hold a store, before its data is compared.
 
-    A replica would refuse every write, and what it does not have yet would look like a loss of data (I8).
+    A replica would refuse every write. Data that it has not received yet would look like lost data (I8).
 
     Raises:
         StoreRoleError: the server is a replica, a node of a Cluster or a Sentinel.
@@ -63,7 +63,7 @@ async def require_primary(connection: PipelinedConnection) -> None:
 
 
 async def move_names(connection: PipelinedConnection, prefix: str) -> None:
-    """Give the system's store keys with a name of earlier versions their current name.
+    """Rename the system's store keys that still have the names of earlier versions.
 
     Raises:
         StoreUnavailableError: both names exist, because a server of an older version runs beside this one.
@@ -98,7 +98,7 @@ MIGRATIONS: Final[Mapping[int, Callable[[PipelinedConnection, str], Awaitable[No
 async def check_format(connection: PipelinedConnection, prefix: str, high_water: HighWater) -> None:
     """Migrate an older store, and refuse one that this version cannot read.
 
-    Change nothing in a store with another identity than the one in the data directory: it is not ours.
+    If the store has another identity than the data directory says, change nothing: it is not our store.
 
     Raises:
         StoreFormatError: the format is newer, older without a migration, or not a number.

@@ -1,9 +1,10 @@
-"""What a server knows of its store, kept in the data directory, so that it notices when the store loses data (I8).
+"""What a server knows about its store. From this, kept in the data directory, it notices a loss of data (I8).
 
 For each prefix of store keys, `witness-<prefix>.json` holds the identity of the store, whether API keys are required,
 the epochs of the boards of the boards file, whether data was lost, and which losses an operator has accepted. Every
-change is synced to disk, at once unless another process is writing, else half a second later. What grows often is in
-the files of `shared_offsets.py`: the highest offset of each board, and the versions of definitions and producers.
+change is synced to disk, at once or, if another process is writing, half a second later. The numbers that grow often
+are in the files of `shared_offsets.py`: the highest offset of each board, and the versions of definitions and
+producers.
 """
 
 import asyncio
@@ -45,7 +46,10 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the store: `store` is its identity, empty if it is not known yet; `lost` is what it lost."""
+    """What is known about the store.
+
+    `store` is its identity, empty if it is not known yet. `lost` says what the store lost.
+    """
 
     store: str = ""
     keys_required: bool = False
@@ -57,8 +61,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 class HighWater:
     """The high-water marks of one prefix of store keys, shared by all processes with the same data directory.
 
-    It remembers and compares only while it is `active`, in the processes of a server: a command that inspects a store
-    never stops a server.
+    It remembers and compares only while it is `active`. Only the processes of a server make it active, so a command
+    that inspects a store never stops a server.
     """
 
     def __init__(self, folder: Path, prefix: str) -> None:
@@ -87,16 +91,16 @@ class HighWater:
             raise EpochLostError(self.lost)
 
     def offset_of(self, board: str, epoch: str | None) -> int:
-        """Return the highest known offset of a board in an epoch; -1 for none."""
+        """Return the highest known offset of a board in an epoch; -1 if none is known."""
         return self.offsets.offset_of(board, epoch)
 
     def version_of(self, what: Versioned) -> int:
-        """Return the highest known version; 0 for none."""
+        """Return the highest known version; 0 if none is known."""
         return max(0, self.offsets.offset_of(_VERSION + what, self._generation))
 
     @property
     def _generation(self) -> str:
-        """The epoch of versions: they start again with another store, and when an operator accepts a loss."""
+        """The epoch of the versions, which start again with another store, and when an operator accepts a loss."""
         return f"{len(self.facts.accepted)}:{self.facts.store[:_IDENTITY]}"
 
     @property
@@ -145,7 +149,7 @@ class HighWater:
 
     @contextmanager
     def remembering_epochs(self) -> Iterator[None]:
-        """Remember all epochs of the context with one write, at its end."""
+        """Collect the epochs that are remembered in the `with` block, and write them all at once when it ends."""
         epochs = self._new_epochs = {}
         try:
             yield
@@ -218,7 +222,7 @@ class HighWater:
                 "Restore the file from a backup, or choose another --data-dir"
             ) from None
         if self._read_at is not None and facts.accepted != self.facts.accepted:
-            self._restart = True  # the epochs of this process are no longer valid, and nor is what it found lost
+            self._restart = True  # neither the epochs nor the loss that this process knows are valid now
             self._unwritten = [_require_keys] if self.facts.keys_required else []
         for change in self._unwritten:
             facts = msgspec.structs.replace(facts, **change(facts))
@@ -228,7 +232,7 @@ class HighWater:
 
     @contextmanager
     def accepting(self, reason: str) -> Iterator[None]:
-        """Accept the store as it is, and record that at the end of the context. After a crash the loss remains."""
+        """Accept the store as it is, and record it when the `with` block ends. If the block fails, the loss stays."""
         before = self.facts
         self._accepting = True
         self.facts = msgspec.structs.replace(before, store="", epochs={}, lost="")
@@ -264,7 +268,7 @@ class HighWater:
             self._write_changes()
 
     def _write_changes(self) -> None:
-        """Write all changes, or keep them for the next time: no event waits for a process that holds the lock."""
+        """Write all changes. If another process holds the lock, keep them for the next time: no event waits."""
         with suppress(TimeoutError), self._locked(timeout=0):
             self._read_file()
             self._write(self.path, self.facts)
@@ -277,7 +281,7 @@ class HighWater:
 
     @contextmanager
     def _locked(self, timeout: float) -> Iterator[None]:
-        """Be the only process that writes.
+        """Hold the lock in the `with` block, so that no other process writes.
 
         Raises:
             TimeoutError: another process holds the lock for longer than `timeout` seconds.

@@ -33,11 +33,11 @@ class LossWatch:
         client.high_water.active = True
 
     def guard_connections(self) -> None:
-        """Compare over every new connection, before any other command: a store that lost data was restarted."""
+        """Compare over every new connection before any other command, because a restarted store may have lost data."""
         self._client.shared.on_connect.append(self._compare_on_connect)
 
     async def run(self) -> None:
-        """Compare until cancelled: a store can lose data and keep its connections, and other processes write a file."""
+        """Compare until cancelled. A store can lose data without a new connection, or another process may notice it."""
         high_water = self._client.high_water
         while True:
             await asyncio.sleep(BEAT)
@@ -59,7 +59,7 @@ class LossWatch:
             faults = await self._compare(self._client.calls, boards=True)
         if not known:
             return faults
-        # The boards that are defined and missing. One that has expired is about to be deleted.
+        # Find the boards that are defined and missing. A board that has expired is about to be deleted.
         defined = (await DefinitionStore(self._client, self._prefix).load()).boards
         epochs = {board: definition.epoch for board, definition in defined.items() if definition.state == "live"}
         commands: list[_Command] = []

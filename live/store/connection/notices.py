@@ -27,7 +27,7 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 class Missed(msgspec.Struct, frozen=True):
-    """Notices may be missing from before, but not from now on: check one board, or (None) every board."""
+    """Earlier notices may be missing, but no later ones. Check `board`, or every board if that is None."""
 
     board: str | None = None
 
@@ -75,7 +75,7 @@ class Channels:
         self.receiver: _Receiver | None = None
 
     def add(self, channel: str, board: str) -> None:
-        """Subscribe to one more channel. A gap of its board marks the beginning."""
+        """Subscribe to one more channel. `Missed` for its board marks the beginning."""
         self.boards[channel.encode()] = board
         if self.receiver is not None:
             self.receiver.send(("SUBSCRIBE", channel))
@@ -90,8 +90,8 @@ class Channels:
 async def listen(client: Store, channels: Channels) -> AsyncIterator[Notice]:
     """Yield notices until cancelled, over any number of connections.
 
-    A new connection is one gap, as soon as the store has confirmed every channel: earlier announcements are lost. A
-    peer that fails silently does not close its connection, so it is pinged, with a deadline.
+    When the store has confirmed every channel of a new connection, yield one `Missed`: earlier announcements are lost.
+    A store that fails silently does not close its connection, so a silent store is pinged, with a deadline.
 
     Args:
         client: the store.
@@ -169,7 +169,7 @@ class _ChannelReceiver(StoreConnection):
 
 
 class Changes:
-    """The boards under a prefix of store keys that have changed since they were taken."""
+    """Collect the boards under a prefix of store keys that have changed since the last `take`."""
 
     def __init__(self, client: Store, prefix: str) -> None:
         self._client = client
@@ -180,7 +180,7 @@ class Changes:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
-        """Listen while in the context."""
+        """Listen in the `with` block."""
         try:
             await self._open()
             yield
@@ -199,7 +199,7 @@ class Changes:
         return {channel[len(self._before) : -1].decode() for channel in channels}
 
     async def wait(self, least: float, until: float) -> None:
-        """Wait for at least `least` seconds, and then for a change, or until a time of the loop's clock.
+        """Wait `least` seconds, and then until a board changes, or until the time `until` of the loop's clock.
 
         Raises:
             StoreUnavailableError: the connection was lost, and the store is unavailable.

@@ -1,7 +1,7 @@
 """A pipelined connection to the store: many commands in flight over one connection, with little overhead.
 
-redis-py makes the connection, with its URL, TLS and login. For each command, its pool, retries, telemetry and task for
-every write cost ten times as much as packing a batch and reading the reply.
+redis-py makes the connection, with its URL, TLS and login. For each command, redis-py's pool, retries, telemetry and
+task for every write cost ten times as much as packing a batch and reading the reply.
 """
 
 import asyncio
@@ -134,7 +134,7 @@ class _Call:
 
 
 class _Calls(_Call):
-    """Several commands whose replies are awaited together. Errors of the store are among them as values."""
+    """Several commands whose replies are awaited together. An error of the store is one of the replies."""
 
     __slots__ = ("_left", "_replies")
 
@@ -154,8 +154,8 @@ class PipelinedConnection(StoreConnection):
     """Calls and their replies, in order.
 
     A call without a reply for `timeout` seconds fails alone: its late reply is dropped, and the connection stays. The
-    connection is lost only when the store owes replies and has sent nothing at all for `SILENCE` times as long, like a
-    machine that has failed. Both are noticed at most a tenth of `timeout` late.
+    connection is dropped if the store owes replies and sends nothing at all for `SILENCE` times `timeout` seconds. Then
+    its machine has probably failed. Both are noticed at most a tenth of `timeout` late.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -181,7 +181,7 @@ class PipelinedConnection(StoreConnection):
         return reply
 
     async def calls(self, commands: Sequence[tuple[Word, ...]]) -> list[Any]:
-        """Send commands in one packet and await all replies. Errors of the store are among them as values.
+        """Send commands in one packet and await all replies. An error of the store is one of the replies.
 
         Raises:
             LostConnectionError, TimeoutError: a reply is missing.
@@ -240,7 +240,7 @@ class PipelinedConnection(StoreConnection):
         self._check_timer = self._loop.call_later(self._timeout / _CHECKS, self._check_late_calls)
 
     def _fail(self, kind: type[Exception], reason: str, before: float = math.inf) -> None:
-        """Fail the waiting calls that were sent before a time. They keep their places in the order of the replies."""
+        """Fail the waiting calls that were sent before a time. They stay in the queue: their replies may still come."""
         for call in self._calls:
             if call.sent > before:
                 break

@@ -1,8 +1,8 @@
-"""The Lua scripts: each is one file, called by its hash and loaded where it is missing.
+"""The Lua scripts. A script is called by its hash, and its source is sent to a store that lacks it.
 
-The source is one file of `live/store/lua`, with what it includes. A script receives one request: a struct, packed by
-MessagePack, is the first and only argument. The fields of the struct are read by their names. The store keys that the
-script uses are declared beside the request.
+The source is one file of `live/store/lua`, with the files that it includes. The only argument of a script is its
+request: a struct that is packed as MessagePack. The fields of the struct are read by their names. The store keys that
+the script uses are declared beside the request.
 
 The first line of a script says what the store lets it do. `#!lua` alone stands in scripts that write: the store refuses
 such a script as a whole when its `maxmemory` is reached. `#!lua flags=allow-oom` stands in those that free memory, or
@@ -79,7 +79,7 @@ def text(content: bytes) -> msgspec.Raw:
 
 
 def texts(contents: Sequence[bytes], size: int) -> msgspec.Raw:
-    """Pack many bytes as a list of texts, each of the same size below 32."""
+    """Pack many bytes as a list of texts, each of `size` bytes, which is below 32."""
     head = bytes((0xA0 | size,))
     return msgspec.Raw(b"\xdd" + len(contents).to_bytes(4, "big") + b"".join([head + content for content in contents]))
 

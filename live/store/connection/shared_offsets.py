@@ -3,13 +3,13 @@
 Each process writes a file of its own, mapped into memory, so that other processes read an offset as soon as it is
 acknowledged. No process waits for another one, so a process that is frozen or killed at any point holds up nobody:
 
-- A row belongs to one epoch of one board for good. A reader skips a row whose checksum does not match: it is not
-  complete yet.
+- A row belongs to one epoch of one board for good. A reader skips a row whose checksum does not match: that row
+  is not complete yet.
 - The offset of a row only grows, and is written as eight aligned bytes. Whatever a reader finds there is a lower bound.
 - A file that has to begin again is replaced by a new one.
 
-The files are not fsynced. After a crash of the machine they may hold old offsets, which is harmless for the
-same reason.
+The files are not fsynced. After a crash of the machine they may hold old offsets. These are lower bounds too,
+and so harmless.
 """
 
 import fcntl
@@ -32,7 +32,7 @@ _MOST_TRIES: Final = 100
 
 
 class _OwnFile:
-    """The rows that this process writes. The file stays locked until the process ends, so that others know when."""
+    """The rows that this process writes. The file stays locked until the process ends, so that others notice."""
 
     def __init__(self, folder: Path) -> None:
         name = secrets.token_hex(8)
@@ -49,7 +49,7 @@ class _OwnFile:
             raise
 
     def write(self, board: str, epoch: str, offset: int) -> None:
-        """Write an offset that is at least the one before.
+        """Write an offset that is not lower than the one before.
 
         Raises:
             OSError: there is no space for another row.
@@ -78,7 +78,7 @@ class _OwnFile:
 
 
 class SharedOffsets:
-    """What this process and all others that use one data directory and one key prefix have seen."""
+    """The highest offsets that any process with this data directory and key prefix has seen."""
 
     def __init__(self, folder: Path, prefix: str) -> None:
         self._folder = folder / f"positions-{prefix}"
@@ -147,7 +147,7 @@ class SharedOffsets:
         return [path for path in self._folder.iterdir() if path != own and not path.name.startswith(_NEW)]
 
     def _merge_file(self, path: Path, *, adopt: bool) -> None:
-        """Merge one file; where epochs differ, what this process knows stays."""
+        """Merge one file into what this process knows. If the epochs of a board differ, keep what is known."""
         is_abandoned = adopt and _is_abandoned(path)  # before it is read, so that nothing is added afterwards
         content = path.read_bytes()
         if content != self._read.get(path):
@@ -168,7 +168,7 @@ class SharedOffsets:
             self._read.pop(path, None)
 
     def _own_file(self) -> _OwnFile:
-        """Return the file of this process; a new one when most rows are of epochs that have ended."""
+        """Return the file of this process. Begin a new file if most rows belong to epochs that have ended."""
         own = self._own
         if own is None or len(own.rows) > _ROWS + 2 * len(self.known):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)

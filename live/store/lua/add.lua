@@ -8,7 +8,7 @@
 -- KEYS[2] slots — sorted set: the start of every slot, scored by itself
 -- KEYS[3] writers — hash: writer, "sequence offset seconds" of its last batch
 -- KEYS[4] log — sorted set: the events of a sliding window, scored by their time (ms)
--- KEYS[5] taken — hash: member, sum of its negative amounts in the log, without the sign
+-- KEYS[5] taken — hash: member, absolute sum of its negative amounts in the log
 -- KEYS[6] entrants — hash: the registered members, if the board counts only those
 -- KEYS[7] hidden — hash: the members without a rank
 -- KEYS[8] journal — stream: what SQL does not hold yet
@@ -17,9 +17,9 @@
 --         levels (sorted set: each score in the ranking), metadata (hash: member, JSON), votes (hash: voter digest,
 --         count)
 -- Request: AddRequest
--- Returns {'ok', offset, widest} — widest is the value farthest from zero in the batch, without its sign
+-- Returns {'ok', offset, widest} — widest is the largest absolute value in the batch
 --         {'ok', offset} — this batch was applied before
---         {'epoch', epoch} — the board has another epoch; '' for none
+--         {'epoch', epoch} — the board has another epoch; '' if there is no board
 --         {'stale'} — a later batch of this writer was applied
 --         {'replan', newest, now, latest, bucket} — the plan does not fit the board's clock; now in milliseconds
 --         {'seen', i...} — these identities, from 1, were counted before: plan again without them
@@ -30,8 +30,8 @@
 --         {'behind'} — too many slots wait to be subtracted
 --         {'backlog', bytes} — so much of the journal waits to be moved to SQL
 --         {'crowded', start, member, ...} — these members are new in these slots, and there is no room for them
---         {'range', start, member, held, ...} — these values would leave the range; held is the value so far, in a log
---         the sum of all amounts without their signs
+--         {'range', start, member, held, ...} — these values would leave the range; held is the value so far, or
+--         for a log the sum of all absolute amounts
 local packed = ARGV[1]
 local request = cmsgpack.unpack(packed)
 local meta, slots, writers, log, taken, entrants, hidden, journal = unpack(KEYS, 1, 8)

@@ -2,8 +2,9 @@
 -- Begins the journal of a board that has data: the first entry is everything that the board holds, at one instant.
 --
 -- The script blocks the store for about a second per million members. A journal that has begun begins again only if the
--- request says so, or if a batch is not in it. If the last entry is such a one, and still here, it is enough. An epoch
--- that continues another one after a loss names it: `parent` in the board's state, until its journal has begun.
+-- request says so, or if a batch is not in it. If such an entry is the last one, and still in the stream, it is
+-- enough. After a loss, `parent` in the board's state names the epoch that the new one continues, until the journal of
+-- the new epoch has begun.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] slots — sorted set: the start of every slot, scored by itself
 -- KEYS[3] writers — hash: writer, "sequence offset seconds" of its last batch
@@ -16,7 +17,7 @@
 -- Request: AdoptRequest
 -- Returns {'ok', id} — the id of the entry, also of an earlier one that is enough; '' if the journal had begun
 --         {'slots'} — the slots or the buckets have changed: ask again with their store keys
---         {'epoch', epoch} — the board has another epoch; '' for none
+--         {'epoch', epoch} — the board has another epoch; '' if there is no board
 local request = cmsgpack.unpack(ARGV[1])
 local meta, slots, writers, log, entrants, hidden, journal = unpack(KEYS, 1, 7)
 --@include clock

@@ -9,7 +9,7 @@
 -- Request: BaselineRequest
 -- Returns {'ok', time, wait, count} — the time of the baseline, the time until the next one is due, both in
 --         milliseconds, and the number of its records
---         {'epoch', epoch} — the board has another epoch; '' for none
+--         {'epoch', epoch} — the board has another epoch; '' if there is no board
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
 local request = cmsgpack.unpack(ARGV[1])
 local ranking, levels, meta, baseline = unpack(KEYS)

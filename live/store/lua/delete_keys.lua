@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Deletes some store keys of a deleted board, and returns what is left to delete. It leaves a new board under the same
--- id alone.
+-- Deletes some store keys of a deleted board, and returns what is left to delete. It does not touch a new board under
+-- the same id.
 --
 -- The first step renames the state. Without its state no script changes the board. After a crash, the next process
 -- finds in the renamed state which buckets of identities the board may have.

@@ -6,7 +6,7 @@
 -- Request: EnterRequest
 -- Returns {'ok', offset, new} — new is 1 when the member was not registered before
 --         {'full'} — the board has as many registered members as it may have
---         {'epoch', epoch} — the board has another epoch; '' for none
+--         {'epoch', epoch} — the board has another epoch; '' if there is no board
 local packed = ARGV[1]
 local request = cmsgpack.unpack(packed)
 local meta, entrants, journal = unpack(KEYS)

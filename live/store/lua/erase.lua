@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Deletes digests of an actor from the votes and the identities of a board, and records that in its journal.
 --
--- The journal receives digests of the digests. It takes the same ones out of what it holds at this instant.
+-- The journal receives digests of the digests. By these it deletes the same votes and identities from what it
+-- holds at this instant.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] slots — sorted set: the start of every slot, scored by itself
 -- KEYS[3] journal — stream: what SQL does not hold yet
@@ -9,7 +10,7 @@
 -- Request: EraseRequest
 -- Returns {'ok', offset}
 --         {'slots'} — the slots have changed: ask again with their new store keys
---         {'epoch', epoch} — the board has another epoch; '' for none
+--         {'epoch', epoch} — the board has another epoch; '' if there is no board
 local request = cmsgpack.unpack(ARGV[1])
 local meta, slots, journal = unpack(KEYS, 1, 3)
 --@include clock

@@ -10,13 +10,13 @@
 -- KEYS[6] slot — hash: the sum of each member's events
 -- KEYS[7] log — sorted set: the events, scored by their time (ms)
 -- KEYS[8] hidden — hash: the members without a rank
--- KEYS[9] taken — hash: member, sum of its negative amounts in the log, without the sign
+-- KEYS[9] taken — hash: member, absolute sum of its negative amounts in the log
 -- KEYS[10] journal — stream: what SQL does not hold yet
 -- Request: ExpireEventsRequest
 -- Returns {'idle', wait} — nothing is due; wait is the time until something can be due, in milliseconds, or -1 when
 --         that depends on the next event
 --         {'moved', n} — the script subtracted n events: call it again
---         {'epoch', epoch} — the board has another epoch; '' for none
+--         {'epoch', epoch} — the board has another epoch; '' if there is no board
 local request = cmsgpack.unpack(ARGV[1])
 local ranking, reached, levels, meta, slots, slot, log, hidden, taken, journal = unpack(KEYS)
 --@include clock

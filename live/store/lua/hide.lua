@@ -11,7 +11,7 @@
 -- Request: HideRequest
 -- Returns {'ok', offset}
 --         {'slots'} — the slots have changed: ask again with their new store keys
---         {'epoch', epoch} — the board has another epoch; '' for none
+--         {'epoch', epoch} — the board has another epoch; '' if there is no board
 local packed = ARGV[1]
 local request = cmsgpack.unpack(packed)
 local meta, slots, hidden, journal = unpack(KEYS, 1, 4)

@@ -10,7 +10,7 @@
 --         time by the board's clock in milliseconds; the cursor of the next piece is '0' at the end; a value is nil for
 --         a name that is not there; the events have left a sliding window, and wait to be subtracted; then follow the
 --         starts of all slots; left is the field of that name, '' for none: see `lib/journal`
---         {'epoch', epoch} — the board has another epoch; '' for none
+--         {'epoch', epoch} — the board has another epoch; '' if there is no board
 --         {'due', count} — more events than `most_due` wait to be subtracted
 local request = cmsgpack.unpack(ARGV[1])
 local meta, slots, log, held = unpack(KEYS)

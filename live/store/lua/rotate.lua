@@ -16,7 +16,7 @@
 --         that depends on the next event
 --         {'slot', start} — this slot is the oldest: call again with it
 --         {'moved', n, cursor} — the script subtracted n fields: call it again
---         {'epoch', epoch} — the board has another epoch; '' for none
+--         {'epoch', epoch} — the board has another epoch; '' if there is no board
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
 local request = cmsgpack.unpack(ARGV[1])
 local ranking, reached, levels, meta, slots, slot, hidden, journal = unpack(KEYS)

@@ -8,7 +8,7 @@
 --         that depends on the next event
 --         {'slot', start} — this period is the oldest: call again with its store keys
 --         {'moved'} — call again
---         {'epoch', epoch} — the board has another epoch; '' for none
+--         {'epoch', epoch} — the board has another epoch; '' if there is no board
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
 local request = cmsgpack.unpack(ARGV[1])
 local meta, slots = KEYS[1], KEYS[2]

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Records up to which offset everything is in SQL (`safe`), and drops those entries unless a backup needs them.
 --
--- A board that is not as far as SQL has lost data. Then its entries are others than those in SQL, and all of them stay.
+-- If the offset of the board is lower than that of SQL, the store has lost data. Then its entries may differ from those
+-- in SQL, and all of them stay.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] journal — stream: what SQL does not hold yet
 -- Request: TrimRequest

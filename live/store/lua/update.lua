@@ -3,7 +3,7 @@
 -- KEYS[1] meta — hash: the board's state
 -- Request: UpdateRequest
 -- Returns {'ok', offset}
---         {'epoch', epoch} — the board has another epoch; '' for none
+--         {'epoch', epoch} — the board has another epoch; '' if there is no board
 local request = cmsgpack.unpack(ARGV[1])
 local meta = KEYS[1]
 --@include board

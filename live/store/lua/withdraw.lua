@@ -8,7 +8,7 @@
 -- Request: WithdrawRequest
 -- Returns {'ok', offset, withdrawn} — withdrawn is 0 when the member was not registered
 --         {'voted'} — a member that has votes stays
---         {'epoch', epoch} — the board has another epoch; '' for none
+--         {'epoch', epoch} — the board has another epoch; '' if there is no board
 local packed = ARGV[1]
 local request = cmsgpack.unpack(packed)
 local meta, entrants, ranking, reached, journal = unpack(KEYS)

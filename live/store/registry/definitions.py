@@ -19,14 +19,14 @@ class DefineRequest(msgspec.Struct, kw_only=True):
     """Store or delete the definition of a board, if no definition has changed since `version`, and log the change.
 
     Attributes:
-        version: the version that the caller has read; empty for none.
+        version: the version that the caller has read; empty if there was none.
         board: the id of the board.
         definition: JSON; empty to delete the definition.
         length: about how many entries of the audit log to keep.
         who: the id of an API key, `anonymous` or `server`.
-        what: what was done; empty for no entry in the audit log.
+        what: what was done; empty to write no entry in the audit log.
         choices: the choices of the change, as JSON.
-        identity: the identity of the store that the caller knows; empty for any.
+        identity: the identity of the store that the caller knows; empty to accept any store.
         changes: how many of the last changes to list.
     """
 
@@ -42,7 +42,7 @@ class DefineRequest(msgspec.Struct, kw_only=True):
 
 
 class ChangesRequest(msgspec.Struct):
-    """Read what has changed since a version that the caller has read; 0 for none."""
+    """Read what has changed since a version that the caller has read. 0 means that it has read none."""
 
     version: int
 
@@ -59,10 +59,11 @@ What = Literal["created", "changed", "frozen", "thawed", "deleted", "expired"]
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """The choices of a board, and the state and epoch of its data.
 
-    `state` is `making` before the data exists, and `leaving` while the data is deleted; no process serves the board in
-    either state. `since` is when that state began, in seconds since 1970 by the store's clock. `owner` is the id of the
-    API key that created the board, if the key is limited to some boards. `parts` holds the epoch of each board that a
-    union adds up, empty for a board of the boards file; the union ignores a later board of the same id.
+    `state` is `making` before the data exists, and `leaving` while the data is deleted. In these two
+    states, no process serves the board. `since` is when the state began, in seconds since 1970 by the store's clock.
+    `owner` is the id of the API key that created the board, if the key is limited to some boards. `parts` has the epoch
+    of each board that a union adds up, so that the union ignores a later board with the same id. The epoch is empty for
+    a board of the boards file.
     """
 
     epoch: str
@@ -74,7 +75,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     parts: dict[str, str] = {}
 
     def __post_init__(self) -> None:
-        """Replace what an earlier version wrote: the store, the journal and backups may hold it."""
+        """Replace choices that an earlier version wrote. The store, the journal and backups may still have them."""
         migrate_choices(self.choices)
 
 
@@ -93,8 +94,8 @@ class Definitions(msgspec.Struct, frozen=True):
 class DefinitionChanges(msgspec.Struct, frozen=True):
     """What has changed since an earlier version.
 
-    `boards` holds the new definition of each board, None where it was deleted. With `is_whole` it holds every
-    definition, and all other boards were deleted. `version` and `now` are as in `Definitions`.
+    `boards` has each board that changed: its new definition, or None if the board was deleted. With `is_whole`,
+    `boards` has every definition, and all other boards were deleted. `version` and `now` are as in `Definitions`.
     """
 
     version: str
@@ -137,7 +138,7 @@ class DefinitionStore(VersionedHash):
         return Definitions(version, {board: self._decode(board, text, known) for board, text in found.items()}, now)
 
     async def changes(self, since: str | None) -> DefinitionChanges:
-        """Read what has changed since a version; with None, or after a gap, all definitions."""
+        """Read what has changed since a version. If that is None or too old, read all definitions."""
         if since is not None:
             known = self._known()
             request = ChangesRequest(int(since or 0))
@@ -230,15 +231,15 @@ class DefinitionCache:
         self._reading = asyncio.Lock()
 
     async def load(self) -> Definitions:
-        """Bring the mapping up to date. Its cost depends on the number of changes, not of boards.
+        """Bring the mapping up to date. The cost grows with the number of changes, not with the number of boards.
 
-        The mapping of an earlier result changes too, and its version does not: a compare-and-set on that version fails.
+        The result of an earlier call shares this mapping, but keeps its version. So a compare-and-set on it fails.
         """
         changes = await self.follow(self._version)
         return Definitions(changes.version, MappingProxyType(self._boards), changes.now)
 
     async def follow(self, since: str | None) -> DefinitionChanges:
-        """Bring the mapping up to date; returns what has changed since a version, as `DefinitionStore.changes`."""
+        """Bring the mapping up to date. Return what has changed since a version, as `DefinitionStore.changes` does."""
         async with self._reading:  # so that a later read is applied later
             changes = await self._definitions.changes(since)
             if changes.is_whole:

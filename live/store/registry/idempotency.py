@@ -24,10 +24,10 @@ class StoredResponses:
         self._kept = math.ceil(settings.dedupe_window)
 
     async def begin(self, producer: str, key: str, body: bytes) -> bytes | None:
-        """Claim a key for a body, given by its digest. Return the stored response to the same body; None for none.
+        """Claim an `Idempotency-Key` for the body with a digest. Return the stored response to the same body, or None.
 
         Raises:
-            ProblemError: `idempotency_key_reused`: the key was used with another body.
+            ProblemError: `idempotency_key_reused`: the `Idempotency-Key` was used with another body.
         """
         self._client.high_water.require_no_loss()
         name = self._name(producer, key)
@@ -41,9 +41,9 @@ class StoredResponses:
         return None if answer is None else _unpacked(bytes(answer))
 
     async def finish(self, producer: str, key: str, answer: bytes) -> tuple[bytes, int]:
-        """Store the response to a claimed key. Return the response that is stored, and its size in bytes.
+        """Store the response for a claimed `Idempotency-Key`. Return the stored response and its size in bytes.
 
-        The stored response may be that of a concurrent request.
+        If a concurrent request was first, its response is the stored one.
 
         Raises:
             StoreUnavailableError: the store is unavailable; `unknown`, because the events have been counted.

@@ -1,4 +1,4 @@
-"""The items in the store, and what a process remembers of them for the pages."""
+"""The items in the store, and the items that a process remembers for its pages."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ PUT_ITEMS: Final = Script("put_items", PutItemsRequest)
 class Items:
     """The items of one key prefix.
 
-    A process remembers the items that it has read until one changes. It remembers nothing of members without an item,
+    A process remembers the items that it has read until any item changes. It does not remember which members have none,
     because anyone can ask for any name. While there are no items, it only asks once a second whether there are any.
     """
 
@@ -54,7 +54,7 @@ class Items:
         return bool(self._version)
 
     async def of(self, members: Sequence[str]) -> Mapping[str, Item]:
-        """Return the items of those members that have one, at most a second old.
+        """Return the item of each member that has one. The answer may be up to a second behind the store.
 
         Raises:
             StoreUnavailableError: the store holds an item that can't be read.
@@ -94,7 +94,7 @@ class Items:
         self._refreshed = float("-inf")
 
     async def _refresh(self) -> None:
-        """Forget what is known if an item has changed, unless that was checked a moment ago."""
+        """Check whether an item has changed, at most once a second. If so, forget all remembered items."""
         now = self._clock()
         if now - self._refreshed < FRESH:
             return

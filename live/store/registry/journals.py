@@ -1,7 +1,8 @@
 """What all journals share in the store: the report on their health, and the pause of their trimming.
 
-The process that moves them to SQL reports to the readiness check of every process. A backup pauses trimming, so that it
-finds every entry that its copy of the database lacks. The pause is a lease: if the backup is killed, it ends.
+The process that moves entries to SQL makes the report, and the readiness check of every process reads it. A backup
+pauses trimming, so that the store still has every entry that the copy of the database lacks. The pause is a lease: it
+ends if the backup is killed.
 """
 
 import asyncio
@@ -30,11 +31,11 @@ class JournalHealth(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         lag: seconds since SQL had everything.
         waiting: the bytes that wait in the store.
-        fullest: the board of which most wait.
-        most: the bytes of that board that wait.
+        fullest: the board with the most waiting bytes.
+        most: the number of its waiting bytes.
         gaps: how many gaps this process has found.
-        lost: of how many boards SQL has more than the store.
-        example: a sentence about one of them.
+        lost: the number of boards of which SQL has more than the store.
+        example: a sentence about one of these boards.
         damage: what is damaged in SQL, for people; empty if nothing is.
     """
 
@@ -82,9 +83,9 @@ def faults_of(health: bytes | None, fault: bytes | None, backlog: int) -> list[s
 async def paused_trimming(
     client: Store, prefix: str, lease: float = PAUSE_LEASE
 ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Pause the trimming of all journals while the context lasts. `lease` is in seconds.
+    """Pause the trimming of all journals in the `with` block. `lease` is in seconds.
 
-    Give a function that raises `SetupError` if the pause has ended before: then entries may be missing.
+    Give the block a function that raises `SetupError` if the pause has already ended. Then entries may be missing.
 
     Raises:
         SetupError: another backup pauses trimming.

@@ -1,7 +1,7 @@
 """Viewer counts: each process reports how many viewers it has on a board, and learns how many all processes have.
 
 A report is valid for three beats. After that the store forgets a process that crashed, and the store key of a board
-that nobody watches. Nothing else in the store depends on them.
+that nobody watches. Nothing else in the store depends on these reports.
 """
 
 import asyncio
@@ -95,6 +95,6 @@ class Presence:
         await self.report(dict.fromkeys(self._reported, 0))
 
     async def count(self, board: str) -> int:
-        """Return how many viewers a board has in all processes. This works on a store that can't be written too."""
+        """Return how many viewers a board has in all processes. This also works on a store that can't be written."""
         (total,) = await VIEWERS(self._client, [Keys(self._prefix, board).viewers], ViewersRequest(_TTL_MS))
         return int(total)

@@ -1,8 +1,8 @@
 """The live processes under one prefix of store keys, which share the work on boards.
 
-Each process says every two seconds that it is alive. From the list of the others it finds out by itself which boards it
-owns (rendezvous hashing), so the processes mostly agree, and a process that ends moves only its own boards. Ownership
-saves work. Nothing that has to be right depends on it. What only one process at a time may do takes a lease.
+Each process says every two seconds that it is alive. From the list of all processes, it computes which boards it owns
+(rendezvous hashing). So the processes mostly agree, and when a process ends, only its boards move. Ownership saves
+work, and correctness does not depend on it. Work that only one process at a time may do needs a lease.
 """
 
 import hashlib
@@ -90,7 +90,7 @@ TTL: Final = 3.0  # seconds after which a process that does not renew its lease 
 
 
 class ProcessLease:
-    """The lease of this process. The first process to take it holds it while it renews it within `TTL` seconds."""
+    """A lease that one process at a time holds. The process loses it if it does not renew it within `TTL` seconds."""
 
     def __init__(self, client: Store, key: str, ttl: float = TTL) -> None:
         self._client = client

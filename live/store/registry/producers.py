@@ -14,7 +14,7 @@ from live.store.registry.versioned import VersionedHash, decode_entry
 
 
 class RegisterRequest(msgspec.Struct):
-    """Store a producer's record, if the stored one is still `known`. Both are JSON, empty for none."""
+    """Store a producer's record, if the stored record is still `known`. Both are JSON, or empty if there is none."""
 
     producer: str
     known: Text
@@ -50,7 +50,7 @@ class ProducerStore(VersionedHash):
         return Registered(version, {producer: _decode(producer, record) for producer, record in found.items()})
 
     async def add(self, producer: str, scope: Scope, secret: str | None = None) -> tuple[StoredProducer, str]:
-        """Create a producer, or add a secret to it. Return the secret, of which the store keeps only a digest.
+        """Create a producer, or add a secret to it. Return its record and the secret. The store has only its digest.
 
         Raises:
             SetupError: the id is not valid, or the producer has two live secrets.

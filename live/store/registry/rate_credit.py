@@ -1,4 +1,4 @@
-"""Credit for events, lent by the store, with one clock and one count for all processes that a producer sends to."""
+"""Credit for events. The store lends it by one clock and one count to all processes to which a producer sends."""
 
 from typing import Final
 

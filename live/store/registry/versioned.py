@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 class VersionedHash:
-    """A hash of which every read is compared with the last known version, so that a loss of data is noticed."""
+    """A hash with a version. Every read compares the version with the last known one, and so notices a loss of data."""
 
     def __init__(self, client: Store, kind: Versioned, key: str) -> None:
         self.key = key
@@ -36,7 +36,7 @@ class VersionedHash:
         return version, dict(sorted(found.items())), int(now)
 
     def _known(self) -> int:
-        """Return the last known version. Take it before you ask the store: another process may raise it meanwhile."""
+        """Return the last known version. Read it before you ask the store, because it may grow meanwhile."""
         return self._client.high_water.version_of(self._kind)
 
     def _check_version(self, version: bytes, known: int) -> str:
@@ -46,10 +46,10 @@ class VersionedHash:
 
 
 def decode_entry(text: bytes, kind: type[_T], name: str) -> _T:
-    """Decode the entry in a text. `name` says in the error message what it is.
+    """Decode an entry. `name` names the entry in the error message.
 
     Raises:
-        StoreUnavailableError: the text is not such an entry.
+        StoreUnavailableError: the text is not an entry of this kind.
     """
     try:
         return msgspec.json.decode(text, type=kind)

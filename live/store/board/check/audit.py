@@ -85,7 +85,7 @@ class Auditor:
         self._epoch = ""
 
     async def audit(self, *, repair: bool) -> AuditReport:
-        """Compare every member. With `repair`, give the ranking what the slots hold. Writes continue during the audit.
+        """Compare every member. With `repair`, correct the ranking by the slots. Writes continue during the audit.
 
         Raises:
             SetupError: the store has no such board.

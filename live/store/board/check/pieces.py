@@ -13,15 +13,15 @@ from live.store.connection.scripts import Script, Text, text
 
 
 class PieceRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Read a piece of what a board holds under one store key.
+    """Read a piece of the data under one of a board's store keys.
 
     Attributes:
         epoch: the epoch that the caller knows.
         cursor: what the last piece returned, or `0`.
         count: about how many names to return.
         names: the names to return, in place of a cursor.
-        sorted: the store key is a sorted set.
-        by_event: the board's clock is that of the newest event.
+        sorted: whether the store key holds a sorted set.
+        by_event: whether the board's clock shows the time of the newest event.
         window: the length of a sliding window in milliseconds, to return the events that have left it.
         most_due: how many of these events to return at most.
     """
@@ -44,19 +44,19 @@ _ATTEMPTS: Final = 20
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A piece of what a board holds under one store key.
+    """A piece of the data under one of a board's store keys.
 
     Attributes:
-        link: the link of the last entry of the journal; see `live.journal.log.entries.Head`.
+        link: the id, time, writer and sequence of the last entry of the journal.
         offset: the board's offset.
-        newest: the newest slot; None for none.
+        newest: the newest slot; None if there is none.
         now: the time by the board's clock, in milliseconds since 1970.
         cursor: where the next piece begins; `0` at the end.
         pairs: names and values; None for a name that is not there.
         due: the events that have left a sliding window, and wait to be subtracted.
         starts: the starts of all slots, in their order.
-        gone: the time, offset and number of the last event that has left a sliding window since the journal was told of
-            one; None on other boards.
+        gone: the time, offset and number of the last event that has left a sliding window. They are zero if no event
+            has left since the journal recorded the last one. None if the board has no such record.
     """
 
     link: str
@@ -73,7 +73,7 @@ class Piece(msgspec.Struct, frozen=True):
 async def read_piece(
     state: BoardState, key: str, *, is_sorted: bool = False, cursor: str = "0", names: Sequence[bytes] | None = None
 ) -> Piece:
-    """Read a piece: from a cursor on, or the values of some names.
+    """Read a piece from a cursor on, or read the values of some names.
 
     Raises:
         StoreUnavailableError: rotation is far behind.

@@ -1,6 +1,6 @@
-"""What boards hold in the store, and their memory: counted, measured by samples, and estimated for another load.
+"""Count what boards hold in the store, measure their memory by samples, and estimate it for another load.
 
-An estimate is the number of elements times the bytes of one of them.
+An estimate is the number of elements times the bytes of one element.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ Kind = Literal["member", "event", "fixed"]
 
 
 class Cost(NamedTuple):
-    """What the number of elements of a collection grows with, and the bytes of one element in a large collection."""
+    """The cost of a collection: what its number of elements grows with, and the bytes of an element if it is large."""
 
     kind: Kind
     each: int
@@ -55,7 +55,7 @@ class Census(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyUsage(msgspec.Struct, frozen=True):
-    """One store key: what its elements cost elsewhere, its size in bytes, and its number of elements."""
+    """One store key: the known cost of its elements, its size in bytes, and its number of elements."""
 
     cost: Cost
     size: int
@@ -63,7 +63,7 @@ class KeyUsage(msgspec.Struct, frozen=True):
 
     @property
     def each(self) -> float:
-        """The bytes of one more element: those of its own elements, unless they are still packed."""
+        """The bytes of one more element: the average in this store key, or the known cost while it may be packed."""
         return self.size / self.count if self.count > _PACKED else self.cost.each
 
 
@@ -87,7 +87,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def per_member(self) -> float | None:
-        """The bytes of a member; None when there is none."""
+        """The bytes of a member; None if there is no member."""
         return self._of("member") / self.members if self.members else None
 
     @property
@@ -96,9 +96,9 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
         return self._of("event") / self.events if self.events else None
 
     def predict(self, members: int | None, events: int | None) -> int | None:
-        """Predict the bytes for other numbers of members and events, distributed as now; None without members.
+        """Predict the bytes for other numbers of members and events. Return None if the board has no members now.
 
-        Without `events`, there are as many for each member as now. Without `members`, there are as many as now.
+        Without `members`, their number stays. Without `events`, the number of events for each member stays.
         """
         if not self.members:
             return None

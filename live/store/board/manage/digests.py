@@ -15,9 +15,10 @@ ERASE: Final = Script("erase", EraseRequest)
 
 
 class Held(msgspec.Struct, frozen=True):
-    """What the store holds of a board.
+    """Facts about a board that erasing needs, as the store has them.
 
-    `secret` keys the digests of its voters, `starts` are those of its slots, `journaled` is whether it has a journal.
+    `secret` is the key of the digests of voters, `starts` are the starts of the slots, and `journaled` says whether the
+    board has a journal.
     """
 
     epoch: str
@@ -28,7 +29,7 @@ class Held(msgspec.Struct, frozen=True):
 
 
 async def read_held(client: Store, keys: Keys) -> Held | None:
-    """Return what the store holds of a board; None for nothing."""
+    """Return these facts about a board, or None if the store does not have the board."""
     fields = await client.call(keys.meta, "HMGET", keys.meta, "epoch", "secret", "shape", "journal")
     starts = await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)
     epoch, secret, shape, journal = fields
@@ -49,7 +50,7 @@ async def members_of(client: Store, keys: Keys, start: int) -> list[str]:
 async def find_digests(
     client: Store, keys: Keys, held: Held, among: Callable[[Iterable[bytes]], set[bytes]]
 ) -> set[bytes]:
-    """Return the digests in the votes and the identities of a board that `among` chooses."""
+    """Walk over the votes and the identities of a board. Return the digests that `among` chooses."""
     found = set[bytes]()
     walks = [(name, "HSCAN", 2) for name in _votes_of(keys, held.starts, held.shape)]
     walks += [(name, "SSCAN", 1) for name in await _buckets_of(client, keys)]
@@ -62,7 +63,7 @@ async def find_digests(
 async def erase_digests(client: Store, keys: Keys, held: Held, digests: Collection[bytes], entry: bytes) -> bool:
     """Delete digests from all votes and identities of a board, and append the entry to its journal, in one step.
 
-    Return False for a board that has another epoch by now: it keeps everything.
+    If the board has another epoch by now, delete nothing and return False.
     """
     reply = [b"slots"]
     while reply[0] == b"slots":

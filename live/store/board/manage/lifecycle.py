@@ -34,7 +34,7 @@ async def create(
 ) -> tuple[str, bool] | None:
     """Create a board, with or without a journal.
 
-    If there is a board already, return its epoch, and whether it was created at run time.
+    If there is another board already, return its epoch, and whether it was created at run time.
     """
     secret = text(secrets.token_bytes(16))
     request = CreateRequest(epoch, board.shape.encode(), secret, made=True, journal=journal)
@@ -44,17 +44,20 @@ async def create(
 
 
 async def update(client: Store, keys: Keys, epoch: str, revision: int, *, frozen: bool) -> None:
-    """Apply a revision of a board's definition. Does nothing if the board has a newer revision or does not exist."""
+    """Apply a revision of a board's definition.
+
+    If the board has this revision or a newer one, or does not exist, nothing changes.
+    """
     await UPDATE(
         client, [keys.meta], UpdateRequest(epoch=epoch, channel=keys.channel, revision=revision, frozen=frozen)
     )
 
 
 async def renew(client: Store, keys: Keys, epoch: str, known: tuple[str, int] = ("", -1)) -> bool:
-    """Give a board a new epoch and keep its data; False when there is no such board.
+    """Give a board a new epoch and keep its data. Return False if there is no such board.
 
-    If it has a journal, that of the new epoch begins with everything that the board holds. `known` is the epoch and the
-    offset that the board is known to have had: the journal records what it lost.
+    If the board has a journal, the journal of the new epoch begins with everything that the board holds. `known` is the
+    epoch and the highest offset that the board is known to have had. From these, the journal records what was lost.
     """
     reply = await RENEW(client, [keys.meta], RenewRequest(epoch, keys.channel, *known))
     if reply[0] != b"ok":
@@ -65,7 +68,10 @@ async def renew(client: Store, keys: Keys, epoch: str, known: tuple[str, int] = 
 
 
 async def expire(client: Store, keys: Keys, epoch: str, idle: float) -> float | None:
-    """Expire a board that nobody has used for `idle` seconds. Return None if it has expired, else seconds to wait."""
+    """Expire a board that nobody has used for `idle` seconds.
+
+    Return None if the board has expired, else the seconds until it can expire.
+    """
     reply = await EXPIRE_BOARD(client, [keys.meta, keys.gone], ExpireBoardRequest(epoch, round(idle * 1000)))
     match reply:
         case [b"left"]:
@@ -79,8 +85,8 @@ async def delete_keys(client: Store, keys: Keys, epoch: str) -> None:
     """Delete everything that a board owned, in steps. A board with another epoch is left alone.
 
     The names of the store keys follow from the board's state and its list of slots. The first step renames the state,
-    so that no script adds anything behind the steps. Any number of processes may do this at once, and any of them may
-    stop on the way: the list of slots and the renamed state are deleted last.
+    so that no script adds anything while the steps run. Any number of processes may do this at once, and any of them
+    may stop on the way: the list of slots and the renamed state are deleted last.
     """
     starts: list[str] = []
     while (left := await _delete_step(client, keys, epoch, starts)) is not None:
@@ -112,7 +118,7 @@ def _buckets(span: int, newest: int, now: int) -> Iterator[int]:
     """Yield the starts of all buckets of identities, `span` seconds each, that the store may hold.
 
     A bucket is kept for the longest time that a board remembers identities, and a few spans. The newest one may be
-    ahead of the store's clock, if that was set back.
+    ahead of the store's clock, if the clock was set back.
     """
     kept = max(LONGEST, MOST_REMEMBERED) + 5 * span
     first = (now - kept) // span * span

@@ -25,7 +25,7 @@ _Pairs = Iterable[tuple[str | bytes, int | str | bytes]]
 
 
 class RankingImage(msgspec.Struct, frozen=True):
-    """One ranking: the suffix of its store keys, its records by name, the tags of members, and what belongs to them."""
+    """One ranking: the suffix of its store keys, its records by name, and its tags, metadata and votes."""
 
     suffix: str
     records: list[tuple[bytes, int]]
@@ -36,7 +36,7 @@ class RankingImage(msgspec.Struct, frozen=True):
 
 
 class BoardImage(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the store keys of a board hold; see the scripts for each."""
+    """Everything that the store keys of a board hold. The scripts describe each store key."""
 
     slots: Mapping[int, Mapping[str, int]]
     rankings: list[RankingImage]
@@ -57,9 +57,9 @@ class BoardImage(msgspec.Struct, frozen=True, kw_only=True):
 async def restore(
     client: Store, keys: Keys, image: BoardImage, request: RestoreRequest, progress: Callable[[int], None]
 ) -> bool:
-    """Write a board. Call `progress` with the number of elements so far. Return False if the store has the board.
+    """Write a board. Return False if the store has the board already.
 
-    What an interrupted call left behind is deleted first.
+    Delete first what an interrupted call left behind. Call `progress` with the number of elements so far.
     """
     if await client.call(keys.meta, "EXISTS", keys.meta):
         return False
@@ -75,7 +75,7 @@ async def restore(
 
 
 async def _sent(client: Store, packets: Iterable[list[_Command]]) -> AsyncIterator[int]:
-    """Send packets in order, and make the next one while the store works on the last. Yield the elements of each."""
+    """Send packets in order. Make a packet while the store works on the last. Yield the number of elements of each."""
     sending: deque[tuple[asyncio.Task[list[Any]], int]] = deque()
     try:
         for commands in packets:

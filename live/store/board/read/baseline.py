@@ -39,9 +39,9 @@ class Baseline(msgspec.Struct, frozen=True, eq=False, weakref=True):
 
     Attributes:
         epoch: the epoch of the board.
-        slot: the start of the period that was ranked, on a board with a ranking for each period.
+        slot: the start of the period that was ranked; None if the board has no ranking for each period.
         time: when the ranking was kept, in milliseconds since 1970.
-        ranks: the ranks of its first members, by member.
+        ranks: the rank of each of the first members.
     """
 
     epoch: str
@@ -88,7 +88,7 @@ class BoardBaseline:
         raise state.moved_too_often()
 
     async def read(self) -> Baseline | None:
-        """Return the baseline in the store, without hidden members; None if there is none for the board's epoch."""
+        """Return the baseline in the store, without hidden members; None if the board's epoch has no baseline."""
         state = self.state
         await state.open()
         fields = await state.call("HMGET", state.keys.baseline, "epoch", "suffix", "time", "records")
@@ -106,7 +106,7 @@ class BoardBaseline:
 
 
 class Baselines:
-    """The baseline of each board, read once for each new baseline and shared by all requests."""
+    """The newest baseline of each board, read once and shared by all requests."""
 
     def __init__(self) -> None:
         self._reads: VersionCache[Baseline | None] = VersionCache()

@@ -30,7 +30,7 @@ _R = TypeVar("_R", bound=msgspec.Struct)
 
 
 class Selection(NamedTuple):
-    """Consecutive records of a ranking; `mode`, `number`, `name` and `limit` are those of `ReadRequest`.
+    """Consecutive records of a ranking; `mode`, `number`, `name` and `limit` mean the same as in `ReadRequest`.
 
     `period` is the start of a period, on a board with a ranking for each period; None for the current one.
     """
@@ -50,15 +50,15 @@ class PageReading(NamedTuple):
 
 
 class ReadPlan(msgspec.Struct, frozen=True):
-    """What to read.
+    """A plan of a read.
 
     Attributes:
         board: the board, with the settings at the time of the request.
-        slot: the start of the period.
+        slot: the start of the period that is read; it has no meaning if the board has no periods.
         known: the highest offset that was known before the request.
         keys: the store keys that the script needs.
-        clock: see `RankingRequest`.
-        suffix: see `RankingRequest`.
+        clock: the board's clock; None when the records do not depend on it.
+        suffix: the end of the names of the fields that hold the total of the ranking.
         view: how the ranking is read.
     """
 
@@ -71,7 +71,10 @@ class ReadPlan(msgspec.Struct, frozen=True):
     view: View
 
     def read(self, selection: Selection, known: Page | None = None) -> ReadRequest:
-        """Return a request for consecutive records, unless the board is still at the position of a page."""
+        """Return a request for consecutive records.
+
+        If the board is still at the position of `known`, the reply has no records.
+        """
         mode, number, name, limit, _ = selection
         return ReadRequest(
             clock=self.clock,
@@ -138,7 +141,7 @@ class BoardReader:
         return page if page.records else None
 
     async def current(self) -> int | None:
-        """Return the start of the newest period; None before the first event of an event clock."""
+        """Return the start of the newest period; None if the board has an event clock and no event yet."""
         return (await self.read(1)).slot
 
     async def entrant(self, member: str) -> bytes | None:
@@ -151,7 +154,7 @@ class BoardReader:
     async def places(self, wanted: Sequence[Wanted]) -> list[EncodedPage]:
         """Return the records of members, in that order, each with its number of neighbours on each side.
 
-        They are read with a few calls, each at one instant; each page has its own position.
+        A few calls read the records, each call at one instant. So the pages may have different positions.
         """
         chunks: list[list[Wanted]] = [[]]
         work = 0
@@ -169,7 +172,7 @@ class BoardReader:
         return found
 
     def page(self, encoded: EncodedPage) -> Page:
-        """Return a member's record with its neighbours; there are no records when the member is not on the board."""
+        """Decode a member's record with its neighbours. The page has no records if the member is not on the board."""
         return page_of([*encoded.head, *encoded.place, None], encoded.board, encoded.period)
 
     async def find_all(self, members: Sequence[str], around: int, *, period: int | None = None) -> list[Page | None]:
@@ -181,7 +184,7 @@ class BoardReader:
         return [page if page.records else None for page in pages]
 
     def plan(self, period: int | None = None) -> ReadPlan:
-        """Return what to read: the current period, or the one that starts at `period`."""
+        """Return the plan to read the current period, or the period that starts at `period`."""
         state = self.state
         board, clock = state.board, state.planned()
         slot = clock.current if period is None else period
@@ -197,7 +200,7 @@ class BoardReader:
         )
 
     def is_answered(self, reply: list[Any], known: int) -> bool:
-        """Return whether a reply holds records. If not, the board's clock had moved, and is updated: ask again.
+        """Return whether a reply holds records. If not, the board's clock had moved, and is now known: ask again.
 
         `known` is the highest offset that was known before the request.
         """
@@ -242,14 +245,14 @@ class BoardReader:
 
 
 async def read_positions(client: Store, boards: Sequence[BoardReader]) -> list[tuple[str, int]]:
-    """Return the positions of boards, epoch and offset of each, with one round trip."""
+    """Return the position (epoch and offset) of each board, with one round trip."""
     metas = [board.state.keys.meta for board in boards]
     replies = await client.calls([(meta, ("HMGET", meta, "epoch", "offset")) for meta in metas])
     return [((epoch or b"").decode(), int(offset or 0)) for epoch, offset in replies]
 
 
 async def read_tops(client: Store, wanted: Sequence[tuple[BoardReader, int]]) -> list[Page | Exception]:
-    """Read the top of several boards, each with its size, with one round trip. Errors are returned as values."""
+    """Read the tops of several boards, each of its own size, with one round trip. Return errors as values."""
     plans = [board.plan() for board, _ in wanted]
     commands = [
         (
@@ -275,13 +278,13 @@ async def read_tops(client: Store, wanted: Sequence[tuple[BoardReader, int]]) ->
 
 
 def total_of(text: bytes) -> int:
-    """Parse the total of all scores: a number, or a number, `+` and another one in units of 2^40."""
+    """Parse the total of all scores: a number, which `+` and a second number in units of 2^40 may follow."""
     low, _, high = text.partition(b"+")
     return int(low) + (int(high or 0) << HIGH)
 
 
 def page_of(reply: list[Any], board: Board, period: int | None) -> Page:
-    """Return the page of a reply, for a board with the settings at the time of the request."""
+    """Decode a reply into a page. `board` has the settings at the time of the request."""
     epoch, offset, count, total, start, rank, rows, metadata, registered = reply
     names, numbers = rows[::2], rows[1::2]
     try:

@@ -35,10 +35,10 @@ _T = TypeVar("_T")
 class SingleFlight:
     """Calls that concurrent callers share.
 
-    A call answers only the callers that came before it began, so each of them sees everything that it knew of then.
-    While a call is in progress, newcomers wait for the next one, which they share. After a call that at least `crowd`
-    callers shared, the next one waits for `pace` seconds, so that many share it too. So a crowd on a board that changes
-    all the time costs a bounded number of calls. Fewer callers never wait for that.
+    A call answers only callers that came before the call began. So its result is never older than their requests. While
+    a call is in progress, new callers wait for the next call, which they share. After a call that at least `crowd`
+    callers shared, the next call begins at least `pace` seconds later, so that many callers share it too. So a crowd
+    costs a bounded number of calls, even on a board that changes all the time. Fewer callers do not wait for `pace`.
     """
 
     def __init__(self, crowd: int = _CROWD, pace: float = _PACE) -> None:
@@ -54,7 +54,7 @@ class SingleFlight:
             self._calling[key] = asyncio.create_task(self._run(key, call))
 
     async def call(self, key: Hashable, call: Call) -> Any:  # noqa: ANN401 - whatever `call` returns
-        """Return the result of the next call with a key. Raises as `call`."""
+        """Return the result of the next call with a key, or raise its error."""
         future = asyncio.get_running_loop().create_future()
 
         def settle(result: Any) -> None:  # noqa: ANN401 - any result
@@ -92,7 +92,7 @@ class SingleFlight:
 
 
 class VersionCache(Generic[_T]):
-    """The newest read about each owner, made once for each version and shared by all requests."""
+    """The result of the newest read for each owner. Each version is read once, and all requests share the result."""
 
     def __init__(self) -> None:
         self._reads: WeakKeyDictionary[Any, tuple[Hashable, asyncio.Task[_T]]] = WeakKeyDictionary()
@@ -110,7 +110,7 @@ class PageResult(NamedTuple):
     """A page of a board, from any source, and the definition by which it was read.
 
     `viewers` is the number of viewers that the board had in all processes, if they were counted. A page of the past has
-    its time, `as_of` (milliseconds since 1970), or as a final period from the archive its `revision`.
+    `as_of`, its time in milliseconds since 1970, or `revision`, if it is a final period from the archive.
     """
 
     board: Board
@@ -160,7 +160,7 @@ class SharedPages:
         self._calls.join(("viewers", board), partial(self._count, board), callback)
 
     async def newest(self, reader: BoardReader) -> int | None:
-        """Return the start of the newest period; None before the first event of an event clock."""
+        """Return the start of the newest period; None if the board has an event clock and no event yet."""
         return (await self.read(reader, _FIRST)).page.slot
 
     def _call(self, reader: BoardReader, selection: Selection, *, counted: bool) -> tuple[Hashable, Call]:
@@ -212,7 +212,7 @@ class SharedPages:
 
 
 def _size_of(selection: Selection, page: Page) -> int:
-    """Return about how many bytes a page and its selection take: both hold names of any length."""
+    """Estimate how many bytes a page and its selection take. Both hold names of any length."""
     texts = _NAMES * (len(selection.name) + sum(map(len, page.names)))
     metadata = sum(len(bytes(record.metadata)) for record in page.records if record.metadata is not UNSET)
     return _READING + _RECORD * len(page.records) + texts + metadata

@@ -21,11 +21,11 @@ class SlotValues(msgspec.Struct, frozen=True, eq=False, weakref=True):
 
     Attributes:
         epoch: the epoch of the board.
-        offset: its offset.
+        offset: the offset of the board.
         slots: the newest slots of the window, the oldest first; the last one is still open.
         members: the members, in the order of the request.
-        values: for each member, its value in each slot; None for a slot without events of the member. None instead of
-            the values for a hidden member.
+        values: for each member, its value in each slot. A value is None if the slot has no event of the member. A
+            hidden member has None instead of values.
     """
 
     epoch: str
@@ -36,14 +36,14 @@ class SlotValues(msgspec.Struct, frozen=True, eq=False, weakref=True):
 
 
 class TopSlots:
-    """The slots of the first records of each board, read once for each new slot and shared by all requests."""
+    """The slots of the first records of each board. Each new slot causes one read, for all requests."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._reads: VersionCache[SlotValues] = VersionCache()
 
     async def of(self, reader: BoardReader) -> SlotValues:
-        """Return the newest `TOP_SLOTS` slots of the first `TOP_RECORDS` records, as they were when a slot began."""
+        """Return the newest `TOP_SLOTS` slots of the first `TOP_RECORDS` records, read once for each new slot."""
         state = reader.state
         newest = state.clock.newest  # as far as it is known without the store
         if state.board.clock == "server":

@@ -3,7 +3,7 @@
 Each step returns when the next slot is due, and the board sleeps until then. An event that is old, or that moves the
 board's clock, may make something due sooner: it wakes the board in the process that added the event.
 
-Of several processes, one owns a board. The others look at it a little after it is due, in case that process does not.
+Of several processes, one owns a board. The others check the board a little after it is due, in case the owner does not.
 So ownership only saves work: any number of processes may rotate a board at once. When a process ends, or the clock of
 the store is set, `recheck` makes the others look at the boards that they own.
 """
@@ -44,8 +44,8 @@ class BoardRotator:
         """Do one bounded step of rotation.
 
         Returns:
-            None when there may be more to do now, else the seconds until something can be due (infinite when that
-            depends on the next event).
+            None if there may be more to do now. Otherwise the seconds until something can be due, or infinity if that
+            depends on the next event.
         """
         state = self.state
         await state.open_to_write()
@@ -133,7 +133,7 @@ class BoardRotator:
 
 
 async def step(rotator: BoardRotator) -> float | None:
-    """Do one step and measure it. Returns as `BoardRotator.rotate`."""
+    """Do one step, and measure how long it takes. Return what `BoardRotator.rotate` returns."""
     started = time.perf_counter()
     wait = await rotator.rotate()
     ROTATION_SECONDS.observe(time.perf_counter() - started)
@@ -143,7 +143,8 @@ async def step(rotator: BoardRotator) -> float | None:
 async def catch_up(rotator: BoardRotator) -> None:
     """Rotate until nothing is due, for a second at most.
 
-    An event clock jumps with the events. A client that has moved it wants to read a board that covers its window.
+    An event clock jumps with the events. A client whose event moved the clock wants to see only the new
+    window.
     """
     deadline = time.monotonic() + _CATCH_UP_BUDGET
     while time.monotonic() < deadline and await step(rotator) is None:
@@ -155,7 +156,7 @@ class _ScheduledBoard:
 
     Attributes:
         rotator: rotates the board.
-        due: when there was, or will be, something to do; the start, until a step says otherwise.
+        due: since when, or from when, there is something to do. Before the first step this is the time of the start.
         checked_at: when the last step ended.
         is_busy: whether something happened to the board here since a step found nothing to do.
         lag: the metric.
@@ -175,9 +176,9 @@ class Rotation:
     """The rotation of all boards of a process."""
 
     def __init__(self, interval: float, owns: Callable[[str], bool] = lambda _: True) -> None:
-        """Rotate the boards that this process `owns` first.
+        """Rotate the boards that this process `owns` when they are due, and other boards a little later.
 
-        A board to which something happened is looked at again after `interval` seconds at the latest.
+        A board to which something happened is checked again after `interval` seconds at the latest.
         """
         self._interval = interval
         self._owns = owns
@@ -198,10 +199,10 @@ class Rotation:
             self._timetable.remove(scheduled)
 
     def recheck(self, *, every: bool = False) -> None:
-        """Check the boards that this process owns now, because what is known of them may be out of date.
+        """Check the boards that this process owns now, because they may be due sooner than this process expects.
 
-        Without `every`, check only those where an event of another process can make something due before the store's
-        clock reaches the end of a slot.
+        Without `every`, check only boards with an event clock or a sliding window. There, an event that another process
+        adds can make something due at any time.
         """
         now = time.monotonic()
         for scheduled in self._scheduled.values():
@@ -236,7 +237,7 @@ class Rotation:
                 self._timetable.set(scheduled, scheduled.due + FALLBACK)
 
     def _expect(self, scheduled: _ScheduledBoard) -> None:
-        """Look at a board sooner than a step said. The pause limits a busy board to one look a second."""
+        """Check a board sooner than the last step said, but at most once a second."""
         scheduled.is_busy = True
         self._timetable.bring_forward(scheduled, max(time.monotonic(), scheduled.checked_at + _PAUSE))
 

@@ -1,4 +1,4 @@
-"""A timetable: what is due next, for any number of items, of which most are not due for long."""
+"""A timetable: finds what is due next among any number of items, most of which are due much later."""
 
 import asyncio
 import heapq
@@ -28,7 +28,7 @@ class Timetable(Generic[_T]):
         return item in self._times
 
     def set(self, item: _T, at: float) -> None:
-        """Make an item due at a time, instead of any other."""
+        """Make an item due at a time. Replace the earlier time of the item, if there is one."""
         self._number += 1
         self._times[item] = (at, self._number)
         heapq.heappush(self._heap, (at, self._number, item))
@@ -48,7 +48,7 @@ class Timetable(Generic[_T]):
         self._times.pop(item, None)
 
     def take(self) -> _T | None:
-        """Take the first item that is due, or None."""
+        """Take the first item that is due. Return None if no item is due."""
         while self._heap:
             at, number, item = self._heap[0]
             if self._times.get(item, (0, 0))[1] == number:

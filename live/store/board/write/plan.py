@@ -29,12 +29,12 @@ class SlotPlan(msgspec.Struct):
 
     Attributes:
         amounts: the amount of each member.
-        orders: for each member the number of the event with which it reached its score: 0 for none, negative if the
-            member left the score in between.
+        orders: for each member the number of the event with which it reached its score: 0 if there is none, negative
+            if the member left the score in between.
         metadata: the metadata (JSON) of each member; empty to delete it.
         votes: the digests of each vote, and the change to their counts.
         voted: for each vote its member, and the number of its producer in the batch.
-        parts: in a batch of several producers that adds amounts up, what each of them but the first added.
+        parts: what each producer but the first added, if the board adds up amounts and the batch has several producers.
     """
 
     amounts: dict[str, int] = {}
@@ -49,20 +49,20 @@ class Plan(msgspec.Struct):
     """A planned batch.
 
     Attributes:
-        current: the newest slot before the batch; None for none yet.
+        current: the newest slot before the batch; None if there is none yet.
         reached: the newest slot after the batch.
         now: the board's time, in ms.
-        till: the plan is valid before this time of the board, in ms; None for no limit.
+        till: the plan is valid before this time of the board, in ms; None means no limit.
         latest: the newest event time in the batch, in ms.
         slots: what the batch does to each slot.
-        refused: for the index of each refused entry a code of `REFUSALS`, or `duplicate`.
+        refused: the index of each refused entry, with a code of `REFUSALS` or `duplicate`.
         identities: the identities of the counted entries, each with its index, in order.
         refused_identities: the identities of refused entries. If the store knows one, that event was counted before.
         events: the events for the log of a sliding window.
         voters: the indexes of the entries that are votes, in order.
-        producers: the producers of the batch; empty for unknown.
-        senders: for each entry the number of its producer; empty if there are not several.
-        event_senders: the same for each of `events`.
+        producers: the producers of the batch; empty if they are not known.
+        senders: the number of the producer of each entry; empty unless there are several producers.
+        event_senders: the number of the producer of each of `events`; empty unless there are several producers.
     """
 
     current: int | None
@@ -86,7 +86,7 @@ class Plan(msgspec.Struct):
         return [identity for identity in self.refused_identities if identity not in self.identities]
 
     def hold_till(self, time: int) -> None:
-        """Limit the plan to times of the board before this one, in ms."""
+        """Make the plan valid only before this time of the board, in ms."""
         self.till = time if self.till is None else min(self.till, time)
 
 
@@ -99,7 +99,7 @@ def make_plan(
     secret: bytes = b"",
     senders: Senders = (),
 ) -> Plan:
-    """Plan the entries at `indexes`, in that order. Of entries with the same identity the first is counted.
+    """Plan the entries at `indexes`, in that order. If entries have the same identity, only the first counts.
 
     Args:
         board: the board.
@@ -108,11 +108,11 @@ def make_plan(
         clock: the board's clock.
         newest_time: the latest time (ms) that an event may have; None leaves the check to the script.
         secret: the board's secret, the key of the digests of voters.
-        senders: who sent them; empty for unknown.
+        senders: who sent the batch; empty if that is not known.
     """
     plan = begin_plan(board, clock)
     plan.producers = list(dict.fromkeys([name for name, _ in senders]))
-    if len(plan.producers) > 1:  # for the journal, so that an operator can void what one sent; almost no batch has two
+    if len(plan.producers) > 1:  # so that an operator can void what one producer sent; few batches have two
         numbers = {name: number for number, name in enumerate(plan.producers)}
         plan.senders = list(chain.from_iterable(repeat(numbers[name], count) for name, count in senders))
     is_whole = board.bare and board.clock == "server" and len(indexes) == len(entries)
@@ -243,7 +243,7 @@ def _count(group: SlotPlan, board: Board, key: str, amount: int, index: int, sen
 
 
 def _vote_fault(plan: Plan, votes: Votes, clock: str, time: int | None, extra: Extra | None) -> str | None:
-    """Return why an event is not a valid vote; None if it is. A server clock ignores its time."""
+    """Return why an event is not a valid vote, or None if it is valid. A server clock ignores the event's time."""
     if extra is None or extra.actor is None:
         return "actor_required"
     by_event = clock == "event" and time is not None
@@ -261,9 +261,9 @@ def _vote_fault(plan: Plan, votes: Votes, clock: str, time: int | None, extra: E
 
 
 def voter_digests(secret: bytes, actor: str, key: str) -> tuple[bytes, bytes]:
-    """Return keyed digests of a voter, and of a voter and a member, 16 bytes each, which nobody can forge.
+    """Return the digest of a voter, and the digest of a voter and a member. Nobody can forge them without the secret.
 
-    The length of the actor precedes it, so that no two pairs have the same bytes.
+    Each has 16 bytes. The second one also covers the length of the actor, so that no two pairs have the same bytes.
     """
     name = actor.encode()
     voter = blake2b(name, digest_size=16, key=secret, person=_VOTER)
@@ -274,9 +274,9 @@ def voter_digests(secret: bytes, actor: str, key: str) -> tuple[bytes, bytes]:
 def refused_by_store(
     board: Board, reply: list[Any], entries: Sequence[Entry], indexes: Sequence[int], plan: Plan
 ) -> dict[int, str]:
-    """Return the entries that `add.lua` refuses, with a code for each. The others can be planned again without them.
+    """Return the entries that `add.lua` refuses, with a code for each. The other entries can be planned again.
 
-    The places of identities and votes in a reply count from 1.
+    A reply numbers identities and votes from 1.
     """
     planned = [index for index in indexes if index not in plan.refused]
 

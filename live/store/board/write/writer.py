@@ -38,7 +38,7 @@ class Added(msgspec.Struct, frozen=True):
         offset: the board's offset after the batch; None when nothing was applied.
         refused: for each entry that was not counted its index, and `duplicate` or a code of `REFUSALS`.
         clock_moved: whether the batch moved the board's clock to another slot.
-        widest: the value in a slot that is farthest from zero after the batch, without its sign.
+        widest: the largest absolute value in a slot after the batch.
     """
 
     offset: int | None
@@ -57,7 +57,7 @@ class BoardWriter:
         self._writing = asyncio.Lock()
 
     async def add(self, entries: Sequence[Entry], senders: Senders = ()) -> Added:
-        """Count a batch and return when the store has synced it to disk. `senders` says for the journal who sent it.
+        """Count a batch and return when the store has synced it to disk. `senders` tells the journal who sent it.
 
         The whole batch is applied at one instant. After a lost reply the batch is sent again under the same number, so
         that it counts once.
@@ -76,7 +76,7 @@ class BoardWriter:
                 state.on_sooner()
             state.on_added(moved)
             if offset is not None and state.settings.journal_ack and state.journaled:
-                # Wait until the journal's database has it too. After the deadline, nobody knows whether it will.
+                # Wait until the journal's database has the batch too. After the deadline, the result is unknown.
                 loop = asyncio.get_running_loop()
                 deadline = loop.time() + state.settings.write_deadline
                 while int(await state.call("HGET", state.keys.meta, "safe") or 0) < offset:
@@ -87,10 +87,10 @@ class BoardWriter:
             return Added(offset, refused, moved, widest)
 
     async def put(self, fill: Callable[[Board, Plan], None]) -> list[Any]:
-        """Apply a plan that does not come from events, under a number of its own, and return the answer of the script.
+        """Apply a plan that does not come from events, as a batch with its own number. Return the reply of the script.
 
-        `fill` adds to an empty plan. It is called again if the board's clock has moved. The answer is one of `add.lua`,
-        but not `replan`, `behind`, `backlog` and `epoch`.
+        `fill` adds to an empty plan, and is called again if the board's clock has moved. The reply is one of those that
+        `add.lua` lists, but never `replan`, `behind`, `backlog` or `epoch`.
 
         Raises:
             StoreUnavailableError, JournalBehindError, EpochLostError: as `add`.
@@ -219,9 +219,9 @@ class BoardWriter:
         )
 
     async def _send(self, board: Board, plan: Plan, future: int) -> list[Any]:
-        """Run the script, under one number, until there is a reply or the deadline has passed.
+        """Run the script until there is a reply or the deadline has passed. All attempts have the same number.
 
-        `replan` is a reply: the state knows the board's clock then.
+        `replan` is a reply too. In that case the state has the board's new clock.
         """
         keys, request = self._request(board, plan, future)
         state = self.state
@@ -229,7 +229,7 @@ class BoardWriter:
         unknown = False
         while True:
             state.require_no_loss()
-            known = -1 if unknown else state.known + 1  # a batch that was applied before returns its offset of then
+            known = -1 if unknown else state.known + 1  # a batch that was applied before returns its old offset
             try:
                 async with asyncio.timeout_at(deadline):
                     reply = await state.run(state.scripts.add, keys, request)

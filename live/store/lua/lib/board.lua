@@ -10,14 +10,14 @@ local function read_board()
   }
 end
 
--- The state, or nil and the reply to a caller that knows another epoch.
+-- Returns the state, or nil and the reply to a caller that knows another epoch.
 local function open_board()
   local board = read_board()
   if board.epoch ~= request.epoch then return nil, {'epoch', board.epoch or ''} end
   return board
 end
 
--- The first write of every change, because the store may forbid it, and nothing after the first write may fail.
+-- Makes the first write of every change: the store may forbid this write, and nothing after the first write may fail.
 -- Subscribers receive the position when the script has ended.
 local function announce(board)
   board.offset = board.offset + 1
@@ -25,7 +25,7 @@ local function announce(board)
   call('PUBLISH', request.channel, board.epoch .. ':' .. board.place)
 end
 
--- The last write of every change, with more fields and their values. Returns the offset.
+-- Makes the last write of every change, with more fields and their values. Returns the offset.
 local function commit(board, ...)
   if board.appended then call('HSET', meta, 'journal', board.journal) end
   call('HSET', meta, 'offset', board.place, ...)

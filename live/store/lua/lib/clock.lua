@@ -7,8 +7,8 @@ local seconds = tonumber(time[1])
 local now = seconds * 1000 + math.floor(tonumber(time[2]) / 1000)  -- milliseconds
 
 -- Whether the caller is right about the board's clock. `newest` is the newest slot of the board, and `latest` its
--- newest event time (ms), each nil for none. Slots never go backward: the newest slot stays the newest when the
--- store's clock is set back.
+-- newest event time (ms). Each is nil if there is none. Slots never go backward: the newest slot stays the newest when
+-- the store's clock is set back.
 local function fits(plan, newest, latest)
   local current, till = plan.current, plan.till
   if plan.by_event then

@@ -3,9 +3,9 @@ local sign = rules.order == 'forward' and -1 or 1
 local threshold
 
 if rules.cap then
-  -- The score below which no new member gets into a full ranking of best values, where no record expires. Then
-  -- the script need not add most members of a batch only to trim them. Signed so that more is better; nil for no
-  -- threshold.
+  -- Returns the score that a new member needs to get into a full ranking of best values, where no record expires. So
+  -- the script need not add most members of a batch only to trim them. The score is signed so that more is better. It
+  -- is nil if any score is enough.
   function threshold(ranking)
     if operation == 'set' or call('ZCARD', ranking.key) < rules.cap then return end
     local last = rules.order == 'forward' and 'ZREVRANGE' or 'ZRANGE'

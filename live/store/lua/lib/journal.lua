@@ -1,8 +1,8 @@
 -- The journal: every change is appended to a stream of the board's epoch (`journal`), from which it moves to SQL.
 --
 -- The field `journal` of the board's state holds "id time writer sequence bytes" of the last entry: `time` in
--- microseconds, `bytes` the size of all entries so far. Each entry names the one before it, so that its reader notices
--- when one is missing, and when the store went back in time.
+-- microseconds, `bytes` the size of all entries so far. Each entry names the entry before it, so that its reader
+-- notices when an entry is missing, and when the store went back in time.
 --
 -- The journal knows from the clock which events have left a sliding window, until the clock is set back. For that, the
 -- field `left` holds "clock time offset number": the clock (ms) at which an event left last, and the time (ms), offset

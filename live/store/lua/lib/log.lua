@@ -1,5 +1,5 @@
--- Step: the log of a sliding window. Its events expire one by one, in any order of signs: a value stays within its range
--- if all amounts without their signs add up to no more. So a value counts its negative amounts twice, once for each
+-- Step: the log of a sliding window. Its events expire one by one. Whichever of them are left, a value stays within its
+-- range if the sum of all absolute amounts does. This sum is the value plus twice its negative amounts, without their
 -- sign.
 local events, add_to_log, name_left = request.events, nil, nil
 if events then

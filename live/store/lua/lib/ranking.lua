@@ -5,7 +5,7 @@
 local rules = request.rules
 local EXACT = 9007199254740991
 
--- The names and the scores of members; a name is '' and a score nil where there is none.
+-- Returns the names and the scores of members. A name is '' and a score is nil if the member has none.
 local function look_up(ranking, members)
   local names, count = members, #members
   if rules.ties then

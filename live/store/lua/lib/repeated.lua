@@ -1,5 +1,5 @@
--- Step: was an event of the batch counted before? An event with an identity is known for as long as the bucket that
--- holds its identity: a bucket covers `span` seconds, and the oldest is deleted when a new one begins.
+-- Step: was an event of the batch counted before? An identity is known as long as the bucket that holds it exists.
+-- A bucket covers `span` seconds, and the oldest bucket is deleted when a new one begins.
 local latest = request.latest
 -- The newest bucket. Like a slot it never goes backward: the script would overlook an identity in a later bucket.
 local bucket = math.max(math.floor(seconds / request.span) * request.span, board.bucket or 0)

@@ -1,5 +1,5 @@
--- Step: is there room for the batch? A slot that holds some member of the batch exists, and only members that are new
--- in it need room.
+-- Step: is there room for the batch? A slot that holds some member of the batch exists already. Only members that are
+-- new in a slot need room.
 if all_fresh > 0 then
   local most_members, most_slots = request.most_members, request.most_slots
 

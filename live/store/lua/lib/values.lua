@@ -1,8 +1,8 @@
--- Step: what each slot holds after the batch. Sets the `values` of each group, what the slot holds of them now
+-- Step: what each slot holds after the batch. Sets for each group the `values`, the values before the batch
 -- (`olds`), and how many members are new in the slot (`fresh`).
 local operation = rules.operation
 local incr = operation == 'incr'
-local widest, all_fresh = 0, 0  -- the value farthest from zero, without its sign; new members in all slots
+local widest, all_fresh = 0, 0  -- the largest absolute value; new members in all slots
 
 for i = 1, #groups do
   local group = groups[i]
