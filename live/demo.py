@@ -37,11 +37,11 @@ _LIKES: Final = 60  # an hour and post, on average
 async def send_likes(reader: BoardReader, committer: Committer, lease: ProcessLease) -> None:
     """Send about twenty likes per second while this process holds the lease.
 
-    An empty board first gets the likes of a day. Favourites change, so that records overtake each other, and some likes
-    are taken back.
+    An empty board first gets the likes of a day. The favourite posts change, so that records overtake each other. Some
+    likes are taken back.
     """
-    # The history has identities, so several processes that send it count it once. If it can't be sent, the likes that
-    # follow fill the board as well.
+    # The likes of the history have identities. If several processes send the history, it counts once. If it can't be
+    # sent, the later likes fill the board as well.
     with suppress(StoreUnavailableError, EpochLostError, ProblemError):
         if not (await reader.read(1)).rank_count:
             await committer.commit(make_history(time.time()))

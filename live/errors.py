@@ -120,7 +120,7 @@ CLOSE_CODES: Final[Mapping[int, Close]] = {
 
 
 class ProblemError(Exception):
-    """A request is refused as a whole. `code` is one of `PROBLEMS`; `headers` are added to the response."""
+    """A request is refused as a whole. `code` is one of `PROBLEMS`. `headers` are added to the response."""
 
     def __init__(
         self, code: str, detail: str, *, retry_after: int | None = None, headers: Mapping[str, str] | None = None
@@ -135,7 +135,8 @@ class ProblemError(Exception):
 class StoreUnavailableError(Exception):
     """The store is unavailable. If `unknown` is true, it may have executed the last command.
 
-    `public` is the reason without what is not for everyone, such as addresses; None if all of it is.
+    `public` is the reason without parts that are not for everyone, such as addresses. None means that everyone may see
+    the whole reason.
     """
 
     def __init__(self, reason: str, *, unknown: bool = False, public: str | None = None) -> None:
@@ -157,12 +158,12 @@ class SetupError(Exception):
 
 
 class NotFoundError(SetupError):
-    """There is nothing of the name that a command was given. The message says so, and suggests the nearest name."""
+    """Nothing has the name that a command was given. The message says so, and suggests the nearest name."""
 
 
 class JournalError(StoreUnavailableError):
-    """The SQL database does not answer, or refuses."""
+    """The SQL database does not answer, or refuses a statement."""
 
 
 class JournalBrokenError(JournalError, SetupError):
-    """The database is damaged, or its files were replaced. It does not get better without an operator."""
+    """The database is damaged, or its files were replaced. Only an operator can repair it."""

@@ -1,7 +1,7 @@
-"""Logs: one JSON object per line, or text on a terminal. Nothing from a user reaches a line unescaped.
+"""Logs: one JSON object per line, or text on a terminal. All text from users is escaped.
 
 Repeated warnings and errors are counted. The first one is logged at once. After that, one line every 10 seconds says
-how often it was repeated (`repeated`), and a line that begins with `over:` says that it stopped. Other lines are all
+how often it was repeated (`repeated`), and a line that begins with `over:` says that it stopped. Every other line is
 logged.
 """
 
@@ -23,7 +23,7 @@ PERIOD: Final = 10.0  # seconds
 _MOST_CAUSES: Final = 1000
 _TEXT: Final = 80  # characters of a line that distinguish causes
 
-# Without the values of variables, which can contain passwords and user data.
+# Tracebacks do not show the values of variables, which can contain passwords and user data.
 _TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
 
 
@@ -69,7 +69,7 @@ def configure_logs(level: str) -> None:
 
 
 class _Cause:
-    """A line that was logged: when it was last reported, and how often it was repeated since then and in total."""
+    """A line that was logged, the time of its last report, and how often it was repeated since then and in total."""
 
     __slots__ = ("count", "level", "reported", "text", "timer", "total")
 
@@ -82,7 +82,7 @@ class _Cause:
 
 
 class Repeats(logging.Filter):
-    """A filter that counts lines of the same cause instead of logging each.
+    """A filter that counts the lines of the same cause instead of logging each line.
 
     The cause of a line is its text, its board, and the place in the code where its exception was raised.
     """
@@ -111,7 +111,8 @@ class Repeats(logging.Filter):
         with self._lock:
             cause = self._causes.get(name)
             if cause is None or (cause.timer is None and now >= cause.reported + self._period):
-                # If there are too many causes, forget lines that were not repeated: first the old ones, then all.
+                # If there are too many causes, forget lines that were not repeated: first the old lines, then all of
+                # them.
                 for youngest in (now - self._period, now):
                     if len(self._causes) >= _MOST_CAUSES:
                         self._causes = {

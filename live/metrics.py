@@ -92,7 +92,7 @@ BY_BOARD: Final = (EVENTS_ACCEPTED, RANGE_LEFT, VIEWERS, ROTATION_LAG)  # metric
 
 
 def forget_board(board: str) -> None:
-    """Drop the series of a deleted board."""
+    """Drop the time series of a deleted board."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the files of several processes keep them; see `OfBoards`
         for metric in BY_BOARD:
@@ -100,9 +100,9 @@ def forget_board(board: str) -> None:
 
 
 class OfBoards(Collector):
-    """The metrics of another collector, without the series of deleted boards.
+    """The metrics of another collector, without the time series of deleted boards.
 
-    The files with which several processes combine their metrics never drop a series.
+    Several processes combine their metrics with files. These files never drop a time series.
     """
 
     def __init__(self, collector: Collector, boards: Collection[str]) -> None:

@@ -54,13 +54,13 @@ _STORE_DEADLINE: Final = 10.0
 def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = False) -> None:
     """Serve until stopped.
 
-    With `admin_key`, create an admin API key if there is no API key, and print it to a terminal, or else its file. With
-    `accept_loss`, continue with a store that lost data.
+    With `admin_key`, create an admin API key if there is no API key. Print the API key to a terminal. If there is no
+    terminal, print only the path of its file. With `accept_loss`, continue with a store that lost data.
 
     Raises:
         SetupError: a setting, the boards file, the port, the data directory or the store is unusable.
     """
-    # uvicorn raises the signal again after it has stopped; exit normally then.
+    # uvicorn raises the signal again after it has stopped. Exit normally then.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(0))
     configure_logs(settings.log_level)
     boards = load_boards(settings.boards)
@@ -104,9 +104,9 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
     With `accept`, an operator accepts a loss of data.
 
     Raises:
-        SetupError: the store is unavailable, a replica or a node of a Cluster, has a format that this version cannot
-            read, may evict keys, lost data, or holds a different kind of board under the same id; or no producer has an
-            API key although others can reach the server.
+        SetupError: the store is unavailable, is a replica or a node of a Cluster, may evict keys, or has lost data. Or
+            it has a format that this version cannot read, or another kind of board under the same id. Or no producer
+            has an API key although others can reach the server.
     """
     client = connect(settings.store, settings)
     watch = LossWatch(client, settings.key_prefix)
@@ -146,7 +146,7 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
 async def _check_for_losses(
     client: Store, settings: Settings, boards: Boards, watch: LossWatch, *, accept: bool
 ) -> None:
-    """Check that the store holds everything that is known about it."""
+    """Check that the store still holds all data that servers have seen in it, and all that the journal has."""
     high_water = client.high_water
     lost: list[Loss] = []  # what the journal knows and the store does not hold
     try:
@@ -173,7 +173,10 @@ async def _check_for_losses(
 
 @contextmanager
 def _journal(settings: Settings) -> Iterator[Database | None]:
-    """Open the journal, if there is one and no other process writes to it: then that process looks after it."""
+    """Open the journal, if there is one.
+
+    If another process writes to the journal, that process looks after it, so yield None.
+    """
     journal = open_journal(settings, writes=True)
     if journal is None:
         yield None
@@ -183,7 +186,7 @@ def _journal(settings: Settings) -> Iterator[Database | None]:
 
 
 async def _require_keys(producers: ProducerStore, settings: Settings) -> None:
-    """Refuse to serve others without an API key; warn if others may only come through a proxy."""
+    """If no producer has an API key, refuse to serve other machines. If they can come only through a proxy, warn."""
     if any("post" in record.verbs for record in (await producers.load()).records.values()):
         return
     choices = "create one with `live keys add ID`, or allow events from anyone with --open (LIVE_OPEN=true)"
@@ -196,7 +199,7 @@ async def _require_keys(producers: ProducerStore, settings: Settings) -> None:
 
 @contextmanager
 def _store(settings: Settings) -> Iterator[str]:
-    """Yield the URL of the store. The embedded store runs while the context lasts."""
+    """Yield the URL of the store. The embedded store runs during the `with` block."""
     if settings.store:
         make_private(settings.data_dir)
         yield settings.store
@@ -212,7 +215,7 @@ def _store(settings: Settings) -> Iterator[str]:
 
 @contextmanager
 def bound_socket(settings: Settings) -> Iterator[socket.socket]:
-    """Bind a socket. This comes first, so that nothing else starts if the port is taken.
+    """Bind a socket. Call this first, so that nothing else starts if the port is taken.
 
     Raises:
         SetupError: the address is not available.
@@ -221,11 +224,11 @@ def bound_socket(settings: Settings) -> Iterator[socket.socket]:
         family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Accepted sockets inherit this. asyncio does not set it on a socket made elsewhere, and without it the body of
-        # a response waits 40 ms until the client acknowledges the headers.
+        # Accepted sockets inherit this option. asyncio does not set it on a socket that other code has made. Without
+        # the option, the body of a response waits 40 ms until the client acknowledges the headers.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # Accepted sockets inherit this. The kernel drops a peer that acknowledges nothing for this long, with its
-        # buffers.
+        # Accepted sockets inherit this option. If a peer acknowledges nothing for this time, the kernel drops the
+        # connection and its buffers.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(settings.slow_timeout * 1000))
         listener.bind((settings.host, settings.port))
         listener.set_inheritable(True)
@@ -246,7 +249,10 @@ def _address(settings: Settings) -> str:
 
 
 def _announce_key(settings: Settings, key: str | None) -> None:
-    """Name the file of the admin API key. A terminal shows the key too, but a log must not hold a secret."""
+    """Print the path of the admin API key's file.
+
+    Show the API key itself only on a terminal, because a log must have no secret.
+    """
     if key is None:
         return
     path = (settings.data_dir / FILE).resolve()
@@ -264,7 +270,10 @@ def _announce_key(settings: Settings, key: str | None) -> None:
 
 
 def server_config(app: ASGIApp | str, settings: Settings) -> uvicorn.Config:
-    """Configure how uvicorn serves an application, or what the factory of this name makes in each worker process."""
+    """Configure how uvicorn serves an application.
+
+    `app` can be the name of a factory, which each worker process calls.
+    """
     return uvicorn.Config(
         app,
         factory=isinstance(app, str),

@@ -19,7 +19,7 @@ from live.network.hosts import check_origin, check_pattern, check_root_path
 OTHER_VARIABLES = ("LIVE_KEY",)  # read by `live send` and `live load`
 
 _PREFIX = "LIVE_"
-# What earlier versions knew, and what to set instead.
+# Settings that only earlier versions knew, each with advice on what to set instead.
 _GONE = {
     "LIVE_JOURNAL_TOTALS": (
         "LIVE_JOURNAL_TOTALS: there are no hourly totals any more; LIVE_JOURNAL_PERIODS says how long the journal "
@@ -231,7 +231,7 @@ _READERS: Final[Mapping[object, Callable[[str], Any]]] = {
 
 
 def load_settings(environment: Mapping[str, str] = os.environ, **given: Any) -> Settings:  # noqa: ANN401
-    """Read the settings from flags (`given`, unless None), then the environment, then the defaults.
+    """Read each setting from a flag (in `given`, not None), else from the environment, else from the defaults.
 
     Raises:
         SetupError: a value is invalid, or a variable is unknown. The message has one line for each mistake.
@@ -264,7 +264,8 @@ def check_variables(environment: Mapping[str, str] = os.environ) -> None:
     Otherwise a misspelt setting would have no effect.
 
     Raises:
-        SetupError: a variable is unknown. The message has one line for each, with the nearest known name.
+        SetupError: a variable is unknown. The message has one line for each unknown variable, with the nearest known
+            name.
     """
     if mistakes := _unknown_variables(environment):
         raise SetupError("\n".join(mistakes))
@@ -277,7 +278,7 @@ def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def as_environment(settings: Settings) -> dict[str, str]:
-    """Make the environment from which `load_settings` makes the same settings, for worker processes."""
+    """Make the environment for worker processes. `load_settings` reads the same settings from it."""
     environment: dict[str, str] = {}
     for field in msgspec.structs.fields(Settings):
         value = getattr(settings, field.name)

@@ -16,9 +16,9 @@ FILE: Final = "admin-key"  # in the data directory, readable by its owner only
 
 
 async def provide_admin_key(settings: Settings) -> str | None:
-    """Return the admin API key, `<id>.<secret>`. Create it if the store has no API key yet.
+    """Return the admin API key, `<id>.<secret>`. Create this API key if the store has no API key yet.
 
-    Returns None if other API keys exist. A revoked admin API key is not created again.
+    Return None if only other API keys exist. A revoked admin API key is not created again.
 
     Raises:
         SetupError: the data directory can't be read or written.
@@ -37,7 +37,7 @@ async def provide_admin_key(settings: Settings) -> str | None:
                 if _is_missing(records):
                     secret = _secret_in(file)
                     if secret is None:
-                        # The file comes first: a secret that exists only in the store is useless.
+                        # Write the file first, because a secret that exists only in the store is useless.
                         secret = new_secret()
                         file.seek(0)
                         file.truncate()
@@ -65,6 +65,6 @@ def _is_missing(records: Mapping[str, StoredProducer]) -> bool:
 
 
 def _secret_in(file: BinaryIO) -> str | None:
-    """Read the secret in a file. Returns None if the file has no valid key."""
+    """Read the secret in a file. Return None if the file has no valid API key."""
     key = parse_bearer(b"Bearer " + file.read(1024).strip())
     return key[1].decode() if key is not None and key[0] == ID else None

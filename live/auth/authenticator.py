@@ -45,8 +45,8 @@ class Authenticator:
         self._away = False
         self._lapse: asyncio.TimerHandle | None = None
         self._checking = asyncio.Lock()  # if two checks ran at once, the older one could overwrite the newer one
-        # Whether producers need an API key. It never becomes false again, so a store that lost its producers admits
-        # nobody.
+        # Whether producers need an API key. This value never becomes false again, so a store that lost its producers
+        # admits nobody.
         self._key_required = not settings.open and not is_loopback(settings.host)
 
     async def open(self) -> None:
@@ -95,10 +95,12 @@ class Authenticator:
                 self._lapse.cancel()
 
     def identify(self, authorization: bytes | None, client: Client, verb: Verb = "post") -> Principal:
-        """Find the producer that the `Authorization` header proves, or without one the anonymous one of a network.
+        """Find the producer that the `Authorization` header proves.
 
-        Browsers send no API key by themselves. So what anonymous clients may do must be protected from pages of other
-        sites.
+        Without this header, return the network's anonymous producer.
+
+        Browsers send no API key by themselves. So requests without an API key are checked, because pages of other sites
+        must not send them.
 
         Raises:
             ProblemError: `credentials_required`, `credentials_invalid`, `origin_forbidden` or `epoch_lost`.
@@ -119,7 +121,7 @@ class Authenticator:
             )
         producer, secret = parse_bearer(authorization) or ("", b"")
         known = self._known.get(producer)
-        # Unknown ids take the same work, so the response time does not reveal which ids exist.
+        # An unknown id takes as much work as a known id, so the response time does not reveal which ids exist.
         if not matches(NO_DIGESTS if known is None else known.digests, secret) or known is None:
             raise ProblemError(
                 "credentials_invalid",

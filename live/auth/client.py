@@ -1,4 +1,4 @@
-"""The client of a request, as trusted proxies report it, and the host that it asked for. No I/O."""
+"""The client of a request, as trusted proxies report it, and the host that the client asked for. No I/O."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -33,11 +33,10 @@ _SCHEMES: Final = {"http": "http", "https": "https", "ws": "http", "wss": "https
 class Client(msgspec.Struct, frozen=True):
     """The client that sent a request.
 
-    `address` is the address of the client itself, as far as trusted proxies report it; empty if there is none. `scheme`
-    is `http` or `https`. `host` is the authority that the client used, in lower case. `origin` is the `Origin` header.
-    `local` says that the TCP peer is on this machine. `own_name` says that `host` can only mean the client's own
-    machine. `proxied` says that a header of a proxy is present, trusted or not, or that the TCP peer is a trusted
-    proxy.
+    `address` is the address of the client itself, as far as trusted proxies report it. It may be empty. `scheme` is
+    `http` or `https`. `host` is the authority that the client used, in lower case. `origin` is the `Origin` header. If
+    `local`, the TCP peer is on this machine. If `own_name`, `host` can only mean the client's own machine. If
+    `proxied`, the TCP peer is a trusted proxy, or the request has a header that proxies set.
     """
 
     address: str
@@ -55,14 +54,17 @@ class Client(msgspec.Struct, frozen=True):
 
     @property
     def at_the_console(self) -> bool:
-        """Tell whether a program on this machine asks, without a proxy or a host name that a web page could choose."""
+        """Tell whether a program on this machine asks.
+
+        It uses no proxy, and no host name that a web page could choose.
+        """
         return self.local and self.own_name and not self.proxied
 
     def require_origin(self, allowed: Sequence[str] = ()) -> None:
-        """Accept pages of the own origin and of the allowed ones, and clients that are not browsers.
+        """Accept pages of this server and of the `allowed` origins, and clients that are not browsers.
 
-        Either scheme is accepted, because TLS may end at a proxy. This keeps pages of other sites from using the
-        network of their visitors. It is not authentication.
+        Either scheme is accepted, because TLS may end at a proxy. The check keeps pages of other sites from using the
+        network of their visitors. The check is not authentication.
 
         Raises:
             ProblemError: `origin_forbidden`.
@@ -80,9 +82,9 @@ class ClientResolver:
 
     def __init__(self, settings: Settings) -> None:
         self._networks = [ip_network(network) for network in settings.trusted_proxies]
-        # Any web page can use a name of its own that resolves to this server (DNS rebinding). So by default, any name
-        # is allowed only on a server that others can reach and that requires an API key for everything. The names that
-        # always mean this machine need no permission.
+        # Any web page can use its own name that resolves to this server (DNS rebinding). So by default, only a server
+        # that others can reach and that requires an API key for everything allows any name. Names that always mean this
+        # machine need no permission.
         default = [] if settings.open or is_loopback(settings.host) else ["*"]
         listening: list[str] = []
         with suppress(ValueError):  # an empty LIVE_HOST listens everywhere and is not a name
@@ -144,7 +146,7 @@ class ClientResolver:
                 if not self._is_trusted(node):
                     break
             scheme = _SCHEMES.get((hop.proto or "").lower(), scheme)
-            # This check is in addition to `Host`, because many proxies forward this header as a client sent it.
+            # Check this header in addition to `Host`, because many proxies forward the header as the client sent it.
             authority = authority if hop.host is None else self._own(hop.host)
         return Client(
             address=client,
@@ -157,7 +159,7 @@ class ClientResolver:
         )
 
     def _own(self, host: str) -> Authority:
-        """Parse the authority in a header, and refuse it if it is not a name of this server."""
+        """Parse the authority in a header. Refuse an authority that is not a name of this server."""
         authority = parse_authority(host)
         if authority is None:
             raise _host_invalid()
@@ -170,7 +172,7 @@ class ClientResolver:
         return authority
 
     def trusts(self, peer: str) -> bool:
-        """Tell whether a TCP peer is a trusted proxy, with many clients behind it."""
+        """Tell whether a TCP peer is a trusted proxy, which can have many clients."""
         address = parse_address(peer)
         return address is not None and self._is_trusted(address)
 

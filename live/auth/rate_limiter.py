@@ -1,9 +1,10 @@
 """The rate limiter: limits the events per second of each producer, over all processes.
 
 A process borrows credit for about a tenth of a second from the store and spends it locally, so few requests wait for
-the store. Each lent event has a time at which it would be due at an even pace, and unspent credit expires at that
-time. So all processes together never admit more than `burst` plus what the rate has added since. The number of events
-of a body is known only after it was read. It becomes a debt that is paid before the process admits anything else.
+the store. Each lent event has a time at which it would be due at an even pace, and unspent credit expires at that time.
+So all processes together never admit more than `burst` plus what the rate has added since. The number of events in a
+body is known only after the body was read. These events become a debt of the producer. The process pays the debt before
+it admits more requests of this producer.
 """
 
 import asyncio
@@ -38,18 +39,21 @@ class _Account:
         self.task: asyncio.Task[None] | None = None
 
     def lapse(self, now: float, rate: float) -> int:
-        """Drop credit that has expired. Returns the credit that is left."""
+        """Drop credit that has expired. Return the credit that is left."""
         if self.credit > 0:
             self.credit = max(0, min(self.credit, math.floor((self.due - now) * rate + _ROUNDING)))
         return self.credit
 
     def is_idle(self, now: float) -> bool:
-        """Tell whether the account equals a new one."""
+        """Tell whether the account is the same as a new account."""
         spent = self.credit == 0 or (self.credit > 0 and now >= self.due)
         return self.task is None and now >= self.refused_until and spent
 
     def admit_waiting(self, most: int) -> int:
-        """Admit the first waiting requests, at most `most`. Returns their number, without those that were cancelled."""
+        """Admit the first waiting requests, at most `most`. Return the number of admitted requests.
+
+        Cancelled requests do not count.
+        """
         admitted = 0
         while self.waiting and admitted < most:
             waiter = self.waiting.popleft()
@@ -59,7 +63,7 @@ class _Account:
         return admitted
 
     def refuse_waiting(self, make_error: Callable[[], Exception]) -> None:
-        """Fail all waiting requests, each with an error of its own."""
+        """Refuse all waiting requests, each with its own error."""
         while self.waiting:
             waiter = self.waiting.popleft()
             if not waiter.done():
@@ -81,9 +85,9 @@ class RateLimiter:
         self._accounts: dict[str, _Account] = {}
 
     def admit_now(self, producer: Principal) -> bool:
-        """Admit a request at the price of one event, if that needs no store.
+        """Admit a request at the price of one event, if this needs no call to the store.
 
-        Returns False if `admit` must ask the store.
+        Return False if `admit` must ask the store.
 
         Raises:
             ProblemError: `rate_exceeded`.
@@ -122,7 +126,7 @@ class RateLimiter:
         return waiter
 
     def charge(self, producer: Principal, events: int) -> None:
-        """Charge the events of an admitted request, once their number is known. One event is paid already."""
+        """Charge the events of an admitted request when their number is known. One event is paid already."""
         if not producer.rate or events <= 1:
             return
         account = self._account(producer)
@@ -141,7 +145,7 @@ class RateLimiter:
         account = self._accounts.get(producer.rate_key)
         if account is None:
             if len(self._accounts) >= _MOST_ACCOUNTS:
-                # Forget idle accounts. If that is not enough, forget the oldest ones too, with their credit.
+                # Forget idle accounts. If this is not enough, forget the oldest accounts too, with their credit.
                 now = self._clock()
                 self._accounts = {key: account for key, account in self._accounts.items() if not account.is_idle(now)}
                 excess = len(self._accounts) - _MOST_ACCOUNTS * 3 // 4
@@ -164,7 +168,7 @@ class RateLimiter:
                 debt = max(0, -account.credit)
                 asked_at = self._clock()  # before the store's time, so credit expires too early rather than too late
                 loan = await self._credit.take(producer, debt, need, spare)
-                # The waiting requests were counted at the store's time, so nothing can have expired for them.
+                # The store counted the waiting requests at its own time, so no credit for them can have expired.
                 lent = loan.lent - account.admit_waiting(min(need, loan.lent))
                 account.credit += debt + lent
                 account.due = asked_at + loan.ahead

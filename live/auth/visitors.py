@@ -1,4 +1,7 @@
-"""Visitors of the pages, who have no API key: a signed cookie tells them apart, so that a like counts once for each."""
+"""Visitors of the pages, who have no API key.
+
+A signed cookie tells them apart, so a like counts once for each visitor.
+"""
 
 import re
 import secrets
@@ -19,8 +22,8 @@ _FRESH: Final = 1.0  # seconds without asking the store again: `live rebuild` re
 class Visitors:
     """Make and check the cookies of visitors. A cookie is a random name and its signature by the server's secret.
 
-    All processes under one key prefix share the secret. The first one that needs it creates it, and the journal keeps a
-    copy.
+    All processes under one key prefix share the secret. The first process that needs the secret creates it, and the
+    journal keeps a copy.
     """
 
     def __init__(self, client: Store, prefix: str) -> None:
@@ -40,7 +43,10 @@ class Visitors:
         return f"{name}.{_sign(self._known, name)}"
 
     async def read(self, cookie: str) -> str | None:
-        """Identify who has a cookie, by a digest from which nobody can make it. None if the server did not sign it."""
+        """Return the digest that identifies the visitor with this cookie.
+
+        Nobody can make the cookie from the digest. Return None if the server did not sign the cookie.
+        """
         if not is_cookie(cookie):
             return None
         name, _, signature = cookie.partition(".")
@@ -50,7 +56,7 @@ class Visitors:
         return blake2b(name.encode(), digest_size=16, key=secret, person=b"visitor").hexdigest()
 
     async def _secret(self) -> bytes:
-        """Return the secret, at most a second old; empty if there is none."""
+        """Return the secret as it was in the store at most a second ago. It is empty if there is none."""
         now = time.monotonic()
         if now >= self._until:
             self._known = bytes(await self._client.call(self._key, "GET", self._key) or b"")

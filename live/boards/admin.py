@@ -1,9 +1,9 @@
 """Creates, changes and deletes boards while the server runs.
 
-Every step is a compare-and-set on all definitions, so of two concurrent changes one wins, and the other one sees its
+Every step is a compare-and-set on all definitions. So one of two concurrent changes wins, and the other change sees the
 result. A definition is written before the data of the board is created, and removed after the data is deleted. Only the
 process that wrote the definition creates the data with its epoch, so a process with old definitions can't revive a
-deleted board. If a process dies in between, another one finishes the work.
+deleted board. If a process dies in between, another process finishes the work.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from live.store.board.state import quiet
 from live.store.connection.client import Store
 from live.store.registry.definitions import Definition, DefinitionCache, Definitions, DefinitionStore, What
 
-# Seconds after which an unfinished creation counts as abandoned; longer than any call to the store can take.
+# Seconds after which an unfinished creation counts as abandoned. No call to the store can take as long.
 ABANDONED: Final = 10
 _PATIENCE: Final = 15.0  # seconds; longer than ABANDONED, so that an abandoned creation is finished meanwhile
 _PAUSE: Final = 0.05
@@ -66,7 +66,7 @@ class BoardAdmin:
         return await self._until_done(board, attempt)
 
     async def patch(self, board: str, patch: dict[str, Any], who: str, maker: Principal | None = None) -> None:
-        """Change some choices of a board; `maker` as in `put`.
+        """Change some choices of a board. `maker` is as in `put`.
 
         Raises:
             ProblemError: `board_in_file`, `board_not_found`, `board_invalid`, `board_fixed` or `scope_forbidden`.
@@ -81,9 +81,9 @@ class BoardAdmin:
         await self._until_done(board, attempt)
 
     async def delete(self, board: str, who: str, *, what: What = "deleted", epoch: str | None = None) -> None:
-        """Delete a board with everything it owns; with `epoch`, only if the board has this epoch.
+        """Delete a board and all its data. With `epoch`, delete it only if it has this epoch.
 
-        A union that adds it up keeps what it has counted, and ignores a later board of the same id.
+        A union of this board keeps what it has counted, and ignores a later board with the same id.
 
         Raises:
             ProblemError: `board_in_file` or `board_not_found`.
@@ -120,7 +120,10 @@ class BoardAdmin:
         return (await self.known.load()).boards.get(board)
 
     async def finish(self, board: str, left: Definition, version: str | None = None) -> None:
-        """Delete what a board owned, then its definition `left`. `version` is that of all definitions, if known."""
+        """Delete the data of a board, then its definition `left`.
+
+        `version` is the version of all definitions, if known.
+        """
         await delete_keys(self._client, Keys(self._prefix, board), left.epoch)
         while version is None or await self.definitions.keep(version, board, None, None) is None:
             found = await self.known.load()
@@ -132,7 +135,7 @@ class BoardAdmin:
         """Try a change until it succeeds. An attempt returns None if another process changed a definition meanwhile.
 
         Raises:
-            ProblemError: `board_in_file`, or what the attempt raises.
+            ProblemError: `board_in_file`, or an error of the attempt.
             StoreUnavailableError: the store is unavailable, or others change the board all the time.
         """
         if board in self.in_file.by_id:
@@ -142,7 +145,7 @@ class BoardAdmin:
             found = await self.known.load()
             held = found.boards.get(board)
             if held is not None and held.state != "live":
-                # Another process changes the board. If it has died, finish what it left undone.
+                # Another process changes the board. If that process has died, finish its work.
                 if held.state == "leaving" or found.now - held.since > ABANDONED:
                     await self.finish(board, held, found.version)
                     found = await self.known.load()
@@ -184,7 +187,7 @@ class BoardAdmin:
                 await self.finish(board, reserved)
                 detail = f"the store holds a board {board} of a boards file; choose another id"
                 raise ProblemError("board_in_file", detail)
-            # The data of an unfinished creation or deletion that nobody else can finish.
+            # Delete the data of an unfinished creation or deletion. Nobody else can finish it.
             await delete_keys(self._client, keys, epoch)
         live = msgspec.structs.replace(reserved, state="live")
         while await self.definitions.keep(version, board, live, (who, "created", choices)) is None:
@@ -225,10 +228,10 @@ class BoardAdmin:
         return True
 
     def _checked(self, found: Definitions, board: str, choices: dict[str, Any], old: Board | None) -> Board:
-        """Make the board of some choices, and check it against the other boards.
+        """Make the board that some choices define, and check it against the other boards.
 
-        Of a union, this checks only the parts that it did not have before. So a board can change even if another union
-        is invalid, and a union can change even if one of its parts was deleted.
+        If the board is a union, check only its new parts. So a board can change even if another union is invalid. A
+        union can change even if one of its parts was deleted.
 
         Raises:
             ProblemError: `board_invalid`.
@@ -290,7 +293,7 @@ def _no_such(board: str) -> ProblemError:
 
 
 def _require_rights(maker: Principal | None, new: Board, old: Board | None) -> None:
-    """Check that an administrator has rights to everything that a board newly reads.
+    """Check that an administrator has rights to all boards and event types that a changed board newly reads.
 
     Raises:
         ProblemError: `scope_forbidden`.

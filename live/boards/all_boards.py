@@ -1,4 +1,4 @@
-"""All boards of a store: those of the boards file and the run-time boards."""
+"""All boards of a store: the boards of the boards file and the run-time boards."""
 
 from live.boards.definition import DefinitionError, read_board
 from live.domain.board import Board, Boards
@@ -10,9 +10,9 @@ from live.store.registry.definitions import DefinitionStore
 
 
 async def all_boards(client: Store, settings: Settings, in_file: Boards | None = None) -> dict[str, tuple[Board, str]]:
-    """Read every board, with the epoch of each run-time board (empty for those of the boards file).
+    """Read every board and the epoch of each run-time board. Boards of the boards file have an empty epoch.
 
-    `in_file` are the boards of the file, if they are loaded already.
+    `in_file` are the boards of the boards file, if they are loaded already.
 
     Raises:
         SetupError: the boards file has mistakes, or the definition of a run-time board can't be read.

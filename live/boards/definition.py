@@ -1,4 +1,4 @@
-"""The definition of a run-time board: what it may contain, and what may change later. Pure: no I/O, no clock."""
+"""The definition of a run-time board: what it may contain, and what may change later. No I/O and no clock."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -18,7 +18,7 @@ class RunningChoice(BoardChoice, frozen=True, kw_only=True):
 
 
 class DefinitionError(ValueError):
-    """A definition has mistakes; `mistakes` lists all of them."""
+    """A definition has mistakes. `mistakes` lists all of them."""
 
     def __init__(self, mistakes: list[str]) -> None:
         super().__init__("\n".join(mistakes))
@@ -29,7 +29,7 @@ def read_board(board_id: str, choices: Mapping[str, Any]) -> Board:
     """Make the board that some choices define.
 
     Raises:
-        DefinitionError: the choices are invalid. It has every mistake.
+        DefinitionError: the choices are invalid. The error lists every mistake.
     """
     mistakes = ["`id`: the id is the one in the path"] if "id" in choices else []
     reading = read_choices({**choices, "id": board_id}, RunningChoice)

@@ -1,4 +1,4 @@
-"""Replays of boards in another process, because stepping through a journal here would delay viewers."""
+"""Replays of boards in another process. Stepping through a journal in this process would delay viewers."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ _KEPT: Final = 60.0  # seconds without a replay after which the other process en
 
 
 class PlayerProcess:
-    """The replays of this process, as `Players` of the fan-out. The other process starts with the first one."""
+    """The replays of this process, as `Players` of the fan-out. The other process starts with the first replay."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -48,9 +48,10 @@ class PlayerProcess:
     async def begin(
         self, address: str, board: Board, hidden: Collection[str], size: int, at: int
     ) -> tuple[int, int] | None:
-        """Begin a replay of a board for an address, at a time in milliseconds since 1970.
+        """Begin a replay of a board for an address. It begins at the time `at`, in milliseconds since 1970.
 
-        Returns its number and when it begins, or None if the journal does not reach back to that time.
+        Return the number of the replay and the time at which it begins. Return None if the journal does not reach back
+        to `at`.
         """
         number = next(self._numbers)
         self._running[number] = address
@@ -67,16 +68,16 @@ class PlayerProcess:
     async def play(
         self, number: int, until: int, speed: float, interval: int, hidden: Collection[str] | None = None
     ) -> Played | None:
-        """Play a replay up to a time. Returns None if it has ended.
+        """Play a replay up to a time. Return None if the replay has ended.
 
-        `speed` is how many times as fast, and `interval` the least time between messages in milliseconds. `hidden` are
-        the members to hide from now on, if they have changed.
+        The replay runs `speed` times as fast as the past. `interval` is the minimum time between two messages, in
+        milliseconds. If the hidden members have changed, `hidden` has them all.
         """
         known = None if hidden is None else frozenset(hidden)
         return await self._run(self._running[number], _play, number, until, speed, interval, known)
 
     def end(self, number: int) -> None:
-        """End a replay. Some time after the last one, the other process ends, so that its memory is free."""
+        """End a replay. Some time after the end of the last replay, end the other process to free its memory."""
         self._running.pop(number, None)
         if self._pool is None:
             return
@@ -102,7 +103,10 @@ class PlayerProcess:
         self._pool = None
 
     async def _run(self, address: str, work: Callable[..., _R], *given: object) -> _R:
-        """Do some work in a turn of an address. It keeps the turn until that has ended, even if nobody waits for it."""
+        """Do some work in a turn of an address.
+
+        The turn lasts until the work has ended, even if the caller is cancelled.
+        """
         await self._turns.enter(address)
         return await asyncio.shield(asyncio.ensure_future(self._in_turn(address, work, *given)))
 
@@ -122,7 +126,7 @@ class PlayerProcess:
 
 
 class _Replay:
-    """A replay in the other process: steps through a journal, and makes messages as a channel does."""
+    """A replay in the other process. It steps through a journal, and makes messages as a channel does."""
 
     def __init__(self, player: Player, top: RunningTop, board: Board, size: int, totals_interval: int) -> None:
         self.player = player
@@ -141,7 +145,7 @@ class _Replay:
     def take(self, pages: list[tuple[int, Page]], speed: float) -> list[PlayedFrame]:
         """Make the messages of the next pages.
 
-        Hold a page of which only totals have changed, while some were sent a moment ago.
+        If only the totals of a page have changed, and totals were sent a moment ago, hold the page back.
         """
         found = []
         for at, page in pages or ([] if self._held is None else [(self.player.now, self._held)]):
@@ -176,7 +180,7 @@ _DATABASES: Final[dict[str, Database]] = {}
 
 
 def _database(settings: Settings) -> Database:
-    """Open the database, which the other process only reads."""
+    """Open the database. The other process only reads it."""
     found = _DATABASES.get(settings.key_prefix)
     if found is None:
         found = open_journal(settings, writes=False)
@@ -186,7 +190,7 @@ def _database(settings: Settings) -> Database:
 
 
 def _begin(settings: Settings, number: int, board: Board, hidden: frozenset[str], size: int, at: int) -> int | None:
-    """Begin a replay, in the other process. Returns when it begins, or None."""
+    """Begin a replay, in the other process. Return the time at which it begins, or None."""
     if _REPLAYS and _memory() >= MOST_MEMORY:
         raise TooLittleMemoryError("the replays that run take too much memory")
     top = RunningTop(board, hidden, size)
@@ -224,7 +228,7 @@ def _end(number: int) -> None:
 
 
 def _memory() -> int:
-    """Return the bytes of memory that this process takes, or 0 where the system does not say so."""
+    """Return the bytes of memory that this process takes, or 0 if the system does not report them."""
     try:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

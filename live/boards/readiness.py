@@ -17,7 +17,10 @@ _EXPIRY: Final = 60_000  # milliseconds
 
 
 class Readiness:
-    """Checks the store once for all concurrent requests. A check is two packets, with a write and a few small reads."""
+    """Checks the store once for all concurrent requests.
+
+    A check takes two packets, with one write and a few small reads.
+    """
 
     def __init__(self, client: Store, settings: Settings, registry: BoardRegistry) -> None:
         self._client = client
@@ -33,7 +36,7 @@ class Readiness:
         The store refuses the write if its memory or disk is full, or if it is a replica. If there are many boards, each
         check covers some of them in turn.
 
-        Returns what is wrong with the journals, for people. It does not make the process unready.
+        Return descriptions of what is wrong with the journals. These faults do not make the process unready.
 
         Raises:
             StoreUnavailableError: the store does not answer, refuses the write, or holds definitions of boards that
@@ -76,7 +79,7 @@ class Readiness:
         return faults_of(health, fault, int(self._settings.journal_backlog))
 
     async def _explain(self, ledger: Ledger, error: EpochLostError) -> None:
-        """Raise the error of a board, unless somebody has just deleted the board."""
+        """Raise the error that a board caused, unless somebody has just deleted the board."""
         meant = await self._registry.explain(ledger.state.board.id, error)
         if not isinstance(meant, ProblemError):
             raise meant from None

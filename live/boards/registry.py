@@ -1,7 +1,7 @@
-"""The board registry of a process: the boards that it runs, from the boards file and from the store.
+"""The registry of the boards that a process runs. They come from the boards file and from the store.
 
 It starts and stops everything that belongs to a board. Its mappings change in place, so that a change costs the same
-with any number of boards. To wait while you iterate over one, copy it first.
+with any number of boards. If you await something while you iterate over a mapping, copy the mapping first.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _LONGEST_WAIT: Final = 60.0  # seconds between two checks whether a board is use
 
 
 class BoardRegistry:
-    """The boards that run in this process. It calls `publish` with the boards after every change."""
+    """The boards that run in this process. The registry calls `publish` with the boards after every change."""
 
     def __init__(self, client: Store, settings: Settings, hub: Hub, board_admin: BoardAdmin) -> None:
         self.ledgers: dict[str, Ledger] = {}
@@ -78,7 +78,10 @@ class BoardRegistry:
                 await asyncio.sleep(_PAUSE)
 
     async def refresh(self, *, has_changed: bool = False) -> None:
-        """Run the boards as they are defined now. With `has_changed`, don't ask for the version first."""
+        """Run the boards as they are defined now.
+
+        With `has_changed`, read the definitions without asking for their version.
+        """
         async with self._refreshing:
             definitions = self._board_admin.definitions
             if not has_changed and self._version is not None and await definitions.version() == self._version:
@@ -97,8 +100,8 @@ class BoardRegistry:
     async def ask(self) -> None:
         """Refresh before a request for an unknown board or event type is refused.
 
-        Another process may have created the board a moment ago. All requests that wait share one question, and there is
-        at most one in 100 ms, so that requests for boards that do not exist cost the store little.
+        Another process may have created the board a moment ago. All waiting requests share one call to the store, and
+        there is at most one call in 100 ms. So requests for boards that do not exist cost the store little.
 
         Raises:
             EpochLostError: the store lost data.
@@ -106,19 +109,19 @@ class BoardRegistry:
         await self._questions.call("", self.refresh)
 
     def ask_soon(self, callback: Callable[[Exception | None], None]) -> None:
-        """Ask as `ask`, and pass None or the error to `callback`."""
+        """Refresh as `ask` does, and pass None or the error to `callback`."""
         self._questions.join("", self.refresh, callback)
 
     async def leave(self) -> None:
         """Let the other processes know that this one ends.
 
         Raises:
-            StoreUnavailableError: the store is unavailable; the others notice after a few seconds.
+            StoreUnavailableError: the store is unavailable. The other processes notice the end after a few seconds.
         """
         await self._work.processes.leave()
 
     async def explain(self, board: str, error: EpochLostError) -> Exception:
-        """Choose the error to report when the store does not have a board, which may have been deleted a moment ago."""
+        """Choose the error to report if the store does not have a board. Somebody may have just deleted the board."""
         ledger = self.ledgers.get(board)
         with suppress(StoreUnavailableError, EpochLostError):
             deleted = ledger is None or await ledger.state.is_deleted()
@@ -128,7 +131,10 @@ class BoardRegistry:
         return error if board in self.boards.by_id else ProblemError("board_not_found", f"board {board} was deleted")
 
     async def _take_over(self, found: Mapping[str, Definition | None]) -> None:
-        """Run boards as they are defined now. Stop those without a live definition (None: without any)."""
+        """Run boards as they are defined now. Stop boards that have no live definition.
+
+        None means that there is no definition.
+        """
         deleted = [name for name, definition in found.items() if name in self._made and not _is_live(definition)]
         wanted: dict[str, Definition] = {}
         for name, definition in found.items():
@@ -168,14 +174,14 @@ class BoardRegistry:
             board = msgspec.structs.replace(read_board(name, definition.choices), owner=definition.owner)
             ledger = Ledger(self._client, board, self._settings, born=definition.epoch)
             await ledger.state.open()
-            # The process that changed it may have died before this step.
+            # The process that changed the board may have died before this step.
             if board.frozen or definition.revision > 1:
                 await update(
                     self._client, ledger.state.keys, definition.epoch, definition.revision, frozen=board.frozen
                 )
         except (DefinitionError, SetupError, EpochLostError) as error:
             if isinstance(error, EpochLostError):
-                # Finish the deletion of a board without data. If nobody is deleting it, its data was lost.
+                # The board has no data. If it is being deleted, finish the deletion. Otherwise its data was lost.
                 if board.idle_ttl is not None and await ledger.state.is_deleted():
                     await self._board_admin.expire(name, definition.epoch, board.idle_ttl)
                 elif await self._board_admin.defined(name) == definition:
@@ -185,7 +191,7 @@ class BoardRegistry:
         return ledger
 
     def _is_lost(self) -> bool:
-        """Tell whether the store lost data, which can happen during each call to it."""
+        """Tell whether the store lost data. This can happen during each call to the store."""
         return bool(self._client.high_water.lost)
 
     def _replace(self, deleted: Collection[str], fresh: Iterable[Ledger], changed: Iterable[Board] = ()) -> None:
@@ -218,7 +224,7 @@ class BoardRegistry:
                 self._unions.add(board.id)
             else:
                 self._unions.discard(board.id)
-        # Pairs of a union and a part that was deleted. A later board with the id of the part does not count.
+        # Pairs of a union and a part that was deleted. The union ignores a later board with the same id.
         detached = {
             (name, part)
             for name in self._unions
@@ -237,7 +243,7 @@ def _is_live(definition: Definition | None) -> bool:
 
 
 class BoardWork:
-    """What runs for the boards of a process besides requests: commits, rotation, baselines, and expiry.
+    """The background work for the boards of a process: commits, rotation, baselines, and expiry.
 
     A board that nobody uses costs almost nothing.
     """
@@ -250,7 +256,7 @@ class BoardWork:
         self._baselines = BaselineKeeper()
         self._committers: dict[str, Committer] = {}
         self._group: asyncio.TaskGroup | None = None
-        # The run-time boards with an `idle_ttl`, each with the earliest time at which it can expire, by our clock.
+        # The run-time boards with an `idle_ttl`. Each has the earliest time at which it can expire, by our clock.
         self._idle_until: dict[Ledger, float] = {}
 
     def start(self, ledger: Ledger, committer: Committer) -> None:
@@ -263,7 +269,7 @@ class BoardWork:
             self._group.create_task(committer.run())
 
     def refresh(self, ledger: Ledger) -> None:
-        """Take over a new definition of a board."""
+        """Apply a new definition of a board."""
         ledger.state.on_sooner()  # fewer periods may be kept now
         self._watch_use(ledger)
 
@@ -301,7 +307,7 @@ class BoardWork:
                         self._baselines.recheck()
 
     async def expire(self) -> None:
-        """Record that boards with viewers are in use, and delete unused ones.
+        """Record that boards with viewers are in use, and delete unused boards.
 
         Raises:
             EpochLostError: the store lost data.

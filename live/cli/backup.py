@@ -122,7 +122,7 @@ async def _restore(
     *,
     force: bool,
 ) -> tuple[list[Rebuilt], Path | None]:
-    """Return the boards, and where what was there before is now, if anything was."""
+    """Restore a backup. Return the boards. If earlier files were moved, return their new place too."""
     database = open_journal(settings, writes=True)
     if database is None:
         raise SetupError("a backup is restored into a journal: set LIVE_JOURNAL=sqlite, or the URL of a new database")

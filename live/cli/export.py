@@ -115,7 +115,7 @@ def export(  # noqa: PLR0913 - one parameter per flag
 
 
 def _ranking(database: Database, board: Board, as_of: str | None, period: str | None) -> Any:  # noqa: ANN401
-    """Return the ranking, and its rows."""
+    """Return the ranking and its rows."""
     now = round(time.time() * 1000)
     newest = newest_of(database, board, now)
     at = _time("--as-of", as_of)
@@ -135,7 +135,7 @@ def _ranking(database: Database, board: Board, as_of: str | None, period: str | 
 
 
 def _period(board: Board, name: str, current: int | None) -> int:
-    """Return the start of a period. `current` is a time in the current one, in seconds since 1970."""
+    """Return the start of a period. `current` is a time in the current period, in seconds since 1970."""
     window = board.window
     if not isinstance(window, Periods) or not window.tables:
         raise SetupError(f"--period: board {board.id!r} does not have a ranking for each period")

@@ -188,7 +188,7 @@ def make_scope(
 
 
 def view(record: StoredProducer) -> dict[str, Any]:
-    """Return the public parts of a producer: neither its secrets nor their digests."""
+    """Return the public parts of a producer, without its secrets and their digests."""
     return {
         "id": record.id,
         "boards": record.boards,
@@ -230,7 +230,7 @@ def _time(seconds: int | None) -> str | None:
 
 @asynccontextmanager
 async def _store(settings: Settings, *, create: bool = False) -> AsyncIterator[Store]:
-    """Open the store that the settings name. The data directory is created only to create an API key."""
+    """Open the store that the settings name. With `create`, create a data directory that does not exist."""
     if not settings.store and not create and not settings.data_dir.exists():
         raise SetupError(f"there is no data directory {settings.data_dir.resolve()}; use --data-dir or --store")
     async with opened_store(settings) as client:

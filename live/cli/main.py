@@ -16,7 +16,7 @@ from live.system.data_directory import UMASK
 if TYPE_CHECKING:
     from typer._click import Command, Context  # Typer's own copy of Click has no public name
 
-# Where each command is: a module, and a function or a group of commands in it. In the order of the help.
+# Where each command is: a module, and a function or a group of commands in the module. The help has the same order.
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "serve": ("live.cli.serve", "serve"),
     "send": ("live.cli.send", "send"),
@@ -36,14 +36,17 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 class Commands(TyperGroup):
-    """The commands, each imported when it is used. An unknown name imports all of them, to suggest a similar one."""
+    """The commands. Each command is imported when it is used.
+
+    An unknown name imports all commands, to suggest a similar name.
+    """
 
     def list_commands(self, ctx: "Context") -> list[str]:  # noqa: ARG002 - of the base class
         """Return the names of all commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: "Context", cmd_name: str) -> "Command | None":
-        """Import the command with a name. Return None if there is none."""
+        """Import the command with a name. Return None if there is no such command."""
         for name in (cmd_name,) if cmd_name in COMMANDS else COMMANDS:
             if name not in self.commands:
                 module, attribute = COMMANDS[name]

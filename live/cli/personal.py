@@ -164,10 +164,10 @@ def _print_erased(found: list[Erased]) -> None:
 
 
 async def _require_known(client: Store, settings: Settings, criteria: Criteria) -> None:
-    """Check that somebody of whom nothing was found exists: otherwise the name is a mistake.
+    """Nothing was found of a producer or an actor. Check that the producer exists, because the name may be a mistake.
 
     Raises:
-        NotFoundError: the producer does not exist, or nobody knows whether the actor does.
+        NotFoundError: the producer does not exist, or an actor is given. Nobody knows which actors exist.
     """
     if criteria.actor is not None:
         raise NotFoundError("nothing is taken back: no board has anything of this actor in that period")
@@ -182,7 +182,7 @@ async def _actor(client: Store, settings: Settings, text: str) -> str:
     """Return the actor as events name it. For a visitor, this is a digest of the cookie.
 
     Raises:
-        Exit: it is a cookie that this server did not sign, so nothing could be found.
+        Exit: the text is a cookie that this server did not sign, so nothing could be found.
     """
     if not is_cookie(text):
         return text

@@ -104,7 +104,7 @@ def reconcile(
 
 
 async def _reconcile(settings: Settings, wanted: list[str], side: Side | None, show: Any) -> list[Report]:  # noqa: ANN401
-    """Compare boards. Where store and journal differ, replace a side, if one is named."""
+    """Compare boards. If the store and the journal of a board differ and a side is named, replace this side."""
     existing_journal(settings).close()  # raises an error if there is none
     async with opened_store(settings) as client:
         boards = await all_boards(client, settings)
@@ -152,7 +152,7 @@ async def _compare(
     epoch: str,
     show: Any,  # noqa: ANN401
 ) -> tuple[Report, bool]:
-    """Compare a board. Returns also whether the store lacks what SQL has."""
+    """Compare a board. Return the report, and whether the store lacks something that SQL has."""
     state = BoardState(client, board, settings, born=epoch)
     await state.open()
     with existing_journal(settings, writes=False) as database:

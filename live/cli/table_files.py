@@ -26,7 +26,7 @@ _JSON: Final = msgspec.json.Encoder()
 
 @contextmanager
 def output_file(target: str) -> Iterator[BinaryIO]:
-    """Open a file that gets its name when it is complete. `-` is standard output.
+    """Open a file for writing. The file gets its name when it is complete. `-` is standard output.
 
     Raises:
         SetupError: the file system refuses.
@@ -47,20 +47,20 @@ def output_file(target: str) -> Iterator[BinaryIO]:
 
 
 class _Terminal(io.RawIOBase):
-    """Standard output as a binary file, which shows a terminal what is written and lets it obey nothing."""
+    """Standard output as a binary file. A terminal shows what is written, but obeys no control character in it."""
 
     def writable(self) -> bool:
         """Return True."""
         return True
 
     def write(self, data: Any, /) -> int:  # noqa: ANN401 - any buffer
-        """Show whole characters."""
+        """Show the whole characters that have arrived."""
         sys.stdout.write(visible_lines(bytes(data).decode("utf-8", "replace")))
         return len(data)
 
 
 def table(form: Format, file: BinaryIO, columns: Sequence[Column]) -> AbstractContextManager[Write]:
-    """Write a table to a file. Call what the context gives with rows.
+    """Write a table to a file. The `with` block gets a function. Call this function with rows.
 
     Raises:
         SetupError: the format needs a library that is not installed.
@@ -70,7 +70,7 @@ def table(form: Format, file: BinaryIO, columns: Sequence[Column]) -> AbstractCo
 
 @contextmanager
 def _csv(file: BinaryIO, columns: Sequence[Column]) -> Iterator[Write]:
-    """Write RFC 4180, in UTF-8 with a header. Nothing in it is a formula for a spreadsheet."""
+    """Write CSV (RFC 4180) in UTF-8 with a header. No cell is a formula for a spreadsheet."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     write_cells = csv_writer(text, [column.name for column in columns])
     kinds = [column.kind for column in columns]

@@ -24,23 +24,29 @@ _WIDE: Final = 10_000  # columns
 
 
 def _width() -> int | None:
-    """Return the width of standard output. A terminal or COLUMNS decides. A file or a pipe gets whole lines."""
+    """Return the width of standard output. A terminal or COLUMNS determines the width.
+
+    Lines for a file or a pipe are never broken.
+    """
     return None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDE
 
 
 class Terminal(Console):
-    """A console that obeys no text: a `str` is shown with escapes. Renderables are the program's own."""
+    """A console on which the terminal obeys no text, because a `str` is shown with escapes.
+
+    Renderables come from the program.
+    """
 
     def print(self, *objects: Any, **options: Any) -> None:  # noqa: ANN401 - as the console
-        """Print as the console does."""
+        """Print as `Console` does."""
         super().print(*(visible(part) if isinstance(part, str) else part for part in objects), **options)
 
 
 class Rows(Table):
-    """A table of such texts."""
+    """A table whose texts are shown with escapes, too."""
 
     def add_row(self, *cells: Any, **options: Any) -> None:  # noqa: ANN401 - as the table
-        """Add a row as the table does."""
+        """Add a row as `Table` does."""
         super().add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in cells), **options)
 
 
@@ -116,7 +122,7 @@ def milliseconds_of(text: str, flag: str) -> int:
     """Parse the time that a flag names into milliseconds since 1970.
 
     Raises:
-        SetupError: it is not a time with a time zone.
+        SetupError: the text is not a time with a time zone.
     """
     try:
         time = datetime.fromisoformat(text)
@@ -128,7 +134,7 @@ def milliseconds_of(text: str, flag: str) -> int:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something that can't be undone. Without a terminal, `yes` has to be given.
+    """Ask before an action that can't be undone. Without a terminal, `yes` must be true.
 
     Raises:
         SetupError: there is nobody to ask.
@@ -143,7 +149,7 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def reported(value: object, *, as_json: bool) -> bool:
-    """Print a result as one JSON object on standard output, if asked. Return whether it did."""
+    """With `as_json`, print a result as one JSON object on standard output. Return whether it was printed."""
     if as_json:
         typer.echo(visible(msgspec.json.encode(value).decode()))
     return as_json

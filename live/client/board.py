@@ -49,7 +49,7 @@ class LiveBoard:
     ) -> None:
         self._session = None
         try:
-            # The sockets of abandoned watchers: Python closes an abandoned generator later, or not at all.
+            # The sockets of watchers that nobody reads any more. Python closes an abandoned generator late or never.
             await asyncio.gather(*(socket.close() for socket in self._sockets))
         finally:
             await self._stack.aclose()
@@ -57,8 +57,8 @@ class LiveBoard:
     async def post(self, *events: Event) -> Answer:
         """Send up to 1,000 events in one request, and return the result once the events are on disk.
 
-        The request has an `Idempotency-Key`. If its response is lost, it is sent again, counts once, and gets the same
-        response.
+        The request has an `Idempotency-Key`. If the response is lost, the client sends the request again. The server
+        counts it once, and returns the same response.
 
         Raises:
             ValueError: an event is longer than 64 KiB of JSON.
@@ -66,7 +66,7 @@ class LiveBoard:
             ServerUnavailableError: the server was unavailable for longer than the patience.
             AccessRefusedError: the API key is missing or not accepted.
             RequestRefusedError: the server refuses the request for another reason.
-            NotALiveBoardError: the URL is not that of a Live Board server.
+            NotALiveBoardError: no Live Board server answers at the URL.
         """
         data = b"[" + b",".join(map(encode_event, events)) + b"]"
         headers = {"Content-Type": "application/json", "Idempotency-Key": secrets.token_hex(16)}
@@ -79,23 +79,24 @@ class LiveBoard:
 
         Args:
             linger: how many seconds an event may wait for others to share its batch.
-            max_pending: maximum number of events without a response; beyond it, `send` waits.
+            max_pending: maximum number of events without a response. At this number, `send` waits.
             on_rejected: called with each event that the server rejects, and the reason. By default, a warning is
                 logged.
         """
         return Producer(self._sender(), linger=linger, max_pending=max_pending, on_rejected=on_rejected)
 
     def watch(self, board: str, *, limit: int | None = None, interval: str | None = None) -> AsyncGenerator[Top]:
-        """Yield the top of a board: at first, and then whenever it changes or becomes stale.
+        """Yield the top of a board at first, and again whenever the top changes or becomes stale.
 
-        A lost connection makes the top stale. The client reconnects, with exponential back-off and jitter or when the
-        server asks for it, and receives the changes it missed. A slow reader receives the latest state, not every
-        state.
+        A lost connection makes the top stale. The client reconnects with exponential back-off and jitter, or at the
+        time that the server asks for. Then the client receives the changes that it missed. A slow reader receives the
+        latest state, not every state.
 
         Args:
             board: the id of the board.
-            limit: number of records to watch. The default of the server is 50.
-            interval: minimum time between two changes, such as `500ms` or `2s`. The default is that of the board.
+            limit: number of records to watch. By default, the server sends 50.
+            interval: minimum time between two changes, such as `500ms` or `2s`. The default is the board's own
+                interval.
 
         Raises:
             WatchEndedError: the server closed the connection permanently, for example because the board was deleted.

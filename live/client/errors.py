@@ -1,4 +1,4 @@
-"""The errors of the client. A wrong argument raises ValueError; everything else is a `LiveBoardError`."""
+"""The errors of the client. A wrong argument raises ValueError. Every other error is a `LiveBoardError`."""
 
 from typing import Final
 
@@ -12,14 +12,14 @@ class LiveBoardError(Exception):
 
 
 class NotALiveBoardError(LiveBoardError):
-    """The URL is not that of a Live Board server."""
+    """No Live Board server answers at the URL."""
 
 
 class ServerUnavailableError(LiveBoardError):
     """The server was unavailable for longer than the patience of the client.
 
-    `in_doubt` is true if a response was lost, so the last events may have been counted. Send them again with the same
-    ids, and each counts once.
+    If a response was lost, `in_doubt` is true: the last events may have been counted. Send these events again with the
+    same ids, and each of them counts once.
     """
 
     def __init__(self, message: str, *, in_doubt: bool = False) -> None:
@@ -28,7 +28,10 @@ class ServerUnavailableError(LiveBoardError):
 
 
 class OutcomeUnknownError(LiveBoardError):
-    """A response was lost, and the events have no ids. They may have been counted, so they are not sent again."""
+    """A response was lost, and the events have no ids.
+
+    The server may have counted these events, so the client does not send them again.
+    """
 
 
 class WatchEndedError(LiveBoardError):
@@ -41,10 +44,10 @@ class WatchEndedError(LiveBoardError):
 
 
 class RequestRefusedError(LiveBoardError):
-    """The server refused a request as a whole, and would refuse it again.
+    """The server refused a whole request, and would refuse the same request again.
 
     `status` is the HTTP status. `code` is the stable code of the problem, such as `board_not_found`, and `detail` has
-    more information. Both are empty if the response does not come from Live Board.
+    more information. If the response does not come from Live Board, `code` and `detail` are empty.
     """
 
     def __init__(self, status: int, body: bytes, message: str = "") -> None:
@@ -57,7 +60,10 @@ class RequestRefusedError(LiveBoardError):
 
 
 class AccessRefusedError(RequestRefusedError):
-    """The server refused a request with 401 or 403: the API key is missing, unknown, revoked, or not for this."""
+    """The server refused a request with 401 or 403.
+
+    The API key is missing, unknown or revoked, or does not permit the request.
+    """
 
 
 class Problem(msgspec.Struct):
@@ -68,7 +74,7 @@ class Problem(msgspec.Struct):
 
 
 def read_problem(body: bytes) -> Problem:
-    """Read a problem document. Returns an empty one if the body is something else."""
+    """Read a problem document. If the body is something else, return an empty problem."""
     try:
         return msgspec.json.decode(body, type=Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Events as a client sends them, with ids that make each of them count once."""
+"""Events as a client sends them. An id makes an event count once."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -11,20 +11,21 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`member` received `amount`; what is None is left out.
+    """`member` received `amount`. Fields that are None are not sent.
 
     Attributes:
         member: what is ranked: 1 to 1,024 bytes of UTF-8 in NFC. The wire format calls it `key`.
-        amount: a whole number within ±2^53; a negative one takes back.
-        type: which boards the event feeds, by their `source`; the server's default is `like`.
-        board: the one board to feed, in place of `type`.
-        time: an aware datetime; by default the event counts at the time it arrives.
-        id: unique within its `source`: an event with an id counts once, however often it is sent.
+        amount: a whole number within ±2^53. A negative amount takes back.
+        type: the event type. The event feeds the boards that have this type in their `source`. The server's default is
+            `like`.
+        board: the only board that the event feeds. It replaces `type`.
+        time: an aware datetime. Without a time, the event counts at the time when it arrives.
+        id: unique within the `source`. An event with an id counts once, however often it is sent.
         source: who numbers the ids.
-        category: narrows the boards down to those that take this category.
-        actor: who acted; required on boards that count votes.
+        category: the event feeds only boards that take this category.
+        actor: who acted. Boards that count votes require an actor.
         fields: whole numbers by name, for boards whose score is made of fields.
-        metadata: a JSON object of up to 4,096 bytes, kept with the record, on boards that do not add amounts up.
+        metadata: a JSON object of up to 4,096 bytes. Boards that do not add up amounts keep it with the record.
     """
 
     member: str = msgspec.field(name="key")
@@ -64,7 +65,7 @@ def decode_event(line: bytes) -> Event:
 def with_identity(line: bytes, run: bytes, number: int, *, has_source: bool) -> bytes:
     """Append an id made of `run` and `number` to a JSON object without trailing white space.
 
-    If the event has its own `source`, which may number events too, the id itself contains the run.
+    If the event has its own `source`, the id contains the run, because that source may also number its events.
     """
     if has_source:
         return b'%b,"id":"%b:%d"}' % (line[:-1], run, number)

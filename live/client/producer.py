@@ -28,10 +28,10 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         accepted: number of events that were counted.
-        duplicate: number of events that the server had counted before: those of a batch whose first response was lost,
-            and those with ids of their own that were sent earlier.
+        duplicate: number of events that the server had counted before. Either the first response to their batch was
+            lost, or they were sent earlier with the same ids.
         rejected: number of refused events, by code.
-        lost: number of lost responses, after each of which a batch was sent again.
+        lost: number of lost responses. After each of them, the batch was sent again.
     """
 
     accepted: int = 0
@@ -43,12 +43,12 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 class Producer:
     """Send events in batches of up to 1,000, in the given order. Use it as an asynchronous context manager.
 
-    Each event without an id gets one. So each event counts once, even if a response is lost and its batch is sent
+    An event without an id gets a new id. So each event counts once, even if a response is lost and the batch is sent
     again. A batch is sent when it is full, when its first event is `linger` seconds old, or on `flush`. Meanwhile the
-    next batch fills. On 429, the producer waits for as long as the server asks.
+    next batch fills. When the server responds with 429, the producer waits for as long as the server asks.
 
-    If a batch can't be sent, the producer fails: `send`, `flush` and the end of the context raise its error, and
-    `unsent` returns the events that are left.
+    If a batch can't be sent, the producer fails. Then `send`, `flush` and the end of the `with` block raise the error,
+    and `unsent` returns the events that have no response.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Producer:
         self._sending = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Stop at once, without waiting for a response. `unsent` returns the events that are left."""
+        """Stop at once, without waiting for a response. `unsent` returns the events that have no response."""
         if self._sending is not None:
             self._sending.cancel()
             with suppress(asyncio.CancelledError):
@@ -190,7 +190,7 @@ class Producer:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._linger):
                         await self._enough.wait()
-                # The batch is full or old enough: move what waits into it.
+                # The batch is full or old enough. Move the waiting events into it.
                 size = 0
                 while self._waiting and len(self._batch) < MAX_EVENTS and size < MAX_BYTES:
                     line = self._waiting.popleft()

@@ -1,4 +1,4 @@
-"""Send requests with events, and retry until the server responds or the patience is over."""
+"""Send requests with events. Retry until the server responds or the patience is over."""
 
 import asyncio
 import gzip
@@ -42,7 +42,7 @@ _log = logging.getLogger("live.client")
 
 
 class Body(NamedTuple):
-    """A request body with a number of events. A `repeatable` body counts once, however often it is sent."""
+    """A request body with `events` events. A `repeatable` body counts once, however often it is sent."""
 
     data: bytes
     headers: Mapping[str, str]
@@ -51,7 +51,7 @@ class Body(NamedTuple):
 
 
 class SendingStoppedError(LiveBoardError):
-    """The event `stop` of a sender was set between two attempts."""
+    """Sending ended because `stop` was set while the sender waited between two attempts."""
 
 
 def ndjson(lines: Sequence[bytes], *, repeatable: bool) -> Body:
@@ -75,10 +75,10 @@ async def open_session(
 
 
 class FailedAttempt(NamedTuple):
-    """Why an attempt failed that can be retried.
+    """The reason why an attempt failed that the sender may retry.
 
-    `retry_after` is the number of seconds that the server asks to wait. With `lost`, the events may have been counted.
-    With `paced`, the server works but wants fewer events.
+    `retry_after` is the number of seconds that the server asks to wait. If `lost` is true, the events may have been
+    counted. If `paced` is true, the server works but wants fewer events.
     """
 
     problem: str
@@ -88,9 +88,10 @@ class FailedAttempt(NamedTuple):
 
 
 class Backoff:
-    """Exponential back-off with full jitter, so that clients that were disconnected together do not return together.
+    """Exponential back-off with full jitter: clients that were disconnected together reconnect at different times.
 
-    Pauses are in seconds. The n-th one is random, up to `base` doubled n times and at most `longest`.
+    Pauses are in seconds. Each pause is random. The first one is at most `base`. The maximum doubles with each pause,
+    up to `longest`.
     """
 
     def __init__(self, base: float, longest: float) -> None:
@@ -105,11 +106,11 @@ class Backoff:
         return pause
 
     def after(self, seconds: float) -> float:
-        """Return the pause if the server asks for a number of seconds: at least that, plus up to `base`."""
+        """Return the pause for a server that asks for `seconds`: this time, plus a random time of up to `base`."""
         return seconds + random.uniform(0, min(self._base, self._longest))  # noqa: S311 - the same
 
     def reset(self) -> None:
-        """Start over, once an attempt has worked."""
+        """Begin with short pauses again. Call this when an attempt has worked."""
         self._limit = self._base
 
 
@@ -147,15 +148,17 @@ class Sender:
         return self._under_way or self._in_doubt
 
     async def send(self, body: Body) -> Answer:
-        """Send a body, with retries: on 429 for as long as the server asks, otherwise until the patience is over.
+        """Send a body, and retry. On 429, retry for as long as the server asks.
+
+        Otherwise, retry until the patience is over.
 
         Raises:
             ServerUnavailableError: the patience is over.
             OutcomeUnknownError: a response was lost, and the body is not repeatable.
-            SendingStoppedError: `stop` was set between two attempts.
+            SendingStoppedError: `stop` was set while the sender waited between two attempts.
             AccessRefusedError: the API key is missing or not accepted.
             RequestRefusedError: the server refuses the body for another reason.
-            NotALiveBoardError: the URL is not that of a Live Board server.
+            NotALiveBoardError: no Live Board server answers at the URL.
         """
         clock = asyncio.get_running_loop().time
         give_up = clock() + self._patience
@@ -184,7 +187,7 @@ class Sender:
         Raises:
             AccessRefusedError: the API key is missing or not accepted.
             RequestRefusedError: the server refuses the body for another reason.
-            NotALiveBoardError: something else answers.
+            NotALiveBoardError: no Live Board server answers at the URL.
         """
         timeout = self._timeout if body.repeatable else self._last_timeout
         self._under_way = True
@@ -196,7 +199,8 @@ class Sender:
         except aiohttp.ClientConnectorError as error:
             outcome: Answer | FailedAttempt = FailedAttempt(str(error))
         except (aiohttp.ClientError, TimeoutError) as error:
-            # Not its repr: some errors show the headers of the request there, and so the API key.
+            # Do not use the `repr` of the error. Some errors show the request's headers there, and these contain the
+            # API key.
             outcome = FailedAttempt(f"{type(error).__name__} {error}".strip(), lost=True)
         else:
             self._under_way = False
@@ -212,7 +216,7 @@ class Sender:
 
 
 async def stopped_within(stop: asyncio.Event, seconds: float) -> bool:
-    """Wait a number of seconds. Returns true as soon as `stop` is set."""
+    """Wait for a number of seconds, or until `stop` is set. Return whether `stop` was set."""
     try:
         async with asyncio.timeout(max(0.0, seconds)):
             await stop.wait()
@@ -222,7 +226,9 @@ async def stopped_within(stop: asyncio.Event, seconds: float) -> bool:
 
 
 def read_answer(status: int, body: bytes, retry_after: str, url: str, api_key: str | None) -> Answer | FailedAttempt:
-    """Read the response to a POST of events. `retry_after` is the header, or empty.
+    """Read the response to a POST of events. `retry_after` is the value of the header.
+
+    It is empty if the header is missing.
 
     Raises:
         AccessRefusedError: the API key is missing or not accepted.
@@ -243,7 +249,7 @@ def read_answer(status: int, body: bytes, retry_after: str, url: str, api_key: s
 
 
 def read_failure(status: int, body: bytes, retry_after: str) -> FailedAttempt | None:
-    """Return why the same request may succeed later; None if the status says that it will not."""
+    """Return why the same request may succeed later, or None if the status means that it will fail again."""
     problem = f"{status}: {body[:_MAX_SHOWN].decode(errors='replace')}"
     pause = parse_retry_after(retry_after)
     if status in _LOST or b'"outcome_unknown"' in body:
@@ -254,7 +260,10 @@ def read_failure(status: int, body: bytes, retry_after: str) -> FailedAttempt | 
 
 
 def parse_retry_after(value: str) -> float | None:
-    """Parse a `Retry-After` header, a number or a date, into at most a day of seconds. None if it is neither."""
+    """Parse a `Retry-After` header, which is a number of seconds or a date.
+
+    Return the seconds to wait, at most one day. Return None for any other text.
+    """
     if value.isdecimal():
         return min(float(value), _MAX_PAUSE)
     try:

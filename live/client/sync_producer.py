@@ -12,10 +12,10 @@ from live.client.producer import LINGER, MAX_PENDING, OnRejected, Producer, Tota
 
 
 class SyncProducer:
-    """A `Producer` for threads. It sends from a thread of its own. Use it as a context manager, once.
+    """A `Producer` for threads. It sends events from its own thread. Use each producer as a context manager once.
 
     You can call `send`, `flush` and `totals` from any thread. `on_rejected` is called from the thread of the producer.
-    `LiveBoard` describes `url`, `api_key` and `patience`, and `LiveBoard.producer` the other arguments.
+    `LiveBoard` describes `url`, `api_key` and `patience`. `LiveBoard.producer` describes the other arguments.
 
     Raises:
         ValueError: the URL or the API key is malformed.

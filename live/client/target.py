@@ -29,10 +29,10 @@ def parse_url(url: str) -> str:
 
 
 def parse_api_key(api_key: str | None) -> str | None:
-    """Check an API key, and strip white space such as the line end of a file. None stays None.
+    """Check an API key, and strip white space such as the line end of a file. Return None if there is no API key.
 
     Raises:
-        ValueError: the API key is malformed. The message does not contain it, because it may be a secret.
+        ValueError: the API key is malformed. The message does not quote the text, because it may be a secret.
     """
     if api_key is None:
         return None
@@ -43,7 +43,10 @@ def parse_api_key(api_key: str | None) -> str | None:
 
 
 def producer_of(api_key: str | None) -> str:
-    """Return the public part of an API key, which is the id of the producer; empty without an API key."""
+    """Return the id of the producer, which is the public part of its API key.
+
+    Return an empty text without an API key.
+    """
     return "" if api_key is None else api_key.partition(".")[0]
 
 
@@ -60,7 +63,7 @@ def socket_url(url: str, path: str, query: str = "") -> str:
 
 
 def access_refused(status: int, body: bytes, api_key: str | None) -> AccessRefusedError:
-    """Make the error for a response of 401 or 403, with advice. It never shows the secret."""
+    """Make the error for a response of 401 or 403. Its message gives advice, and never shows the secret."""
     detail = read_problem(body).detail
     producer = producer_of(api_key)
     if status == _FORBIDDEN:

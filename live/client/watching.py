@@ -29,13 +29,13 @@ class Top(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         board: the id of the board.
-        epoch: changes if the store lost data.
-        offset: grows by one with every change of the board.
+        epoch: the epoch of the board. It changes if the store lost data.
+        offset: a number that grows by one with every change of the board.
         rank_count: number of records of the whole board.
-        total_score: sum of all scores; None if scores are not amounts.
+        total_score: sum of all scores, or None if scores are not amounts.
         records: the records in order, each with member (`key`), score and rank.
         period: name of the period of a calendar board, such as `2026-W47`.
-        stale: why the top may be out of date, such as a lost connection; None while it is live.
+        stale: why the top may be out of date, such as a lost connection. None means that the top is live.
     """
 
     board: str
@@ -53,7 +53,10 @@ class GapError(Exception):
 
 
 class Freshness(msgspec.Struct, frozen=True):
-    """Whether the top is up to date. `retry_after` (seconds) announces that the server will close the connection."""
+    """A status message: whether the top is up to date.
+
+    If `retry_after` (seconds) is set, the server will soon close the connection.
+    """
 
     stale: bool
     reason: str | None = None
@@ -106,7 +109,7 @@ class TopState:
         self._stale = None
 
     def receive(self, message: str | bytes) -> Freshness | None:
-        """Apply a message. Return it if it is a status. Unknown message types are ignored.
+        """Apply a message. If the message is a status, return the status. Ignore messages of unknown types.
 
         Raises:
             GapError: a message is missing.
@@ -135,7 +138,7 @@ class TopState:
             self.top = msgspec.structs.replace(self.top, stale=stale)
 
     def changed(self) -> Top | None:
-        """Return the top if it differs from what this method returned last, otherwise None."""
+        """Return the top if it differs from the top that this method returned last, otherwise None."""
         if self.top is self._shown:
             return None
         self._shown = self.top
@@ -155,13 +158,13 @@ class TopState:
 
 
 def live_url(url: str, board: str, **query: object) -> str:
-    """Return the URL of the live route of a board. Parameters that are None are left out."""
+    """Return the URL of the live route of a board. The URL has no parameters that are None."""
     given = {name: value for name, value in query.items() if value is not None}
     return socket_url(url, f"/v1/boards/{quote(board, safe='')}/live", urlencode(given))
 
 
 async def open_viewer(address: str, *, ping_interval: float | None = 20.0) -> ClientConnection:
-    """Connect to a live route. With `ping_interval` (seconds), an unresponsive server is noticed."""
+    """Connect to a live route. Ping the server every `ping_interval` seconds, to notice if it no longer responds."""
     return await connect(
         address, compression=None, ping_interval=ping_interval, close_timeout=1, max_size=_MAX_MESSAGE, proxy=None
     )
@@ -172,7 +175,7 @@ class Watcher:
 
     `limit` is the number of records to watch, `interval` the minimum time between two messages, such as `1s`, and
     `patience` the number of seconds for which the server may be unavailable. `sockets` contains the open connection, so
-    that the client can close it if nobody reads any more.
+    that the client can close this connection when nobody reads from the watcher any more.
     """
 
     def __init__(
@@ -193,12 +196,13 @@ class Watcher:
         self._state = TopState(board)
         self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._problem = ""  # why the last connection ended
-        # The earliest reconnect that the server allows; this and the next are times of the loop's clock.
+        # The earliest time at which the server allows a reconnect. This time and the next one are times of the loop's
+        # clock.
         self._earliest = 0.0
         self._last_contact = 0.0  # the last sign of the server
 
     async def tops(self) -> AsyncGenerator[Top]:
-        """Yield the top at first, and then whenever it changes or becomes stale.
+        """Yield the top at first, and again whenever it changes or becomes stale.
 
         Raises:
             WatchEndedError: the server closed the connection permanently, for example because the board was deleted.
@@ -260,10 +264,10 @@ class Watcher:
             self._backoff.reset()
 
     def _next_pause(self) -> float:
-        """Return the seconds to wait before the next connection: as the server asked, or according to the back-off.
+        """Return the seconds to wait before the next connection. The server's request or the back-off determines them.
 
         Raises:
-            ServerUnavailableError: the patience would be over by then.
+            ServerUnavailableError: the patience would be over after this wait.
         """
         now = _now()
         pause = self._earliest - now if self._earliest > now else self._backoff.next()
@@ -272,7 +276,7 @@ class Watcher:
         return pause
 
     def _wait(self, seconds: float | None) -> None:
-        """Reconnect no earlier than the server asks for, if it does."""
+        """If the server asks for a wait, set the earliest time of the next connection."""
         if seconds is not None:
             self._earliest = _now() + self._backoff.after(seconds)
 

@@ -19,7 +19,8 @@ MOST_REMEMBERED: Final = 8 * 86_400  # seconds for which a board with a like but
 LEAST_RETENTION: Final = 3600  # seconds
 MOST_RETENTION: Final = 36_500 * 86_400  # seconds
 _SLOTS_IN_TIME: Final = 64  # minimum number of slots that may wait to be subtracted, on boards with the server's clock
-# The same on boards with the time of events, where each event can open a slot; a batch has up to 3,000.
+# The same number for boards that use the time of events. There each event can open a slot, and a batch has up to 3,000
+# events.
 _SLOTS_IN_BATCHES: Final = 8192
 
 Operator = Literal["incr", "set", "best"]
@@ -40,9 +41,9 @@ class Votes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Journaling(msgspec.Struct, frozen=True, kw_only=True):
-    """What the journal keeps of a board: every event for a time and the periods that are final, or nothing.
+    """Whether the journal keeps a board, and for how long it keeps every event and the final periods.
 
-    `events` and `periods` are the seconds for which it keeps them; None means the setting of the server.
+    `events` and `periods` are the seconds for which the journal keeps them. None means the setting of the server.
     """
 
     level: JournalLevel = "events"
@@ -67,13 +68,14 @@ def parse_retention(text: str) -> int:
 class Board(msgspec.Struct, frozen=True, kw_only=True):
     """A board with valid choices.
 
-    `categories` limits the events that it takes; empty means all. `union` holds the weight of each part, on a board
-    that adds up others. `cap` is the maximum number of records. `max_amount` is the largest distance of an amount from
-    zero, on boards that add up amounts. `max_members` is the maximum number of members. `conflation` is the minimum
-    time between two messages to a viewer, in milliseconds; None means the setting of the server. Only run-time boards
-    can be `frozen`, which refuses events, or have an `idle_ttl`, the seconds without use after which the board is
-    deleted. `owner` is the id of the API key that created the board, if the key is limited to some boards.
-    `like_button` lets visitors of the board's pages add likes, without an API key. `journal` is what the journal keeps.
+    `categories` lists the categories of events that the board takes. If it is empty, the board takes all. `union` has
+    the weight of each part, if the board is a union. `cap` is the maximum number of records. `max_amount` is the
+    largest absolute amount, on boards that add up amounts. `max_members` is the maximum number of members. `conflation`
+    is the minimum time between two messages to a viewer, in milliseconds. None means the setting of the server. Only
+    run-time boards can be `frozen` or have an `idle_ttl`. A frozen board refuses events. A board that nobody uses for
+    `idle_ttl` seconds is deleted. `owner` is the id of the API key that created the board, if that API key is limited
+    to some boards. With `like_button`, visitors of the board's pages can add likes without an API key. `journal` says
+    what the journal keeps.
     """
 
     id: str
@@ -101,16 +103,17 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def operation(self) -> str:
-        """How an amount changes a value, as scripts take it: `incr`, `set`, `max` or `min`."""
+        """How an amount changes a value. Scripts know these words: `incr`, `set`, `max` and `min`."""
         if self.operator == "best":
             return "max" if self.sort_order == "desc" else "min"
         return self.operator
 
     @property
     def tags(self) -> str:
-        """How the tags of ranking elements change with time, so that the first or the last to reach a score is ahead.
+        """How the tags of ranking elements change with time.
 
-        It is `rising`, `falling`, or `key` for no tags.
+        With tags, the first or the last member to reach a score is ahead. Tags are `rising` or `falling`. `key` means
+        that there are no tags.
         """
         if self.ties == "key":
             return "key"
@@ -130,12 +133,12 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def summed(self) -> str:
-        """`1` if scores are amounts with a meaningful sum, otherwise empty; as scripts take it."""
+        """`1` if scores are amounts with a meaningful sum, otherwise empty. Scripts take this text."""
         return "1" if self.score is None else ""
 
     @property
     def most_slots(self) -> int:
-        """Maximum number of slots that hold a part of one score; 0 for a single slot.
+        """Maximum number of slots that hold a part of one score. 0 means that the window has a single slot.
 
         Slots that wait to be subtracted are included.
         """
@@ -146,10 +149,10 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def most(self) -> int:
-        """The largest distance from zero of a member's value in one slot, so that every sum over slots is exact.
+        """The largest absolute value of a member in one slot. With this limit, every sum over slots is exact.
 
-        It is one less than 2^53 where amounts are added up, so that a double can tell whether a sum has left that
-        range.
+        Where amounts are added up, the limit for the whole score is 2^53 - 1. So a double can tell whether a sum is out
+        of this range.
         """
         return (MAX_VALUES - 1) // max(1, self.most_slots) if self.operator == "incr" else MAX_VALUES
 
@@ -160,9 +163,10 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def remembers(self) -> int:
-        """Seconds for which the board at least remembers identities, so that a like counts once in a window.
+        """The least number of seconds for which the board remembers identities.
 
-        A union has the window of its parts. Where votes are counted, they are remembered instead.
+        So a like counts once in a window. A union has the same window as its parts. Boards that count votes remember
+        the votes instead.
         """
         if not (self.like_button or self.union):
             return 0
@@ -175,7 +179,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
                 return 0
 
     def takes_likes(self, now: float) -> bool:
-        """Tell whether visitors can like members of the board at a time, in milliseconds since 1970."""
+        """Tell whether visitors can like members at the time `now`, in milliseconds since 1970."""
         votes = self.votes or Votes()
         is_open = (votes.opens is None or votes.opens <= now) and (votes.closes is None or now < votes.closes)
         return self.like_button and not self.frozen and is_open
@@ -198,7 +202,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """The choices that determine the meaning of the stored data. They are stored with it."""
+    """The choices that determine the meaning of the stored data. They are stored with the data."""
 
     window: dict[str, int | str | None]
     tables: bool
@@ -217,7 +221,7 @@ DEFAULT_BOARD: Final = Board(id="posts", title="Most liked", source=frozenset({"
 
 
 class Boards:
-    """The boards of a server by id, and which of them an event feeds. Nothing in it changes."""
+    """The boards of a server by id, and which boards an event feeds. The object never changes."""
 
     def __init__(
         self,
@@ -225,9 +229,9 @@ class Boards:
         detached: AbstractSet[tuple[str, str]] = frozenset(),
         index: "_Index | None" = None,
     ) -> None:
-        """Take boards. `detached` are pairs of a union and a part that it no longer adds up.
+        """Take boards. `detached` are pairs of a union and a part that the union no longer adds up.
 
-        With `index`, `boards` are new or changed ones, besides those of the index.
+        With `index`, `boards` has only new or changed boards. The other boards are in the index.
         """
         self._index = (index or _Index({}, {}, {})).added(boards)
         self._parts: dict[str, list[Board]] = {}
@@ -244,7 +248,7 @@ class Boards:
     def changed(
         self, boards: Iterable[Board], deleted: Collection[str], detached: AbstractSet[tuple[str, str]]
     ) -> "Boards":
-        """Return a copy with new or changed boards, and without those that are `deleted`."""
+        """Return a copy with new or changed boards, and without the `deleted` boards."""
         return Boards(boards, detached, self._index.removed(deleted))
 
     def fed_by(self, event_type: str, category: str | None) -> list[Board]:
@@ -263,9 +267,9 @@ class Boards:
 
 
 class _Index(NamedTuple):
-    """Boards by id, by the types of event that they take, and those that are unions.
+    """All boards by id, all boards by the event types that they take, and the unions by id.
 
-    Nothing in it changes. A copy shares the feeds that stay the same.
+    The index never changes. A copy shares the feeds that stay the same.
     """
 
     by_id: dict[str, Board]
@@ -300,7 +304,7 @@ class _Index(NamedTuple):
         return _Index(by_id, feeds, unions)
 
     def _feeds_without(self, left: Collection[tuple[str, str]]) -> dict[str, dict[str, Board]]:
-        """Copy the feeds without some boards, each a type and an id."""
+        """Copy the feeds. Leave out the pairs `left` of an event type and a board id."""
         feeds = dict(self.feeds)
         for event_type in {event_type for event_type, _ in left}:
             feeds[event_type] = {

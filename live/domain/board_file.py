@@ -1,4 +1,4 @@
-"""The TOML file that defines boards. A faulty file is reported with all its mistakes at once."""
+"""The TOML file that defines boards. An error reports all mistakes of a file at once."""
 
 import re
 import tomllib
@@ -47,7 +47,7 @@ _MOST_MEMBERS: Final = 1_000_000_000
 _MOST_CONFLATION: Final = 60_000  # milliseconds
 _PLACE: Final = " - at `$"  # precedes the path in an error message of msgspec
 _COMPARED: Final = frozenset({"window", "clock"})  # by a union, with its parts
-# What earlier versions knew, and what to choose instead.
+# Choices that only earlier versions knew, each with advice on what to choose instead.
 _GONE: Final = {
     "journal = totals": 'there are no hourly totals any more; use `events` with a short `journal_events`, such as "1d"',
     "journal_totals": "there are no hourly totals any more; `journal_periods` keeps the periods of a calendar board",
@@ -106,7 +106,7 @@ class BoardChoice(Choice, frozen=True, kw_only=True):
 
 
 def make_board(choice: BoardChoice) -> Board:
-    """Build a board from its choices, and check what the types of the choices can't express.
+    """Build a board from its choices. Check the rules that the types of the choices can't express.
 
     Raises:
         ValueError: choices are invalid or contradict each other. The message has one line for each mistake.
@@ -231,7 +231,7 @@ def _union_mistakes(choice: BoardChoice) -> Iterator[str]:
 
 
 def _window_conflicts(choice: BoardChoice, window: Window | None) -> Iterator[str]:
-    """Find choices that contradict the window, which is None if it is wrong itself."""
+    """Find choices that contradict the window. `window` is None if the window itself is wrong."""
     if choice.like_button and window is not None:  # a like of a visitor must be counted exactly once
         if choice.operator != "incr" or choice.union or choice.clock == "event":
             yield "`like_button` with `union`, `clock = event` or an operator other than incr: a like adds 1 now"
@@ -257,7 +257,10 @@ def _window_conflicts(choice: BoardChoice, window: Window | None) -> Iterator[st
 
 
 def text_mistakes(new: Board, old: Board | None = None) -> Iterator[str]:
-    """Find what people can't read of a board. What it had before stays: earlier versions accepted more."""
+    """Find texts of a board that people can't read.
+
+    Accept texts that `old` already has, because earlier versions accepted more.
+    """
     for name, texts, known in (
         ("title", {new.title}, {old.title} if old else ()),
         ("source", new.source, old.source if old else ()),
@@ -285,9 +288,9 @@ class Mistake(NamedTuple):
 def read_table(
     table: Mapping[str, Any], struct: type[msgspec.Struct], path: str = ""
 ) -> tuple[dict[str, Any], list[Mistake]]:
-    """Check a table and the tables in it. Returns the choices that can be converted to the struct, and the mistakes.
+    """Check a table and its inner tables. Return the choices that can be converted to the struct, and the mistakes.
 
-    A table in it that lacks a required choice, and a list with a mistake, are left out as a whole.
+    The choices have no inner table that lacks a required choice, and no list that has a mistake.
     """
     fields = _fields(struct)
     valid: dict[str, Any] = {}
@@ -310,13 +313,13 @@ def read_table(
 def _fields(struct: type[msgspec.Struct]) -> Mapping[str, msgspec.structs.FieldInfo]:
     """Map the fields of a struct by name.
 
-    Cached, because finding their types takes longer than everything else about a board.
+    The result is cached, because finding the types takes longer than all other checks of a board.
     """
     return {field.name: field for field in msgspec.structs.fields(struct)}
 
 
 def _read_value(value: object, kind: Any, path: str) -> tuple[object, list[Mistake]]:  # noqa: ANN401 - a type from an annotation
-    """Check the value of a choice. Returns what is valid of it, or UNSET, and the mistakes."""
+    """Check the value of a choice. Return the valid part of the value (UNSET if there is none), and the mistakes."""
     if isinstance(value, dict) and (struct := _struct_of(kind)) is not None:
         valid, mistakes = read_table(value, struct, f"{path}.")
         is_whole = all(name in valid for name, field in _fields(struct).items() if field.required)
@@ -334,7 +337,7 @@ def _read_value(value: object, kind: Any, path: str) -> tuple[object, list[Mista
 
 
 def _of_words(value: object, kind: Any) -> str | None:  # noqa: ANN401 - as above
-    """Say what is wrong with a value that must be one of some words. Return None if other values are allowed."""
+    """Say what is wrong with a word that a choice does not allow. Return None for a choice that allows other values."""
     if get_origin(kind) is not Literal or not isinstance(value, str):
         kinds = [part for part in get_args(kind) if part is not type(None)]
         return _of_words(value, kinds[0]) if len(kinds) == 1 and get_origin(kinds[0]) is Literal else None
@@ -342,7 +345,7 @@ def _of_words(value: object, kind: Any) -> str | None:  # noqa: ANN401 - as abov
 
 
 def _struct_of(kind: Any, *, of_list: bool = False) -> type[msgspec.Struct] | None:  # noqa: ANN401 - as above
-    """Find the struct of a choice that can be a table, or a list of tables."""
+    """Return the struct of a choice that can be a table, or with `of_list` a list of tables."""
     kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     if (get_origin(kind) is tuple) is not of_list:
         return None
@@ -352,7 +355,7 @@ def _struct_of(kind: Any, *, of_list: bool = False) -> type[msgspec.Struct] | No
 
 
 class CheckedChoices(NamedTuple, Generic[C]):
-    """The content of a table of choices, as far as it is valid, and all its mistakes.
+    """The valid choices of a table, the board that they make, and all mistakes.
 
     `unsure` names the choices whose value is unknown because of a mistake.
     """
@@ -378,7 +381,8 @@ def read_choices(table: Mapping[str, Any], kind: type[C]) -> CheckedChoices[C]:
     try:
         board = make_board(choice)
     except ValueError as error:
-        # A mistake about a choice that was removed here follows from its default, and is nobody's mistake.
+        # The choices with mistakes were removed and have their defaults now. Ignore mistakes that follow from these
+        # defaults.
         out = {path.rpartition(".")[2] for path in paths} | {path.partition("[")[0] for path in paths if "[" in path}
         mistakes += [line for line in str(error).split("\n") if not out & set(re.findall(r"\w+", line))]
     return CheckedChoices(choice, board, mistakes, frozenset(re.split(r"[.\[]", path)[0] for path in paths))
@@ -389,8 +393,8 @@ def part_mistakes(
 ) -> Iterator[str]:
     """Find mistakes between a union and some of its parts.
 
-    `unsure` holds the ids of boards with mistakes of their own, and the choices of each that are unknown because of
-    them.
+    `unsure` has the ids of boards with other mistakes. For each of them it names the choices that are unknown because
+    of these mistakes.
     """
     for part in board.union:
         if part not in parts:
@@ -412,8 +416,9 @@ def part_mistakes(
 def migrate_choices(choices: dict[str, Any]) -> None:
     """Replace the choices of a stored definition that only earlier versions of the server know.
 
-    Those versions kept hourly totals. Such a board keeps its events for a day instead, as it did beside its totals.
-    They kept what viewers receive, too, where `replay` said so. Now the journal can compute it for every board.
+    Earlier versions could keep hourly totals, and events for a day beside them. A board with totals now keeps only its
+    events, for a day. With `replay`, earlier versions also kept what viewers receive. Now the journal can compute this
+    for every board.
     """
     choices.pop("replay", None)
     if choices.get("journal") == "totals":

@@ -1,14 +1,14 @@
 """Calendar periods: the hour, day, week, month, quarter or year of a moment in a time zone.
 
-Each period ends where the next one begins. Lengths follow the calendar: a day has 23 or 25 hours where the clocks
-change. If the clocks are set back over midnight, the new day begins when its date is first shown. A date that a zone
-skipped, such as 30 December 2011 in Samoa, is not a period.
+Each period ends where the next one begins. Lengths follow the calendar: a day has 23 or 25 hours if the clocks change.
+If the clocks are set back over midnight, the new day begins when its date is first shown. A date that a zone skipped is
+not a period. An example is 30 December 2011 in Samoa.
 
-A week belongs to the year that contains its fourth day, as in ISO 8601, whatever its first day is. So the first days of
-January can belong to the last week of the previous year.
+A week belongs to the year that contains its fourth day, as in ISO 8601. This holds for each first day of the week. So
+the first days of January can belong to the last week of the previous year.
 
-An hour is what a wall clock shows, and ends where the clocks change. An hour that is shown a second time is a period of
-its own, with the offset in its name: `2026-11-01T01-0500` follows `2026-11-01T01`.
+An hour is the time during which a wall clock shows the same hour. It ends when the clocks change. If clocks show an
+hour a second time, this is another period. Its name has the offset: `2026-11-01T01-0500` follows `2026-11-01T01`.
 """
 
 import re
@@ -35,7 +35,7 @@ EXAMPLES: Final[dict[Unit, str]] = {
     "year": "2026",
 }
 
-# Far enough from the first and the last year of `datetime` for every zone and neighbouring period.
+# `datetime` can represent these years and their neighbouring periods in every zone.
 FIRST: Final = int(datetime(2, 1, 1, tzinfo=UTC).timestamp())
 LAST: Final = int(datetime(9998, 1, 1, tzinfo=UTC).timestamp())
 
@@ -125,7 +125,8 @@ class Calendar:
     def _days_at(self, seconds: int) -> Period:
         """Return a period of whole days.
 
-        It is found by its date. If the clocks were set back from a new day to the previous one, it is a later one.
+        The date determines the period. If the clocks were set back from a new day to the previous day, the moment
+        belongs to the new day.
         """
         first = self._first_day(datetime.fromtimestamp(seconds, self.zone).date())
         after = self._next(first)
@@ -141,7 +142,7 @@ class Calendar:
         return Period(self._midnight(first), self._midnight(after), name)
 
     def _midnight(self, day: date) -> int:
-        """Return when a day begins: the first moment with its date, or with a later one if midnight is skipped."""
+        """Return when a day begins: the first moment with its date, or with a later date if the zone skips the date."""
         midnight = datetime(day.year, day.month, day.day, tzinfo=self.zone)
         first, second = int(midnight.timestamp()), int(midnight.replace(fold=1).timestamp())
         if first <= second:

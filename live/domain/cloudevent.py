@@ -1,6 +1,6 @@
 """CloudEvents 1.0 as events: `subject` is the member, `source` and `id` the identity, `sampledrate` the amount.
 
-Structured and batched mode are JSON; binary mode uses headers named `ce-…`. `CloudEvent` lists the required and
+Structured and batched mode are JSON. Binary mode uses headers named `ce-…`. `CloudEvent` lists the required and
 optional attributes. `data` is allowed and ignored, and so are other extensions. Attribute names must follow the
 specification exactly, because ignoring `sampledRate` would count 1 instead of 30.
 """
@@ -96,22 +96,24 @@ def decode_batch(body: bytes, max_events: int) -> Steps:
 
 
 def is_binary(headers: Sequence[tuple[bytes, bytes]]) -> bool:
-    """Tell whether a request is an event in binary mode, unless its content type says that it is another mode.
+    """Tell whether the headers are those of an event in binary mode.
 
-    Headers are those of an ASGI scope, their names in lower case.
+    Check first whether the content type means another mode.
+
+    `headers` are the headers of an ASGI scope, with names in lower case.
     """
     return any(name == b"ce-specversion" for name, _ in headers)
 
 
 def decode_binary(headers: Sequence[tuple[bytes, bytes]]) -> Steps:
-    """Decode an event in binary mode; the request's body is its data."""
+    """Decode an event in binary mode. Ignore the body of the request, which is the event's data."""
     pairs = [(name[len(_PREFIX) :].decode("latin-1"), value) for name, value in headers if name.startswith(_PREFIX)]
     raw = dict(pairs)
     if len(raw) < len(pairs):
         return (yield from check_parts([_twice([name for name, _ in pairs])]))
     attributes: dict[str, Any] = {}
     for name, value in raw.items():
-        # As the HTTP binding defines it: without quotes, then percent-decoded once.
+        # The HTTP binding defines this: remove the quotes, then decode percent-encoding once.
         quoted = _QUOTED.fullmatch(value)
         plain = value if quoted is None else _QUOTED_PAIR.sub(rb"\1", quoted[1])
         try:
@@ -123,7 +125,7 @@ def decode_binary(headers: Sequence[tuple[bytes, bytes]]) -> Steps:
 
 
 # Objects become tuples of pairs, so that repeated names are visible; arrays become lists. An integer that is too long
-# for any attribute becomes a float: they are fast at any length.
+# for any attribute becomes a float, because parsing a float is fast at any length.
 _json = json.JSONDecoder(
     object_pairs_hook=tuple,
     parse_int=lambda digits: int(digits) if len(digits) < _MOST_DIGITS else float(digits),
@@ -175,13 +177,13 @@ def _event_of_part(part: bytes) -> IncomingEvent | Rejection:
 
 
 def _event_of(attributes: dict[str, Any]) -> IncomingEvent | Rejection:
-    """Make an event of attributes from text or from JSON."""
+    """Make an event from attributes. Their values come from text or from JSON."""
     for name in attributes:
         if name not in _KNOWN and (name == "data" or not _NAME.fullmatch(name)):
             return _invalid(f"{name!r} is not an attribute name; use lower-case letters and digits, but not `data`")
     rate = attributes.get("sampledrate")
     if isinstance(rate, str) and _INTEGER.fullmatch(rate):
-        # Headers are text, and an event that came through one may still have its number as text in JSON.
+        # In headers, a number is text. An event that was in headers before may still have its number as text in JSON.
         attributes["sampledrate"] = int(rate)
     event = _converted(attributes)
     if isinstance(event, Rejection):

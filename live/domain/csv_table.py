@@ -1,10 +1,10 @@
-"""CSV that no spreadsheet runs (RFC 4180)."""
+"""Write CSV (RFC 4180) in which no spreadsheet finds a formula."""
 
 import csv
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
-# What spreadsheets take for the start of a formula, with the full-width forms.
+# The characters that spreadsheets take for the start of a formula, and their full-width forms.
 _FORMULA: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20", "\t", "\r", "\n")
 
 Cell = str | int | None
@@ -15,7 +15,7 @@ class _File(Protocol):
 
 
 def csv_writer(file: _File, columns: Sequence[str]) -> Callable[[Iterable[Iterable[Cell]]], None]:
-    """Write a header to a file without translation of line ends. Call the result with rows.
+    """Write a header to a file that does not translate line ends. Call the returned function with rows.
 
     An apostrophe comes before a text that may begin a formula. Numbers stay numbers, and None is an empty cell.
     """

@@ -1,8 +1,8 @@
-"""Strict decoding of bodies into events, with the index of each mistake.
+"""Decode bodies strictly into events, and report the index of each mistake.
 
-`msgspec` decodes a body in one pass. JSON allows repeated fields, and `msgspec` silently keeps the last one. So every
-body is checked for repeated fields, which costs one encoding (see `_doubled`). Arrays that are large or have a mistake
-are split into events first, without decoding them, in steps of bounded work.
+`msgspec` decodes a body in one pass. JSON allows repeated fields, and `msgspec` silently keeps the last one. So this
+module checks every body for repeated fields. The check costs one encoding (see `_doubled`). Arrays that are large or
+have a mistake are split into events first, without decoding them, in steps of bounded work.
 """
 
 import json
@@ -35,7 +35,7 @@ _OVERSIZED: Final = Rejection(0, "event_invalid", f"the event is longer than {MO
 class DecodedBody(msgspec.Struct, frozen=True):
     """A decoded body: the valid events with their indexes in the body, and the rejections of the others.
 
-    `likes` holds the members if all events are valid and contain nothing but a member, which is the most frequent case.
+    `likes` has the members if all events are valid and contain only a member. This is the most frequent case.
     """
 
     events: Sequence[IncomingEvent]
@@ -49,9 +49,9 @@ Steps: TypeAlias = Generator[None, None, DecodedBody]
 
 
 def decode_plain(body: bytes) -> IncomingEvent | None:
-    """Decode a body that is one valid JSON object, the most frequent case.
+    """Decode a body that is one valid JSON object. This is the most frequent case.
 
-    Returns None if it needs a closer check.
+    Return None if the body needs a closer check.
     """
     if len(body) > MOST_EVENT:
         return None
@@ -74,7 +74,7 @@ def decode_json(body: bytes, max_events: int) -> Steps:
         event = decode_plain(body)
         if event is not None:
             return DecodedBody([event], (0,), [])
-        # Invalid JSON is a problem of the body, anything else a rejection of the event.
+        # Invalid JSON is a problem of the body. Any other mistake is a rejection of the event.
         text = text_of(body).strip(SPACE)
         if not text:
             raise ProblemError("malformed_body", "the body is empty")
@@ -98,7 +98,7 @@ def decode_json(body: bytes, max_events: int) -> Steps:
             limit(len(parts) + 1, max_events)
             parts.append(_decode_part(part.encode()))
         return (yield from check_parts(parts))
-    # Check the members of these events all at once, and one by one if that finds a mistake.
+    # Check the members of these events all at once. If this finds a mistake, check them one by one.
     bare = body.count(b'"') == _QUOTES_OF_A_LIKE * len(events)
     keys = [event.key for event in events]
     together = "".join(keys)
@@ -112,7 +112,7 @@ def decode_json(body: bytes, max_events: int) -> Steps:
 
 
 def decode_ndjson(body: bytes, max_events: int) -> Steps:
-    """Decode one JSON object per line. Blank lines are ignored and have no index.
+    """Decode one JSON object per line. Ignore blank lines, which have no index.
 
     Raises:
         ProblemError: `malformed_body` if the body is not UTF-8 or has no event, or `too_many_events`.
@@ -138,7 +138,7 @@ def decode_ndjson(body: bytes, max_events: int) -> Steps:
 
 
 def finish(steps: Steps) -> DecodedBody:
-    """Run all steps at once, for small bodies."""
+    """Run all steps at once. Use this for small bodies."""
     while True:
         try:
             next(steps)
@@ -148,10 +148,13 @@ def finish(steps: Steps) -> DecodedBody:
 
 
 def _decode_part(part: bytes) -> IncomingEvent | Rejection:
-    """Decode one event. A mistake becomes a rejection; `check_parts` sets its index."""
+    """Decode one event. Return a rejection if the event has a mistake.
+
+    `check_parts` sets the index of the rejection.
+    """
     try:
         event = _one.decode(part)
-        # The second parser has another depth limit, so it can fail where the first one did not.
+        # The second parser has another depth limit, so it can fail on text that the first parser accepted.
         name = _doubled_name(part) if _doubled(part, event) else None
     except msgspec.ValidationError as error:
         return Rejection(0, "event_invalid", str(error)[:MAX_DETAIL])
@@ -183,10 +186,10 @@ def check_parts(parts: Sequence[IncomingEvent | Rejection]) -> Steps:
 
 
 def _doubled(source: bytes, decoded: IncomingEvent | Sequence[IncomingEvent]) -> bool:
-    """Tell whether `source` may contain a repeated field. False is certain.
+    """Tell whether `source` may contain a repeated field. False means that it has none.
 
-    Every field has the quotes of its name. Without backslashes no string contains a quote. So encoding the decoded
-    events gives the same number of quotes if, and only if, no field was dropped. Four quotes are a name and a member.
+    The name of every field has quotes. Without backslashes, no string contains a quote. So the encoding of the decoded
+    events has the same number of quotes if, and only if, no field was dropped. Four quotes are a name and a member.
     """
     quotes = source.count(b'"')
     return b"\\" in source or (quotes != _QUOTES_OF_A_LIKE and quotes != _encode(decoded).count(b'"'))
@@ -219,16 +222,16 @@ def limit(number: int, max_events: int) -> None:
 
 
 def no_constant(name: str) -> None:
-    """Refuse NaN and the infinities, which Python's parser takes for JSON."""
+    """Refuse NaN and the infinities, which Python's parser accepts."""
     raise ValueError(f"{name} is not JSON")
 
 
-# Checks only the grammar. Numbers stay text, so that no long integer is ever computed.
+# This decoder checks only the grammar. Numbers stay text, so no long integer is ever computed.
 _grammar = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=no_constant)
 
 
 def split(body: bytes) -> Iterator[str | None]:
-    """Yield the elements of a JSON array as text, and None after each step. Only the grammar is checked.
+    """Yield the elements of a JSON array as text, and None after each step. This checks only the grammar.
 
     `list[msgspec.Raw]` would be faster, but takes one step of any length (50 ms for a body of 1 MB of numbers), and
     refuses the whole body for half a surrogate in one event.
@@ -257,7 +260,7 @@ def split(body: bytes) -> Iterator[str | None]:
 
 
 def _parse_within(text: str, position: int) -> int:
-    """Find the end of the array element that begins at `position`, parsed in pieces of bounded size."""
+    """Find the end of the array element that begins at `position`. Parse the element in pieces of bounded size."""
     for size in (_SHORT, MOST_EVENT):
         piece = text[position : position + size]
         whole = position + size >= len(text)
@@ -297,7 +300,7 @@ def _malformed(error: ValueError, text: str, start: int) -> ProblemError:
 
 
 def past_blank(text: AnyStr, position: int) -> Generator[None, None, int]:
-    """Find the next character that is not a space. Each long piece of spaces takes one step."""
+    """Find the next character that is not white space. Each long piece of white space takes one step."""
     while text[position : position + 1].isspace():
         piece = text[position : position + MOST_EVENT]
         left = piece.lstrip(SPACE if isinstance(piece, str) else SPACE.encode())
@@ -312,7 +315,7 @@ def text_of(body: bytes) -> str:
     """Decode the text of a body.
 
     Raises:
-        ProblemError: `malformed_body`, because the body is not UTF-8.
+        ProblemError: `malformed_body`: the body is not UTF-8.
     """
     try:
         return body.decode()

@@ -1,4 +1,4 @@
-"""Events: what producers send, and what boards use of it."""
+"""Events as producers send them, and entries as boards count them."""
 
 import re
 import unicodedata
@@ -22,7 +22,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 _CONTROL: Final = re.compile("[\0-\x1f\x7f-\x9f]")
 
 Label = Annotated[str, Meta(min_length=1, max_length=256)]
-# A member, for contracts: `key_fault` checks it.
+# The type of a member in the API contracts. `key_fault` checks members.
 Key = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_KEY_BYTES, "pattern": PATTERN})]
 
 
@@ -68,9 +68,10 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Extra(msgspec.Struct, frozen=True):
-    """The parts of an event that only some boards use: its actor, and JSON that is stored with the record.
+    """Parts of an event that only some boards use: the actor, and JSON that is stored with the record.
 
-    `refused` is the code with which the board refuses the event, unless it has counted its identity before.
+    `refused` is the code with which the board refuses the event. If the board has counted the same identity before, the
+    event is a duplicate instead.
     """
 
     actor: str | None = None
@@ -78,9 +79,9 @@ class Extra(msgspec.Struct, frozen=True):
     refused: str | None = None
 
 
-# What a board uses of an event: the member, the amount, the time in ms since 1970 (if the event has one), the identity
-# (if it has one, see `Identities`), and what only some boards use. It is a plain tuple, because a busy server creates
-# some hundred thousand of them per second.
+# An event as a board counts it: the member, the amount, the time in ms since 1970 or None, the identity (see
+# `Identities`) or None, and the parts that only some boards use. An entry is a plain tuple, because a busy server
+# creates some hundred thousand entries per second.
 Entry: TypeAlias = tuple[str, int, int | None, bytes | None, Extra | None]
 
 
@@ -98,7 +99,10 @@ class Identities:
         self._sources: dict[str, Any] = {}  # the part of the hash that all events of a source share
 
     def of(self, event: IncomingEvent) -> bytes:
-        """Identify an event with an id by BLAKE2b (RFC 7693) with 128 bits, which do not collide by chance."""
+        """Compute the identity of an event with an id.
+
+        BLAKE2b (RFC 7693) gives 128 bits, which do not collide by chance.
+        """
         source = "" if event.source is UNSET else event.source
         begun = self._sources.get(source)
         if begun is None:
@@ -113,7 +117,7 @@ class Identities:
         return identity
 
     def of_part(self, key: str, index: int) -> bytes:
-        """Identify the event at `index` in a body with the `Idempotency-Key` `key`.
+        """Compute the identity of the event at `index` in a body that has the `Idempotency-Key` `key`.
 
         The result never equals the identity of an event with an id.
         """
@@ -124,7 +128,10 @@ _LIKE: Final = (1, None, None, None)  # what follows the member in the entry of 
 
 
 class Likes(Sequence[Entry]):
-    """Entries of one like each, stored as their members only: such bodies are added up several times as fast."""
+    """Entries that are one like each.
+
+    Only their members are stored, so adding up such a body is several times as fast.
+    """
 
     __slots__ = ("keys",)
 
@@ -151,7 +158,7 @@ def join(parts: Sequence[Sequence[Entry]]) -> Sequence[Entry]:
 
 
 def keys_of_likes(entries: Sequence[Entry]) -> list[str] | None:
-    """Return the members if all entries are likes without anything else; otherwise None."""
+    """Return the members if all entries are one like each, without more fields. Otherwise return None."""
     if isinstance(entries, Likes):
         return entries.keys
     if entries and all(entry[1:] == _LIKE for entry in entries):
@@ -197,7 +204,10 @@ def entries_of(events: Sequence[IncomingEvent], identify: Callable[[IncomingEven
 
 
 def rfc3339(time: int, per_second: float = 1000, timespec: str = "milliseconds", sep: str = "T") -> str:
-    """Format a time since 1970, in milliseconds or other parts of a second, to the precision of `timespec`."""
+    """Format a time as RFC 3339 with the precision `timespec`.
+
+    `time` is a number of units since 1970. `per_second` units are one second.
+    """
     return datetime.fromtimestamp(time / per_second, UTC).isoformat(sep, timespec).replace("+00:00", "Z")
 
 
@@ -209,7 +219,7 @@ def milliseconds(time: datetime) -> int:
 def key_fault(key: str) -> str | None:
     """Say why a member is invalid, or return None.
 
-    Valid is 1 to 1,024 bytes of UTF-8 in NFC, without control or bidi characters.
+    A valid member has 1 to 1,024 bytes of UTF-8 in NFC, without control or bidi characters.
     """
     if key.isascii() and key.isprintable() and 0 < len(key) <= MAX_KEY_BYTES:
         return None

@@ -1,4 +1,4 @@
-"""Items: what members are called, where they lead and how they look, apart from any board."""
+"""Items: the titles, links and pictures of members. They are the same on all boards."""
 
 import re
 import unicodedata
@@ -14,12 +14,13 @@ from live.domain.text import PATTERN, text_fault
 MOST_TITLE: Final = 200  # characters
 MOST_URL: Final = 2048  # characters
 
-# ASCII without spaces, quotes, angle brackets and backslashes, so that no reader finds another URL in it; no user name.
+# The URL is ASCII without spaces, quotes, angle brackets and backslashes, so every reader finds the same URL in it. It
+# has no user name.
 _URL: Final = re.compile(
     r"^[Hh][Tt][Tt][Pp][Ss]://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(?:[/?#][!#-&(-;=?-\[\]_a-z~]*)?$"
 )
 
-# For contracts: `item_faults` checks both.
+# The types in the API contracts. `item_faults` checks both.
 Title = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": MOST_TITLE, "pattern": PATTERN})]
 Url = Annotated[str, Meta(extra_json_schema={"maxLength": MOST_URL, "pattern": _URL.pattern})]
 
@@ -34,18 +35,21 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
 
     @property
     def initial(self) -> str:
-        """What stands for a picture that is missing."""
+        """The character that pages show if there is no picture."""
         return next((letter for letter in self.title if unicodedata.category(letter)[0] in "LN"), self.title[0])
 
 
 def host_of(url: str) -> str | None:
-    """Return the host of an https URL in lower case, without its port, or None for any other text."""
+    """Return the host of an https URL in lower case and without the port. Return None for any other text."""
     match = _URL.fullmatch(url) if len(url) <= MOST_URL else None
     return None if match is None else match[1].lower()
 
 
 def is_listed(url: str, hosts: Sequence[str]) -> bool:
-    """Tell whether a picture comes from the standard port of one of the hosts: a name, `*.` with a name, or `*`."""
+    """Tell whether a picture comes from the standard port of one of the hosts.
+
+    A host is a name, `*.` with a name, or `*`.
+    """
     match = _URL.fullmatch(url)
     host = host_of(url)
     if match is None or host is None or match[2]:
@@ -54,7 +58,7 @@ def is_listed(url: str, hosts: Sequence[str]) -> bool:
 
 
 def item_faults(item: Item, hosts: Sequence[str]) -> Iterator[str]:
-    """Find what is wrong with an item. `hosts` are those from which pictures may come."""
+    """Find what is wrong with an item. Pictures may come from `hosts` only."""
     if fault := key_fault(item.key):
         yield fault
     if len(item.title) > MOST_TITLE:

@@ -17,7 +17,10 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A whole number from `low` to `high`, inclusive. `desc` ranks higher values first, `asc` lower ones."""
+    """A whole number from `low` to `high`, inclusive.
+
+    `desc` ranks higher values first, and `asc` ranks lower values first.
+    """
 
     name: str
     sort_order: Literal["desc", "asc"]
@@ -43,7 +46,7 @@ class Field(msgspec.Struct, frozen=True):
         return self.high - self.low + 1
 
     def digit(self, value: int) -> int:
-        """Return the index of a value among those of the field, from 0 for the worst.
+        """Return the index of a value among the values of the field. The worst value has the index 0.
 
         Raises:
             ValueError: the value is not in the range.
@@ -84,10 +87,10 @@ class Packing(msgspec.Struct, frozen=True):
         return prod(field.radix for field in self.fields)
 
     def pack(self, values: Mapping[str, int]) -> int:
-        """Compute the score of a value for each field.
+        """Compute the score from one value for each field.
 
         Raises:
-            ValueError: a field is missing, unknown or out of range. The message says which, and its range.
+            ValueError: a field is missing, unknown or out of range. The message names the field and its range.
         """
         score = 0
         for field in self.fields:

@@ -1,4 +1,4 @@
-"""Producers: who sends events, their API keys, and what a key permits. No I/O and no clock."""
+"""Producers: who sends events, their API keys, and what an API key permits. No I/O and no clock."""
 
 import hashlib
 import hmac
@@ -18,7 +18,8 @@ PRODUCER_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 ALL: Final = "*"  # in `sources`: all event types
 MOST_SECRETS: Final = 2  # the old one and the new one during a key rotation
 
-# The producer of the likes of visitors. No API key has an id with a colon, so no producer can use up their identities.
+# The producer of visitors' likes. No API key has an id with a colon, so no other producer can use up the identities of
+# these likes.
 LIKES: Final = ":likes"
 
 _BEARER: Final = re.compile(rb"(?i:bearer) +([a-z0-9][a-z0-9_-]{0,63})\.([\x21-\x7e]{1,256})")
@@ -26,13 +27,13 @@ _NO_DIGEST: Final = bytes(32)  # no known secret has this digest
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """The sender of a request, and what it may do.
+    """The sender of a request, and what the sender may do.
 
-    `id` is empty for an anonymous producer. `boards` is None for all boards. `rate` is in events per second, 0 for no
-    limit, and `burst` is the number of events at once. Producers with the same `rate_key` share a rate; it is safe as
-    part of a store key. `max_amount` is the largest distance of an amount from zero, on boards that add up amounts;
-    None means the limit of the board. `sources` are the event types that boards of this administrator may take, None
-    for all.
+    `id` is empty for an anonymous producer. If `boards` is None, the producer has rights to all boards. `rate` is in
+    events per second, and 0 means no limit. `burst` is the number of events that may come at once. Producers with the
+    same `rate_key` share a rate. A `rate_key` is safe as part of a store key. `max_amount` is the largest absolute
+    amount that the producer may send to boards that add up amounts. None means only the board's own limit. `sources`
+    are the event types that boards of this administrator may take. None means all types.
     """
 
     id: str
@@ -50,7 +51,7 @@ class Principal(msgspec.Struct, frozen=True):
         return self.boards is not None
 
     def require(self, verb: Verb) -> None:
-        """Check that the producer may do this.
+        """Check that the producer may do `verb`.
 
         Raises:
             ProblemError: `scope_forbidden`.
@@ -59,7 +60,7 @@ class Principal(msgspec.Struct, frozen=True):
             raise ProblemError("scope_forbidden", f"the API key permits {', '.join(sorted(self.verbs))}, not {verb}")
 
     def require_board(self, board: str) -> None:
-        """Check that the API key includes this board.
+        """Check that the API key gives rights to this board.
 
         Raises:
             ProblemError: `scope_forbidden`.
@@ -94,7 +95,7 @@ class Secret(msgspec.Struct, frozen=True):
 
     @property
     def fingerprint(self) -> str:
-        """A short public name. It reveals neither the secret nor its digest."""
+        """A short public name of the secret. It reveals neither the secret nor the digest."""
         return hashlib.sha256(b"fingerprint:" + self.digest).hexdigest()[:8]
 
 
@@ -110,10 +111,11 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredProducer(msgspec.Struct, frozen=True, kw_only=True):
-    """A producer as it is stored, with times in seconds since 1970. A revoked producer stays, without secrets.
+    """A producer as it is stored, with times in seconds since 1970. A revoked producer stays stored, without secrets.
 
-    `rate` is None for the default in the settings; `burst` is None for two seconds of an own rate. `sources` is None
-    for the default: all event types if the producer has rights to all boards, otherwise none.
+    If `rate` is None, the default in the settings applies. If `burst` is None and `rate` is not, the burst is the
+    events of two seconds. If `sources` is None, boards of a producer with rights to all boards may take all event
+    types. Boards of any other producer may take none.
     """
 
     id: str
@@ -128,7 +130,7 @@ class StoredProducer(msgspec.Struct, frozen=True, kw_only=True):
     revoked: int | None = None
 
     def producer(self, rate: float, burst: int) -> Principal:
-        """Return the producer. `rate` and `burst` are the defaults."""
+        """Return the producer as the sender of a request. `rate` and `burst` are the defaults."""
         if self.burst is not None:
             burst = self.burst
         elif self.rate:
@@ -161,7 +163,7 @@ NO_DIGESTS: Final = (_NO_DIGEST,) * MOST_SECRETS
 def anonymous(network: str, rate: float, burst: int, *, admin: bool = False) -> Principal:
     """Return a producer without an API key, with the verb `post`, and `admin` if asked for.
 
-    Its rate is that of its network, as `live.network.hosts.network_of` gives it.
+    All anonymous producers of a network share one rate. `live.network.hosts.network_of` gives the network.
     """
     rate_key = f"anonymous:{hashlib.sha256(network.encode()).hexdigest()[:32]}"
     verbs: frozenset[Verb] = frozenset({"post", "admin"} if admin else {"post"})
@@ -169,13 +171,13 @@ def anonymous(network: str, rate: float, burst: int, *, admin: bool = False) -> 
 
 
 def liking(network: str, rate: int, burst: int) -> Principal:
-    """Return the visitors of the pages from a network, who share the rate of its likes."""
+    """Return the sender of the likes from a network. All visitors in this network share one rate."""
     sender = anonymous(network, rate, burst)
     return msgspec.structs.replace(sender, rate_key=f"likes:{sender.rate_key}")
 
 
 def new_secret() -> str:
-    """Draw a random secret. It is shown once and never stored."""
+    """Make a random secret. It is shown once and never stored."""
     return secrets.token_urlsafe(32)
 
 

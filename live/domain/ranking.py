@@ -1,8 +1,8 @@
-"""The top of a board as a list of records, and the difference between two tops. Pure: no I/O.
+"""The top of a board as a list of records, and the difference between two tops. No I/O.
 
 `diff` and `apply` are inverse: `apply(old, *diff(old, new)) == new` for all tops. A difference contains only records
 that are new, whose score or metadata changed, or that changed places with others. A record that only slid keeps its
-place relative to the unchanged ones, so its new rank follows from theirs and is not sent.
+order relative to the unchanged records. Its new rank follows from their ranks, so it is not sent.
 """
 
 from bisect import bisect_left
@@ -20,8 +20,8 @@ Ranks = Literal["ordinal", "dense", "competition"]
 class Record(msgspec.Struct, frozen=True):
     """One row of a board. `rank` counts from 1, and `score` is a whole number within ±2^53.
 
-    `fields` make up the score. `metadata` was sent with the event. `position` is the place in the list, from 1, on
-    boards where equal scores share a rank.
+    `fields` make up the score. `metadata` was sent with the event. On boards where equal scores share a rank,
+    `position` is the place in the list, from 1.
     """
 
     key: str
@@ -33,9 +33,10 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Made:
-    """What was made of a page, such as its JSON, for everyone who shares it.
+    """A cache of things that were made from a page, such as its JSON. Everyone who has the page shares them.
 
-    `size` is how many bytes that takes. `on_growth`, if set, is called with each change of it.
+    `size` is the number of bytes that these things take. If `on_growth` is set, it is called with each change of
+    `size`.
     """
 
     __slots__ = ("_things", "on_growth", "size")
@@ -46,11 +47,11 @@ class Made:
         self._things: dict[Hashable, tuple[Any, int]] = {}
 
     def get(self, kind: Hashable) -> Any:  # noqa: ANN401 - whatever was kept
-        """Return what was kept of a kind, or None."""
+        """Return the thing of a kind, or None."""
         return self._things.get(kind, (None, 0))[0]
 
     def keep(self, kind: Hashable, thing: _T, size: int = 0) -> _T:
-        """Keep a thing of a size in bytes, instead of the last one of its kind, and return it."""
+        """Keep a thing of `size` bytes in place of the last thing of its kind, and return the new thing."""
         growth = size - self._things.get(kind, (None, 0))[1]
         self._things[kind] = thing, size
         self.size += growth
@@ -62,9 +63,10 @@ class Made:
 class Page(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Consecutive records of a board, and the position of the board, read at one instant.
 
-    `start` is the number of records ahead of the first one. `total_score` (None if scores are not amounts) and
-    `rank_count` are those of the whole board, or of the `period` that was read. `names` are the elements of the records
-    in the ranking. `slot` is the start of the period. `entrants` is the number of registered members of a contest.
+    `start` is the number of records ahead of the first one. `total_score` and `rank_count` are about the whole board,
+    or about the `period` that was read. `total_score` is None if scores are not amounts. `names` are the elements of
+    the records in the ranking. `slot` is the start of the period that was read, or None if the board has no periods.
+    `entrants` is the number of registered members of a contest.
     """
 
     epoch: str
@@ -80,7 +82,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def made(self) -> Made:
-        """What was made of this page."""
+        """The cache of things that were made from this page."""
         return Made()
 
     @property
@@ -94,7 +96,10 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return (self.records[-1].score, self.names[-1]) if self.names else None
 
     def top(self, size: int) -> "Page":
-        """Return the page with at most the first `size` records, the same object each time."""
+        """Return the page with at most the first `size` records.
+
+        Each call with the same size returns the same object.
+        """
         if len(self.records) <= size:
             return self
         top: Page | None = self.made.get(("top", size))
@@ -107,8 +112,8 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 def ranks_of(scores: Sequence[int], first: int, start: int, ranks: Ranks) -> list[int]:
     """Rank consecutive records. The first one has the rank `first`, and `start` records are ahead of it.
 
-    `ordinal` counts records. In the other schemes equal scores share a rank. After them, `competition` continues with
-    the number of records, and `dense` with the next number.
+    `ordinal` counts records. In the other schemes, equal scores share a rank. After equal scores, `competition` skips
+    the numbers of the records that share a rank, and `dense` continues with the next number.
     """
     if ranks == "ordinal":
         return list(range(start + 1, start + 1 + len(scores)))
@@ -124,10 +129,10 @@ def ranks_of(scores: Sequence[int], first: int, start: int, ranks: Ranks) -> lis
 
 
 def neighbourhood(records: Sequence[Record], key: str, around: int) -> tuple[Record, int | None, Sequence[Record]]:
-    """Return the record of a member, its gap to the record above, and the record with its neighbours on each side.
+    """Return the record of a member, its gap to the record above, and the record together with its neighbours.
 
-    `records` are consecutive. They contain the member, and the record above unless the member is the first of the
-    board.
+    `records` are consecutive and contain the member. If the member is not the first of the board, they contain the
+    record above too.
     """
     place = next(place for place, record in enumerate(records) if record.key == key)
     own = records[place]
@@ -154,9 +159,10 @@ def diff(old: Sequence[Record], new: Sequence[Record]) -> tuple[list[Record], li
 
 
 def _out_of_order(old: Sequence[str], new: Sequence[str]) -> set[str]:
-    """Find the smallest set of members to move, in order to turn one order into another one of the same members.
+    """Find the smallest set of members that must move to turn the `old` order into the `new` one.
 
-    The others are the longest increasing subsequence of old places, found by patience sorting (Fredman, 1975).
+    The members that stay are the longest increasing subsequence of old places. Patience sorting finds it (Fredman,
+    1975).
     """
     if old == new:
         return set()
@@ -199,5 +205,5 @@ def with_ranks(top: Sequence[Record], ranks: Ranks) -> list[Record]:
 
 
 def position(rank: int, place: int) -> int | UnsetType:
-    """Return the `position` of a record, unset if it equals the rank."""
+    """Return the `position` of a record. It is unset if it equals the rank."""
     return UNSET if rank == place else place

@@ -1,4 +1,4 @@
-"""Text that people read: what it must not contain, how a terminal shows it all the same, and phrases of messages."""
+"""Text that people read: which characters are refused, how a terminal shows them, and phrases of messages."""
 
 import json
 import re
@@ -30,7 +30,7 @@ _MOST_LISTED: Final = 20  # known names; longer lists are not useful
 def text_fault(text: str) -> str | None:
     """Say why people can't read a text as it is, or return None.
 
-    Reasons are control and bidi characters, nothing to see, and a text that is not in NFC.
+    The reasons are control or bidi characters, a text without a visible character, and a text that is not in NFC.
     """
     if fault := character_fault(text):
         return fault
@@ -62,7 +62,7 @@ def visible_lines(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Write control and format characters as escapes of JSON, for a terminal. JSON means the same after it."""
+    """Write control and format characters as escapes of JSON, for a terminal. JSON text keeps its meaning."""
     if text.isprintable():
         return text
     shown: list[str] = []
@@ -80,7 +80,7 @@ def _is_refused(character: str) -> bool:
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """Write a count with its noun: `1 board`, `2,000 boards`. `plural` is for nouns that need more than an s."""
+    """Write a count with its noun: `1 board`, `2,000 boards`. Give `plural` if it is not the noun with an s."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 

@@ -1,7 +1,7 @@
-"""URLs of stores, databases and servers: which are refused, and what messages and logs may show of them.
+"""URLs of stores, databases and servers: which ones are refused, and which parts of them messages and logs may show.
 
-A URL can hold a user name and a password. Readers of URLs disagree about where these end if they contain characters
-with a meaning in URLs, and their error messages quote the rest.
+A URL can contain a user name and a password. If these contain characters with a meaning in URLs, parsers of URLs
+disagree about where they end. Then an error message of a parser can quote a part of the password.
 """
 
 import re
@@ -17,10 +17,11 @@ _SECRETS: Final = ("user", "username", "password")  # options that are user info
 
 
 def check_url(url: str, schemes: Sequence[str]) -> None:
-    """Check that a URL has one of some schemes, and that all readers find the same user name, password and host in it.
+    """Check that a URL has one of the schemes, and that all parsers find the same user name, password and host in it.
 
     Raises:
-        ValueError: it has not, or they may not. The message says what to write, and quotes nothing.
+        ValueError: the URL has another scheme, or parsers may disagree. The message says what to write, and quotes
+            nothing.
     """
     parts = _PARTS.fullmatch(url)
     if parts is None or parts[1] not in schemes:

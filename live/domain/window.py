@@ -1,4 +1,4 @@
-"""Windows divided into slots: integer arithmetic on seconds, no clock.
+"""Windows, divided into slots. All arithmetic is on integer seconds, without a clock.
 
 A slot is named by its start, in seconds since 1970 UTC. Slot `s` of length `L` is live at `t` while `s + L > t -
 window`. If `window` is a multiple of `L`, that equals `s >= newest - window`, where `newest` is the slot of `t`. So a
@@ -36,7 +36,7 @@ def parse_duration(text: str) -> float:
 
 
 class Slot(NamedTuple):
-    """A piece of time that is counted as a unit: from `start` to before `end`, in seconds since 1970."""
+    """A piece of a window that is counted as a unit: from `start` to before `end`, in seconds since 1970."""
 
     start: int
     end: int
@@ -55,7 +55,7 @@ class Rolling(msgspec.Struct, frozen=True):
 
     @property
     def live(self) -> int:
-        """Maximum number of slots that one score is the sum of."""
+        """Maximum number of slots whose sum is one score."""
         return self.length // self.slot + 1
 
     def __post_init__(self) -> None:
@@ -104,7 +104,7 @@ class _OneSlot(msgspec.Struct, frozen=True):
 
 
 class Sliding(_OneSlot, frozen=True):
-    """The last `length` seconds, exact to the event: each event leaves the slot by itself, to the millisecond."""
+    """The last `length` seconds. Each event leaves the window by itself, exact to the millisecond."""
 
     length: int
 
@@ -124,8 +124,8 @@ class Forever(_OneSlot, frozen=True):
 class Periods(msgspec.Struct, frozen=True, kw_only=True):
     """Calendar periods.
 
-    With `last`, there is one ranking over the newest `last` periods. Otherwise each period has its own ranking. It is
-    kept for `keep` more periods, and takes late events for `grace` seconds after its end.
+    With `last`, there is one ranking over the newest `last` periods. Otherwise each period has its own ranking. After
+    the end of a period, its ranking takes late events for `grace` more seconds, and is kept for `keep` more periods.
     """
 
     unit: Unit
@@ -156,7 +156,7 @@ class Periods(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def live(self) -> int:
-        """Maximum number of slots that one score is the sum of."""
+        """Maximum number of slots whose sum is one score."""
         return self.last or 1
 
     @property
@@ -165,12 +165,12 @@ class Periods(msgspec.Struct, frozen=True, kw_only=True):
         return _calendar(self)
 
     def slot_at(self, seconds: int) -> Slot:
-        """Return the period of a moment. Outside of the supported years, this is the nearest one."""
+        """Return the period of a moment. For a moment outside of the supported years, return the nearest period."""
         period = _calendar(self).at(min(max(seconds, FIRST), LAST - 1))
         return Slot(period.start, period.end)
 
     def oldest(self, newest: int) -> int:
-        """Return the start of the oldest period that is kept while `newest` is the start of the newest one."""
+        """Return the start of the oldest period that is kept. `newest` is the start of the newest period."""
         return _oldest(self, newest)
 
     @classmethod
@@ -198,10 +198,10 @@ Window: TypeAlias = Rolling | Periods | Sliding | Forever
 
 
 def closes_at(window: Window, slot: Slot, time: int, newest: int) -> int | None:
-    """Return when a slot closes to an event of a time (I4): the event is late from then on.
+    """Return when a slot closes to an event of the time `time` (I4). From then on, the event is late.
 
-    All times are in milliseconds by the board's clock, and `newest` is the start of the newest slot. A slot that has
-    left the window has closed before any time. None: time alone does not close the slot.
+    All times are in milliseconds by the board's clock, and `newest` is the start of the newest slot. For a slot that
+    has left the window, return a time before any other. Return None if time alone does not close the slot.
     """
     if slot.start < window.oldest(newest):
         return _LONG_AGO
@@ -213,7 +213,7 @@ def closes_at(window: Window, slot: Slot, time: int, newest: int) -> int | None:
 
 
 def newest_slots(window: Window, newest: int, most: int) -> list[Slot]:
-    """Return the newest `most` slots of a window, the oldest first. The one that begins at `newest` is the last.
+    """Return the newest `most` slots of a window, the oldest first. The last slot begins at `newest`.
 
     A window without slots has a single one, which covers all time.
     """
@@ -236,7 +236,7 @@ def _calendar(periods: Periods) -> Calendar:
 
 @lru_cache(maxsize=256)
 def _oldest(periods: Periods, newest: int) -> int:
-    """Go back period by period, because their lengths differ."""
+    """Go back period by period, because periods differ in length."""
     calendar = _calendar(periods)
     period = calendar.at(newest)
     for _ in range(periods.keep if periods.last is None else periods.last - 1):

@@ -1,4 +1,4 @@
-"""Measure times until likes are acknowledged and seen: quantiles, and the objectives that they have to meet. No I/O."""
+"""Compute quantiles of the times until likes are acknowledged and seen, and check objectives for them. No I/O."""
 
 import re
 from bisect import bisect_left
@@ -24,8 +24,8 @@ _OBJECTIVE: Final = re.compile(r"(?:(acknowledged|seen):)?(p50|p90|p99|p99\.9|ma
 class Quantiles(msgspec.Struct, frozen=True, rename={"p999": "p99.9"}):
     """Quantiles of a set of times, in milliseconds, exact to three digits.
 
-    `histogram` is the whole set as a compressed HdrHistogram of microseconds, which the tools of
-    https://hdrhistogram.org read.
+    `histogram` is the whole set as a compressed HdrHistogram of microseconds. The tools of https://hdrhistogram.org
+    read it.
     """
 
     count: int
@@ -43,7 +43,7 @@ class Quantiles(msgspec.Struct, frozen=True, rename={"p999": "p99.9"}):
 
 
 class Objective(msgspec.Struct, frozen=True):
-    """A quantile of the times until likes are acknowledged or seen that must not exceed a number of milliseconds."""
+    """A limit in milliseconds for a quantile of the times until likes are acknowledged or seen."""
 
     text: str
     what: str
@@ -55,14 +55,14 @@ def require_histograms() -> None:
     """Check that the package of the histograms is installed.
 
     Raises:
-        SetupError: it is not.
+        SetupError: the package is not installed.
     """
     if HdrHistogram is None:
         raise SetupError("`live load` needs the package hdrhistogram: install it with `pip install 'live-board[load]'`")
 
 
 def parse_objective(text: str) -> Objective:
-    """Parse an objective such as `acknowledged:p99=50ms`. Without a prefix, it is about `seen`.
+    """Parse an objective such as `acknowledged:p99=50ms`. Without a prefix, the objective is about `seen`.
 
     Raises:
         ValueError: the text has another form.
@@ -77,7 +77,10 @@ def parse_objective(text: str) -> Objective:
 
 
 def quantiles(seconds: Iterable[float]) -> Quantiles | None:
-    """Compute the quantiles of times with an HdrHistogram (http://hdrhistogram.org). None if there are no times."""
+    """Compute the quantiles of times with an HdrHistogram (http://hdrhistogram.org).
+
+    Return None if there are no times.
+    """
     histogram = HdrHistogram(1, _LONGEST, _DIGITS)
     longest = 0.0
     for value in seconds:
@@ -97,7 +100,7 @@ def quantiles(seconds: Iterable[float]) -> Quantiles | None:
 
 
 def is_met(objective: Objective, measured: Sequence[Quantiles]) -> bool:
-    """Return whether every set of times meets an objective. One about something that never happened is missed."""
+    """Return whether every set of times meets an objective. If there is no set of times, the objective is missed."""
     return bool(measured) and all(times.at(objective.quantile) <= objective.milliseconds for times in measured)
 
 
@@ -138,12 +141,11 @@ class Seen(msgspec.Struct, gc=False, array_like=True):
 def times_to_seen(
     acknowledged: Sequence[Acknowledged], viewers: Sequence[Seen], *, since_due: bool = True
 ) -> list[float]:
-    """Return the seconds from when each request was due until each viewer saw its likes.
+    """Return the seconds from the time when each request was due until each viewer saw the likes of the request.
 
-    With `since_due=False`, the time is counted from the acknowledgement instead; it is 0 if the message came first. A
-    viewer sees a like with its first message at the offset of the like or later. If there are very many pairs, the
-    result is an even sample. Likes that a viewer never saw are omitted; the report counts viewers that did not
-    converge.
+    With `since_due=False`, the time counts from the acknowledgement instead. If the message came before it, the time is
+    0. A viewer sees a like with its first message at the offset of the like or later. If there are very many pairs, the
+    result is an even sample. Likes that a viewer never saw are omitted. The report counts the viewers that converged.
     """
     stride = max(1, -(-len(acknowledged) * len(viewers) // _MOST_SAMPLES))
     times: list[float] = []

@@ -1,4 +1,4 @@
-"""The flags of a load test, and when its requests are due. No I/O."""
+"""The options of a load test, and the times at which its requests are due. No I/O."""
 
 import math
 import re
@@ -45,8 +45,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     def due(self, number: int) -> float:
         """Return the seconds after the start at which a request is due, counted from 0.
 
-        With the rate a + s·t, the number of requests until t is a·t + s·t²/2. This is its inverse, in a form that also
-        holds for s = 0.
+        With the rate a + s·t, the number of requests until t is a·t + s·t²/2. The result is the inverse of this
+        function, in a form that also holds for s = 0.
         """
         if number == 0:
             return 0.0
@@ -55,7 +55,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return 2 * number / (start + math.sqrt(max(0.0, start * start + 2 * slope * number)))
 
     def share(self, process: int, processes: int) -> Iterator[float]:
-        """Yield the due times of one of several processes, which take turns."""
+        """Yield the due times of one of several processes. The processes take turns."""
         return (self.due(number) for number in range(process, self.requests, processes))
 
     def likes_between(self, first: float, last: float) -> float:

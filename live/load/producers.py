@@ -22,7 +22,7 @@ _JSON: Final = {"Content-Type": "application/json"}
 
 
 class Counts(msgspec.Struct):
-    """Likes by their outcome. `unsent` were due, but no connection was free to send them."""
+    """Numbers of likes by their outcome. `unsent` likes were due, but no connection was free to send them."""
 
     sent: int = 0
     accepted: int = 0
@@ -35,8 +35,8 @@ class Producers:
     """Connections that share a schedule.
 
     The load is open-loop: a request is due at its time, however long the responses to earlier ones take. If all
-    connections wait for responses, the request is sent late. Its latency counts from the time when it was due. So a
-    server that stalls can't hide it by slowing down the sender (coordinated omission).
+    connections wait for responses, the request is sent late, but its latency counts from the time when it was due. So a
+    server that stalls can't hide the delay by slowing down the sender (coordinated omission).
     """
 
     def __init__(self, url: str, board: str, members: int, key: str | None = None, *, seed: int = 7) -> None:
@@ -54,7 +54,7 @@ class Producers:
     async def run(
         self, connections: int, schedule: Schedule, started: float, *, process: int = 0, processes: int = 1
     ) -> None:
-        """Send this process's share of a schedule that starts at a time of `time.perf_counter`.
+        """Send this process's share of a schedule. The schedule starts at `started`, a time of `time.perf_counter`.
 
         Raises:
             SetupError: the server requires an API key, or does not accept this one.

@@ -19,7 +19,7 @@ _STEPS: Final = 10  # of a ramp, in the report
 
 
 class RampStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of the test: likes per second that were due and that were counted, and the time that took."""
+    """One part of a ramp: likes per second that were due and that were counted, and times to responses."""
 
     until: float
     requested_rate: float
@@ -37,15 +37,16 @@ class ObjectiveResult(msgspec.Struct, frozen=True):
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     """The measurements of a load test.
 
-    All times count from when a request was due, in milliseconds.
+    All times are in milliseconds, and count from the time when a request was due.
 
     Attributes:
         rate: likes per second that were counted until the end of the test.
-        reached: counted likes as a share of the requested ones; below 0.95, the test fails.
+        reached: counted likes as a share of the requested likes. Below 0.95, the test fails.
         unsent: likes that were due, but that no connection was free to send.
         sent_late: time until a request was sent. High values mean that more connections, more processes or a larger
             batch are needed, or that the server is too slow.
-        acknowledged: time until the durable response. Requests that were never sent count with the time they waited.
+        acknowledged: time until the durable response. A request that was never sent counts with the time for which it
+            waited.
         seen: time until a viewer received the message that shows the like.
         converged: number of viewers that saw the last counted like.
         passed: whether the rate was reached, nothing failed, and every objective was met.
@@ -115,7 +116,7 @@ def make_report(options: Options, results: Sequence[Result], started: float, las
 
 
 def _steps(options: Options, acks: Sequence[Acknowledged], started: float) -> list[RampStep]:
-    """Return the parts of a ramp; none for a constant rate."""
+    """Return the parts of a ramp. For a constant rate, return an empty list."""
     plan = options.schedule
     if plan.first_rate == plan.last_rate:
         return []

@@ -1,4 +1,4 @@
-"""Run a load test: start its processes, let them connect, send and settle together, and compare their results."""
+"""Run a load test: start its processes, let them connect, send and settle together, and make the report."""
 
 import asyncio
 import sys
@@ -110,7 +110,7 @@ async def _children(options: Options) -> AsyncIterator[list[_Child]]:
 
 
 async def _all(waiting: Iterable[Coroutine[object, object, _Expected]]) -> list[_Expected]:
-    """Wait for all, and raise the first error at once.
+    """Wait for all coroutines, and raise the first error at once.
 
     Raises:
         SetupError: a process can't go on.

@@ -20,7 +20,7 @@ _OK: Final = 200
 
 
 class _Head(msgspec.Struct):
-    """The offset in a message; a status has none."""
+    """The offset in a message. A status message has no offset."""
 
     offset: int | None = None
 
@@ -50,7 +50,7 @@ class ViewerPool:
         """Open the connections, and wait until each has received its first message.
 
         Raises:
-            SetupError: the server refuses one.
+            SetupError: the server refuses a connection.
         """
         connector = aiohttp.TCPConnector(limit=0)
         session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
@@ -94,7 +94,7 @@ class ViewerPool:
             first.set()
 
         async def watch_until_cut() -> None:
-            # A viewer whose connection the server closes does not converge, and the report says so.
+            # If the server closes the connection of a viewer, the viewer does not converge. The report says so.
             with suppress(ConnectionClosed, aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError):
                 await watch(note)
 

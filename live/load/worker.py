@@ -88,7 +88,7 @@ def encode(message: Message) -> bytes:
 
 
 async def receive(reader: asyncio.StreamReader) -> Message | None:
-    """Receive the next message; None if the other process is gone."""
+    """Receive the next message. Return None if the other process is gone."""
     try:
         length = int.from_bytes(await reader.readexactly(_LENGTH))
         data = await reader.readexactly(length)
@@ -146,7 +146,7 @@ async def run() -> None:
 
 
 def _send(message: Message) -> None:
-    """Send a message. The pipe may be full; the parent always reads."""
+    """Send a message. If the pipe is full, this waits until the parent reads."""
     data = memoryview(encode(message))
     while data:
         data = data[os.write(sys.stdout.fileno(), data) :]

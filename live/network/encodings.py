@@ -9,7 +9,7 @@ _WEIGHT: Final = re.compile(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")
 
 
 def takes_gzip(accepted: Iterable[str]) -> bool:
-    """Tell whether to send gzip to a client, by the values of its `Accept-Encoding` fields (RFC 9110, section 12.5.3).
+    """Tell whether to send gzip to a client. `accepted` has its `Accept-Encoding` fields (RFC 9110, section 12.5.3).
 
     A client that names neither gzip nor `*`, or that prefers `identity`, receives plain responses.
     """

@@ -42,7 +42,7 @@ def check_network(text: str) -> str:
 
 
 def node_address(node: str | None) -> Address | None:
-    """Parse the address of a node, with or without a port. Returns None for `unknown` and for made-up names."""
+    """Parse the address of a node, with or without a port. Return None for `unknown` and for made-up names."""
     match = None if node is None else _NODE.fullmatch(node)
     return None if match is None else parse_address(match[1] or match[2] or match[3])
 
@@ -52,12 +52,12 @@ def read_hops(headers: Headers) -> Sequence[Hop]:
 
     Raises:
         ValueError: `Forwarded` is malformed or too long, or the request has both `Forwarded` and `X-Forwarded-…`. A
-            proxy that sets one of them forwards the other one as the client sent it.
+            proxy that sets one of these headers forwards the other one as the client sent it.
     """
     lists: list[list[str]] = []
     for name in (b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"):
         values = [value for field, value in headers if field == name]
-        # The last one is the nearest. Split off no more than there can be proxies.
+        # The last hop is the nearest. Split off at most as many hops as there can be proxies.
         parts = b",".join(values).rsplit(b",", _MOST_HOPS)[-_MOST_HOPS:] if values else []
         lists.append([part.strip().decode("latin-1") for part in reversed(parts)])
     forwarded = b",".join(value for name, value in headers if name == b"forwarded").decode("latin-1")
@@ -75,7 +75,10 @@ def read_hops(headers: Headers) -> Sequence[Hop]:
 
 
 def _nearest(values: Sequence[str], place: int) -> str | None:
-    """Return the value for a hop. If proxies replace the value instead of adding one, it applies to all hops."""
+    """Return the value for a hop. A proxy may replace the value instead of adding one.
+
+    Then the value applies to all hops.
+    """
     return values[min(place, len(values) - 1)] if values else None
 
 

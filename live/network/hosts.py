@@ -26,8 +26,8 @@ _OWN_PATHS: Final = frozenset(
 class Authority(NamedTuple):
     """The name under which a client reaches a server.
 
-    `text` is what it sent, in lower case. `name` is that without port, brackets and trailing dot. An address is in its
-    canonical form.
+    `text` is the authority that the client sent, in lower case. `name` is `text` without the port, brackets and a
+    trailing dot. If `name` is an address, it has its canonical form.
     """
 
     text: str
@@ -35,7 +35,7 @@ class Authority(NamedTuple):
 
 
 def parse_authority(text: str) -> Authority | None:
-    """Parse `name`, `name:port`, `[address]` or `[address]:port`. Returns None for anything else."""
+    """Parse `name`, `name:port`, `[address]` or `[address]:port`. Return None for any other text."""
     match = _AUTHORITY.fullmatch(text.lower()) if len(text) <= _LONGEST and text.isascii() else None
     if match is None or int(match[2] or 0) > _HIGHEST_PORT:
         return None
@@ -49,7 +49,7 @@ def parse_authority(text: str) -> Authority | None:
 
 
 def parse_address(text: str) -> Address | None:
-    """Parse an IP address. An IPv4-mapped IPv6 address becomes IPv4. Returns None for anything else."""
+    """Parse an IP address. An IPv4-mapped IPv6 address becomes IPv4. Return None for any other text."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -84,7 +84,9 @@ def is_own_name(name: str) -> bool:
 
 
 def check_pattern(text: str) -> str:
-    """Check a pattern of `LIVE_ALLOWED_HOSTS`: `*`, `*.example.org`, a name or an address. Returns it without its port.
+    """Check a pattern of `LIVE_ALLOWED_HOSTS`: `*`, `*.example.org`, a name or an address.
+
+    Return the pattern without its port.
 
     Raises:
         ValueError: the text is none of these.
@@ -120,7 +122,7 @@ def check_origin(text: str) -> str:
 
 
 def check_root_path(text: str) -> str:
-    """Check a root path such as `/live`. Returns it without a trailing slash.
+    """Check a root path such as `/live`. Return the path without a trailing slash.
 
     Raises:
         ValueError: the text is not a path, or begins like a path of this server.
@@ -135,9 +137,9 @@ def check_root_path(text: str) -> str:
 
 
 def below_root(path: AnyStr, root: AnyStr) -> AnyStr:
-    """Remove the root path from a path or a target, once. Returns an empty one for what is not below the root path.
+    """Remove the root path from a path or a target, once. Return an empty path if the path is not below the root path.
 
-    So each resource has one path, and what a proxy blocks below the root path has no second one.
+    So each resource has only one path. If a proxy blocks this path, no other path leads to the resource.
     """
     if not root:
         return path

@@ -12,7 +12,7 @@ _MOST_DIGITS: Final = 16
 
 
 def require_few(target: bytes) -> None:
-    """Refuse a target with many parameters before they are parsed, because that takes long.
+    """Refuse a target with many parameters before they are parsed. Parsing them would take long.
 
     Raises:
         ProblemError: `parameter_invalid`.

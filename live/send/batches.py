@@ -1,4 +1,4 @@
-"""Read a file into batches of events. Each event is a line of JSON, with an id that is the same in every run."""
+"""Read a file into batches of events. Each event is a line of JSON. Its id is the same in every run."""
 
 import csv
 import gzip
@@ -27,7 +27,7 @@ class EventBatch(msgspec.Struct):
     at: float | None = None  # in a paced run, the time of the first event that has one
 
     def due_later(self, at: float | None, speed: float) -> bool:
-        """Return whether an event with this time is due so much later that it belongs to the next batch."""
+        """Return whether an event belongs to the next batch, because its time `at` is too much later."""
         return self.at is not None and at is not None and at - self.at > _SAME_TIME * speed
 
     def add(self, event: bytes, at: float | None) -> bool:
@@ -71,9 +71,9 @@ _identity = msgspec.json.Decoder(_Identity)
 
 
 def with_id(event: bytes, run: bytes, number: int) -> bytes:
-    """Add an id made of the name of the run and the number in the file, unless the event has an id.
+    """Add an id, unless the event has one. The new id contains the name of the run and the event's number in the file.
 
-    The id is appended to the text, so the server still sees whatever is wrong with the event.
+    The id is appended to the text, so the server still sees every mistake in the event.
     """
     try:
         own = _identity.decode(event)
@@ -93,7 +93,7 @@ def _events(raw: IO[bytes], path: Path) -> Iterator[bytes]:
     text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
     try:
         for row in csv.DictReader(text):
-            # Cells beyond the header have no name: the server rejects them.
+            # Cells beyond the header have no name. The server rejects such events.
             event: dict[str, Any] = {name or "": value for name, value in row.items() if value}
             digits = event.get("amount", "").removeprefix("-")
             if digits.isascii() and digits.isdecimal() and len(digits) < 20:  # noqa: PLR2004

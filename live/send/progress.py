@@ -1,4 +1,4 @@
-"""What `live send` sends, and its progress, saved between runs: how many events, and the name in their ids."""
+"""The options of `live send`, and its progress: the number of sent events, and the name of the run in their ids."""
 
 import hashlib
 import os
@@ -17,8 +17,8 @@ from live.system.files import replacing
 class SendOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The input and the target of a run.
 
-    `speed` is a factor on the pace of the events; None sends as fast as the server counts. `key` is the API key, if the
-    server requires one. With `ids`, each event without an id gets one.
+    `speed` is a factor on the pace of the events. None means as fast as the server counts. `key` is the API key, if the
+    server requires one. With `ids`, each event without an id gets a new id.
     """
 
     path: Path
@@ -56,7 +56,8 @@ class ProgressFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The content of the file.
 
     `run` is part of the ids of the events, so the ids are the same in every run. The first `sent` events were
-    acknowledged. Those up to `reach` may have been counted without a response, with an API key of `producer`.
+    acknowledged. The events after these, up to `reach`, may have been counted without a response. They were sent with
+    an API key of `producer`.
     """
 
     run: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
@@ -66,11 +67,15 @@ class ProgressFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def progress_path(options: SendOptions) -> Path:
-    """Return the file with the progress of this input file, in its present state, to this server and board."""
+    """Return the path of the progress file.
+
+    Each state of an input file has its own progress for each server and board.
+    """
     stat = options.path.stat()
     name = f"{options.path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}\0{options.url}\0{options.board or ''}"
     folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "live-board"
-    # As the command was once called, here and in the ids: a file that was begun then continues.
+    # The command was once called `replay`. The file name and the ids keep this word, so files that were begun then
+    # continue.
     return folder / f"replay-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
@@ -116,7 +121,7 @@ class SavedProgress:
         return self._saved.sent
 
     def begin(self) -> None:
-        """Save the name before anything is sent under it."""
+        """Save the name of the run before events with this name are sent."""
         self._saved.producer = self._producer
         self.acknowledged(self.sent)
 

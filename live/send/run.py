@@ -22,9 +22,9 @@ Progress = Callable[[int, int, int], None]
 class SendOutcome(msgspec.Struct, kw_only=True):
     """The result of a run.
 
-    `resumed_at` is the number of events that earlier runs sent. `stopped` says that the run was interrupted. `lost`
-    is the number of lost responses, after each of which a batch was sent again; events that had been counted are part
-    of `duplicate`.
+    `resumed_at` is the number of events that earlier runs sent. `stopped` says that the run was interrupted. `lost` is
+    the number of lost responses. After each of them, the batch was sent again, and its events that had been counted are
+    part of `duplicate`.
     """
 
     sent: int = 0
@@ -40,20 +40,21 @@ class SendOutcome(msgspec.Struct, kw_only=True):
 async def send_file(options: SendOptions, progress: Progress) -> SendOutcome:
     """Send the file. `progress` receives the bytes read, the total bytes and the number of events sent.
 
-    Progress is saved after each response. If a response is lost, this run or the next one sends the batch again. Its
-    events have ids, so each counts once. Without ids, they could count twice, so the run stops there.
+    Progress is saved after each response. If a response is lost, this run or the next one sends the batch again. The
+    events of the batch have ids, so each counts once. Without ids, the events could count twice, so the run stops
+    there.
 
     Raises:
         SetupError: the file can't be read, or the server refuses it or stays unavailable.
     """
     stop = asyncio.Event()
-    # The current batch is finished first, so that an interrupted run leaves nothing in doubt.
+    # An interrupted run first finishes the current batch, so that no event is in doubt.
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
     try:
         total = options.path.stat().st_size
         saved = SavedProgress(options)
         outcome = SendOutcome(resumed_at=saved.sent, sent=saved.sent)
-        # Each batch has its own connection: on a reused one, a server that stops looks like a lost response.
+        # Each batch has its own connection. On a reused connection, the end of a server looks like a lost response.
         async with open_session(options.key, keep_alive=False) as session:
             sender = Sender(session, options.url, options.key, stop=stop)
             try:

@@ -24,7 +24,9 @@ _PAUSE: Final = 0.05
 
 
 def make_private(folder: Path) -> None:
-    """Create a data directory, or take the permissions of others from an existing one. Foreign files stay as they are.
+    """Create a data directory, or make an existing one private to its owner.
+
+    Files that are not the server's stay as they are.
 
     Raises:
         SetupError: the directory cannot be used, or it or a file of the server in it belongs to another user.
@@ -44,12 +46,12 @@ def make_private(folder: Path) -> None:
 def take_lock(folder: Path, patience: float, in_use: Callable[[], bool]) -> IO[str]:
     """Lock a private directory. The kernel releases the lock with the last process that inherits it.
 
-    Replace a lock of another user, who opened the file while others had permission. But first ask `in_use` whether a
-    server answers in the directory, because its processes may be invisible, as in a container. `patience` is how many
-    seconds to wait for an owner that was killed, because its server may still be writing.
+    Another user may hold a lock, because they opened the file while others had permission. Replace such a lock. But
+    first ask `in_use` whether a server answers in the directory. Its processes may be invisible, as in a container.
+    `patience` is how many seconds to wait for an owner that was killed, because its server may still be writing.
 
     Raises:
-        SetupError: another process of this user has it.
+        SetupError: another process of this user has locked the directory.
     """
     path = folder / LOCK
     deadline = time.monotonic() + patience
@@ -95,7 +97,7 @@ def take_lock(folder: Path, patience: float, in_use: Callable[[], bool]) -> IO[s
 
 
 def _close(path: Path) -> None:
-    """Take the permissions of others from a file or directory."""
+    """Take away the permissions of other users for a file or directory."""
     status = path.lstat()
     if stat.S_ISLNK(status.st_mode):
         return
@@ -113,7 +115,10 @@ def _close(path: Path) -> None:
 
 
 def _opened(path: Path) -> IO[str]:
-    """Open the lock file. Replace one of another user, which is no lock."""
+    """Open the lock file.
+
+    If the file belongs to another user or is a link, it locks nothing: delete it and make a new one.
+    """
     if path.is_symlink() or (path.exists() and path.lstat().st_uid != os.geteuid()):
         path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""A queue in which clients take turns, so that one with many requests delays only itself."""
+"""A queue in which clients take turns. A client with many requests delays only itself."""
 
 import asyncio
 from collections import deque
@@ -7,13 +7,13 @@ from live.errors import ProblemError
 
 
 class FairQueue:
-    """Gives turns to clients, one after another, whatever number of requests each of them has waiting.
+    """Gives turns to clients, one after another. The number of waiting requests of a client does not matter.
 
     A client has one turn at a time. When the queue is full, the client with the most requests loses its newest one.
     """
 
     def __init__(self, at_once: int, most_waiting: int) -> None:
-        """Give `at_once` turns at a time, each to another client."""
+        """Make a queue that gives `at_once` turns at a time, each to another client."""
         self._free = at_once
         self._most_waiting = most_waiting
         self._served: set[str] = set()  # the clients that have a turn
@@ -21,7 +21,7 @@ class FairQueue:
         self._count = 0  # requests that wait
 
     async def enter(self, client: str) -> None:
-        """Wait for a turn of a client, until `leave`. A request that is cancelled leaves the queue.
+        """Wait for a turn of a client. The turn lasts until `leave`. A cancelled request leaves the queue.
 
         Raises:
             ProblemError: `overloaded`, when the queue is full.
@@ -30,7 +30,8 @@ class FairQueue:
             self._serve(client)
             return
         if self._count >= self._most_waiting:
-            # Refuse the newest request of the client with the most, or the new one if that has no fewer.
+            # Refuse the newest request of the client with the most requests. If the client of the new request would
+            # then have as many, refuse the new request.
             greediest = max(self._waiting, key=lambda each: len(self._waiting[each]))
             full = ProblemError("overloaded", "too many requests wait for their turn: try again later", retry_after=1)
             if len(self._waiting[greediest]) <= len(self._waiting.get(client, ())) + 1:
@@ -52,7 +53,7 @@ class FairQueue:
             raise
 
     def leave(self, client: str) -> None:
-        """End the turn of a client, and give it to the next one."""
+        """End the turn of a client, and give the turn to the next client."""
         self._served.discard(client)
         self._free += 1
         while (following := next((each for each in self._waiting if each not in self._served), None)) is not None:

@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole: after a crash there is the old one or the new one."""
+"""Files that are replaced as a whole: after a crash there is the old file or the new file."""
 
 import os
 import secrets
@@ -10,10 +10,11 @@ from typing import BinaryIO
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Write a file, readable by its owner only, that takes the place of `path` when it is complete and on the disk.
+    """Write a file that replaces `path` when it is complete and on the disk. Only its owner can read it.
 
-    It has a name that nobody can guess until then, and nothing that has this name is opened: a link can't lead the
-    content elsewhere. After an error, `path` is as before. Sync its directory if the new file must survive a power cut.
+    Until then, the file has a name that nobody can guess. If something with this name exists, it is not opened, so a
+    link can't lead the content elsewhere. After an error, `path` is as before. Sync its directory if the new file must
+    survive a power cut.
 
     Raises:
         OSError: the file system refuses.

@@ -1,4 +1,4 @@
-"""What a process sets up for itself: its limit of open files, its end with its parent, and its garbage collection."""
+"""What a process sets up for itself: its limit on open files, its end with its parent, and its garbage collection."""
 
 import ctypes
 import gc
@@ -33,7 +33,7 @@ def end_with_parent(parent: int) -> None:
 
 
 def return_memory() -> None:
-    """Give free memory back to the system. glibc keeps the space of large blocks otherwise, once some were freed."""
+    """Give free memory back to the system. Otherwise glibc would keep the space of large blocks that were freed."""
     if hasattr(_LIBC, "malloc_trim"):
         _LIBC.malloc_trim(0)
 
@@ -42,7 +42,8 @@ def relax_collector() -> None:
     """Exclude objects that live as long as the process from garbage collection, and collect less often.
 
     A request creates hardly any reference cycles. With the defaults, collection takes an eighth of the time of a POST.
-    Signals are blocked meanwhile: an exception that a signal handler raises inside a destructor would be dropped.
+    Signals are blocked meanwhile, because an exception that a signal handler raises inside a destructor would be
+    dropped.
     """
     ending = {signal.SIGINT, signal.SIGTERM}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ending)
@@ -55,7 +56,7 @@ def relax_collector() -> None:
 
 
 def raise_limit() -> int:
-    """Raise the soft limit of open files of this process to the hard limit. Returns the limit."""
+    """Raise the soft limit on this process's open files to the hard limit. Return the limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
