@@ -108,7 +108,7 @@ class Database:
         return await self.in_thread(partial(self.work, work))
 
     async def in_thread(self, work: Callable[[], _R]) -> _R:
-        """Run something else in the thread of the database, after the work that it was given before."""
+        """Run a function in the thread of the database, after all work that the thread was given before."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def work(self, work: Callable[[Connection], _R]) -> _R:
@@ -126,7 +126,7 @@ class Database:
         """Check that nobody has deleted or replaced the files of SQLite that this process has open to write.
 
         Raises:
-            JournalBrokenError: somebody has.
+            JournalBrokenError: a file was deleted or replaced.
         """
         await self.in_thread(self._require_files)
 
@@ -185,7 +185,7 @@ class Database:
             raise JournalError("another process reads the journal's database: try again")
 
     async def take(self) -> bool:
-        """Become the process that writes. Return False while another one is."""
+        """Become the process that writes. Return False while another process writes."""
         return await self.in_thread(self.take_now)
 
     async def aclose(self) -> None:
@@ -256,7 +256,7 @@ class Database:
         return engine
 
     def _note_files(self, connection: Any, _record: Any) -> None:  # noqa: ANN401 - of the driver
-        """Remember which files the first connection has opened. A later one may open others, and must not commit."""
+        """Remember which files the first connection has opened. A later one may open others: it must not commit."""
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # opens the write-ahead log
         if not self._files:
             # Without the lock at its path, another process would write too.
@@ -297,12 +297,12 @@ def columns_in(connection: Connection, table: Table) -> list[ColumnElement[Any]]
 
 
 def file_name(prefix: str) -> str:
-    """Return the name of the journal of a key prefix in its directory, in SQLite."""
+    """Return the name of the SQLite file with the journal of a key prefix."""
     return f"journal-{prefix}.db"
 
 
 def open_journal(settings: Settings, *, writes: bool) -> Database | None:
-    """Return the database of a server's journal, not opened yet; None without a journal.
+    """Return the database of a server's journal, not opened yet. Return None if it keeps no journal.
 
     Raises:
         SetupError: the setting is not valid.

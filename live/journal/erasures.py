@@ -1,11 +1,11 @@
-"""Whom the journal must not show any more: the list of erased digests of actors, and what it takes out of contents.
+"""Keep the list of erased digests of actors, which the journal must not show any more, and apply it to contents.
 
-Erasing an actor appends an `erase` entry to the journal of each board. The fold applies it like any other entry, so it
-decides exactly what came before. When SQL receives the entry, its digests join the list. Whatever reads an earlier
-instant applies the list at the end, so an actor who was erased later is not there either, although raw entries still
-name the actor until they are forgotten.
+Erasing an actor appends an `erase` entry to the journal of each board. The fold applies this entry like any other,
+so the place of the entry decides exactly which data came before. When SQL receives the entry, the digests in it join
+the list. Code that reads an earlier instant applies the list at the end. So that instant does not show an actor who
+was erased later. Raw entries still hold the digests until the entries are forgotten.
 
-The list goes with the journal into every backup, and `live restore` carries it to older ones.
+Every backup of the journal contains the list. `live restore` adds the newer list to an older backup that it restores.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,12 +27,12 @@ _ADD: Final = msgspec.msgpack.Decoder(Add)
 
 
 def hidden(key: bytes, digest: bytes) -> bytes:
-    """Return the digest of a digest, which reveals nothing without the actor and both secrets."""
+    """Return the keyed digest of a digest. It reveals nothing without the actor and both secrets."""
     return blake2b(digest, digest_size=_DIGEST, key=key, person=b"erased").digest()
 
 
 def take_out(data: Snapshot, gone: Iterable[bytes]) -> None:
-    """Take digests out of the votes and the identities of a board."""
+    """Remove digests from the votes and the identities in contents."""
     gone = set(gone)
     if not gone:
         return
@@ -43,7 +43,7 @@ def take_out(data: Snapshot, gone: Iterable[bytes]) -> None:
 
 
 def forget_people(data: Snapshot) -> None:
-    """Take all votes and identities out of the contents of a board, because no record depends on them."""
+    """Remove all votes and identities from contents. No record depends on them."""
     for ranking in data.rankings.values():
         ranking.votes.clear()
     data.seen.clear()
@@ -55,18 +55,18 @@ def digests_in(data: Snapshot) -> set[bytes]:
 
 
 class Erasures:
-    """What was erased of a board: the digest of each digest with the newest time of its erasure, in microseconds."""
+    """The digests that were erased from a board, keyed by `hidden`, each with its newest time in microseconds."""
 
     def __init__(self, key: bytes, erased: Mapping[bytes, int]) -> None:
         self._key = key
         self._erased = erased
-        # A digest of an actor and a member that is not on the list, by the time of the actor's erasure. An older backup
+        # When the actor was erased, for each digest of an actor and a member that is not on the list. An older backup
         # can have votes that no longer existed when the list was made.
         self._with_others: dict[bytes, int] = {}
         self._last = max(erased.values(), default=-1)
 
     def among(self, fields: Iterable[bytes], time: int) -> set[bytes]:
-        """Return which digests, in an entry or contents of a time (microseconds), were erased after it."""
+        """Return the digests that were erased after `time` (microseconds), when their entry or contents were made."""
         return {field for field in fields if self._when(field) > time} if time < self._last else set()
 
     def _when(self, field: bytes) -> int:
@@ -81,13 +81,13 @@ class Erasures:
                         self._with_others[content(pair)] = when
 
     def clean(self, data: Snapshot) -> None:
-        """Take out of contents what was erased after their last entry. Keep what was made after an erasure."""
+        """Remove the digests that were erased after the last entry of contents. Keep those that came again later."""
         if data.time < self._last:
             take_out(data, self.among(digests_in(data), data.time))
 
 
 def erasures_of(connection: Connection, prefix: str, board: str) -> Erasures:
-    """Return what was erased of a board."""
+    """Return the digests that were erased from a board."""
     rows = select(ERASED.c.digest, ERASED.c.time).where(ERASED.c.prefix == prefix)
     if _names_boards(connection):  # older rows are of every board
         rows = rows.where(or_(ERASED.c.board == board, ERASED.c.board.is_(None)))
@@ -98,9 +98,9 @@ def erasures_of(connection: Connection, prefix: str, board: str) -> Erasures:
 
 
 def add_erasures(connection: Connection, prefix: str, board: str, erased: Sequence[tuple[int, Erase]]) -> None:
-    """Add the digests of `erase` entries of a board, each with its time, to the list.
+    """Add the digests in the `erase` entries of a board to the list, each with the time of its entry.
 
-    An entry that another database keyed is left out: what it erased is not in this one.
+    An entry with the key of another database is left out: this database does not hold what it erased.
     """
     key = key_of(connection)
     rows = [
@@ -115,7 +115,7 @@ def add_erasures(connection: Connection, prefix: str, board: str, erased: Sequen
 
 
 def key_of(connection: Connection) -> bytes | None:
-    """Return the key of the digests on the list; None if a version that made no list wrote the journal."""
+    """Return the key of the digests on the list. Return None if the journal is of a version that made no list."""
     known = connection.scalar(select(ABOUT.c.value).where(ABOUT.c.name == "erasing"))
     return None if known is None else bytes.fromhex(known)
 
@@ -125,14 +125,14 @@ def _names_boards(connection: Connection) -> bool:
 
 
 class ErasedList(msgspec.Struct, frozen=True):
-    """The key of a list, and its rows: the prefix, the board (None for any), the time and the digest of each."""
+    """A list of erased digests: its key, and its rows of prefix, board (None means any), time and digest."""
 
     key: bytes
     rows: list[tuple[str, str | None, int, bytes]]
 
 
 def list_in(folder: Path, prefix: str) -> ErasedList | None:
-    """Return the list in the SQLite file of a directory; None if nobody was erased there, or there is no journal.
+    """Return the list from the SQLite journal in a directory. Return None if the list is empty or there is no journal.
 
     Raises:
         JournalError: the file can't be read.
@@ -152,7 +152,11 @@ def list_in(folder: Path, prefix: str) -> ErasedList | None:
 
 
 def import_list(connection: Connection, found: ErasedList, *, replace: bool) -> None:
-    """Add another list to that of a backup. One with another key is left out, unless it may `replace` that."""
+    """Add `found` to the list in the journal of a backup.
+
+    If the keys of the two lists differ, `found` replaces the other list if that is empty or `replace` is true.
+    Otherwise `found` is left out.
+    """
     columns = (ERASED.c.prefix, ERASED.c.board, ERASED.c.time, ERASED.c.digest)
     known = {tuple(row) for row in connection.execute(select(*columns))}
     if key_of(connection) != found.key:

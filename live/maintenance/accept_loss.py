@@ -29,7 +29,7 @@ async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWa
     that is defined but has no data starts empty. Whether API keys are required does not change.
 
     Raises:
-        StoreUnavailableError: the store is unavailable. The loss is not accepted then; run the same command again.
+        StoreUnavailableError: the store is unavailable. Then the loss is not accepted. Run the same command again.
     """
     known, before = client.high_water.describe(), client.high_water.facts
     positions = client.high_water.board_positions

@@ -1,11 +1,11 @@
-"""Copy a journal while servers use it: the database first, then what still waits in the store.
+"""Copy a journal while servers use it: first the database, then the entries that still wait in the store.
 
-The copy is a file of SQLite, also of a journal on a PostgreSQL server: the rows are copied. So a backup has one form,
-can be proved without a second server, and runs no statement of whoever has changed it.
+The copy is a file of SQLite, also if the journal is on a PostgreSQL server, whose rows are copied. So a backup has
+one form, and can be checked without a second server. Restoring it runs no statement of somebody who has changed it.
 
-Trimming pauses meanwhile, so every entry that the copy of the database lacks is in the store. The entries are added to
-the copy. So a backup is one complete journal, from which `live rebuild` and `live restore` restore everything. The
-entries of each board are folded before the backup is declared complete, which proves that it can be rebuilt.
+Trimming pauses meanwhile, so every entry that the copy lacks is in the store. These entries are added to the copy. So a
+backup is one complete journal, from which `live rebuild` and `live restore` restore everything. The entries of each
+board are folded before the backup is declared complete, which proves that it can be rebuilt.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ class File(msgspec.Struct, frozen=True):
 
 
 class Position(msgspec.Struct, frozen=True):
-    """How far a board is in a backup."""
+    """The position of a board in a backup."""
 
     board: str
     epoch: str
@@ -97,14 +97,14 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         format: the number of this format.
-        version: the version of Live Board that made it.
+        version: the version of Live Board that made the backup.
         schema: the version of the journal's tables.
         prefix: the prefix of store keys.
         journal: the id of the journal's database.
         made: when it was complete, in microseconds since 1970.
-        boards: how far each board is.
-        files: its other files.
-        left_out: the boards that have no journal, of which it holds nothing.
+        boards: the position of each board.
+        files: the other files of the backup.
+        left_out: the boards without a journal, which the backup does not hold.
     """
 
     format: int
@@ -131,7 +131,7 @@ def fingerprint(path: Path, show: Callable[[int], None] = lambda _: None) -> Fil
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Complete a backup."""
+    """Write the manifest, which completes a backup."""
     with replacing(folder / NAME) as file:
         file.write(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
     sync_folder(folder)
@@ -157,7 +157,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check_files(folder: Path, manifest: Manifest, show: Callable[[int, int], None]) -> None:
-    """Compare every file of a backup with its checksum. Call `show` with the bytes so far, and of all.
+    """Compare every file of a backup with its checksum. Call `show` with the number of bytes so far, and of all.
 
     Raises:
         SetupError: the manifest names no journal or a file that no backup has, or a file is missing or differs.
@@ -191,15 +191,15 @@ async def back_up(
 ) -> Manifest:
     """Write a backup into an empty directory.
 
-    Everything that was acknowledged before the call is in it. The manifest is written last.
+    Everything that was acknowledged before the call is in the backup. The manifest is written last.
 
     Args:
         client: the store.
-        settings: those of the server.
+        settings: the settings of the server.
         in_file: the boards of the boards file.
         source: the journal.
         folder: the directory.
-        show: called with the pages of the database so far, and of all; with rows on a PostgreSQL server.
+        show: called with the number of pages so far, and of all pages. A PostgreSQL server has rows instead.
         lease: seconds for which trimming stays paused if this process is killed.
 
     Raises:
@@ -305,7 +305,7 @@ def copy_from_server(source: Database, copy: Database, show: Progress) -> None:
     """Copy a journal as it is at one instant from PostgreSQL into SQLite, where `copy` is locked by this process.
 
     Raises:
-        JournalError: a database refuses, or holds no journal.
+        JournalError: a database refuses, or the source holds no journal.
     """
 
     def read(given: Connection) -> None:
@@ -344,10 +344,10 @@ def copy_rows(given: Connection, target: Connection, prefix: str, show: Progress
 
 
 async def _bring_up_to_date(client: Store, copy: Database) -> None:
-    """Add to a copy what the store has and the copy lacks.
+    """Add to a copy the entries and definitions that only the store has.
 
     Raises:
-        SetupError: the two are not one journal: the store has another database, or lost what SQL has.
+        SetupError: the store uses another database, entries are missing, or the store lost data.
     """
     prefix = copy.prefix
     await asyncio.to_thread(copy.take_now)
@@ -391,7 +391,7 @@ async def _bring_up_to_date(client: Store, copy: Database) -> None:
 
 
 def _add(connection: Connection, timeline: Timeline, entries: list[Entry]) -> tuple[Timeline, bool]:
-    """Add entries to a timeline. Return it, and whether none is missing."""
+    """Add entries to a timeline. Return the new timeline, and whether no entry is missing."""
     left = entries
     while left:
         followers, _ = following(timeline, left)
@@ -406,7 +406,7 @@ def _add(connection: Connection, timeline: Timeline, entries: list[Entry]) -> tu
 
 
 def _contents(connection: Connection, prefix: str, in_file: Mapping[str, Board]) -> tuple[list[Timeline], list[str]]:
-    """Fold the timelines of all boards. Return them, and the boards that have no journal."""
+    """Fold the timelines of all boards. Return the timelines, and the boards that have no journal."""
     timelines = open_timelines(connection, prefix)
     for timeline in timelines:
         try:

@@ -1,4 +1,4 @@
-"""Forget the past of boards now: keep what they hold in a checkpoint, and drop every entry and checkpoint before it."""
+"""Forget the past of boards now: put what a board holds into a checkpoint, and delete all its earlier rows."""
 
 from collections.abc import Callable, Collection
 from functools import partial
@@ -42,8 +42,8 @@ def compact(
 ) -> list[Compacted]:
     """Compact the timelines of some boards, or of all. This process holds the lock of the journal.
 
-    A timeline is read from the one that it continues, which can be of another board. So those that continue a wanted
-    one are compacted too, and first.
+    Reading a timeline begins with the timeline that it continues, which can belong to another board. So timelines that
+    continue a wanted timeline are compacted too, and first.
 
     Raises:
         SetupError: there is no such board.

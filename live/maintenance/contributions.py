@@ -1,7 +1,7 @@
-"""What one producer or one actor contributed to a board, found in its journal.
+"""Find what one producer or one actor contributed to a board, in its journal.
 
-A batch that takes contributions back names their identities. An identity follows from the entry and the contributor.
-So the journal remembers what was taken back for as long as it remembers the contributions.
+A batch that takes contributions back names their identities. An identity follows from an entry and a contributor. So
+the journal remembers what was taken back for as long as it remembers the contributions.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class Trail(msgspec.Struct, frozen=True):
         parts: the timelines of the board, the oldest first, each with the link of the last entry that counts.
         waiting: the entries that are not in SQL.
         since: the time from which on entries are wanted, in microseconds since 1970.
-        reach: the time from which on the journal has every entry: 0 if it has them since the board began.
+        reach: the time since which the journal has every entry. 0 means since the board began.
     """
 
     parts: Sequence[tuple[Timeline, str]]
@@ -103,7 +103,7 @@ async def find_trail(client: Store, database: Database, prefix: str, board: str,
 def _parts(
     connection: Connection, prefix: str, timeline: Timeline, waiting: Sequence[Entry]
 ) -> tuple[list[tuple[Timeline, str]], int]:
-    """Return the timelines of which a board consists, and from which time on the journal has every entry."""
+    """Return the `parts` and the `reach` of a `Trail`."""
     parts, last = [(timeline, timeline.link)], timeline.link
     while True:
         first = next(entries_of(connection, parts[0][0]), None)
@@ -120,7 +120,7 @@ def _parts(
 
 
 class Vote(msgspec.Struct, frozen=True):
-    """A vote: slot, member, the digests of its actor and of actor and member, and the change to their counts."""
+    """A vote. `actor` is the digest of its actor, and `pair` that of actor and member. `change` changes both counts."""
 
     start: int
     member: str
@@ -130,11 +130,11 @@ class Vote(msgspec.Struct, frozen=True):
 
 
 class Contribution(msgspec.Struct, frozen=True):
-    """What one entry of the journal holds of a producer or an actor.
+    """What a producer or an actor contributed with one entry of the journal.
 
     Attributes:
         identity: names the contribution, 16 bytes.
-        amounts: what it added to the slots; in a contest, see `votes`.
+        amounts: what it added to the slots. A contest has `votes` instead.
         votes: its votes.
         events: its events in a sliding window: the time in milliseconds, the member and the amount of each.
         alone: whether it needs its own batch, so that `Voided.like` knows what it was.
@@ -154,7 +154,7 @@ class Voided:
         self._known: dict[bytes, Amount | None] = {}
 
     def read(self, body: bytes) -> None:
-        """Read an entry of the journal. Only entries of voids matter."""
+        """Learn from an entry of the journal what was taken back. Ignore all entries except those of voids."""
         if _SENT.decode(body).producers != [VOIDER]:
             return
         whole = _ADD.decode(body)
@@ -168,7 +168,7 @@ class Voided:
         self._known |= dict.fromkeys(found, like)
 
     def add(self, identities: Iterable[bytes]) -> None:
-        """Add contributions that are taken back according to the store."""
+        """Add contributions that were taken back, as the store says."""
         self._known |= dict.fromkeys(identities, None)
 
     def __contains__(self, identity: bytes) -> bool:
@@ -244,9 +244,9 @@ class ProducerTrace:
 
 
 class ActorTrace:
-    """Find what an actor contributed: votes in a contest, and otherwise the likes of a visitor.
+    """Find what an actor contributed: votes in a contest, or a visitor's likes on another board.
 
-    `secrets` are the keys of the digests of voters that the board has had.
+    `secrets` are all secrets that the board has used for the digests of voters.
     """
 
     def __init__(self, board: Board, actor: str, secrets: Iterable[bytes], voided: Voided, erased: Erasures) -> None:
@@ -315,7 +315,7 @@ class _Sent(msgspec.Struct, frozen=True):
 
 
 def identity_of(epoch: str, head: Head, name: str) -> bytes:
-    """Return the identity of what an entry holds of somebody."""
+    """Return the identity of what `name` contributed with an entry."""
     return blake2b(f"{epoch} {head.id} {name}".encode(), digest_size=IDENTITY, person=b"void").digest()
 
 

@@ -1,8 +1,8 @@
-"""Erase an actor: delete the digests in which the actor has a part from the store, and hide them in the journal.
+"""Erase an actor: delete the digests of the actor from the store, and hide them in the journal.
 
-These are the digests of a voter, and of a voter and a member, keyed by the secret of the board, and the identities of
-the likes of a visitor. The store deletes them in the step that appends an `erase` entry to the journal; see
-`live.journal.erasures`. Raw entries of the journal keep them until they are forgotten.
+There are digests of a voter, digests of a voter and a member, and the identities of a visitor's likes. The digests of
+voters are keyed by the secret of the board. The store deletes all of them in the step that appends an `erase` entry to
+the journal (see `live.journal.erasures`). Raw entries of the journal keep them until the entries are forgotten.
 """
 
 import asyncio
@@ -64,8 +64,8 @@ _MEND: Final = msgspec.msgpack.Decoder(Mend)
 class Search:
     """Find the digests of an actor on a board, except those that were erased before.
 
-    There is a digest of the actor with each member. So they are only searched where the digest of the actor is found.
-    `found` collects what is found.
+    The actor has a digest with each member. They are searched only where the digest of the actor alone is found.
+    `found` collects the digests.
     """
 
     def __init__(self, actor: str, erased: Erasures) -> None:
@@ -119,7 +119,7 @@ class Search:
         return found
 
     def in_contents(self, data: Snapshot) -> bool:
-        """Return whether a board held any."""
+        """Return whether contents have digests of the actor."""
         self.add_secret(data.secret)
         self.add_shape(data.shape)
         for suffix, ranking in data.rankings.items():
@@ -132,7 +132,7 @@ class Search:
         return bool(self.among(digests_in(data), data.time))
 
     def in_entry(self, head: Head, body: bytes) -> bool:
-        """Return whether an entry of the journal has any."""
+        """Return whether an entry of the journal has digests of the actor."""
         fields: list[bytes] = []
         match head.kind:
             case "begin" | "adopt":
@@ -156,7 +156,7 @@ class Search:
 
 
 def search_journal(connection: Connection, prefix: str, board: str, search: Search) -> tuple[int, int]:
-    """Search the journal of a board. Return how many entries and how many checkpoints have something of the actor.
+    """Search the journal of a board. Return how many entries and how many checkpoints have digests of the actor.
 
     Raises:
         SetupError: the journal is damaged.
@@ -177,13 +177,13 @@ def search_journal(connection: Connection, prefix: str, board: str, search: Sear
 
 
 class Erased(msgspec.Struct, kw_only=True):
-    """What was erased of a board.
+    """What was erased from a board.
 
     Attributes:
         board: the id of the board.
         digests: how many digests the store held.
-        entries: how many entries of the journal have some, which nothing shows any more.
-        checkpoints: how many checkpoints of the journal have some.
+        entries: how many entries of the journal have digests. Nothing shows these digests any more.
+        checkpoints: how many checkpoints of the journal have digests.
         votes: how many votes were taken back.
         amount: what was subtracted for likes and votes.
         waiting: on a dry run, how many entries of the journal wait in the store. `erase` searches them too.
@@ -219,8 +219,8 @@ class Erasing:
     async def erase(self, actor: str, boards: Iterable[str], *, take_back: bool) -> tuple[list[Erased], str]:
         """Erase an actor from some boards, or from all. With `take_back`, take back votes and likes first.
 
-        Every step can be repeated: after an interruption, the same call continues. The second result is what is left to
-        do for an operator.
+        Every step can be repeated: after an interruption, the same call continues. The second result is what an
+        operator still has to do.
 
         Raises:
             SetupError: nobody moves entries to SQL, the store has lost data, there is no such board, a board can't give
@@ -267,7 +267,7 @@ class Erasing:
             raise SetupError(f"the store has lost data: {faults[0]}")
 
     async def _names(self, wanted: Iterable[str]) -> list[str]:
-        """Return the boards to look at: also those that were deleted, while the journal knows them."""
+        """Return the boards to look at, including deleted boards that the journal still knows."""
         known = {*await all_boards(self._client, self._settings, self._in_file)}
         known |= {
             timeline.board for timeline, _ in await self._database.run(partial(all_timelines, prefix=self._prefix))
@@ -277,7 +277,7 @@ class Erasing:
         return sorted({*wanted} or known)
 
     async def _settle(self) -> bool:
-        """Wait until everything that waits in the store now is in SQL. Return False if it takes too long."""
+        """Wait until SQL has every entry that is in the store now. Return False if that takes too long."""
         if self._drainer is not None:
             await self._drainer.sweep()
         deadline = asyncio.get_running_loop().time() + _PATIENCE
@@ -291,7 +291,7 @@ class Erasing:
         return True
 
     async def _erase(self, actor: str, one: Erased, key: bytes | None) -> None:
-        """Erase an actor from a board. Without a key, only count what there is."""
+        """Erase an actor from a board. Without a key, only count the digests."""
         keys = Keys(self._prefix, one.board)
         erased = await self._database.run(partial(erasures_of, prefix=self._prefix, board=one.board))
         search, held = Search(actor, erased), await read_held(self._client, keys)
@@ -329,9 +329,9 @@ class Erasing:
             self._elsewhere.append((one.board, [hidden(key, digest) for digest in search.found]))
 
     async def _list_elsewhere(self, key: bytes) -> bool:
-        """Put what belongs to boards without a journal in the store into the journal of another board.
+        """Put the digests for boards without a journal into the journal of another board.
 
-        Return False if no board has one.
+        Return False if no board has a journal.
         """
         if not self._elsewhere:
             return True

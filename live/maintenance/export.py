@@ -1,4 +1,4 @@
-"""The rows of an export: the ranking of a board at a time, or every change of a score that the journal has."""
+"""Make the rows of an export: the ranking of a board at a time, or every change of a score that the journal has."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -50,7 +50,7 @@ EVENT_COLUMNS: Final[tuple[Column, ...]] = (
 
 
 class Part(NamedTuple):
-    """Rows of an export, and its progress: the number of parts so far, and of all parts."""
+    """Rows of an export, and its progress: how much is done, and how much there is in all."""
 
     rows: list[Row]
     done: int
@@ -58,7 +58,7 @@ class Part(NamedTuple):
 
 
 class Newest(NamedTuple):
-    """The end of a board's journal.
+    """What a board's journal says at its end.
 
     Attributes:
         hidden: the members that are hidden then. They stay hidden in the past.
@@ -81,7 +81,7 @@ def ranking_columns(board: Board) -> tuple[Column, ...]:
 
 
 def newest_of(database: Database, board: Board, now: int) -> Newest:
-    """Return the end of a board's journal, read at a time in milliseconds since 1970."""
+    """Return what a board's journal says at its end. `now` is in milliseconds since 1970."""
 
     def read(connection: Connection) -> Newest:
         timelines = timelines_of(connection, database.prefix, board.id)
@@ -92,7 +92,7 @@ def newest_of(database: Database, board: Board, now: int) -> Newest:
 
 
 def ranking_parts(database: Database, moment: AsOf, *, archived: bool = False) -> tuple[PastRanking, Iterator[Part]]:
-    """Return the ranking of a board at a time, and its rows. `archived` means a period that the board has dropped.
+    """Return the ranking of a board at a time, and its rows. `archived` means that the board has dropped the period.
 
     The members and their scores are in memory. Rows and titles are made for one part at a time.
 
@@ -126,7 +126,7 @@ def event_parts(database: Database, board: Board, since: int | None, until: int 
     """Yield every change of a score in the journal, the first one first, one segment after another.
 
     Events of one member that were counted together are one row with their sum. `since` and `until` are in milliseconds
-    since 1970: from the first one on, and before the second one.
+    since 1970. A change at `since` is included, and a change at `until` is not.
 
     Raises:
         SetupError: the journal is damaged.

@@ -147,8 +147,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """What to rebuild.
 
     Attributes:
-        board: the only board; None for all.
-        at: the time, in milliseconds since 1970; None for everything that the journal has.
+        board: the only board to rebuild; None means all boards.
+        at: the time, in milliseconds since 1970; None means the end of the journal.
         name: another id for the board.
         dry: only report what would be rebuilt.
     """
@@ -160,7 +160,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rebuilding:
-    """Rebuild the boards of one key prefix. Call `progress` with a board, the part that is done, and its size."""
+    """Rebuild the boards of one key prefix. Call `show` with a board, the number of steps done, and of all."""
 
     def __init__(self, client: Store, settings: Settings, in_file: Boards, database: Database, show: Progress) -> None:
         self._client = client
@@ -174,7 +174,7 @@ class Rebuilding:
     async def rebuild(self, wanted: Wanted) -> list[Rebuilt]:
         """Rebuild the wanted boards. After an interruption, the same call continues.
 
-        A run-time board of which the journal has no entry has held nothing yet: it begins empty.
+        If the journal has no entry of a run-time board, the board was empty, and begins empty.
 
         Raises:
             SetupError: another process uses the journal, the journal does not know the board, its definition is
@@ -229,7 +229,7 @@ class Rebuilding:
         return done
 
     async def replace(self, board: str, epoch: str) -> Rebuilt:
-        """Delete a board that the store holds in an epoch, and rebuild it.
+        """Delete the data of a board in an epoch from the store, and rebuild the board.
 
         After an interruption the store lacks the board, and `rebuild` continues.
         """
@@ -276,7 +276,7 @@ class Rebuilding:
     async def _with(
         self, begun: Timeline, newest: dict[str, _Line], lines: Sequence[_Line], wanted: Wanted
     ) -> dict[str, _Line]:
-        """Return the last timelines, with that of a run-time board. `begun` is an empty one in the defined epoch."""
+        """Return `newest` with the last timeline of a run-time board. `begun` is empty, in the defined epoch."""
         of_board = [line for line in lines if line[0].board == begun.board]
         for line in reversed(of_board):
             if any(timeline.epoch == begun.epoch for timeline in line):
@@ -288,7 +288,7 @@ class Rebuilding:
         return newest if held is not None and held.size else {**newest, begun.board: [begun]}
 
     async def _missing(self, lines: Sequence[_Line], wanted: Wanted) -> list[_Line]:
-        """Return what the store lacks. An earlier call of the same command may have rebuilt the rest.
+        """Return the timelines that the store lacks. An earlier call of the same command may have rebuilt the others.
 
         Raises:
             SetupError: the store holds other data of a board.
@@ -369,7 +369,7 @@ class Rebuilding:
             await self._client.call(names.visitors, "SET", names.visitors, bytes.fromhex(secret), *only_new)
 
     async def _unions(self, epochs: Mapping[str, str]) -> dict[str, str]:
-        """Return the definitions in the store that have rebuilt boards as parts, with their new epochs."""
+        """Return the definitions of unions in the store whose parts were rebuilt, with the new epochs of the parts."""
         held = (await DefinitionStore(self._client, self._prefix).load()).boards
         return {
             name: msgspec.json.encode(_with_parts(definition, epochs)).decode()
@@ -387,7 +387,7 @@ class Rebuilding:
 
 
 def board_of(name: str, made: Mapping[str, str], in_file: Boards) -> Board:
-    """Return the definition of a board in the journal. `made` holds those of run-time boards as JSON, by id.
+    """Return the definition of a board in the journal. `made` has run-time boards as JSON, by id.
 
     Raises:
         SetupError: its definition is missing, or this version cannot read it.

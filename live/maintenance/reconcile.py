@@ -1,7 +1,7 @@
 """Compare a board in the store with its journal while both are in use.
 
-The store is read in pieces. Each piece names the last entry of the journal at its instant. It is compared with what
-the board held after that entry, according to the journal. The entry is in SQL, or still waits in the store.
+The store is read in pieces. Each piece names the last entry of the journal at its instant. The piece is compared
+with what the board held after that entry, according to the journal. The entry is in SQL, or still waits in the store.
 """
 
 import asyncio
@@ -159,9 +159,9 @@ _NONE: Final = Ranking()
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """A value that differs: of what `kind`, in the slot or the period that begins at `start`, of which `key`.
+    """A value that differs: its `kind`, the `start` of its slot or period, and its name as `key`.
 
-    `store` and `journal` are the two values; None for none.
+    `store` and `journal` are the two values. None means that a side has no value.
     """
 
     kind: Kind
@@ -181,7 +181,7 @@ class Report(msgspec.Struct, kw_only=True):
         compared: how many values of each kind were compared.
         drifted: how many values differ.
         drift: the first of them.
-        fault: why they could not be compared; empty if they were.
+        fault: why the values could not be compared; empty if they were.
         repaired: whether the side that is wrong was replaced.
     """
 
@@ -258,7 +258,7 @@ class Reconciler:
     ) -> None:
         """Compare pieces, each with the journal's state of its instant.
 
-        With `seen` and `missing`, collects the names under a store key, and which ones are missing at its end.
+        `seen` collects the names under a store key. After its last piece, `missing` gets the names that it lacks.
         """
         for place, piece in pieces:
             data = await self._follower.advance(piece.link)

@@ -33,9 +33,9 @@ _ASIDE: Final = "before-restore-"  # how the names of directories with what was 
 
 
 def clear(database: Database, settings: Settings, *, force: bool) -> Path | None:
-    """Lock the journal of a data directory, and set aside what there is. Return the new directory with it, if any.
+    """Lock the journal of a data directory, and move existing data to a new directory. Return that directory, if any.
 
-    Set aside are the files of a journal in SQLite and of the embedded store. A journal in PostgreSQL stays.
+    The data are the files of a journal in SQLite and of the embedded store. A journal in PostgreSQL stays.
 
     Raises:
         SetupError: a server uses the journal, or there is something that `force` does not allow to set aside.
@@ -66,10 +66,10 @@ def clear(database: Database, settings: Settings, *, force: bool) -> Path | None
 
 
 def put_back(folder: Path, database: Database) -> None:
-    """Copy the journal of a backup to the place of the database, whose lock this process holds.
+    """Copy the journal of a backup into the database. This process must hold the lock of the database.
 
     The copy gets a new id. So the boards that are rebuilt from it get new epochs, even if the same backup is restored
-    twice. A PostgreSQL database has everything at once, or nothing.
+    twice. A PostgreSQL database receives everything in one transaction.
 
     Raises:
         SetupError: the file system refuses, or the PostgreSQL database holds a journal already.
@@ -104,10 +104,10 @@ def put_back(folder: Path, database: Database) -> None:
 
 
 def require_new(connection: Connection, database: Database) -> None:
-    """Check that a PostgreSQL database holds no journal, of no key prefix. Create its tables.
+    """Create the tables of a PostgreSQL database, and check that it holds no journal of any key prefix.
 
     Raises:
-        SetupError: it does.
+        SetupError: it holds a journal.
     """
     METADATA.create_all(connection)
     if any(
@@ -120,10 +120,10 @@ def require_new(connection: Connection, database: Database) -> None:
 
 
 def require_prefix(manifest: Manifest, settings: Settings) -> None:
-    """Check that a backup is of the key prefix of the settings.
+    """Check that a backup has the key prefix of the settings.
 
     Raises:
-        SetupError: it is of another one.
+        SetupError: it has another key prefix.
     """
     if manifest.prefix != settings.key_prefix:
         raise SetupError(
@@ -159,8 +159,8 @@ async def restore(
 ) -> list[Rebuilt]:
     """Restore a checked backup into an empty store. This process holds the journal's lock.
 
-    Actors who were erased from the journal set aside are not restored, nor those of earlier ones: an earlier call may
-    have been interrupted. After an interruption, `live rebuild` continues.
+    An actor who was erased in a journal that was set aside is not restored. Journals that earlier calls set aside count
+    too, because an earlier call may have been interrupted. After an interruption, `live rebuild` continues.
 
     Raises:
         SetupError: the store is not empty, the file system refuses, or a board cannot be rebuilt.
@@ -173,9 +173,9 @@ async def restore(
 
 
 def _carry_over(aside: Path, database: Database, *, is_own: bool = True) -> None:
-    """Add the list of who was erased to the journal of the backup, which does not show them then.
+    """Add the list of erased digests in a journal that was set aside to the restored journal.
 
-    One that an earlier call has set aside may belong to other boards: it counts if it has the key of the list so far.
+    A journal that an earlier call set aside may belong to other boards. Its list must not replace one with another key.
     """
     try:
         found = list_in(aside, database.prefix)

@@ -19,10 +19,10 @@ Progress = Callable[[int, int], None]
 
 
 class TimelineStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What the journal holds of a board.
+    """The state of a board in the journal.
 
-    `last` is the time of the last entry in microseconds since 1970, 0 for none. `bytes` is the compressed size. `gaps`
-    counts those of the board's earlier timelines too.
+    `last` is the time of the last entry in microseconds since 1970, or 0. `bytes` is the compressed size. `gaps`
+    includes the gaps of the board's earlier timelines.
     """
 
     board: str
@@ -38,7 +38,7 @@ class TimelineStatus(msgspec.Struct, frozen=True, kw_only=True):
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The result of reading all entries of a board.
 
-    `faults` is what is damaged or missing, and `gaps` what the journal has recorded as missing, one sentence each.
+    `faults` has a sentence for each thing that is damaged or missing, and `gaps` one for each recorded gap.
     """
 
     board: str
@@ -49,7 +49,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of reading a whole journal. `faults` are those that belong to no board, one sentence each."""
+    """The result of reading a whole journal. `faults` has a sentence for each fault that belongs to no board."""
 
     sound: bool
     faults: list[str]
@@ -57,7 +57,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def status(connection: Connection, prefix: str) -> list[TimelineStatus]:
-    """Return what the journal holds of each board that has not ended."""
+    """Return the state of each board whose timeline has not ended."""
     found, count = [], func.count()
     held = select(func.max(SEGMENT.c.ended), func.sum(SEGMENT.c.entries), func.sum(func.length(SEGMENT.c.data)))
     for timeline in open_timelines(connection, prefix):
@@ -79,7 +79,7 @@ def status(connection: Connection, prefix: str) -> list[TimelineStatus]:
 
 
 def _gaps(connection: Connection, prefix: str, timeline: Timeline) -> list[str]:
-    """Return what is missing in the timelines of a board, one sentence each."""
+    """Return a sentence for each gap in the timelines of a board."""
     return [
         f"{'the store lost data' if gap.is_loss else 'entries are missing'}: between {_time(gap.since)} "
         f"(entry {gap.expected.partition(' ')[0]}) and {_time(gap.time)}"

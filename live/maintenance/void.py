@@ -63,7 +63,7 @@ class TakingBack:
     async def take_back(
         self, contributions: Sequence[Contribution], show: Callable[[int, int], None], *, dry: bool
     ) -> Taken:
-        """Take back what still counts of contributions, each one once, even if other processes do the same.
+        """Take back contributions as far as they still count, each only once, even if other processes do the same.
 
         The newest ones go first, so that votes which were cast and withdrawn never count below zero. With `dry`,
         nothing changes.
@@ -112,7 +112,7 @@ class TakingBack:
         raise StoreUnavailableError(f"board {self._state.board.id}: the votes changed {_ATTEMPTS} times in a row")
 
     async def _read_votes(self, batch: "_Batch") -> None:
-        """Read how many votes each pair of an actor and a member has now: no more can be taken back."""
+        """Read how many votes each pair of an actor and a member has now. Only these can be taken back."""
         for start, votes in batch.pairs().items():
             key = self._state.table(start).votes
             counts = await self._state.call("HMGET", key, *votes)
@@ -124,7 +124,7 @@ class _Batch:
 
     Attributes:
         left: the contributions that nobody has taken back.
-        held: for a slot and the digest of an actor and a member, how many votes there are.
+        held: how many votes there are, by slot and by digest of an actor and a member.
         size: changes of members' scores, sum of amounts, and votes that the last plan takes back.
     """
 
@@ -229,7 +229,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 
     Attributes:
         board: the id of the board.
-        batches: the batches that held something of the producer or actor.
+        batches: the number of batches to which the producer or actor contributed.
         changes: how many scores of members in slots changed.
         amount: what was subtracted in all.
         votes: how many votes were taken back.
@@ -276,7 +276,7 @@ class Voiding:
     async def _void(self, board: Board, epoch: str, criteria: Criteria, *, is_named: bool, dry: bool) -> Outcome:
         """Take back contributions from a board; `epoch` is empty for a board of the boards file.
 
-        If the board was named, it is a fault that it can hold none.
+        If nothing can be taken back from the board, that is a fault only if an operator named the board.
         """
         outcome = Outcome(board=board.id)
         ledger = Ledger(self._client, board, self._settings, born=epoch)

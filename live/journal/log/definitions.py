@@ -38,7 +38,7 @@ class DefinitionLog:
     async def follow(self) -> bool:
         """Copy what has changed since the last call.
 
-        Copy nothing from a store that lost data, because SQL knows more than it. Return False in that case.
+        If the store lost data, SQL knows more than the store. Then copy nothing, and return False.
         """
         names, high_water = SystemKeys(self._prefix), self._client.high_water
         places: dict[str, tuple[str, _Words]] = {
@@ -75,7 +75,10 @@ class DefinitionLog:
         return True
 
     async def _ask(self, *commands: _Words) -> list[Any] | None:
-        """Return the replies of the store; None if it lost data. Ask for its identity last: then they are its own."""
+        """Return the replies of the store. Return None if the store lost data.
+
+        The store's identity is asked for last. If that is right, all replies are from this store.
+        """
         high_water, store = self._client.high_water, SystemKeys(self._prefix).store
         replies = await self._client.calls([(str(words[1]), words) for words in (*commands, ("GET", store))])
         identity = (replies.pop() or b"").decode()
@@ -116,6 +119,6 @@ def latest(connection: Connection, prefix: str, kind: str, names: Sequence[str] 
 
 
 def newest_version(connection: Connection, prefix: str, kind: str) -> int:
-    """Return the newest version that was copied; 0 for none."""
+    """Return the newest version that was copied. 0 means that none was copied."""
     where = (DEFINITION.c.prefix == prefix, DEFINITION.c.kind == kind)
     return connection.scalar(select(func.max(DEFINITION.c.version)).where(*where)) or 0

@@ -1,12 +1,12 @@
 """The drainer: moves the entries of all journals from the store to SQL, in one process at a time.
 
 An entry is trimmed in the store after SQL has committed it, unless a backup has paused trimming. A commit names the
-entry before its first one. SQL refuses it if the timeline has moved on. So a drainer that is killed at any point, or
-that runs beside another one, neither loses an entry nor stores one twice.
+entry before its first entry. SQL refuses the commit if the timeline has moved on. So a drainer that is killed at any
+point, or that runs beside another drainer, neither loses an entry nor stores one twice.
 
-Where SQL and the store do not fit together, one of them is ahead. If it is the store, entries are missing: the journal
-begins again with everything that the board holds. If it is SQL, the store has lost data: nothing of the board moves
-until an operator decides.
+Where SQL and the store do not fit together, one of them is ahead. If the store is ahead, entries are missing. Then the
+journal begins again with everything that the board holds. If SQL is ahead, the store has lost data. Then the drainer
+moves no more entries of the board until an operator decides.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ Name = tuple[str, str]
 
 
 class Drainer:
-    """Move all journals under one prefix of store keys to a database. `writes` is whether it does so now."""
+    """Move all journals under one prefix of store keys to a database. `writes` says whether it does so now."""
 
     def __init__(
         self, client: Store, settings: Settings, database: Database, boards: Callable[[], Boards] = lambda: Boards(())
@@ -129,7 +129,7 @@ class Drainer:
         """Make this database the only one into which the store's journals go.
 
         Raises:
-            SetupError: they go into another one.
+            SetupError: the journals go into another database.
         """
         holder = await claim_sink(self._client, self._prefix, self._database.id)
         if holder != self._database.id:
@@ -139,7 +139,7 @@ class Drainer:
             )
 
     async def _work(self) -> None:
-        """Drain, compact and scrub at once. If one of them ends with an error, end all."""
+        """Drain, compact and scrub at once. If one of these tasks ends with an error, end all."""
         works = (self._drain_forever(), self._compactor.run(), self._scrubber.run())
         tasks = [asyncio.create_task(work) for work in works]
         try:
@@ -218,7 +218,7 @@ class Drainer:
                 left = await self._move(left)
 
     async def _move(self, names: list[Name]) -> list[Name]:
-        """Move a few entries of each journal. Return those that may have more."""
+        """Move a few entries of each journal. Return the journals that may have more."""
         timelines = await self._known_timelines(names)
         found = await read_entries(
             self._client,
@@ -264,7 +264,7 @@ class Drainer:
         await asyncio.gather(*map(trim_one, timelines))  # the calls share packets
 
     async def _trim_left(self) -> None:
-        """Delete what was kept for a backup, once it is over."""
+        """Delete the entries that were kept for a backup, once the backup is over."""
         if self._untrimmed and not await is_trimming_paused(self._client, self._prefix):
             moving = self._untrimmed - self._behind  # a board that stopped keeps its entries until an operator decides
             await self._trim([self._timelines[name] for name in moving if name in self._timelines])
@@ -278,7 +278,7 @@ class Drainer:
         return [self._timelines[name] for name in names]
 
     async def _segment(self, timeline: Timeline, entries: list[Entry]) -> Segment | None:
-        """Pack the entries that follow a timeline (None for none). If one is missing, begin the journal again."""
+        """Pack the entries that follow a timeline, if there are any. If one is missing, begin the journal again."""
         followers, found = following(timeline, entries)
         if found is not None and not followers:
             return await self._skip(timeline, entries, found)
@@ -291,7 +291,7 @@ class Drainer:
     async def _skip(self, timeline: Timeline, entries: list[Entry], found: str) -> Segment | None:
         """Continue after a gap with an entry that holds the whole content of the board. Request one if there is none.
 
-        End the timeline of a board that has another epoch by now, and stop at a board that lost what SQL has.
+        If the board has another epoch by now, end the timeline. If the store lost entries that SQL has, stop.
         """
         keys, name = Keys(self._prefix, timeline.board), (timeline.board, timeline.epoch)
         (stream,) = await read_streams(self._client, self._prefix, [name])
@@ -321,7 +321,7 @@ class Drainer:
             (entries,) = await read_entries(self._client, [(keys, timeline.epoch, f"{offset}-{int(number) - 1}")])
 
     def _stop(self, timeline: Timeline, found: str) -> None:
-        """Stop at a board of which SQL has more: the store lost data, and nothing is acknowledged any more."""
+        """Stop at a board of which SQL has more entries: the store lost data. From now on, nothing is acknowledged."""
         name = timeline.board, timeline.epoch
         self._behind.add(name)
         if name not in self._health.lost:

@@ -13,7 +13,7 @@ from live.store.board.journal_stream import Entry
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What an entry is, and which entry comes before it.
+    """The head of an entry: its kind, and which entry comes before it.
 
     Attributes:
         kind: `begin`, `adopt`, `renew`, `add`, `hide`, `enter`, `withdraw`, `tags`, `left` or `erase`; older versions
@@ -57,7 +57,7 @@ def parse_head(text: str) -> Head:
 
 
 def position_of(link: str) -> tuple[int, int]:
-    """Parse the offset and the number in an id or a link. They grow from entry to entry."""
+    """Parse the offset and the number in an id or a link. The pair grows from entry to entry."""
     offset, _, number = link.partition(" ")[0].partition("-")
     return int(offset), int(number or 0)
 
@@ -125,7 +125,7 @@ class Add(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Latest(msgspec.Struct, frozen=True):
-    """The newest event time in a batch, in milliseconds since 1970; None for none."""
+    """The newest event time in a batch, in milliseconds since 1970. None if the entry has none."""
 
     latest: int | None = None
 
@@ -152,9 +152,10 @@ class Withdraw(msgspec.Struct, frozen=True):
 
 
 class Mend(msgspec.Struct, frozen=True, kw_only=True):
-    """A correction by an older version. With `teach`, the journal took over what the store held.
+    """A correction by an older version. With `teach`, it copied values from the store to the journal.
 
-    Add `amounts` to the values of names. Without `amounts`, set the values to `values`; an empty one removes its name.
+    It adds `amounts` to the values of `names`. Without `amounts`, it replaces them by `values`. An empty value removes
+    its name.
     """
 
     teach: bool = False
@@ -175,10 +176,10 @@ class Begin(msgspec.Struct, frozen=True):
 
 
 class Adopt(msgspec.Struct, frozen=True, kw_only=True):
-    """What a board held when its journal began. Numbers are texts, as the store keeps them; empty for none.
+    """What a board held when its journal began. Numbers are texts, as in the store. An empty text means no number.
 
-    `parent` is the epoch that the board continues after a loss; empty for none. `lost` is the offset up to which data
-    was lost that SQL may never have had; 0 for none.
+    After a loss, `parent` is the epoch that the board continues. Otherwise it is empty. `lost` is the offset up to
+    which the store lost data that SQL may never have had, or 0.
     """
 
     parent: str = ""
@@ -198,9 +199,9 @@ class Adopt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Erase(msgspec.Struct, frozen=True, kw_only=True):
-    """An actor that was erased: the digests of the digests that the store deleted, made with a key.
+    """An actor that was erased. `digests` are made with `key` from the digests that the store deleted.
 
-    `elsewhere` has those of boards that have no journal to put them in, such as deleted ones.
+    `elsewhere` has the digests for boards without a journal of their own, such as deleted boards.
     """
 
     key: bytes

@@ -45,10 +45,10 @@ def contents_of(  # noqa: PLR0913 - from where, and up to where
 ) -> Snapshot:
     """Return what a board held before the first entry for which `stop` is true, or at the end of its timeline.
 
-    Actors who were erased since then are not in it: from the board of the timeline, or from `board` that continues it.
+    Leave out actors who were erased later from `board`, which is by default the board of the timeline.
 
-    Without `people`, erasures take no time. Then votes and the identities of events may be missing, or be of somebody
-    who was erased: only what the board shows is right.
+    Without `people`, do not search for erased digests, which saves time. Then votes and the identities of events may be
+    missing, or belong to an erased actor. Only what the board shows is right.
 
     With a `link`, stop after the entry that has it instead. `until` is the last segment to read. Call `progress` with
     the number of entries so far, and of all entries.
@@ -140,7 +140,7 @@ class Reading:
         return self._data.link
 
     def apply(self, connection: Connection, head: Head, body: bytes) -> None:
-        """Apply the next entry. If it continues from what SQL lacks, wait for an entry with the whole content."""
+        """Apply the next entry. If SQL lacks what it continues, wait for an entry with the whole content."""
         if head.kind == "renew":
             try:
                 epoch, link = body.decode(), head.before
@@ -160,7 +160,7 @@ class Reading:
 
 
 def oldest_checkpoint(connection: Connection, timeline: Timeline) -> tuple[Snapshot, int] | None:
-    """Return the oldest checkpoint, and the last segment in it; None if no entry was deleted."""
+    """Return the oldest checkpoint, and the last segment in it. Return None if no entry was deleted."""
     first = select(func.min(SEGMENT.c.id)).where(SEGMENT.c.life == timeline.id).scalar_subquery()
     row = connection.execute(
         select(CHECKPOINT.c.segment, CHECKPOINT.c.crc, CHECKPOINT.c.data)
@@ -256,7 +256,7 @@ def contents_of_parent(
 ) -> Snapshot:
     """Return what the board held at the end of its previous timeline, whose last entry has this link.
 
-    Leave out whom `board` has erased, by default the board of the timeline: the previous one can be of another board.
+    Leave out the actors who were erased from `board`, by default the board of `timeline`.
     """
     parent, board = find_parent(connection, timeline, prefix, epoch), board or timeline.board
     data = (
@@ -325,7 +325,7 @@ class Follower:
         """Return what the board held after the entry with a link. Links must be in the order of the journal.
 
         Raises:
-            StoreBehindError: SQL has more, or other entries in their place.
+            StoreBehindError: SQL has more entries than the store, or other entries.
             SetupError: the journal lacks the entry.
         """
         while self.contents.link != link:
@@ -370,7 +370,7 @@ class Follower:
         self._timeline = timeline if timeline is not None and timeline.size else None
 
     async def _read(self) -> None:
-        """Read what follows, from the store first: an entry that the drainer trims meanwhile is in SQL by then."""
+        """Read the next entries, from the store first. An entry that the drainer trims meanwhile is then in SQL."""
         board, epoch = self._name
         after = "-".join(map(str, self._last)) if self._last > (0, 0) else START
         (entries,) = await read_entries(self._client, [(Keys(self._prefix, board), epoch, after)])

@@ -53,9 +53,9 @@ class Timeline(msgspec.Struct, frozen=True):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Where entries are missing: the link before, the one that the next entry names, and the time of that entry.
+    """A gap: the link of the entry before it, the link that the next entry names, and the time of the next entry.
 
-    After an accepted loss, the board continues after an earlier entry, or after none.
+    After an accepted loss, `found` names an earlier entry, or is empty.
     """
 
     expected: str
@@ -69,15 +69,16 @@ class Gap(msgspec.Struct, frozen=True):
 
     @property
     def since(self) -> int:
-        """The time of the last entry before, in microseconds since 1970."""
+        """The time of the last entry before the gap, in microseconds since 1970."""
         return int(self.expected.split(" ")[1])
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """Entries that follow the last one of a timeline, compressed, and the heads of the first and the last one.
+    """Compressed entries that follow the last entry of a timeline, and the heads of the first and the last of them.
 
-    `gaps` are those between them. `parent` is the epoch that the timeline continues, if the first entry names one, and
-    `lost` the offset up to which the store lost data. `erased` are its `erase` entries, each with its time.
+    `gaps` are the gaps between the entries. If the first entry says that the timeline continues an older epoch,
+    `parent` is that epoch. `lost` is the offset up to which the store lost data, or 0. `erased` has the `erase`
+    entries, each with its time.
     """
 
     timeline: Timeline
@@ -135,7 +136,10 @@ _CONTINUING: Final = msgspec.msgpack.Decoder(_Continuing)
 
 
 def went_back(timeline: Timeline, link: str) -> bool:
-    """Return whether the store lacks entries that SQL has. Its last entry has `link`, or its next entry names it."""
+    """Return whether the store lacks entries that SQL has.
+
+    `link` is the link of the last entry in the store, or the link that the next entry there names.
+    """
     return link != timeline.link and position_of(link) <= position_of(timeline.drained)
 
 
@@ -144,9 +148,10 @@ class ConflictError(Exception):
 
 
 def open_timelines(connection: Connection, prefix: str, among: Collection[int] | None = None) -> list[Timeline]:
-    """Return the timelines that have not ended; `among` limits them to some numbers of rows.
+    """Return the timelines that have not ended. `among` limits them to some numbers of rows.
 
-    Leave out timelines without an entry. They never began: one process announced its epoch, another created the board.
+    Leave out timelines without an entry. They never began: their process announced an epoch, but another process
+    created the board.
     """
     wanted = select(LIFE).where(LIFE.c.prefix == prefix, LIFE.c.ended.is_(None), LIFE.c.size > 0).order_by(LIFE.c.id)
     if among is not None and len(among) <= _MOST_NUMBERS:
@@ -155,7 +160,7 @@ def open_timelines(connection: Connection, prefix: str, among: Collection[int] |
 
 
 def drained_of(connection: Connection, prefix: str) -> list[tuple[int, str, str]]:
-    """Return the row, the board and the id of the last entry of each timeline that `open_timelines` finds."""
+    """Return the row's number, the board, and the last entry's id of each timeline that `open_timelines` finds."""
     where = (LIFE.c.prefix == prefix, LIFE.c.ended.is_(None), LIFE.c.size > 0)
     rows = connection.execute(select(LIFE.c.id, LIFE.c.board, LIFE.c.drained).where(*where))
     return [(timeline, board, drained) for timeline, board, drained in rows]
@@ -169,7 +174,7 @@ def timelines_of(connection: Connection, prefix: str, board: str) -> list[Timeli
 
 
 def all_timelines(connection: Connection, prefix: str) -> list[tuple[Timeline, str | None]]:
-    """Return every timeline, the first one first, each with the epoch that it continues (None for none)."""
+    """Return every timeline, the first one first, each with the epoch that it continues, or None."""
     rows = connection.execute(select(LIFE).where(LIFE.c.prefix == prefix).order_by(LIFE.c.id))
     return [(_timeline(row), row["parent"]) for row in rows.mappings()]
 
@@ -182,7 +187,7 @@ def find_timeline(connection: Connection, prefix: str, board: str, epoch: str) -
 
 
 def find_parent(connection: Connection, timeline: Timeline, prefix: str, epoch: str) -> Timeline | None:
-    """Find the timeline that another one continues: of the same board, or of one that was rebuilt under this id."""
+    """Find the timeline that another timeline continues. It can be of a board that was rebuilt under this id."""
     found = find_timeline(connection, prefix, timeline.board, epoch)
     if found is None:
         where = (LIFE.c.prefix == prefix, LIFE.c.epoch == epoch)
@@ -240,7 +245,7 @@ def _find_timelines(
 
 
 def end_timelines(connection: Connection, timelines: Sequence[Timeline], gaps: Sequence[Gap] = ()) -> None:
-    """Record that timelines have ended. If other entries than expected follow, add `gaps` at the end."""
+    """Record that timelines have ended. If entries are missing at the end, `gaps` says so."""
     for timeline in timelines:
         add_gaps(connection, timeline, gaps)
     ids = [timeline.id for timeline in timelines]
@@ -251,7 +256,7 @@ def add_segments(connection: Connection, segments: Sequence[Segment]) -> None:
     """Add segments to timelines. Each timeline must still end where its segment begins.
 
     Raises:
-        ConflictError: a timeline does not.
+        ConflictError: a timeline ends elsewhere.
     """
     # many rows with one call: 4 times as fast
     moves = [
@@ -282,9 +287,9 @@ def add_segments(connection: Connection, segments: Sequence[Segment]) -> None:
 
 
 def following(timeline: Timeline, entries: Sequence[Entry]) -> tuple[list[Entry], str | None]:
-    """Return the entries that follow a timeline, and the link that the next entry names if it does not follow them.
+    """Return the entries that follow a timeline, and the link that the next entry names if it does not follow.
 
-    An entry with the whole content of a board follows anything. A timeline may begin by continuing another one.
+    An entry with the whole content of a board follows any entry. A timeline may begin by continuing another timeline.
 
     Raises:
         SetupError: this version cannot read an entry.
@@ -317,8 +322,8 @@ def add_gaps(connection: Connection, timeline: Timeline, gaps: Sequence[Gap]) ->
 def _continue(connection: Connection, segment: Segment) -> None:
     """Record that a timeline continues another one of its board, and end that one.
 
-    After a loss, what SQL has beyond the beginning of the timeline is a gap. So is what the store had acknowledged and
-    SQL never had.
+    After a loss, record a gap if SQL has entries beyond the beginning of the timeline, or if it never had entries that
+    the store had acknowledged.
     """
     timeline, first = segment.timeline, segment.first
     connection.execute(update(LIFE).where(LIFE.c.id == timeline.id).values(parent=segment.parent))
@@ -345,9 +350,9 @@ def _now() -> int:
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """A timeline of which SQL has more than the store. `what` says for people what the store has instead.
+    """A timeline of which SQL has more than the store. `what` tells people what the store has instead.
 
-    `gone` means that the store has nothing of it. Otherwise the store has it up to an earlier entry.
+    If `gone` is true, the store lacks the whole timeline. Otherwise it has the timeline up to an earlier entry.
     """
 
     timeline: Timeline
@@ -405,7 +410,7 @@ def _what_is_missing(timeline: Timeline, offset: int, journal: bytes | None, wai
 def end_lost(connection: Connection, lost: Sequence[Loss]) -> None:
     """End lost timelines, after an operator has accepted the loss.
 
-    Record a gap only for a timeline of which the store has nothing. If a board goes on from an earlier entry, its new
+    Record a gap only for a timeline that the store lacks completely. If a board goes on from an earlier entry, its new
     timeline records what is missing.
     """
     for loss in lost:

@@ -1,4 +1,4 @@
-"""How far back the journal of a board reaches, and where to read the board at a time."""
+"""Find out how far back the journal of a board reaches, and in which timeline to read the board at a time."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -19,13 +19,13 @@ _BEGINNINGS: Final = ("begin", "adopt", "renew")  # kinds of the first entry of 
 
 
 class Coverage(NamedTuple):
-    """What the journal covers of a timeline. All times are in milliseconds since 1970, by the board's clock.
+    """The times at which the journal can show a timeline, in milliseconds since 1970 by the board's clock.
 
     Attributes:
         timeline: the timeline.
-        began: when it began.
-        entries: the time from which its entries are complete.
-        gaps: where entries are missing, each from the last entry before to the first one after.
+        began: when the timeline began.
+        entries: the time since which the journal has all its entries.
+        gaps: where entries are missing: the times of the last entry before a gap and of the first entry after it.
     """
 
     timeline: Timeline
@@ -35,7 +35,7 @@ class Coverage(NamedTuple):
 
 
 def reaches_of(connection: Connection, prefix: str, board: Board) -> list[Coverage]:
-    """Return what the journal covers of the timelines of a board, the last one first."""
+    """Return the coverage of each timeline of a board, the last timeline first."""
     found = [
         _coverage(connection, prefix, board, timeline)
         for timeline in reversed(timelines_of(connection, prefix, board.id))
@@ -44,10 +44,12 @@ def reaches_of(connection: Connection, prefix: str, board: Board) -> list[Covera
 
 
 def timeline_at(reaches: Sequence[Coverage], at: int) -> Timeline | None:
-    """Return the timeline in which to read a board at a time (milliseconds since 1970); None before it began.
+    """Return the timeline in which to read a board at a time (milliseconds since 1970).
+
+    Return None for a time before the board began.
 
     Raises:
-        NoPastError: the journal has forgotten it.
+        NoPastError: the journal does not cover the time.
     """
     for reach in reaches:
         for begin, end in reach.gaps:
@@ -61,12 +63,12 @@ def timeline_at(reaches: Sequence[Coverage], at: int) -> Timeline | None:
 
 
 def since_of(reaches: Sequence[Coverage]) -> int | None:
-    """Return the first time that the journal covers, in milliseconds since 1970; None for none."""
+    """Return the first time that the journal covers, in milliseconds since 1970. Return None if it covers no time."""
     return min((reach.entries for reach in reaches), default=None)
 
 
 def _coverage(connection: Connection, prefix: str, board: Board, timeline: Timeline) -> Coverage | None:
-    """Return what the journal covers of a timeline; None if it has no entry."""
+    """Return the coverage of a timeline. Return None if the journal has no segment or checkpoint of it."""
     checkpoint = connection.scalar(select(func.min(CHECKPOINT.c.time)).where(CHECKPOINT.c.life == timeline.id))
     segment = connection.execute(
         select(SEGMENT.c.id, SEGMENT.c.began, SEGMENT.c.crc, SEGMENT.c.data)
@@ -92,9 +94,9 @@ def _coverage(connection: Connection, prefix: str, board: Board, timeline: Timel
         continues = is_whole and row.parent is not None and latest is not None
         return Coverage(timeline, entries if continues else _ALWAYS, entries)
     entries = segment.began // 1000 if is_whole and segment is not None else (checkpoint or 0) // 1000 + 1
-    # A board held what the store lost until an operator accepted the loss.
+    # Data that the store lost stayed on the board until an operator accepted the loss.
     gaps = [gap for gap in gaps_of(connection, [timeline]) if not gap.is_loss]
     stretches = [(gap.since // 1000, gap.time // 1000) for gap in gaps]
-    # The timeline before was forgotten after it had ended, but the board was there.
+    # The previous timeline ended and was forgotten later. The board existed at that time.
     has_lost = row.parent is not None and find_parent(connection, timeline, prefix, row.parent) is None
     return Coverage(timeline, _ALWAYS if has_lost else min(row.began // 1000, entries), entries, stretches)

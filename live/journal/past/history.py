@@ -1,4 +1,4 @@
-"""Scores that are updated with each entry of a journal. So a history of many times reads the entries only once."""
+"""Update scores with each entry of a journal. So a history with many steps reads the entries only once."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -30,7 +30,7 @@ def read_history(
     """Return the records of members at some ascending times, in milliseconds since 1970.
 
     Raises:
-        NoPastError: the journal does not reach back to them.
+        NoPastError: the journal does not reach back to these times.
         TooLongError: the board has too many members for so many steps.
     """
 
@@ -53,10 +53,12 @@ def read_history(
 def scores_at_all(
     connection: Connection, prefix: str, board: Board, times: Sequence[int]
 ) -> Iterator[tuple[int, Scores]]:
-    """Yield the scores at some ascending times; none before the board began. Each result is valid until the next one.
+    """Yield the scores at some ascending times. Before the board began, there are none.
+
+    Each result is valid until the next result.
 
     Raises:
-        NoPastError: the journal does not cover it, or the board had not begun at any of the times.
+        NoPastError: the journal does not cover one of the times, or the board had not begun at any of them.
     """
     reaches = reaches_of(connection, prefix, board)
     found = [timeline_at(reaches, at) for at in times]
@@ -97,13 +99,13 @@ class Sums:
             del self.scores[member]
 
     def subtract(self, slot: Mapping[str, int]) -> None:
-        """Subtract what a slot holds of each member."""
+        """Subtract each member's amount in a slot."""
         for member, amount in slot.items():
             self.add(member, -amount)
 
 
 class RunningScores:
-    """The scores of a board at ascending times, while its entries are applied to its contents."""
+    """The scores of a board at ascending times. They follow the entries that are applied to the contents."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
@@ -112,7 +114,7 @@ class RunningScores:
         self._oldest = 0  # the first slot in the sums
 
     def follow(self, head: Head, body: bytes) -> None:
-        """Follow an entry that was applied to the contents."""
+        """Update the scores after an entry was applied to the contents."""
         if self._sums is None or head.kind in _KEEP_SLOTS:
             return
         if head.kind != "add":

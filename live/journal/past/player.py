@@ -1,4 +1,4 @@
-"""Step through the journal of a board from a time on. It runs in the process that `live.boards.players` starts."""
+"""Step through the journal of a board from a time on. This runs in the process that `live.boards.players` starts."""
 
 import time
 from collections import deque
@@ -25,13 +25,13 @@ _CHECKPOINT: Final = "checkpoint"  # stands for the deleted entries of a timelin
 
 
 class Player:
-    """What a board held at each time from `now` on, in milliseconds since 1970 by the clock of the store."""
+    """Read what a board held from the time `now` on, in milliseconds since 1970 by the clock of the store."""
 
     def __init__(self, connection: Connection, prefix: str, board: Board, at: int, top: RunningTop) -> None:
         """Begin at a time, or when the journal begins to cover the board.
 
         Raises:
-            NoPastError: the journal has nothing of the board.
+            NoPastError: the journal does not cover the board.
             SetupError: the journal is damaged.
         """
         self._prefix = prefix
@@ -44,9 +44,9 @@ class Player:
         self._has_begun = False
 
     def play(self, connection: Connection, until: int, stride: int) -> list[tuple[int, Page]]:
-        """Return the first records every `stride` milliseconds up to a time, where they may have changed.
+        """Return the first records at every `stride` milliseconds up to a time. Leave out steps without a change.
 
-        Each call takes a bounded time, and moves `now` to where the next one continues.
+        Each call takes a bounded time. It moves `now` to the time at which the next call continues.
 
         Raises:
             SetupError: the journal is damaged.
@@ -75,7 +75,7 @@ class Player:
         return found
 
     def _load(self, connection: Connection) -> bool:
-        """Read the next entries, at the end of a timeline those of the next one. Return False if there are none yet."""
+        """Read the next entries, if necessary from the next timeline. Return False if there is none yet."""
         timeline = self._reading.timeline
         where = (SEGMENT.c.life == timeline.id, SEGMENT.c.id > self._segment)
         columns = (SEGMENT.c.id, SEGMENT.c.crc, SEGMENT.c.data)
@@ -102,7 +102,7 @@ class Player:
 
 
 def _beginning(connection: Connection, prefix: str, board: Board, at: int) -> tuple[int, Timeline]:
-    """Return when to begin, and in which timeline: at a time, or at the first later time that the journal covers."""
+    """Return when to begin, and in which timeline: at `at`, or at the first later time that the journal covers."""
     reaches = reaches_of(connection, prefix, msgspec.structs.replace(board, clock="server"))
     at = max(at, since_of(reaches) or at)
     while True:

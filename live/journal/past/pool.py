@@ -29,8 +29,8 @@ _SPAWN: Final = get_context("spawn")
 class Past:
     """Read the past of boards in other processes, which start when they are needed.
 
-    Clients take turns: each has one query in progress, so a long one delays no other client. A query ends when its
-    client leaves.
+    Clients take turns. Each client has one query in progress, so a long query delays no other client. A query ends when
+    its client leaves.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -45,10 +45,10 @@ class Past:
     async def wait(self, client: str, board: Board, epoch: str, link: str, at: int) -> None:
         """Wait for a client until SQL has everything up to `link`, the last entry in the store.
 
-        On a board with the server's clock, everything before a time (milliseconds since 1970) is enough.
+        On a board with the server's clock, it is enough that SQL has everything before `at` (milliseconds since 1970).
 
         Raises:
-            JournalBehindError: it does not catch up.
+            JournalBehindError: SQL does not catch up.
             SetupError: the database can't be opened.
         """
         deadline = asyncio.get_running_loop().time() + _PATIENCE
@@ -62,16 +62,16 @@ class Past:
             await asyncio.sleep(_POLL)
 
     async def is_of(self, client: str, sink: str) -> bool:
-        """Return whether this is the database into which the journals of the store go."""
+        """Return whether this database has the id `sink`, which names the database for the store's journals."""
         if not self._id:
             self._id = await self.run(client, identity)
         return self._id == sink
 
     async def run(self, client: str, work: Callable[..., _R], *given: object) -> _R:
-        """Do work for a client, a network, in another process. `work` receives the settings, and what is given.
+        """Do work for a client in another process. A client is a network. `work` gets the settings, and then `given`.
 
         Raises:
-            ProblemError: `overloaded`, when too many queries wait, or `past_too_large`, when this one takes too long.
+            ProblemError: `overloaded` if too many queries wait, or `past_too_large` if this query takes too long.
             JournalError: the database or the other process does not answer.
         """
         await self._queue.enter(client)

@@ -12,8 +12,8 @@ class AsOf(msgspec.Struct, frozen=True):
 
     Attributes:
         board: the definition of the board.
-        at: the time in milliseconds since 1970: everything that was counted before it.
-        period: the start of a period; None for the one that was current then.
+        at: the time in milliseconds since 1970. Everything that was counted before it is included.
+        period: the start of a period; None means the period that was current at that time.
         hidden: the members that are hidden now. They stay hidden in the past.
     """
 
@@ -26,7 +26,7 @@ class AsOf(msgspec.Struct, frozen=True):
 class PastRanking(msgspec.Struct, frozen=True):
     """The ranking of a board at a time: members, scores and ranks in order, and the position of the board.
 
-    `revision` is that of a period from the archive.
+    A period from the archive has a `revision`.
     """
 
     epoch: str
@@ -41,7 +41,7 @@ class PastRanking(msgspec.Struct, frozen=True):
 
 
 class RankingSlice(msgspec.Struct, frozen=True):
-    """A part of a ranking: the number of all its records, some of them, and where they begin."""
+    """A part of a ranking. `count` is the number of all records, and `start` the number of records before this part."""
 
     ranking: PastRanking
     count: int
@@ -49,7 +49,7 @@ class RankingSlice(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A record at a time (milliseconds since 1970); score and rank are None when it was not on the board."""
+    """A member's score and rank at a time (milliseconds since 1970). Both are None if the board lacked the member."""
 
     at: int
     score: int | None
@@ -57,7 +57,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Events of a member in one batch: when (microseconds since 1970), at which offset, and their amount."""
+    """What one batch added to a member: the time of the batch (microseconds since 1970), its offset, and the amount."""
 
     at: int
     offset: int
@@ -65,7 +65,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class ScoreBreakdown(msgspec.Struct, frozen=True):
-    """What a score consists of: each slot with what it holds, the votes, and the newest changes, the last one first."""
+    """The parts of a score: each slot with its amount, and the newest changes, the last change first."""
 
     epoch: str
     offset: int
@@ -79,7 +79,7 @@ class TooLongError(Exception):
 
 
 class NoPastError(Exception):
-    """The journal does not reach back to a time; `since` is the first time that it covers (milliseconds since 1970)."""
+    """The journal does not cover a time. `since` is the first time that it covers (milliseconds since 1970)."""
 
     def __init__(self, since: int | None = None) -> None:
         super().__init__(since)

@@ -1,4 +1,4 @@
-"""Read the past of boards from SQL: in a process that `pool.py` starts."""
+"""Read the past of boards from SQL. This runs in a process that `pool.py` starts."""
 
 from functools import partial
 from typing import Final
@@ -28,7 +28,7 @@ from live.settings import Settings
 
 _KEPT: Final = 8  # rankings that stay in memory
 _CHANGES: Final = 20  # newest events of a record that an explanation names
-_SEGMENTS: Final = 200  # newest segments in which it looks for them
+_SEGMENTS: Final = 200  # newest segments in which an explanation looks for these events
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
 
@@ -43,7 +43,10 @@ def read_ranking(settings: Settings, moment: AsOf, start: int, limit: int) -> Ra
 
 
 def find_record(settings: Settings, moment: AsOf, member: str, around: int) -> RankingSlice:
-    """Return a member's record with its neighbours; nothing if it was not on the board. Raises as `read_ranking`."""
+    """Return a member's record with its neighbours, or no record if the member was not on the board.
+
+    Raises as `read_ranking`.
+    """
     return _around(_ranking(settings, moment), member, around)
 
 
@@ -54,7 +57,7 @@ def read_period(settings: Settings, moment: AsOf, start: int, limit: int) -> Ran
 
 
 def find_in_period(settings: Settings, moment: AsOf, member: str, around: int) -> RankingSlice | None:
-    """Return a member's record with its neighbours in such a period. Returns None as `read_period`."""
+    """Return a member's record with its neighbours, in a period as for `read_period`. Returns None as `read_period`."""
     found = database_of(settings).work(partial(period_at, prefix=settings.key_prefix, moment=moment))
     return None if found is None else _around(found, member, around)
 

@@ -24,14 +24,14 @@ _CHECK: Final = 0.05  # seconds between two looks at the clock and the client of
 
 
 class Ticket(NamedTuple):
-    """A query: its number, and its place in the array of the numbers that are wanted."""
+    """A query: its number, and its index in the array of wanted numbers."""
 
     place: int
     number: int
 
 
 class _Worker:
-    """What this process has from the one that started it: for each place, the number of the query that is wanted."""
+    """The array that this process shares with its parent. It has the number of the wanted query for each `place`."""
 
     wanted: Sequence[int] = ()
 
@@ -41,17 +41,17 @@ class DepartedError(Exception):
 
 
 def begin_worker(parent: int, wanted: Sequence[int]) -> None:
-    """Prepare a process that reads the past. It ends with its parent."""
+    """Prepare a process that reads the past. The process ends with its parent."""
     end_with_parent(parent)
     _Worker.wanted = wanted
 
 
 def run_limited(ticket: Ticket, work: Callable[..., _R], *given: object, longest: float = _LONGEST) -> _R:
-    """Do work for at most `longest` seconds, and only while its client waits for it.
+    """Do work for at most `longest` seconds, and only while the client of the query waits for the result.
 
     Raises:
-        TooLongError: it takes longer.
-        DepartedError: its client has left.
+        TooLongError: the work takes longer.
+        DepartedError: the client has left.
     """
     end = time.monotonic() + longest
     is_over = False

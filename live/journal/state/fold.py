@@ -1,8 +1,8 @@
-"""Fold the entries of a journal into the contents of a board: the rules of the scripts, without a store.
+"""Fold the entries of a journal into the contents of a board, by the rules of the scripts but without a store.
 
-A batch in the journal was applied as a whole: the script had checked everything before. So the fold only repeats what
-the script did. It knows nothing of rotation, which follows from the clock: the contents keep slots until they have left
-the window, and `ranking.py` adds up those that are in it.
+The script checked a batch before it applied the whole batch. So the fold only repeats what the script did. The fold
+does not rotate, because rotation follows from the clock. So the contents can have slots that have left the window, and
+`ranking.py` adds up only the slots in the window.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -81,11 +81,12 @@ def apply(data: Snapshot, head: Head, body: bytes) -> None:
 
 
 def _leave(data: Snapshot, head: Head, body: bytes) -> None:
-    """Forget the events that have left a sliding window for good, before the clock can be an earlier one.
+    """Forget the events that have left a sliding window for good. The next entry can have an earlier time.
 
-    An entry `left` says which. A rebuild writes only what is in the window at the last entry. Older versions have no
-    such entries: if the clock of an entry was set back, assume that the store had subtracted everything before. With an
-    event clock, only events make others leave.
+    An entry `left` names the last event that has left. A rebuild (`renew`) writes only the events that are in the
+    window at the last entry. Older versions write no `left`. If an entry has an earlier time than the entry before,
+    assume that the store had subtracted all events that had left by then. With an event clock, only events make other
+    events leave.
     """
     if head.kind == "left":
         last = _LEFT.decode(body)
@@ -157,7 +158,7 @@ def _count(data: Snapshot, group: EntryDelta, rules: EntryRules, offset: int) ->
 
 
 def trim(data: Snapshot, start: int, suffix: str, rules: EntryRules) -> None:
-    """Delete the last records of a ranking that is over its limit, with everything that belongs to them."""
+    """Delete the last records of a ranking that is over its limit, with their metadata and tags."""
     slot = data.slots.get(start, {})
     shown = [member for member in slot if member not in data.hidden] if data.hidden else slot
     excess = len(shown) - (rules.cap or 0)
@@ -182,7 +183,7 @@ def _hide(data: Snapshot, request: Hide) -> None:
 
 
 def _adopt(data: Snapshot, held: Adopt) -> None:
-    """Take what the board held when its journal began."""
+    """Set the contents to what the board held when its journal began."""
     data.shape, data.secret = held.shape, content(held.secret)
     data.newest = int(held.newest) if held.newest else None
     data.latest = int(held.latest) if held.latest else None
@@ -212,9 +213,9 @@ def _pairs(fields: list[msgspec.Raw]) -> Iterator[tuple[msgspec.Raw, msgspec.Raw
 
 
 def correct(data: Snapshot, body: bytes) -> None:
-    """Apply a correction of an older version, which gave the journal values of the store after a comparison.
+    """Apply a correction by an older version, which copied values from the store to the journal after a comparison.
 
-    A correction of the store alone changes nothing, because the journal was right.
+    A correction that changed only the store changes nothing here, because the journal was right.
     """
     mend = _MEND.decode(body)
     if not mend.teach:

@@ -14,7 +14,7 @@ from live.journal.state.snapshot import Logged, Reached, Snapshot
 
 
 class Ranked(msgspec.Struct, frozen=True):
-    """A ranking: the start of its period (None without periods), the scores, and the members in order."""
+    """A ranking: the start of its period (None if the board has no periods), the scores, and the members in order."""
 
     period: int | None
     scores: Mapping[str, int]
@@ -22,10 +22,10 @@ class Ranked(msgspec.Struct, frozen=True):
 
 
 class Scores(msgspec.Struct, frozen=True):
-    """The scores at a time, those of hidden members included.
+    """The scores at a time, including the scores of hidden members.
 
     Attributes:
-        period: the start of their period; None without periods.
+        period: the start of the period of the scores; None if the board has no periods.
         scores: the score of each member.
         reached: the tags of members.
         spread: how many members have each score, if that is known.
@@ -65,7 +65,7 @@ class Scores(msgspec.Struct, frozen=True):
 
 
 def rules_of(board: Board) -> EntryRules:
-    """Return the rules by which the records of a board are in order."""
+    """Return the rules by which a board orders its records."""
     return EntryRules(operation=board.operation, order=board.reading, ties=None if board.tags == "key" else board.tags)
 
 
@@ -74,8 +74,8 @@ def ranked_at(
 ) -> Ranked:
     """Return the ranking at a time (milliseconds since 1970), which must not be before the last entry.
 
-    `period` is the start of a period, on a board with a ranking for each period; None for the current one. `hidden`
-    replaces the members that were hidden at that time.
+    If the board has a ranking for each period, `period` is the start of a period. None means the current period.
+    `hidden` replaces the members that were hidden at that time.
     """
     return scores_at(board, data, now, period).ranked(board, data.hidden if hidden is None else hidden)
 
@@ -100,9 +100,9 @@ def newest_slot(board: Board, data: Snapshot, now: int) -> int | None:
 
 
 def live_slots(board: Board, data: Snapshot, now: int, period: int | None = None) -> Mapping[int, Mapping[str, int]]:
-    """Return the slots that count at a time, each with what it holds of each member. Empty ones may be left out.
+    """Return the slots that count at a time, each with the amounts of its members. Empty slots may be left out.
 
-    By I2 a slot counts while any part of it is inside the window, whatever rotation has subtracted by then.
+    By I2, a slot counts while any part of it is inside the window. It does not matter what rotation has subtracted.
     """
     newest = newest_slot(board, data, now)
     if isinstance(board.window, Sliding):
@@ -117,7 +117,7 @@ def live_slots(board: Board, data: Snapshot, now: int, period: int | None = None
 
 
 def live_events(board: Board, data: Snapshot, now: int) -> list[Logged]:
-    """Return the events that are in a sliding window at a time; none on other boards."""
+    """Return the events that are in a sliding window at a time. Boards with another window have none."""
     if not isinstance(board.window, Sliding):
         return []
     moment = max(now, data.time // 1000) if board.clock == "server" else data.latest or 0
@@ -125,7 +125,7 @@ def live_events(board: Board, data: Snapshot, now: int) -> list[Logged]:
 
 
 def scores_of(slots: Mapping[int, Mapping[str, int]]) -> Mapping[str, int]:
-    """Return the scores that slots add up to, hidden members included. A sum of zero over slots is no score."""
+    """Add up the amounts of each member, including hidden members. A sum of zero over several slots is no score."""
     if len(slots) == 1:
         return next(iter(slots.values()))
     return _summed(item for slot in slots.values() for item in slot.items())
@@ -144,9 +144,9 @@ _NEVER: Reached = (0, 0)
 def order_of(
     rules: EntryRules, scores: Mapping[str, int], reached: Mapping[str, Reached]
 ) -> Callable[[str], tuple[int, int, int] | tuple[int, str]]:
-    """Return the key by which members sort, the first record first.
+    """Return the sort function that puts the member of the first record first.
 
-    Names sort like their UTF-8 bytes. Tags sort by offset and number: they rise with time, or fall, and a ranking is
+    Names sort like their UTF-8 bytes. Tags sort by offset and number. Tags rise or fall with time, and a ranking is
     read forward or backward.
     """
     by_score = 1 if rules.order == "forward" else -1
@@ -169,7 +169,7 @@ def records_of(
     metadata: Mapping[str, bytes],
     start: int = 0,
 ) -> Iterator[Record]:
-    """Yield the records of consecutive members; `start` records are ahead of the first one."""
+    """Yield the records of consecutive members. `start` is the number of records before the first member."""
     for place, (member, score, rank) in enumerate(zip(members, scores, ranks, strict=True), start + 1):
         text = metadata.get(member)
         yield Record(
@@ -183,7 +183,7 @@ def records_of(
 
 
 def period_name(board: Board, start: int | None) -> str | None:
-    """Return the name of the period that begins at a time; None without periods."""
+    """Return the name of the period that begins at `start`. Return None if the board has no periods."""
     if start is None or not isinstance(board.window, Periods):
         return None
     return board.window.calendar.at(start).name

@@ -1,4 +1,4 @@
-"""What a sliding window holds at an instant, kept up to date while the fold and the clock move on."""
+"""Keep the events in a sliding window up to date while the fold and the clock move on."""
 
 from heapq import heappop, heappush
 from typing import Final
@@ -10,13 +10,13 @@ _NONE_GONE: Final = (_START, 0, 0)
 
 
 class LiveLog:
-    """The events that are in a sliding window, and what they add up to.
+    """The events that are in a sliding window, and their sums.
 
     Attributes:
         events: the time of each event, by its name in the log of the store.
         sums: the sum of each member's amounts.
-        taken: the sum of each member's negative amounts, without the sign.
-        left: up to this time (milliseconds since 1970), events have left the window.
+        taken: the sum of each member's negative amounts, as a positive number.
+        left: events up to this time (milliseconds since 1970) have left the window.
     """
 
     def __init__(self) -> None:
@@ -29,10 +29,10 @@ class LiveLog:
         self.left = _START
 
     def move(self, data: Snapshot, left: int, gone: tuple[int, int, int] | None = None) -> None:
-        """Take the events of a log that are later than `left` (milliseconds since 1970).
+        """Keep only the events of a log that are later than `left` (milliseconds since 1970).
 
-        `gone` is the place of an event; None for none. It and those before it have left too, whatever the clock says by
-        now.
+        `gone` is the `place` of an event. That event and all events before it have left too, even if the clock was set
+        back since. None means that no event has left in this way.
         """
         gone = gone or _NONE_GONE
         if data.log is not self._log or left < self.left:  # a correction replaced the log, or the clock was set back

@@ -16,7 +16,7 @@ _Name = TypeVar("_Name", str, bytes)
 
 
 class Logged(msgspec.Struct, frozen=True, array_like=True):
-    """An event in the log of a sliding window: its time, its batch and number there, its member and amount."""
+    """An event in the log of a sliding window. `offset` is that of its batch, and `number` its number in the batch."""
 
     time: int
     offset: int
@@ -34,9 +34,9 @@ class Ranking(msgspec.Struct):
     """The data of one ranking.
 
     Attributes:
-        reached: where ties go by time, the tag of each member. Members that have lost their record may still have one.
+        reached: the tag of each member, if time decides ties. A member without a record may still have a tag.
         metadata: the metadata (JSON) of members.
-        votes: for each digest of a voter, and of a voter and a member, how many votes.
+        votes: the number of votes for each digest of a voter, and for each digest of a voter and a member.
     """
 
     reached: dict[str, Reached] = {}
@@ -53,13 +53,13 @@ class Snapshot(msgspec.Struct, kw_only=True):
         offset: the board's offset.
         time: when the last entry was made, in microseconds since 1970.
         link: the link of the last entry.
-        newest: the newest slot; None for none.
-        latest: the newest event time, in milliseconds; None for none.
-        slots: for the start of each slot, what it holds of each member. On a sliding window, `log` has it.
+        newest: the start of the newest slot; None if there is no slot yet.
+        latest: the newest event time, in milliseconds; None if there is none.
+        slots: for the start of each slot, the amount of each member. A sliding window has its events in `log` instead.
         rankings: for the suffix of each ranking, its data.
         log: the events of a sliding window, in the order in which they were counted.
         entrants: the registered members, with their metadata (JSON).
-        hidden: the members without a record.
+        hidden: the hidden members, which have no record.
         seen: for the start of each bucket, the identities in it.
         span: the seconds that a bucket covers; 0 if it is not known.
     """
@@ -88,7 +88,7 @@ class Snapshot(msgspec.Struct, kw_only=True):
 
 
 def add(held: dict[_Name, int], name: _Name, amount: int) -> None:
-    """Add an amount to the sum of a name. A sum of zero is none."""
+    """Add an amount to the sum of a name. Remove a sum of zero."""
     value = held.get(name, 0) + amount
     if value:
         held[name] = value
@@ -97,7 +97,10 @@ def add(held: dict[_Name, int], name: _Name, amount: int) -> None:
 
 
 def reached_of(shape: str, tag: bytes) -> Reached:
-    """Return the offset and the number in a tag. Tags fall where the last to reach a score comes first."""
+    """Return the offset and the number in a tag.
+
+    Tags fall on a board where the last member to reach a score comes first.
+    """
     offset, number = int.from_bytes(tag[:_OFFSET]), int.from_bytes(tag[_OFFSET:])
     if msgspec.json.decode(shape, type=Shape).tags == "falling":
         return 2**40 - 1 - offset, 2**24 - 1 - number
@@ -105,7 +108,7 @@ def reached_of(shape: str, tag: bytes) -> Reached:
 
 
 def tag_of(board: Board, reached: Reached) -> bytes:
-    """Return the tag of a name in a ranking."""
+    """Return the tag for an offset and a number, as the store keeps it."""
     offset, number = reached
     if board.tags == "falling":
         offset, number = 2**40 - 1 - offset, 2**24 - 1 - number

@@ -1,4 +1,4 @@
-"""The first records of a board, kept up to date with each entry of its journal. So each step of a replay is cheap."""
+"""Keep the first records of a board up to date with each entry of its journal. So each step of a replay is cheap."""
 
 from collections.abc import Callable, Collection, Mapping
 from heapq import heapify, heappop, heappush, nsmallest
@@ -23,14 +23,14 @@ _TAGS: Final = msgspec.msgpack.Decoder(Tags)
 
 
 class RunningTop:
-    """The first `size` records of a board at ascending times, while its entries are applied to its contents.
+    """The first `size` records of a board at ascending times. They follow the entries that are applied to the contents.
 
     Some more records are kept than asked for. A record moves only when its member changes. So a step looks only at the
-    members that have changed, and at all members only when too many of the kept ones have fallen behind.
+    members that have changed. It looks at all members only when too many of the kept records have fallen behind.
     """
 
     def __init__(self, board: Board, hidden: Collection[str], size: int) -> None:
-        """Leave out the members that are hidden then, and those in `hidden`."""
+        """Leave out the members in `hidden`, and the members that the contents hide."""
         self._board = board
         self._hidden = hidden
         self._size = size
@@ -45,7 +45,7 @@ class RunningTop:
         self._last: Any = None  # the place of the last record that was kept; None if all were
 
     def follow(self, head: Head, body: bytes, data: Snapshot) -> None:
-        """Follow an entry that was applied to the contents."""
+        """Update the records after an entry was applied to the contents."""
         match head.kind:
             case "add":
                 request = _ADD.decode(body)
@@ -72,12 +72,12 @@ class RunningTop:
                 self._scores = self._kept = None
 
     def hide(self, hidden: Collection[str]) -> None:
-        """Leave out other members from now on."""
+        """Replace the members that are left out."""
         self._changed.update(set(self._hidden) ^ set(hidden))
         self._hidden = hidden
 
     def is_due(self, data: Snapshot, now: int) -> bool:
-        """Return whether the page may differ from the last one, because of entries or of the time."""
+        """Return whether the page may differ from the last page, because of entries or of the time."""
         if self._scores is None or self._changed or newest_slot(self._board, data, now) != self._newest:
             return True
         return bool(self._leaving) and self._leaving[0][0] <= self._start(data, now)
@@ -128,7 +128,7 @@ class RunningTop:
             scores.pop(member, None)
 
     def _begin(self, data: Snapshot, now: int) -> None:
-        """Add up the contents."""
+        """Add up the scores from the contents."""
         board, self._kept, self._total = self._board, None, 0
         self._changed.clear()
         newest = newest_slot(board, data, now)

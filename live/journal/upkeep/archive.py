@@ -1,8 +1,9 @@
 """The archive: the rankings of periods that a calendar board no longer keeps.
 
-A period is final once it is older than the oldest one that the board keeps: the store has deleted it, and no event can
-count in it. A period that has ended is not final yet, because a clock that is set back opens it again. When a board
-is changed to keep more periods, a final one may take events again. It gets a new revision when it is final again.
+A period is final once it is older than the oldest period that the board keeps. Then the store has deleted it, and no
+event can count in it. A period that has only ended is not final yet, because a clock that is set back opens it again.
+When a board is changed to keep more periods, a final period may take events again. The period gets a new revision when
+it is final again.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from live.journal.state.snapshot import Ranking, Snapshot
 
 
 class PeriodRanking(msgspec.Struct, frozen=True, kw_only=True):
-    """The ranking of a period, with the records of hidden members, and the metadata (JSON) of some members."""
+    """The ranking of a period, including hidden members, and the metadata (JSON) of the members that have any."""
 
     members: Sequence[str]
     scores: Sequence[int]
@@ -29,7 +30,7 @@ class PeriodRanking(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Closed(msgspec.Struct, frozen=True, kw_only=True):
-    """A period that is final, compressed: its start, the newest period by then, and the offset of the board."""
+    """A final period: its start, the newest period of the board, the board's offset, and the compressed ranking."""
 
     start: int
     newest: int
@@ -38,7 +39,7 @@ class Closed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Archived(msgspec.Struct, frozen=True, kw_only=True):
-    """A readable period and its timeline; `revision` is how often it became final."""
+    """A decompressed period and its timeline. `revision` says how often the period became final."""
 
     timeline: Timeline
     offset: int
@@ -96,7 +97,7 @@ def reopen(connection: Connection, timeline: Timeline, board: Board) -> None:
 def forget_periods(connection: Connection, timeline: Timeline, board: Board, now: int, kept: int) -> None:
     """Delete the periods that ended more than `kept` seconds ago.
 
-    `now` is in seconds since 1970. A board with an event clock goes by its newest period instead.
+    `now` is in seconds since 1970. If the board has an event clock, its newest period replaces `now`.
     """
     of_timeline = PERIOD.c.life == timeline.id
     if board.clock == "event":
@@ -105,7 +106,7 @@ def forget_periods(connection: Connection, timeline: Timeline, board: Board, now
 
 
 def find_archived(connection: Connection, prefix: str, board: Board, start: int) -> Archived | None:
-    """Return a period that the board does not keep any more, from the archive or from its journal; None if it has none.
+    """Return a period that the board has dropped, from the archive or the journal. Return None if neither has it.
 
     Raises:
         SetupError: the journal is damaged.

@@ -1,4 +1,4 @@
-"""Checkpoints: what a board held after a segment. So earlier entries need not be read, and can be deleted."""
+"""Make checkpoints, which have what a board held after a segment. Then earlier entries can be skipped or deleted."""
 
 import math
 from collections.abc import Callable
@@ -26,10 +26,10 @@ class Due(msgspec.Struct, frozen=True):
 
 
 def due(connection: Connection, timeline: Timeline, now: int) -> Due | None:
-    """Return the checkpoint that a timeline needs at a time (microseconds); None for none.
+    """Return the checkpoint that a timeline needs at a time (microseconds). Return None if it needs none.
 
-    A checkpoint is due when the segments after the last one are larger than that checkpoint and than `LEAST`. It is
-    also due a day after the last one, if the board has changed.
+    A checkpoint is due when the segments after the last checkpoint are larger than that checkpoint and than `LEAST`. It
+    is also due when the first of these segments began more than a day ago.
     """
     last = connection.execute(
         select(CHECKPOINT.c.segment, CHECKPOINT.c.time, func.length(CHECKPOINT.c.data).label("size"))
@@ -54,9 +54,9 @@ def due(connection: Connection, timeline: Timeline, now: int) -> Due | None:
 def make(
     connection: Connection, prefix: str, wanted: Due, dedupe_window: float, kept: tuple[Board, int] | None = None
 ) -> tuple[Packed, int]:
-    """Return what a board held after a segment, compressed, and the time of the last entry in it, in microseconds.
+    """Return the compressed contents of a board after a segment, and the time of their last entry in microseconds.
 
-    `kept` is a calendar board, and for how many seconds its periods are kept.
+    If the board is a calendar board, `kept` is the board, and the number of seconds for which its periods are kept.
 
     Raises:
         SetupError: the journal is damaged.
@@ -85,7 +85,7 @@ def prune(data: Snapshot, dedupe_window: float) -> None:
         least = moment - int(window["length"] or 0) * 1000
         data.log = [event for event in data.log if event.time > least]
     if data.seen:
-        # The shape does not say whether the board remembers identities for its window, so it is assumed to.
+        # The shape does not say whether the board remembers identities for its window. Assume that it does.
         remembers = min(int(window.get("length") or 0) + int(window.get("slot") or 0), MOST_REMEMBERED)
         least = max(data.seen) - math.ceil(max(2 * dedupe_window, remembers)) - 2 * data.span
         data.seen = {start: seen for start, seen in data.seen.items() if start >= least}
@@ -102,9 +102,10 @@ def keep(connection: Connection, wanted: Due, made: Packed, at: int) -> None:
 
 
 def forget(connection: Connection, timeline: Timeline, before: int) -> int:
-    """Delete what is not needed to read the board since `before` (microseconds). Return how many segments that were.
+    """Delete the segments and checkpoints that are not needed to read the board since `before` (microseconds).
 
-    The last checkpoint before that time stays, and every segment after it.
+    The last checkpoint before that time stays, and every segment after that checkpoint. Return how many segments were
+    deleted.
     """
     where = (CHECKPOINT.c.life == timeline.id, CHECKPOINT.c.time < before)
     base = connection.scalar(select(func.max(CHECKPOINT.c.segment)).where(*where))
@@ -117,8 +118,9 @@ def forget(connection: Connection, timeline: Timeline, before: int) -> int:
 def forget_ended(connection: Connection, prefix: str, kept: Callable[[str], tuple[int, int]], now: int) -> None:
     """Delete the timelines that ended too long before `now` (microseconds), with everything that belongs to them.
 
-    `kept` says for how many seconds the events and the archived periods of a board are kept. Keep a timeline while
-    another one that continues it is read from its first entry on. Keep the newest row: its number must not come again.
+    `kept` returns for how many seconds the events and the archived periods of a board are kept. Keep a timeline while
+    another timeline that continues it still has its first entry. Keep the newest row, because its number must not be
+    used again.
     """
     newest = select(func.max(LIFE.c.id)).scalar_subquery()
     where = (LIFE.c.prefix == prefix, LIFE.c.ended.is_not(None), LIFE.c.id < newest)

@@ -37,7 +37,7 @@ _Known = tuple[Timeline, Board | None]
 
 
 class Compactor:
-    """Look after the journal of the process that writes it. `boards` gives the boards as they are defined now."""
+    """Keep the journal in order in the process that writes it. `boards` returns the boards as they are defined now."""
 
     def __init__(
         self, settings: Settings, database: Database, boards: Callable[[], Boards] = lambda: Boards(())
@@ -51,7 +51,7 @@ class Compactor:
         self._archived_in: dict[int, int] = {}
 
     async def run(self) -> None:
-        """Look after the journal until cancelled."""
+        """Keep the journal in order until cancelled."""
         done = time.monotonic()
         while True:
             await asyncio.sleep(_INTERVAL)
@@ -65,7 +65,7 @@ class Compactor:
                 log.error("the journal can't be kept in order", reason=str(error))  # noqa: TRY400 - the reason says all
 
     async def step(self, now: int | None = None) -> None:
-        """Make what is due: checkpoints, and the archive. Forget what is too old. `now` is in microseconds.
+        """Make the checkpoints that are due, archive periods, and delete what is too old. `now` is in microseconds.
 
         Raises:
             SetupError: the journal is damaged.
@@ -98,7 +98,7 @@ class Compactor:
         await self._database.run(lambda connection: forget_ended(connection, self._prefix, kept_of, now))
 
     async def _checkpoint(self, kept: Sequence[_Known], now: int) -> None:
-        """Make the checkpoints that are due, in another process, because this one serves clients."""
+        """Make the checkpoints that are due, in another process, because this process serves clients."""
         wanted = await self._database.run(
             lambda connection: [
                 (one, board) for timeline, board in kept if (one := due(connection, timeline, now)) is not None
@@ -114,7 +114,7 @@ class Compactor:
                     await self._database.run(partial(keep, wanted=one, made=made, at=at))
 
     async def _archive(self, calendars: Sequence[tuple[Timeline, Board]], now: int) -> None:
-        """Archive the final periods of a board, once per period."""
+        """Archive the final periods of calendar boards, once per period."""
         turned: list[tuple[Timeline, Board, int]] = []
         for timeline, board in calendars:
             await self._database.run(partial(reopen, timeline=timeline, board=board))
@@ -140,7 +140,7 @@ class Compactor:
 
 @contextmanager
 def _of_one_board(timeline: Timeline) -> Iterator[None]:
-    """Go on with the other boards if the journal of one is damaged. The scrubber reports the damage in /readyz."""
+    """Go on with other boards if the journal of one board is damaged. The scrubber reports the damage in /readyz."""
     try:
         yield
     except SetupError as error:

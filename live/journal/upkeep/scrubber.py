@@ -31,7 +31,7 @@ WRONG_TYPES: Final = (TypeError, ValueError, OverflowError, MemoryError)
 
 
 class Batch(msgspec.Struct):
-    """Rows that were read at once: how many, their packed bytes, and the damage, each with its timeline."""
+    """Rows that were read at once: their number, their packed bytes, and the faults, each with its timeline."""
 
     rows: int
     size: int
@@ -39,14 +39,14 @@ class Batch(msgspec.Struct):
 
 
 class Scrubber:
-    """Read the journal of the process that writes it, over a connection of its own."""
+    """Look for damage in the journal, in the process that writes it, over a separate connection."""
 
     def __init__(self, settings: Settings, health: HealthReport) -> None:
         self._settings = settings
         self._health = health
 
     async def run(self) -> None:
-        """Report what is damaged until cancelled. A pass of N megabytes takes about N seconds."""
+        """Look for damage and report it, until cancelled. A pass of N megabytes takes about N seconds."""
         while True:
             database = open_journal(self._settings, writes=False)
             if database is None:
@@ -73,7 +73,7 @@ class Scrubber:
 
 
 def _step(batches: Iterator[Batch]) -> list[tuple[int | None, str]] | None:
-    """Read about a second's share. Return what is damaged; None at the end."""
+    """Read as many rows as one second allows. Return the faults in them, or None at the end."""
     rows = size = 0
     faults: list[tuple[int | None, str]] = []
     for batch in batches:
@@ -135,7 +135,7 @@ def _next_keys(connection: Connection, table: Table, after: tuple[Any, ...] | No
 def _faults(
     connection: Connection, table: Table, after: tuple[Any, ...] | None, last: tuple[Any, ...], place: str
 ) -> list[tuple[int | None, str]]:
-    """Read rows as a whole, and compare their checksums."""
+    """Read whole rows, and compare their checksums. Return the faults, each with its timeline."""
     columns = list(table.primary_key.columns)
     wanted = select(*columns_in(connection, table)).where(tuple_(*columns) <= last)
     if after is not None:
@@ -152,5 +152,5 @@ def _faults(
 
 
 def _named(table: Table, key: tuple[Any, ...]) -> str:
-    """Return a row, for people."""
+    """Return the table and the primary key of a row as text for people."""
     return f"{table.name} {'/'.join(map(str, key))}"
