@@ -1,4 +1,5 @@
 """Sends every change of a board to all its viewers.
 
-`Hub.watch` gives a viewer, whose `next_frame` waits for its messages. `engine/` is what reads, compares and sends.
+`Hub.watch` gives a viewer, whose method `next_frame` waits for the next message. `engine/` reads boards, compares their
+pages and sends the frames.
 """

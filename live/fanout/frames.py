@@ -117,7 +117,7 @@ class Frame:
 
     @cached_property
     def message(self) -> SharedText:
-        """The message as compressed WebSocket frames (RFC 7692), or as a plain one where that is not larger."""
+        """The message as compressed WebSocket frames (RFC 7692), or as a plain frame if the plain one is not larger."""
         return SharedText(self.payload, partial(_compressed, self.wire))
 
     @cached_property
@@ -133,7 +133,7 @@ class Frame:
 
 
 def _compressed(wire: bytes, payload: bytes, dictionary: bytes) -> bytes:
-    """Make the compressed WebSocket frame of a payload, or return `wire`, the plain one, if that is not larger."""
+    """Compress a payload into a WebSocket frame. Return `wire`, the plain frame, if `wire` is not larger."""
     if len(payload) < _LEAST_DEFLATED:
         return wire
     data = deflate(payload, dictionary).removesuffix(FLUSHED)  # RFC 7692, section 7.2.1
@@ -145,7 +145,7 @@ def _compressed(wire: bytes, payload: bytes, dictionary: bytes) -> bytes:
 def _framed(head: int, payload: bytes) -> bytes:
     """Make a WebSocket frame. Frames of a server are not masked, so all viewers receive the same bytes.
 
-    A frame is made for each change of each board, and `websockets` takes ten times as long.
+    A frame is made for each change of each board. The library `websockets` would take ten times as long.
     """
     size = len(payload)
     if size < _TWO_BYTES:
@@ -175,7 +175,7 @@ def sync_frame(board: str, page: Page, size: int, ranks: Ranks, *, recovered: bo
 
 
 def update_frame(old: Page, new: Page, size: int, *, recovered: bool = False) -> Frame:
-    """Make an update from the top `size` of one page to another's. Both start at rank 1 and have the same epoch."""
+    """Make an update from the top `size` of an old page to that of a new one. Both begin at rank 1 of one epoch."""
     changed, removed = diff(old.records[:size], new.records[:size])
     update = Update(
         epoch=new.epoch,
@@ -198,7 +198,7 @@ def is_surely_smaller(update: Frame, page: Page, size: int) -> bool:
 
 
 def status_frame(reason: str | None, retry_after: float | None = None) -> Frame:
-    """Make a status: stale for a reason, or up to date (None)."""
+    """Make a status message. `reason` says why records are stale. None means that they are up to date."""
     return Frame("status", _encode(Status(reason is not None, reason, retry_after)))
 
 
@@ -208,7 +208,7 @@ def viewers_frame(count: int) -> Frame:
 
 
 def replay_frame(at: int | None, speed: float) -> Frame:
-    """Say from when on (milliseconds since 1970) a replay plays; None when it has reached the present."""
+    """Make the message that begins a replay at a time (milliseconds since 1970). None means that it is live now."""
     return Frame("replay", _encode(Replay(None if at is None else rfc3339(at), speed)))
 
 

@@ -39,8 +39,8 @@ _Found = tuple[Channel, Tick, Page | Exception | None]
 class Hub:
     """All channels of the process, and the one connection that receives their notices.
 
-    `revision` grows with every change of a board's definition. `explain` is called before viewers learn that the store
-    does not have a board: if the board was deleted, it removes the board here.
+    `revision` grows with every change of a board's definition. If the store does not have a board, `explain` is called
+    before the viewers learn this. If the board was deleted, `explain` removes the board from the hub.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Hub:
         presence: Presence,
         players: Players | None = None,
     ) -> None:
-        """Serve boards. With `players`, viewers can watch the past of those with a journal."""
+        """Serve boards. With `players`, viewers can watch the past of boards that have a journal."""
         self.channels: dict[str, Channel] = {}
         self.revision = 0
         self.viewers = 0
@@ -61,7 +61,7 @@ class Hub:
         self._presence = presence
         self._replays = Replays(players, settings, self._go_live)
         self._notices = Channels({})
-        # For each board whose notices this process receives: since when it has no viewer (infinite: it has some).
+        # When the last viewer left each board whose notices this process receives. Infinite while it has viewers.
         self._subscribed: dict[str, float] = {}
         self._schedule: TickSchedule[Channel] = TickSchedule(self._tick)
         self._addresses: Counter[str] = Counter()
@@ -100,7 +100,7 @@ class Hub:
 
     @contextmanager
     def watch(self, board: str, subscription: Subscription, address: str = "") -> Iterator[PullViewer]:
-        """Watch a board as a pull viewer for as long as the context lasts.
+        """Watch a board as a pull viewer inside the `with` block.
 
         Raises:
             ProblemError: `too_many_viewers`, or `board_not_found`.
@@ -115,9 +115,9 @@ class Hub:
             self.leave(viewer, address)
 
     def add_push_viewer(self, channel: Channel, subscription: Subscription, address: str, sink: Sink) -> PushViewer:
-        """Add a viewer whose frames are written to its connection, on a channel from `admit`.
+        """Add a viewer whose frames are written to its connection. The channel comes from `admit`.
 
-        Call `leave` when it is gone.
+        Call `leave` when the viewer is gone.
         """
         source = self._source(channel, subscription, address)
         viewer = PushViewer(source, *source.place_of(subscription), sink)
@@ -125,9 +125,9 @@ class Hub:
         return viewer
 
     def add_page_viewer(self, board: str, subscription: Subscription, address: str) -> PageViewer:
-        """Add a viewer that waits until the top differs from the position in `subscription`.
+        """Add a viewer that waits until the top differs from the state at the position in `subscription`.
 
-        Call its method `notify` next, and `leave` when it is gone.
+        Call the method `notify` of the viewer next. Call `leave` when the viewer is gone.
 
         Raises:
             ProblemError: `too_many_viewers`, `stopping`, or `board_not_found`.
@@ -157,7 +157,7 @@ class Hub:
             )
 
     def admit(self, board: str, subscription: Subscription, address: str) -> Channel:
-        """Find the channel of a board with room for one more viewer from an address ('' if it is unknown).
+        """Find the channel of a board, and check that one more viewer from an address may watch. '' is unknown.
 
         Raises:
             ProblemError: `too_many_viewers`, `stopping`, or `board_not_found`.
@@ -186,7 +186,8 @@ class Hub:
     def _go_live(self, playback: Playback) -> None:
         """Move the viewers of a replay to the present. They receive the whole top.
 
-        A replay shows slots leave the window at once, and the present in steps. So the same position can differ.
+        In a replay, a slot leaves the window at once. In the present, it leaves in steps. So the records at one
+        position can differ.
         """
         channel, subscription = playback.present, Subscription(size=default_size(self._settings))
         for viewer in playback.viewers:
@@ -199,8 +200,8 @@ class Hub:
         self._addresses[address] += 1
         board = channel.reader.state.board.id
         if board not in self._subscribed:
-            # Receive the notices of the board. Its viewer gets a first read at once. The confirmation of the store is a
-            # gap, and causes another read: so no change between the first read and the first notice is missed.
+            # Receive the notices of the board. The viewer causes a first read at once. When the store confirms the
+            # subscription, this is a gap and causes another read. So no change before the first notice is missed.
             self._subscribed[board] = math.inf
             self._notices.add(channel.reader.state.keys.channel, board)
         viewer.channel.enter(viewer)
@@ -301,7 +302,7 @@ class Hub:
                         channel.set_stale(reason_of(StoreUnavailableError(reason)))
 
     async def _check_positions(self) -> None:
-        """Compare the positions of the boards with what was read, because a notice can get lost without an error."""
+        """Compare the positions of the boards with those that were read. A notice can get lost without an error."""
         while True:
             await asyncio.sleep(_CHECK_INTERVAL)
             settled = [each for each in self._watched() if each.is_watched and each.is_settled]

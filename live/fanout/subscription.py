@@ -24,7 +24,7 @@ _LEAST_SPEED, _MOST_SPEED = 0.1, 100.0
 
 
 class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a viewer wants to see again: from a time on (milliseconds since 1970), or always some seconds later."""
+    """A replay that a viewer asks for: from a time on (milliseconds since 1970), or always some seconds late."""
 
     at: int | None = None
     speed: float = 1.0
@@ -32,7 +32,7 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> "ReplayRequest | None":
-        """Read a query; None if it asks for the present.
+        """Read a query. Return None if it asks for the present.
 
         Raises:
             ProblemError: `parameter_invalid`.
@@ -61,9 +61,9 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     """What a viewer asks for: the top `size`, and at most one frame per `interval`.
 
-    `interval` is in milliseconds; 0 means the interval of the board. `epoch` and `offset` are the position of a viewer
+    `interval` is in milliseconds. 0 means the interval of the board. `epoch` and `offset` are the position of a viewer
     that reconnects. With a `key`, the viewer also receives the rank of that member with `around` neighbours on each
-    side. With a `replay`, it watches the top of the default size at another time.
+    side. With a `replay`, the viewer watches the top of the default size at another time.
     """
 
     size: int
@@ -102,9 +102,9 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def since(self, word: str) -> "Subscription":
-        """Return the same subscription from a position, `epoch:offset`, as in the `id` of an event or in an ETag.
+        """Return the same subscription from a position: `epoch:offset`, as in an ETag or in a server-sent event.
 
-        A period after the offset is ignored, because the offset implies it. Invalid text changes nothing.
+        A period after the offset is ignored, because the offset implies the period. Invalid text changes nothing.
         """
         epoch, _, rest = word.partition(":")
         offset = rest.partition(":")[0]
@@ -114,7 +114,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def default_size(settings: Settings) -> int:
-    """Return how many records a viewer watches that does not say so."""
+    """Return how many records a viewer watches if it asks for no size."""
     return min(_DEFAULT_SIZE, settings.max_live_limit)
 
 

@@ -31,12 +31,12 @@ class ChannelEndedError(Exception):
 
 
 class Source(Protocol):
-    """The channel of a board as its viewers see it. `ended` is the close code once the channel has ended."""
+    """What viewers watch: the channel of a board, or a replay. `ended` is the close code after the source has ended."""
 
     ended: int | None
 
     def due_frame(self, group: Subscribers, position: ViewerPosition) -> Frame | None:
-        """Return the frame that a viewer at a position needs next, or None. The position moves with it."""
+        """Return the frame that a viewer at a position needs next, or None. The position moves past the frame."""
 
     def enter(self, viewer: "Viewer") -> None:
         """Add a viewer."""
@@ -45,7 +45,7 @@ class Source(Protocol):
         """Remove a viewer."""
 
     def place_of(self, subscription: Subscription) -> tuple[Subscribers, ViewerPosition]:
-        """Find the position of a viewer that connects or reconnects, and the viewers with the same frames."""
+        """Find the position of a viewer that connects or reconnects, and the group that receives the same frames."""
 
 
 class Viewer:
@@ -61,7 +61,7 @@ class Viewer:
 
     @property
     def position(self) -> ViewerPosition:
-        """Its own position, or that of its cohort."""
+        """The viewer's own position, or the position of its cohort."""
         if self.cohort is not None:
             return self.cohort.position
         assert self._alone is not None, "a viewer is in a cohort or has its own position"  # noqa: S101
@@ -88,7 +88,7 @@ class Viewer:
         """Have a position of its own."""
 
     def move(self, channel: Source, group: Subscribers, position: ViewerPosition) -> None:
-        """Watch another source, after it has left its own."""
+        """Watch another source. The viewer must have left the old one."""
         position.deflates = self.position.deflates
         self.channel, self.group, self._alone = channel, group, position
 
@@ -127,7 +127,7 @@ class PullViewer(Viewer):
 
 
 class PageReceiver(Protocol):
-    """What receives the page of a page viewer."""
+    """The receiver of the page that a page viewer waits for."""
 
     def take(self, page: Page) -> None:
         """Take the page that differs."""
@@ -137,7 +137,7 @@ class PageReceiver(Protocol):
 
 
 class PageViewer(Viewer):
-    """A viewer that waits until the top of a board differs from its position, and notifies its receiver once."""
+    """A viewer that waits until the top differs from the state at its position, and then notifies its receiver once."""
 
     __slots__ = ("_receiver",)
 
@@ -147,7 +147,7 @@ class PageViewer(Viewer):
         self._receiver: PageReceiver | None = None
 
     def notify(self, receiver: PageReceiver) -> None:
-        """Notify a receiver once the page differs, maybe now. Call this when the viewer has entered its channel."""
+        """Notify a receiver once the page differs, maybe now. Call this after the viewer has entered its channel."""
         self._receiver = receiver
         self.wake()
 
@@ -166,7 +166,7 @@ class PageViewer(Viewer):
         self._notify(lambda receiver: receiver.end(code))
 
     def _notify(self, tell: Callable[[PageReceiver], None]) -> None:
-        """Notify the receiver once. If it raises, it alone fails: the hub goes on with the other viewers."""
+        """Notify the receiver once. If the receiver raises an error, the hub goes on with the other viewers."""
         receiver, self._receiver = self._receiver, None
         if receiver is None:
             return
@@ -179,11 +179,11 @@ class PageViewer(Viewer):
 
 
 class PushViewer(Viewer):
-    """A viewer whose frames are written to its connection, in a cohort while it takes every frame whole.
+    """A viewer whose frames are written to its connection. It is in a cohort while it takes every frame whole.
 
-    A viewer that asked for a member receives its rank besides the records, so it is never in a cohort. While data is
-    queued, it receives nothing more, so it has no backlog. When the queue is empty, it receives the changes up to the
-    latest state.
+    A viewer that asked for a member also receives the rank of that member, so the viewer is never in a cohort. While
+    data is queued, a viewer receives nothing more, so no backlog arises. When the queue is empty, the viewer receives
+    the changes up to the latest state.
     """
 
     __slots__ = ("sink",)

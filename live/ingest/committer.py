@@ -24,7 +24,7 @@ _DELAY_FROM: Final = 5  # shares in a batch, from which on the next batch is del
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """The result of one request's entries: the board's offset (None: nothing counted), and refusals by index."""
+    """The result for the entries of one request: the board's offset, None if nothing counted, and refusals by index."""
 
     offset: int | None
     refused: Mapping[int, str]
@@ -45,7 +45,7 @@ class Share(Protocol):
         """Report that the entries are counted and fsynced, except for refused ones."""
 
     def reject(self, error: Exception) -> None:
-        """Report that the entries are not counted. `error.unknown` is true if some of them may be."""
+        """Report that the entries are not counted. `error.unknown` is true if some of them may have counted."""
 
 
 class _AwaitedShare:
@@ -111,7 +111,7 @@ class Committer:
             self._arrived.set()
 
     async def commit(self, entries: Sequence[Entry]) -> Committed:
-        """Count entries; returns once they are fsynced.
+        """Count entries. Return once they are fsynced.
 
         Raises:
             EpochLostError: the store lost the board.
@@ -230,7 +230,7 @@ class Committer:
 
 
 def _resolve(batch: Sequence[Share], offset: int | None, refused: Mapping[int, str]) -> None:
-    """Resolve each share with the result of its own entries; `refused` has indexes of the whole batch."""
+    """Resolve each share with the result of its own entries. `refused` has indexes of the whole batch."""
     own, first = Committed(offset, {}), 0
     for share in batch:
         if refused:

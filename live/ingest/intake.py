@@ -81,14 +81,14 @@ class PlainShare(Share, Protocol):
 class _Refused:
     """The kinds of events that were just refused, although the process had asked for new boards.
 
-    A producer that sends such events all the time does not wait for the next question with each request.
+    A producer that sends such events all the time need not wait with each request until the process has asked again.
     """
 
     def __init__(self) -> None:
         self._until: dict[Kind, float] = {}
 
     def add(self, kinds: AbstractSet[Kind]) -> None:
-        """Remember kinds for a moment. Only a number of short ones: producers choose them."""
+        """Remember kinds for a moment. Producers choose them, so only some are remembered, and only short ones."""
         if kinds:
             until = time.monotonic() + _REFUSED_FOR
             if len(self._until) + len(kinds) > _MOST_REFUSED:
@@ -170,7 +170,7 @@ class Intake:
         )
 
     def submit_plain(self, head: CheckedHead, body: bytes, share: PlainShare) -> bool:
-        """Submit a body that is a single plain like, on the fastest path; False if the body is anything else.
+        """Submit a body that is a single plain like, on the fastest path. Return False for any other body.
 
         Raises:
             ProblemError: `overloaded`.
@@ -276,7 +276,7 @@ class Intake:
         return b"".join(parts)
 
     def _decode(self, head: CheckedHead, body: bytes) -> Steps:
-        """Decode a body in steps, and charge its producer one for each event; more for work that no event needs."""
+        """Decode a body in steps. Charge its producer one for each event, and more for work that no event needs."""
         steps, taken = _read(head, body, self._settings), 0
         while True:
             try:
@@ -325,7 +325,7 @@ class Intake:
         self.spawn(receive(), done)
 
     def _send(self, head: CheckedHead, decoded: DecodedBody, on_result: OnResult) -> None:
-        """Give the events of a body to their boards. If one has no board, look for new boards before refusing it."""
+        """Give the events of a body to their boards. If one event has none, look for new boards before refusing it."""
 
         def new_posting() -> Posting:
             return Posting(self._boards, head.producer, head.identities, decoded, on_result, head.idempotency_key)
@@ -345,7 +345,7 @@ class Intake:
             self._ask_soon(send_after_asking)
 
     async def _receive_idempotent(self, head: CheckedHead, body: bytes) -> Reply:
-        """Count a body with an `Idempotency-Key`; a repeated request gets the same answer."""
+        """Count a body with an `Idempotency-Key`. A repeated request gets the same answer."""
         idempotency_key, producer = head.idempotency_key or "", head.producer.id
         try:
             decoded = await self._run_steps(self._decode(head, body))  # first: an invalid body must not use up the key
@@ -364,7 +364,7 @@ class Intake:
         return json_reply(reply)
 
     async def _count(self, head: CheckedHead, decoded: DecodedBody) -> Answer:
-        """Count the events of a body. Raises the error of a board if none has counted."""
+        """Count the events of a body. Raise the error of a board if no board has counted any."""
         result: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
         self._send(head, decoded, result.set_result)
         return _answer_of(await result)

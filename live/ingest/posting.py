@@ -115,7 +115,7 @@ class Posting:
             self._on_result(self._answer())
 
     def _submit(self, shares: Sequence[tuple[Committer, _Share]]) -> None:
-        """Submit some shares, and the others in later turns of the event loop, between those of other requests."""
+        """Submit some shares. Submit the others in later turns of the event loop, between those of other requests."""
         for committer, share in shares[:_BOARDS_PER_TURN]:
             try:
                 committer.submit(share)
@@ -135,7 +135,7 @@ class Posting:
             share.reject(outcome)
 
     def received(self) -> None:
-        """Take the outcome of one more board. Report when all have one."""
+        """Take the outcome of one more board. When all boards have an outcome, report the result."""
         self._left -= 1
         if self._left:
             return
@@ -228,7 +228,7 @@ class Posting:
     def _shares_for(
         self, board: str | UnsetType, kind: str | UnsetType, category: str | UnsetType
     ) -> Sequence[tuple[_Share, Board, int]] | str:
-        """Return the shares, boards and weights that events feed, or the code of why there are none."""
+        """Return the shares, boards and weights that events feed. If there are none, return the refusal code."""
         targets = boards_for(self._boards, self._producer.boards, board, kind, category)
         if isinstance(targets, str):
             if targets in _UNKNOWN:
@@ -258,10 +258,10 @@ class Posting:
         return Answer(accepted, duplicate, tuple(self._rejected), offsets)
 
     def _refusals(self) -> tuple[int, int]:
-        """Collect the refusals; returns the numbers of accepted and of duplicate events.
+        """Collect the refusals. Return the numbers of accepted and of duplicate events.
 
-        The refusal by a board of another producer is hidden unless the event names that board. An event with no other
-        outcome is answered as if there were no such board.
+        If a board belongs to another producer, its refusal is hidden, unless the event names that board. An event with
+        no other outcome is answered as if that board did not exist.
         """
         body = self._body
         accepted: set[int] = set()
@@ -302,10 +302,10 @@ def boards_for(
     kind: str | UnsetType,
     category: str | UnsetType,
 ) -> Sequence[tuple[Board, int]] | str:
-    """Return the boards that an event feeds, with weights, or the code of why there are none.
+    """Return the boards that an event feeds, with weights. If there are none, return the refusal code.
 
-    The event names its board, or feeds all that take its type and category. `allowed` are the boards that its producer
-    may post to (None: all). Unions follow from the boards that they add up.
+    An event that names a board feeds only that one. Any other event feeds all that take its type and category.
+    `allowed` are the boards that its producer may post to. None means all. Unions follow from their parts.
     """
     if board is not UNSET and board not in boards.by_id:
         return "board_unknown"  # not remembered: a producer can invent any number of ids, of any length
@@ -320,7 +320,7 @@ def _boards_for(
     kind: str | UnsetType,
     category: str | UnsetType,
 ) -> Sequence[tuple[Board, int]] | str:
-    """Do as `boards_for`, for a board that exists."""
+    """Do the same as `boards_for`. If the event names a board, the board exists."""
     taken: Sequence[Board]
     if board is not UNSET:
         named = boards.by_id[board]

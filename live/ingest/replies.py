@@ -39,7 +39,7 @@ SECURITY_HEADERS: Final = (
 
 
 class Reply(msgspec.Struct, frozen=True, dict=True):
-    """An answer; `extra` are header fields in addition to the `fixed_headers`. `cache` is its `Cache-Control`.
+    """An answer. `extra` are header fields in addition to `fixed_headers`. `cache` is the value of `Cache-Control`.
 
     A 304 has no media type and no body.
     """
@@ -69,10 +69,11 @@ class Reply(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def gzipped(self) -> "Reply":
-        """The same reply compressed, for all clients that take gzip; the reply itself if it is small, or no success.
+        """The same reply compressed, for all clients that take gzip. A small reply, or no success, stays as it is.
 
-        Its `ETag` is weak, because both forms have the same one. The header fields of both must vary by
-        `Accept-Encoding`. A reply must not be compressed if it contains a secret beside text of a client's choice.
+        The `ETag` of a compressed reply is weak, because both forms have the same one. The header fields of both
+        must vary by `Accept-Encoding`. A reply must not be compressed if it contains a secret beside text that a client
+        chooses.
         """
         if len(self.body) < _LEAST_GZIPPED or self.status != HTTPStatus.OK:
             return self

@@ -1,8 +1,8 @@
-"""The memory of bodies: how many bytes a process holds that are not answered yet, and which connections must wait.
+"""Limits the memory of bodies: how many unanswered bytes a process holds, and which connections must wait.
 
-A body is admitted by its declared length before it is read, and counts until it is answered, even if its client leaves
-before. A body that waits holds nothing, so every body that was admitted can be completed and answered. The client that
-holds least goes first, and one address may hold half of everything, unless it is a proxy.
+A body is admitted by its declared length before it is read. It counts until it is answered, even if its client leaves
+before. A body that waits holds no memory, so every admitted body can be completed and answered. The client that holds
+least goes first. One address may hold half of everything, unless it is a proxy.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class BodyBudget:
         self._used: float | None = None  # when bodies last held a lot; None once that memory was returned
 
     def admit(self, connection: BodySender, size: int) -> bool:
-        """Count a body that is about to be read; False if it must wait for `admit_body`.
+        """Count a body that is about to be read. Return False if the body must wait for `admit_body`.
 
         Raises:
             ProblemError: `overloaded`, when too many connections wait already.
@@ -79,7 +79,7 @@ class BodyBudget:
         return False
 
     def update(self, connection: BodySender) -> bool:
-        """Count a connection again after a body was answered or withdrawn; False if nothing of it counts or waits."""
+        """Count a connection again after a body was answered or withdrawn. Return whether any body counts or waits."""
         if not connection.wanted:
             self._waiting.pop(connection, None)
         self._count(connection, network_of(connection.address), connection.held)
@@ -87,7 +87,7 @@ class BodyBudget:
         return connection in self._counted or connection in self._waiting
 
     async def run(self) -> None:
-        """Check until cancelled who has waited for too long."""
+        """Refuse bodies that have waited for too long, until cancelled."""
         while True:
             await asyncio.sleep(SWEEP)
             self.sweep(time.monotonic())
@@ -115,7 +115,7 @@ class BodyBudget:
             del self._held_by[client]
 
     def _fits(self, more: int) -> bool:
-        """Tell whether there is room. There always is for one body, whatever the settings."""
+        """Tell whether there is room. One body always has room, whatever the settings."""
         return not self._held or self._held + more <= self._most
 
     def _is_within_share(self, client: str, more: int, *, is_proxy: bool) -> bool:
@@ -142,7 +142,7 @@ class BodyBudget:
             connection.admit_body()
 
     def _admissible(self) -> Iterator[tuple[tuple[int, float], int, BodySender, str]]:
-        """Find the bodies that wait within the shares of their clients, with their order and what they add."""
+        """Find the waiting bodies within the shares of their clients. Yield their order and the bytes that they add."""
         for connection, (client, since, is_proxy) in self._waiting.items():
             more = connection.held + connection.wanted - self._counted.get(connection, 0)
             if self._is_within_share(client, more, is_proxy=is_proxy):

@@ -1,9 +1,8 @@
-"""Limits on HTTP connections: how many a process holds, how many per client, and how long it waits for each.
+"""Limits HTTP connections: how many a process holds, how many per client, and how long it waits for each.
 
-Every connection has a place. It also has a deadline while the server waits for its client: for the rest of a request,
-for the client to read an answer, for the next request, or for the client to close after its last answer. When no place
-is free, the client with the most connections loses one: an idle one first, then its slowest. So a client can slow down
-only itself.
+A connection has a deadline while the server waits for its client: for the rest of a request, for the client to read an
+answer, for the next request, or for the client to close after its last answer. When a limit is reached, the client with
+the most connections loses one: an idle one first, then its slowest. So a client can slow down only itself.
 """
 
 import asyncio
@@ -83,7 +82,7 @@ class ConnectionLimits:
     # Places
 
     def opened(self, connection: Limited) -> Admission:
-        """Give a new connection a place, closing another connection if necessary."""
+        """Admit a new connection, and close another one if that is necessary."""
         settings, own = self._settings, network_of(connection.address)
         held = len(self._open.get(own, ()))
         if held >= settings.max_address_connections and not self._is_proxy(connection.address):
@@ -125,9 +124,9 @@ class ConnectionLimits:
         self._forget_unread(connection)
 
     def reclaim(self, connection: Limited) -> bool:
-        """Take a place again after a viewer has left; False if none is free.
+        """Admit a connection again after its viewer has left. Return False if the limit is reached.
 
-        Never closes another connection for this one: that could be a producer's.
+        No other connection is closed for this one: that could be a producer's.
         """
         if self._count >= self._settings.max_connections:
             return False
@@ -156,9 +155,9 @@ class ConnectionLimits:
             self._idle[connection] = time.monotonic()
 
     def start_lingering(self, connection: Limited) -> bool:
-        """Keep the connection open while its client reads the last answer; False to close it now.
+        """Keep the connection open while its client reads the last answer. Return False to close it now.
 
-        What the client still sends is dropped. A few connections without a place may linger too.
+        What the client still sends is dropped. A few connections that were not admitted may linger too.
         """
         self.busy(connection)
         has_place = connection in self._open.get(network_of(connection.address), ()) or connection in self._health
@@ -170,7 +169,7 @@ class ConnectionLimits:
         return True
 
     def unread(self, connection: Limited) -> None:
-        """Count the answers that a client has to read. Those of all clients share one budget."""
+        """Count the answers that a client has to read. The answers to all clients share one budget."""
         size = connection.unsent
         since, before = self._unread.get(connection, (time.monotonic(), 0))
         self._unread[connection] = (since, size)
@@ -255,7 +254,7 @@ class ConnectionLimits:
 
 
 def too_many_connections() -> ProblemError:
-    """Make the problem for a connection that gets no place."""
+    """Make the problem for a connection that is refused because a limit is reached."""
     return ProblemError(
         "too_many_connections", "the limits are the settings max_connections and max_address_connections", retry_after=1
     )

@@ -77,7 +77,7 @@ class ViewerReaper:
         self._waiting.discard(socket)
 
     def retry_after(self) -> float:
-        """Choose after how many seconds a viewer should reconnect, at random so that they do not all come at once."""
+        """Choose at random after how many seconds a viewer should reconnect, so that not all viewers come at once."""
         spread = min(_LONGEST_SPREAD, 1 + self.hub.viewers / _RECONNECTS_PER_SECOND)
         return round(random.uniform(0.1, spread), 2)  # noqa: S311 - nothing depends on this being unpredictable
 

@@ -28,7 +28,8 @@ async def healthz(_request: Request) -> Response:
 async def readyz(request: Request) -> Response:
     """Respond with 200 if the store accepts a write and holds the boards of this process, otherwise with the reasons.
 
-    A ready process also says what is wrong with the journal, which all servers share and which does not stop this one.
+    A ready process also says what is wrong with the journal. All servers share the journal, and its failure does not
+    stop this process.
     """
     live = live_of(request)
     try:

@@ -95,7 +95,7 @@ def routes_of(settings: Settings) -> list[BaseRoute]:
 def _contract(path: str, handlers: Mapping[str, Endpoint]) -> Route:
     """Return a documented route with the handler of each method.
 
-    It refuses parameters that `/openapi.json` does not name, and stops to read for a client that has left.
+    The route refuses parameters that `/openapi.json` does not name. It stops reading for a client that has left.
     """
     documented = path.replace(":path", "")
 
@@ -112,7 +112,7 @@ def _contract(path: str, handlers: Mapping[str, Endpoint]) -> Route:
 
 
 class _OfMemberRoute(Route):
-    """Something of a member. `a%2Fslots` is a member, although its decoded path looks like the slots of `a`."""
+    """A route of a member. `a%2Fslots` is a member, although its decoded path looks like the slots of `a`."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if not scope.get("raw_path", b"").endswith(f"/{self.path.rpartition('/')[2]}".encode()):

@@ -41,7 +41,7 @@ class BoardStatus:
         return due
 
     def next_frame(self, position: ViewerPosition) -> Frame | None:
-        """Return the frame that a viewer at a position needs next, or None. The position moves with it."""
+        """Return the frame that a viewer at a position needs next, or None. The position moves past the frame."""
         if position.stale != self.stale:
             position.stale = self.stale
             return status_frame(self.stale)
@@ -55,8 +55,8 @@ class Tick:
     """A refresh in progress. Read `size` records, and pass them to `Channel.take`.
 
     `size` is 0 if only the status is due: then read nothing, and pass None. `number` counts the reads of the channel.
-    `reported_at` is when the first change that it shows was reported, or None. `is_outdated` is set if the board is
-    redefined meanwhile, because what was read then has another meaning.
+    `reported_at` is when the first change in this tick was reported, or None. `is_outdated` is set if the board is
+    redefined during the tick, because the records that were read then have another meaning.
     """
 
     __slots__ = ("is_outdated", "number", "reported_at", "size", "variants")
@@ -74,8 +74,8 @@ class Channel:
 
     `status` is the state that viewers receive besides records. `ended` is the close code of a channel that has ended.
     `position` is the epoch and offset of the last page that was read, None before the first read. `replay_viewers`
-    counts the viewers of the board's past. Each replay adds a viewer when it enters and takes it away once, when it
-    leaves, so the count never goes below zero.
+    counts the viewers of the board's past. Each replay counts a viewer when the viewer enters, and subtracts the viewer
+    once, when the viewer leaves. So the count never goes below zero.
     """
 
     def __init__(self, reader: BoardReader, settings: Settings, schedule: "TickSchedule[Channel]") -> None:
@@ -100,7 +100,7 @@ class Channel:
 
     @property
     def viewers(self) -> int:
-        """Number of viewers in this process, with those of replays."""
+        """The number of viewers in this process, including the viewers of replays."""
         return len(self._viewers) + self.replay_viewers
 
     @property
@@ -168,7 +168,7 @@ class Channel:
             self._variants.remove(variant)
 
     def renew(self, reader: BoardReader) -> None:
-        """Replace the reader after a new definition or a new epoch of the board: every viewer receives a sync."""
+        """Replace the reader, because the board has a new definition or a new epoch. Every viewer receives a sync."""
         self.reader = reader
         if self._tick is not None:
             self._tick.is_outdated = True
@@ -201,7 +201,7 @@ class Channel:
             self._mark(variant)
 
     def set_stale(self, reason: str | None) -> None:
-        """Set the reason why the records are stale, or None if they are not, and send it to the viewers."""
+        """Set why the records are stale, and tell the viewers. None means that the records are up to date."""
         if reason != self.status.stale:
             self.status.stale, self.status.is_due = reason, True
             self._tick_soon()
@@ -213,7 +213,7 @@ class Channel:
             self._tick_soon()
 
     def due_frame(self, group: Subscribers, position: ViewerPosition) -> Frame | None:
-        """Return the frame that a viewer at a position needs next, or None. The position moves with it."""
+        """Return the frame that a viewer at a position needs next, or None. The position moves past the frame."""
         frame = _variant(group).next_frame(position) or position.next_around() or self.status.next_frame(position)
         now = time.monotonic()
         if frame is None and now - position.sent_at >= SILENCE:
@@ -234,7 +234,7 @@ class Channel:
     # Ticks
 
     def begin(self, now: int) -> Tick | None:
-        """Begin a tick. Returns None while another one is in progress; `finish` then schedules what became due."""
+        """Begin a tick. Return None while another tick is in progress: its `finish` schedules what became due."""
         if self._tick is not None or self.ended is not None:
             return None
         variants = self._variants.take_due(now)
@@ -269,11 +269,11 @@ class Channel:
             tick.variants = list(self._variants)
 
     async def send(self, tick: Tick, outbox: Outbox) -> None:
-        """Put the frames for all cohorts into an outbox. It is flushed when it is full, and then other tasks run."""
+        """Put the frames for all cohorts into an outbox. When the outbox is full, it is flushed and other tasks run."""
         await collect(self.due_frame, tick.variants, outbox)
 
     async def finish(self, tick: Tick) -> bool:
-        """Bring the viewers up to date that are in no cohort, after the outbox was flushed.
+        """Bring the viewers that are in no cohort up to date. Call this after the outbox was flushed.
 
         Returns:
             Whether rank lookups are due. If so, call `look_up`.

@@ -1,7 +1,7 @@
 """Texts compressed once for all receivers (RFC 1951), and gzip streams made of them (RFC 1952).
 
-A text is compressed with the few texts before it as the dictionary. References count backwards from the end of what a
-receiver has decompressed, so receivers may differ in everything before those. Nobody needs a compressor of its own.
+The dictionary of a text is the few texts before it. References count backwards from the end of what a receiver has
+decompressed, so receivers may differ in everything before the dictionary. No receiver needs its own compressor.
 """
 
 import struct
@@ -13,8 +13,8 @@ from typing import Final, TypeAlias
 FLUSHED: Final = b"\x00\x00\xff\xff"  # the end of a flush: an empty block, which ends at a whole byte
 _LEVEL: Final = 6
 _WINDOW: Final = -15  # a window of 32 KiB, and no header
-# A member that moves in one message is often in one of the last few. More of them would save little, and receivers that
-# have just joined would stay apart from the others for longer.
+# A member that moves in one message is often in one of the last few messages. A longer dictionary would save little,
+# and receivers that have just joined would stay apart from the others for longer.
 _DEPTH: Final = 4
 _MOST_HISTORIES: Final = 8  # slow receivers have one each; beyond this number, a text is compressed alone
 _GZIP_HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # no time, and no system
@@ -85,9 +85,9 @@ class GzipStream:
         return data
 
     def own(self, text: bytes) -> bytes:
-        """Store a text for this receiver alone: compressing it would be work for each receiver.
+        """Store a text for this receiver alone, uncompressed: compressing would be work for each receiver.
 
-        Nothing refers to it either, so the next text is compressed alone.
+        The next text does not refer to this one, so the next text is compressed alone.
         """
         self._count(text)
         self._history = ()

@@ -1,9 +1,9 @@
 """Delivers frames to viewers, which receive the same bytes in cohorts, or are served alone.
 
-A cohort is at one position with nothing waiting to be sent, so a frame goes straight to the sockets of its members.
-The loop over a cohort is the hottest one of the fan-out. It writes the same bytes to one file descriptor after another,
-with no lookup, check or await in between. A viewer that can't take a whole frame leaves the cohort. The frames of many
-boards are made first and then written together, because work in between slows down each write.
+The members of a cohort are at one position, and no data waits to be sent to them. So a frame goes straight to their
+sockets. The loop over a cohort is the hottest one of the fan-out. It writes the same bytes to one file descriptor after
+another, with no lookup, check or await in between. A viewer that can't take a whole frame leaves the cohort. The frames
+of many boards are made first and then written together, because work in between slows down each write.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ class ViewerPosition:
     """What a viewer, or a whole cohort, has received: epoch, offset, and the last state besides records.
 
     `epoch` is None before the first message. `returns` is true for a viewer that reconnects with a position, maybe from
-    another process. That position counts as valid until a read that began after the reconnect (`last_read` is the
-    number of the last read before it) shows otherwise. `sent_at` is when the last message was sent, by the monotonic
-    clock. A position with a `lookup` belongs to a viewer that asked for a member. That viewer never joins a cohort, so
-    copies have no lookup. `deflates` is true for viewers that receive compressed frames, and `history` are the last
-    ones that were compressed.
+    another process. That position counts as valid, until a read that began after the reconnect shows otherwise.
+    `last_read` is the number of the last read before the reconnect. `sent_at` is when the last message was sent, by the
+    monotonic clock. A position with a `lookup` belongs to a viewer that asked for a member. That viewer never joins a
+    cohort, so copies of a position have no lookup. `deflates` is true for viewers that receive compressed frames.
+    `history` has the last frames that were compressed.
     """
 
     __slots__ = (
@@ -58,17 +58,17 @@ class ViewerPosition:
         self._around: Frame | None = None  # the last frame of the lookup that was sent
 
     def next_around(self) -> Frame | None:
-        """Return the frame of the lookup, if it was not sent yet. Records come first."""
+        """Return the frame of the lookup if it was not sent yet. Records are sent before it."""
         if self.lookup is None or self.epoch is None or self.lookup.frame is self._around:
             return None
         self._around = self.lookup.frame
         return self._around
 
     def encode(self, frame: Frame) -> bytes:
-        """Return the bytes of a frame for viewers at this position. The position moves with it.
+        """Return the bytes of a frame for viewers at this position. The position moves past the frame.
 
-        The message of a lookup belongs to one viewer, so it is sent plain: compressing it would be work for each
-        viewer, and a plain frame leaves the history as it is.
+        The message of a lookup belongs to one viewer, so it is sent plain. Compressing would be work for each viewer.
+        A plain frame leaves the history as it is.
         """
         if not self.deflates or frame.type == "around":
             return frame.wire
@@ -78,7 +78,7 @@ class ViewerPosition:
         return data
 
     def copy(self) -> "ViewerPosition":
-        """Copy it for a viewer that leaves its cohort."""
+        """Copy the position for a viewer that leaves its cohort."""
         copied = ViewerPosition(self.epoch, self.offset, self.last_read)
         copied.returns, copied.stale, copied.viewers = self.returns, self.stale, self.viewers
         copied.sent_at, copied.deflates, copied.history = self.sent_at, self.deflates, self.history
@@ -199,7 +199,7 @@ class Cohort:
         return [*self._finish(wire, short), *behind] if short else behind
 
     def _finish(self, wire: bytes, short: list[tuple[int, int]]) -> list[Member]:
-        """Pass what the sockets did not take to the transports."""
+        """Pass the bytes that sockets did not take to their transports."""
         behind: list[Member] = []
         rest = memoryview(wire)  # a view, because copies of a large frame for many members would fill the memory
         for fd, sent in short:
@@ -216,7 +216,7 @@ class Cohort:
 class Subscribers:
     """Viewers that receive the same frames when they are at the same position.
 
-    `viewers` is how many there are, and `loose` are those that are in no cohort.
+    `viewers` is the number of viewers. `loose` has the viewers that are in no cohort.
     """
 
     __slots__ = ("cohorts", "loose", "viewers")
@@ -233,7 +233,7 @@ class Subscribers:
         yield from (viewer.position for viewer in self.loose)
 
     def cohort_at(self, position: ViewerPosition) -> Cohort:
-        """Find or make a cohort at a position that has room for one more."""
+        """Find a cohort at a position with room for one more member, or make it."""
         for cohort in self.cohorts:
             if len(cohort) < MOST and cohort.position.state() == position.state():
                 return cohort
@@ -298,7 +298,7 @@ async def deliver(due_frame: DueFrame, groups: Iterable[Subscribers], silent_sin
 async def collect(
     due_frame: DueFrame, groups: Iterable[Subscribers], outbox: Outbox, silent_since: float = math.inf
 ) -> None:
-    """Put the frames that are due to cohorts into an outbox. When that is full, it is flushed, and other tasks run."""
+    """Put the frames that cohorts need into an outbox. When the outbox is full, it is flushed and other tasks run."""
     for group in groups:
         for cohort in list(group.cohorts):
             if cohort.position.sent_at > silent_since:
@@ -315,7 +315,7 @@ async def collect(
 
 
 async def wake(groups: Iterable[Subscribers], silent_since: float = math.inf) -> None:
-    """Bring the viewers up to date that are in no cohort. Call this after the outbox was flushed."""
+    """Bring the viewers that are in no cohort up to date. Call this after the outbox was flushed."""
     sent = 0
     for group in groups:
         group.merge_cohorts()

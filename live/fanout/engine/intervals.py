@@ -1,6 +1,7 @@
-"""When viewers receive frames: the intervals of boards and viewers, and the ticks at common instants, their multiples.
+"""Decides when viewers receive frames, from the intervals of boards and viewers.
 
-So a viewer receives at most one frame per interval, and one call to the store reads many boards.
+Ticks happen at common instants, which are multiples of the intervals. So a viewer receives at most one frame per
+interval, and one call to the store reads many boards.
 """
 
 import asyncio
@@ -14,12 +15,12 @@ _T = TypeVar("_T")
 
 
 def interval_of(board: Board, default: float) -> int:
-    """Return the minimum time between two frames of a board, in milliseconds; the default is in seconds."""
+    """Return the minimum time between two frames of a board, in milliseconds. `default` is in seconds."""
     return max(1, round(default * 1000)) if board.conflation is None else board.conflation
 
 
 def viewer_interval(board: int, wanted: int) -> int:
-    """Return the interval of a viewer's frames: that of the board, or 2, 4, 8 … times as long as it wants.
+    """Return the interval of a viewer's frames: the board's interval, or 2, 4, 8 … times as much if wanted.
 
     Because of the few steps, viewers with similar intervals share their frames.
     """

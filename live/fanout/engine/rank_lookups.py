@@ -1,4 +1,4 @@
-"""The ranks of members that viewers of a channel asked for: one lookup for each variant, member and neighbours."""
+"""Looks up ranks for the viewers of a channel, once for each variant, member and number of neighbours."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -22,7 +22,7 @@ class LookupViewer(Protocol):
 
     @property
     def group(self) -> object:
-        """The variant that it watches."""
+        """The variant that the viewer watches."""
 
     def wake(self) -> None:
         """Check whether there is something to send."""
@@ -46,7 +46,7 @@ class RankLookup:
 
     @property
     def wanted(self) -> tuple[str, int]:
-        """What to read: the member, and the number of records on each side. The gap needs the one above."""
+        """What to read: the member, and the number of records on each side. The gap needs the record above."""
         return self.key, max(self.around, 1)
 
     def is_read_at(self, epoch: str, offset: int) -> bool:
@@ -57,7 +57,7 @@ class RankLookup:
         return read_epoch == epoch and read_offset >= offset
 
     def take(self, encoded: EncodedPage, page_of: Callable[[EncodedPage], Page]) -> bool:
-        """Take what was read. Returns whether there is something to send; a new offset alone is not."""
+        """Take the page that was read. Return whether there is a new frame to send. A new offset alone makes none."""
         before, self._encoded = self._encoded, encoded
         if before is not None and encoded.is_same(before):
             return False
@@ -76,7 +76,7 @@ class RankLookup:
                 await asyncio.sleep(0)
 
     def forget(self) -> None:
-        """Forget what was read, because it may have another meaning now."""
+        """Forget the page that was read, because its ranks may have another meaning now."""
         self._encoded = None
 
     def _around(self, page: Page) -> Around:
@@ -92,7 +92,7 @@ class RankLookups:
 
     def __init__(self) -> None:
         self._lookups: dict[tuple[object, str, int], RankLookup] = {}
-        # The position to read at least, or None for any; in order of arrival.
+        # The lookups that are due, in order of arrival, each with the position that it must reach. None means any.
         self._due: dict[RankLookup, tuple[str, int] | None] = {}
         self._reading = False
         self._renewals = 0
@@ -103,7 +103,7 @@ class RankLookups:
         return bool(self._due) and not self._reading
 
     def require_room(self, variant: object | None, subscription: Subscription) -> None:
-        """Check that one more lookup is possible; `variant` is None if nobody watches it yet.
+        """Check that one more lookup is possible. `variant` is None if nobody watches that variant yet.
 
         Raises:
             ProblemError: `too_many_viewers`.
@@ -114,7 +114,7 @@ class RankLookups:
         raise ProblemError("too_many_viewers", f"{_MOST} members of this board are watched already", retry_after=5)
 
     def find(self, variant: object, subscription: Subscription) -> RankLookup | None:
-        """Find or make the lookup that a new viewer asks for; None if it asks for none."""
+        """Find or make the lookup that a new viewer asks for. Return None if the viewer asks for none."""
         if subscription.key is None:
             return None
         name = (variant, subscription.key, subscription.around)

@@ -1,4 +1,4 @@
-"""Replays: they send the past of a board from its journal, when it is due by their pace."""
+"""Replays send the past of a board from its journal. Each message is sent when it is due by the pace of the replay."""
 
 import asyncio
 import time
@@ -75,10 +75,10 @@ class Players(Protocol):
     ) -> tuple[int, int] | None:
         """Begin a replay of the top `size` at a time in milliseconds since 1970, without some hidden members.
 
-        Addresses take turns, so that one with many replays delays only its own.
+        Addresses take turns, so an address with many replays delays only its own replays.
 
-        Returns its number and the time at which it begins, which is later if the journal begins later. None if the
-        journal has nothing of the board.
+        Return the number of the replay and the time at which it begins. If the journal begins later, so does the
+        replay. Return None if the journal has no entries of the board.
 
         Raises:
             TooLittleMemoryError: the replays that run take too much memory.
@@ -90,7 +90,8 @@ class Players(Protocol):
     ) -> Played | None:
         """Make the next messages of a replay up to a time, at most one for each `interval` milliseconds of its viewers.
 
-        With the members that are hidden now, it begins with the whole top. None if there is no such replay any more.
+        If the members that are hidden now are given, the messages begin with the whole top. Return None if the replay
+        does not exist any more.
 
         Raises:
             StoreUnavailableError: the journal does not answer.
@@ -101,10 +102,11 @@ class Players(Protocol):
 
 
 class PlaybackBuffer(Subscribers):
-    """Frames by number, and where each viewer is. The offset of a position is the number of its next frame.
+    """The frames of a replay by number. The offset of a viewer's position is the number of its next frame.
 
-    The first frames are a snapshot. Viewers that are new, or so slow that their next frame is not here any more, begin
-    with it; viewers that have received everything before it leave it out. `size` is how many bytes the frames have.
+    The first frames are a snapshot. Viewers begin with the snapshot if they are new, or so slow that their next frame
+    is gone. Viewers that have received every frame before the snapshot leave it out. `size` is how many
+    bytes the frames have.
     """
 
     __slots__ = ("_first", "_frames", "_keys", "size")
@@ -123,7 +125,7 @@ class PlaybackBuffer(Subscribers):
         return all(position.epoch is not None and position.offset >= end for position in self.positions)
 
     def begin(self, snapshot: Iterable[Frame], *, is_cut: bool) -> None:
-        """Go on with a snapshot. After a cut, everybody receives it."""
+        """Continue with a snapshot. After a cut, every viewer receives the snapshot."""
         self._first += len(self._frames)
         self._frames = list(snapshot)
         self.size = sum(len(frame.payload) for frame in self._frames)
@@ -135,7 +137,7 @@ class PlaybackBuffer(Subscribers):
         self.size += len(frame.payload)
 
     def next_frame(self, position: ViewerPosition) -> Frame | None:
-        """Return the frame that a viewer at a position needs next, or None. The position moves with it."""
+        """Return the frame that a viewer at a position needs next, or None. The position moves past the frame."""
         if position.epoch is None or position.offset < self._first:
             position.offset = self._first
         elif position.offset == self._first:
@@ -149,9 +151,9 @@ class PlaybackBuffer(Subscribers):
 
 
 class Pace(NamedTuple):
-    """When messages are due: that of `origin` is due at `begun`, and the rest follow `speed` times as fast.
+    """When messages are due. The message for the time `origin` is due at the time `begun`.
 
-    Both are milliseconds since 1970.
+    The other messages follow `speed` times as fast. Both times are in milliseconds since 1970.
     """
 
     origin: int
@@ -159,7 +161,7 @@ class Pace(NamedTuple):
     speed: float = 1.0
 
     def due(self, at: int) -> float:
-        """Return when the message of a time is due, in milliseconds since 1970."""
+        """Return when the message for a time is due, in milliseconds since 1970."""
         return self.begun + (at - self.origin) / self.speed
 
     def now(self) -> int:
@@ -171,7 +173,7 @@ class Playback:
     """Plays a board for its viewers.
 
     `present` is the channel of the board. `ended` is the close code of a playback that has ended. `on_empty` is called
-    when the last viewer has left, and `on_present` with the playback when it has reached the present.
+    when the last viewer has left. `on_present` is called with the playback when it has reached the present.
     """
 
     def __init__(
@@ -183,9 +185,10 @@ class Playback:
         size: int,
         on_present: Callable[["Playback"], None] | None,
     ) -> None:
-        """Play the top `size` from the time that the pace shows first, in turns of the address that asked for it.
+        """Play the top `size` from the time that the pace shows first.
 
-        Without `on_present`, it stays behind.
+        The reads take the turns of the address that asked for the replay. Without `on_present`, the replay stays behind
+        the present.
         """
         self.present = present
         self.ended: int | None = None
@@ -206,11 +209,11 @@ class Playback:
     # A source of viewers
 
     def place_of(self, _subscription: Subscription) -> tuple[Subscribers, ViewerPosition]:
-        """Begin before the first frame."""
+        """Return a position before the first frame."""
         return self._buffer, ViewerPosition()
 
     def due_frame(self, group: Subscribers, position: ViewerPosition) -> Frame | None:
-        """Return the frame that a viewer at a position needs next, or None. The position moves with it."""
+        """Return the frame that a viewer at a position needs next, or None. The position moves past the frame."""
         frame = cast("PlaybackBuffer", group).next_frame(position)
         now = time.monotonic()
         if frame is None and now - position.sent_at >= SILENCE:
@@ -245,7 +248,7 @@ class Playback:
 
     @property
     def viewers(self) -> list[Viewer]:
-        """Its viewers."""
+        """The viewers of the playback."""
         return list(self._viewers)
 
     def end(self, code: int) -> None:
@@ -282,7 +285,7 @@ class Playback:
                 self._players.end(self._number)
 
     async def _begin(self) -> None:
-        """Begin in the other process, as soon as the journal has something of the board."""
+        """Begin the replay in the other process, as soon as the journal has entries of the board."""
 
         async def begin() -> tuple[int, int] | None:
             board, hidden = self.present.reader.state.board, await self._hidden()
@@ -302,7 +305,7 @@ class Playback:
         self._whole_at = time.monotonic()
 
     async def _next_messages(self, until: int) -> Played | None:
-        """Get the messages up to a time; from time to time they begin with the whole top."""
+        """Get the messages up to a time. From time to time they begin with the whole top."""
         assert self._number is not None, "it has begun"  # noqa: S101
         is_long = time.monotonic() >= self._whole_at + _WHOLE or self._buffer.size >= _MOST_BYTES
         hidden = await self._hidden() if is_long else None
@@ -365,7 +368,7 @@ class Replays:
     """Finds the replay that a viewer asks for. Viewers of one board with the same delay share one."""
 
     def __init__(self, players: Players | None, settings: Settings, go_live: Callable[[Playback], None]) -> None:
-        """Play with `players`, None without a journal. `go_live` moves the viewers of a board's replay to live."""
+        """Play with `players` (None without a journal). `go_live` moves the viewers of a replay to the present."""
         self._players = players
         self._settings = settings
         self._go_live = go_live
@@ -408,7 +411,7 @@ class Replays:
                 raise ProblemError("too_many_viewers", detail, retry_after=_RETRY)
 
     def find(self, channel: Channel, replay: ReplayRequest, address: str) -> Playback:
-        """Find the replay of a viewer for which there is room, or start it."""
+        """Find or start the replay that a viewer asks for. `require_room` must have found room."""
         now = round(wall_clock())
         if replay.at is not None:
             return self._add(channel, Pace(replay.at, now, replay.speed), address)

@@ -12,7 +12,7 @@ from live.fanout.subscription import Subscription
 
 
 class PageHistory:
-    """The newest pages of one epoch, by offset; at most `size` of them."""
+    """The newest pages of one epoch, by offset. It keeps at most `size` pages."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -59,7 +59,7 @@ class Variant(Subscribers):
         ranks: Ranks = "ordinal",
         totals_interval: int = 0,
     ) -> None:
-        """Serve viewers. All times are in milliseconds; `totals_interval` is the minimum between updates of totals."""
+        """Serve viewers. All times are in milliseconds. `totals_interval` is the minimum between updates of totals."""
         super().__init__()
         self.size = size
         self.interval = interval
@@ -94,9 +94,9 @@ class Variant(Subscribers):
         return self._page is None
 
     def hold(self, page: Page, now: int) -> bool:
-        """Decide to send nothing of a page yet: nothing in the top changed, and totals were sent a moment ago.
+        """Hold a page back if nothing in the top changed and totals were sent a moment ago. Return whether it is held.
 
-        The page must then not be given to `advance`, because viewers stay at the position of the current one. The
+        A held page must not be given to `advance`, because viewers stay at the position of the current page. The
         variant is due when the totals may be sent, or when the board changes again.
         """
         held = self._page
@@ -112,7 +112,7 @@ class Variant(Subscribers):
         return False
 
     def advance(self, page: Page, read: int = 1) -> None:
-        """Set the page of the read with this number, unless the current page is as new."""
+        """Make a page the current one, unless the current page is as new. `read` is the number of the page's read."""
         held = self._page
         self._read = max(read, self._read)
         if held is not None and held.epoch == page.epoch and held.offset >= page.offset:
@@ -121,7 +121,7 @@ class Variant(Subscribers):
         self._sync, self._update, self._recoveries = None, None, {}
 
     def next_frame(self, position: ViewerPosition) -> Frame | None:
-        """Return the frame that brings a viewer at a position up to date, or None. The position moves with it."""
+        """Return the frame that brings a viewer at a position up to date, or None. The position moves past it."""
         page, old, frame = self._page, self._old, None
         if page is None:
             return None
@@ -183,7 +183,7 @@ class Variants:
     """
 
     def __init__(self, board: Board, default_interval: float, history_size: int, totals_interval: float) -> None:
-        """Serve a board. Intervals are in seconds; the default applies to boards without an interval of their own."""
+        """Serve a board. Intervals are in seconds. The default applies to boards without an interval of their own."""
         self._board = board
         self._default = default_interval
         self._totals_interval = round(totals_interval * 1000)
@@ -206,7 +206,7 @@ class Variants:
         return min((variant.due for variant in self if variant.due is not None), default=None)
 
     def find(self, subscription: Subscription) -> Variant | None:
-        """Find the variant of a subscription; None if it has no viewers."""
+        """Find the variant of a subscription. Return None if nobody watches the variant."""
         return self._variants.get((subscription.size, viewer_interval(self.interval, subscription.interval)))
 
     def find_or_add(self, subscription: Subscription) -> Variant:

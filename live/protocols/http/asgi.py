@@ -51,7 +51,7 @@ class _Cycle(RequestResponseCycle):
 class AppRequest:
     """One request to the application.
 
-    Nothing of its body is read before every earlier request is answered: an earlier one may take any time.
+    Its body is not read before every earlier request is answered. An earlier request may take any time.
     """
 
     __slots__ = ("_app", "_connection", "_has_begun", "_length", "_outlet", "cycle", "size", "wanted")
@@ -153,7 +153,7 @@ class AppRequest:
         self.cycle.message_event.set()
 
     def drop_body(self) -> None:
-        """Hold nothing of the body: the application does not need it, and its answer may take any time."""
+        """Drop the body: the application does not need it, and the answer may take any time."""
         self.cycle.body = bytearray()
         self._release()
 

@@ -68,7 +68,7 @@ class HttpProtocol(asyncio.Protocol):
     # Events of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a place, if there is one."""
+        """Ask the limits whether to admit the connection."""
         self.transport = cast("asyncio.Transport", transport)
         self.flow = Flow(self.transport, self._read)
         found = get_remote_addr(self.transport)
@@ -79,7 +79,7 @@ class HttpProtocol(asyncio.Protocol):
             self.refuse(too_many_connections())
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Free the place; events of complete requests are still counted."""
+        """Forget the connection. The events of complete requests are still counted."""
         self._shared.limits.closed(self)
         self.server_state.connections.discard(cast("Any", self))
         self._pipeline.disconnect()
@@ -264,7 +264,7 @@ class HttpProtocol(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(flow.resume_reading)
 
     def release(self, size: int) -> None:
-        """Hold fewer bytes of bodies, and read on if that is why nothing was read."""
+        """Subtract bytes from those that are held for bodies. Read on if reading had to wait for this."""
         flow = self.flow
         flow.held -= size
         if flow.is_counted:
@@ -285,7 +285,7 @@ class HttpProtocol(asyncio.Protocol):
         self.received = self._reader.unread
 
     def _upgrade(self, head: RequestHead, *, has_asked: bool = False) -> bool:
-        """Switch to WebSocket, or refuse with a problem; False if the target has no WebSocket."""
+        """Switch to WebSocket, or refuse with a problem. Return False if the target has no WebSocket."""
 
         def ask(get: Get) -> None:
             def go_on(fault: Exception | None) -> None:
@@ -392,10 +392,10 @@ class HttpProtocol(asyncio.Protocol):
     # Viewers
 
     def release_place(self) -> None:
-        """Free the place: the current request is a viewer's, and viewers have separate limits.
+        """Stop counting the connection: the current request is a viewer's, and viewers have separate limits.
 
-        A viewer may stay for any time, so the connection holds no body meanwhile: neither one that came with the
-        viewer's request, nor an incomplete one behind it.
+        A viewer may stay for any time, so the connection holds no body meanwhile: neither the body of the viewer's
+        request, nor an incomplete body after that.
         """
         self._is_viewer = True
         viewer = self._pipeline.first
@@ -413,7 +413,7 @@ class HttpProtocol(asyncio.Protocol):
             self.transport.close()  # a viewer has left
 
     def reclaim_place(self) -> bool:
-        """Take a place again after a viewer has left; False if none is free, or if the connection ends."""
+        """Count the connection again after a viewer has left. Return False if a limit is reached or it ends."""
         self._is_viewer = False
         if self.transport.is_closing():
             return False
@@ -438,10 +438,10 @@ class HttpProtocol(asyncio.Protocol):
             self._finish()
 
     def _finish(self) -> None:
-        """End the connection after the last answer, so that the client can read it.
+        """End the connection after the last answer, so that the client can read that answer.
 
-        It is closed for sending, and what the client still sends is read and dropped: closing it immediately could
-        reset the connection and destroy the answer (RFC 9112, section 9.6).
+        The server stops sending, then reads and drops what the client still sends. Closing immediately could reset the
+        connection and destroy the answer (RFC 9112, section 9.6).
         """
         is_cut_short = self._pipeline.arriving is not None or self._reader.inside
         self._pipeline.cut_off()  # a body that nobody answers holds nothing

@@ -41,7 +41,7 @@ class Post:
 
     @property
     def is_full(self) -> bool:
-        """Whether to read nothing of the body for now."""
+        """Whether reading the body must wait."""
         return self.wanted > 0
 
     @property
@@ -98,11 +98,11 @@ class Post:
             self.body, self._more = b"", bytearray()
 
     def resolve(self, committed: Committed) -> None:
-        """Answer: the store has counted the body, a single plain event."""
+        """Answer that the store has counted the body, a single plain event."""
         self.answer(self._shared.intake.reply_to_plain(self._head, self.body, committed))
 
     def reject(self, error: Exception) -> None:
-        """Answer: the store has not counted the body, a single plain event."""
+        """Answer that the store has not counted the body, a single plain event."""
         self.answer(self._shared.intake.reply_to_plain(self._head, self.body, error))
 
     def answer(self, reply: Reply) -> None:

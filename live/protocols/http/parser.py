@@ -33,7 +33,7 @@ class ChunkReader:
         self._trailers: int | None = None  # bytes of trailers so far; None before the last chunk
 
     def read(self, data: bytes, at: int) -> tuple[bytes, int]:
-        """Decode `data` from position `at`; returns the data of the chunks and the position of the first unused byte.
+        """Decode `data` from position `at`. Return the data of the chunks and the position of the first unused byte.
 
         Unused bytes are an incomplete line, or more chunks than one call decodes. `done` is true after the last
         trailer.
@@ -158,7 +158,7 @@ class Peer(NamedTuple):
 
 
 class BodyPiece(msgspec.Struct, frozen=True):
-    """A piece of a body; `last` is true if the request ends with it."""
+    """A piece of a body. `last` is true if the request ends with it."""
 
     data: bytes
     last: bool
@@ -310,14 +310,14 @@ _known_head: Final = lru_cache(_MOST_CACHED)(parse_head)  # clients send the sam
 
 
 def tokens(fields: Fields, name: bytes) -> list[bytes]:
-    """Split the list in header fields of a name; elements are in lower case."""
+    """Split the lists in all header fields of a name into elements in lower case."""
     return [part.strip().lower() for found, value in fields if found == name for part in value.split(b",")]
 
 
 def _length_of(fields: Fields, version: str) -> int | None:
-    """Return the size of the body in bytes; None if it is chunked (RFC 9112, section 6.3).
+    """Return the size of the body in bytes, or None if it is chunked (RFC 9112, section 6.3).
 
-    Refuses whatever two parsers could read differently: a second length, a length with chunks, another coding.
+    Refuse whatever two parsers could read differently: a second length, a length with chunks, another coding.
     """
     lengths = [value for name, value in fields if name == b"content-length"]
     codings = [value for name, value in fields if name == b"transfer-encoding"]

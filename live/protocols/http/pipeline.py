@@ -21,7 +21,7 @@ class Exchange(Protocol):
 
     @property
     def reply(self) -> Reply | None:
-        """The complete answer, once it is known; always None if the application writes the answer itself."""
+        """The complete answer once it is known. It is always None if the application writes the answer itself."""
 
     @property
     def started(self) -> bool:
@@ -29,7 +29,7 @@ class Exchange(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether it accepts no more of the body for now."""
+        """Whether reading the body must wait."""
 
     def begin(self) -> None:
         """Answer: every earlier request is answered.
@@ -76,7 +76,7 @@ class Flow(FlowControl):
         super().resume_reading()
 
     def end(self) -> None:
-        """Release the connection, which is lost, and every task that waits to write to it."""
+        """Release the lost connection, and every task that waits to write to it."""
         self._read_on = lambda: None
         self.resume_writing()
 
@@ -92,7 +92,7 @@ class Connection(Protocol):
         """Admit a body, or let it wait. Raises `overloaded` if too many wait."""
 
     def release(self, size: int) -> None:
-        """Hold fewer bytes of bodies."""
+        """Subtract bytes from those that are held for bodies."""
 
     def send_replies(self) -> None:
         """Send every reply that is due, in the order of the requests."""
@@ -101,10 +101,10 @@ class Connection(Protocol):
         """Go on: the application has answered the first request in the pipeline."""
 
     def release_place(self) -> None:
-        """Free the place: the current request is a viewer's."""
+        """Stop counting the connection: the current request is a viewer's."""
 
     def reclaim_place(self) -> bool:
-        """Take a place again after a viewer has left; False if none is free."""
+        """Count the connection again after a viewer has left. Return False if a limit is reached."""
 
 
 Read: TypeAlias = Callable[["Get"], None]
@@ -115,7 +115,7 @@ class Reads(Protocol):
     """Answers plain reads. The application answers all others, in the same way."""
 
     def find(self, head: RequestHead, peer: Peer) -> Read | None:
-        """Find the read that a request asks for; None if the application answers it."""
+        """Find the read that a request asks for. Return None if the application answers the request."""
 
 
 class Get:
@@ -153,7 +153,7 @@ class Get:
         """Do nothing: there is no body."""
 
     def disconnect(self) -> None:
-        """Remove the viewer, if it is one, and end the work for this request; others may share a read."""
+        """Remove the viewer, if this request is one. End the request's own work, but not a read that others share."""
         self.has_left = True
         if self.abandon is not None:
             self.abandon()
@@ -162,7 +162,7 @@ class Get:
             leave()
 
     def watch(self, leave: Callable[[], None]) -> None:
-        """Be a viewer until the reply. `leave` removes it if the client disconnects before."""
+        """Count as a viewer until the reply. `leave` removes the viewer if the client disconnects before."""
         self._leave = leave
         self._connection.release_place()
 
@@ -277,7 +277,7 @@ class Pipeline:
         self._exchanges[0].begin()
 
     def cut_off(self) -> bool:
-        """Withdraw the incomplete request, if there is one; False if its answer has begun."""
+        """Withdraw the incomplete request, if there is one. Return False if its answer has begun."""
         arriving, self.arriving = self.arriving, None
         if arriving is None:
             return True
@@ -289,7 +289,7 @@ class Pipeline:
         return True
 
     def stop(self) -> bool:
-        """Accept no more requests; False if no exchange is left to answer."""
+        """Accept no more requests. Return False if no exchange is left to answer."""
         self.accepting = False
         if not self._exchanges:
             return False

@@ -117,7 +117,7 @@ _LAST_END: Final = _END[:-2] + b"connection: close\r\n\r\n"
 
 
 class SharedParts(msgspec.Struct, kw_only=True):
-    """What the connections of a process share; the lifespan state holds it as `parts`."""
+    """What the connections of a process share. The lifespan state holds it as `parts`."""
 
     settings: Settings
     authenticator: Authenticator
@@ -136,7 +136,7 @@ class SharedParts(msgspec.Struct, kw_only=True):
     root_path: bytes = b""
 
     def serve(self, server: ServerState) -> None:
-        """Make the parts that need the server, which only a connection knows. Does nothing after the first one."""
+        """Make the parts that need the server, which only a connection knows. Later calls do nothing."""
         if self.server is None:
             self.server = server
             self.reaper.serve(server)

@@ -60,7 +60,7 @@ def shake_hands(target: bytes, fields: Headers) -> tuple[bytes, bool, bool]:
 
 
 class Upgrade(NamedTuple):
-    """The response to a request for a WebSocket; `take_over` starts the socket, or is None if the handshake failed."""
+    """The response to a request for a WebSocket. `take_over` starts the socket. It is None if the handshake failed."""
 
     response: bytes
     take_over: Callable[[asyncio.Transport, Limited], None] | None

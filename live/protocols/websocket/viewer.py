@@ -89,7 +89,7 @@ class ViewerSocket(asyncio.Protocol):
         self._reaper.add(self)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Forget the file descriptor: after this call it is closed, and the system may reuse it."""
+        """Stop writing to the file descriptor: it is closed after this call, and the system may reuse its number."""
         if self._closing is not None:
             self._closing.cancel()
         self._reaper.discard(self)
@@ -151,7 +151,7 @@ class ViewerSocket(asyncio.Protocol):
         return parser
 
     def eof_received(self) -> None:
-        """Close after the data that waits, or after a timeout: the viewer sends nothing more."""
+        """Close after the data that waits, or after a timeout, because the viewer sends nothing more."""
         self._start_closing(_CLOSE_TIMEOUT)
 
     # Calls from the hub
@@ -173,7 +173,7 @@ class ViewerSocket(asyncio.Protocol):
             self._transport.abort()
 
     def end(self, code: int) -> None:
-        """Close; if the server stops, first send when to reconnect."""
+        """Close the connection. If the server stops, first tell the viewer when to reconnect."""
         if code == SHUTTING_DOWN and self._closing is None and not self.waiting:
             self.write(status_frame("the server is shutting down", self._reaper.retry_after()).wire)
         self.close(code)

@@ -106,7 +106,7 @@ class _Joined:
         return exported
 
     def left(self, name: str) -> dict[str, str]:
-        """Map what stays imported: the names by the path from the module `name`."""
+        """Return the names that stay imported, by the path that the module `name` imports them from."""
         folder = posixpath.dirname(name) or "."
         return {
             source if source not in self._apart else f"./{posixpath.relpath(source, folder)}": ",".join(names)

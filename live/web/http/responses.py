@@ -45,13 +45,13 @@ def kept_json(body: object) -> Reply:
 
 
 class Derived(Generic[_T]):
-    """What follows from structs that many requests share, made once for each struct."""
+    """Values that are made once for each struct that many requests share."""
 
     def __init__(self) -> None:
         self._made: WeakKeyDictionary[msgspec.Struct, _T] = WeakKeyDictionary()
 
     def of(self, shared: msgspec.Struct, make: Callable[[], _T]) -> _T:
-        """What `make` made of a struct, now or before. The struct must be compared by identity."""
+        """Return what `make` returns for a struct, now or in an earlier call. Structs must compare by identity."""
         made = self._made.get(shared)
         if made is None:
             made = self._made[shared] = make()
@@ -59,7 +59,7 @@ class Derived(Generic[_T]):
 
 
 def page_reply(known: str, page: Page, kind: Hashable, body: Callable[[], object], version: object = None) -> Reply:
-    """The JSON reply made from a page. It has an `ETag`, and is a 304 if `known`, an `If-None-Match`, names that tag.
+    """Make the JSON reply of a page, with an `ETag`. It is a 304 if `known`, an `If-None-Match`, names that tag.
 
     The page keeps one reply of each kind, which all its readers share until `version` differs.
     """
@@ -101,12 +101,12 @@ def as_problem(error: Exception) -> ProblemError:
 
 
 def problem_response(error: Exception) -> Response:
-    """The response for an error."""
+    """Make the response to an error."""
     return as_response(replies.problem_reply(as_problem(error)))
 
 
 def public_reason(error: Exception) -> str:
-    """Say why something is not possible, without what only the log may have, such as addresses."""
+    """Say why something is not possible. Leave out what only the log may have, such as addresses."""
     match error:
         case StoreUnavailableError():
             return error.public
@@ -119,14 +119,14 @@ def public_reason(error: Exception) -> str:
 
 
 def as_response(reply: Reply) -> Response:
-    """A reply as a Starlette response."""
+    """Make a Starlette response of a reply."""
     response = Response(reply.body, reply.status)
     response.raw_headers = reply.headers
     return response
 
 
 def reply_of(response: Response) -> Reply:
-    """A Starlette response with a body as a reply."""
+    """Make a reply of a Starlette response with a body."""
     fields = dict(response.raw_headers)
     cache, media_type = fields.pop(b"cache-control"), fields.pop(b"content-type")
     del fields[b"content-length"]
@@ -134,5 +134,5 @@ def reply_of(response: Response) -> Reply:
 
 
 async def answer_problem(_request: Request, error: Exception) -> Response:
-    """Starlette's handler for the errors of routes."""
+    """Answer an error of a route with a problem document."""
     return problem_response(error)

@@ -57,7 +57,7 @@ class ClientFiles(StaticFiles):
     """
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """Serve an entry point, compressed if the client takes that; 304 if it has the same one."""
+        """Serve an entry point, compressed if the client takes that. Respond with 304 if the client has it already."""
         name = PurePosixPath(path).as_posix()
         if name not in CLIENT and name not in {f"words/{tag}.js" for tag in TAGS}:
             raise HTTPException(404)

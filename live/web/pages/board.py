@@ -63,7 +63,7 @@ class ListPlace(msgspec.Struct, frozen=True):
 
     @property
     def has_form(self) -> bool:
-        """Whether the page has a form to search: not where all boards are on it."""
+        """Whether the page has a form to search. It has none if all boards are on the page."""
         return self.pages > 1 or self.number > 1 or bool(self.search)
 
 
@@ -249,7 +249,7 @@ def _top(size: int) -> Selection:
 
 
 async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult | Exception | None = None) -> Reply:
-    """Show boards by their ids. `top` is what was read of a single one already, or the error."""
+    """Show boards by their ids. If a single board was read already, `top` is what was read, or the error."""
     live, ids = visit.live, boards.split(",")
     if len(ids) > MOST_SIDES or len(set(ids)) < len(ids):
         raise ProblemError(
@@ -283,7 +283,7 @@ def _cache_key(visit: Visit, surface: Surface) -> CacheKey:
 
 
 def _kept_reply(page: Page, cache_key: CacheKey, viewers: int | None) -> Reply | None:
-    """The reply that was made from a page up to a second ago, with the same number of viewers, if there is one."""
+    """Find the reply that was made from a page up to a second ago, with the same number of viewers."""
     kept = _kept(page).get(cache_key)
     return kept.reply if kept is not None and kept.viewers == viewers and time.monotonic() < kept.until else None
 

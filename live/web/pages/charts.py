@@ -31,7 +31,7 @@ class RankChart(msgspec.Struct, frozen=True):
 
 
 class RankCharts:
-    """Reads ranks, and remembers them: those of the past do not change."""
+    """Reads ranks and remembers them, because ranks of the past do not change."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str, str, int], Sequence[int | None]] = OrderedDict()
@@ -41,7 +41,7 @@ class RankCharts:
     ) -> RankChart | None:
         """Return the chart of a record with the current rank `rank`, for the network of a client.
 
-        None without a journal, or if it tells nothing yet.
+        Return None without a journal, or if the journal tells nothing yet.
         """
         if past is None or len(slots) < 2 or EVER in slots:  # noqa: PLR2004 - a line has two ends
             return None
@@ -68,7 +68,7 @@ class RankCharts:
 
 
 def chart_of_ranks(ranks: Sequence[int | None]) -> RankChart | None:
-    """Draw a chart of ranks. None if there are fewer than two."""
+    """Draw a chart of ranks. Return None if fewer than two ranks are known."""
     known = [rank for rank in ranks if rank is not None]
     if len(known) < 2:  # noqa: PLR2004 - a line has two ends
         return None

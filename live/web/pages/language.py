@@ -40,7 +40,7 @@ class Language(msgspec.Struct, frozen=True):
 
 @cache
 def languages() -> dict[str, Language]:
-    """Read all languages by tag. What only the server says is beside the templates, the rest in the page's script."""
+    """Read all languages by tag. Words of the server alone are beside the templates, others in the page's script."""
     found = {}
     for tag in TAGS:
         script = (assets("static") / "client" / "words" / f"{tag}.js").read_text(encoding="utf-8")
@@ -70,7 +70,7 @@ def language_of(requested: str | None, accepted: str) -> Language:
 
 
 def grouped(number: int | None) -> str:
-    """Write a number with thousands separators, as in the page's script. None is a dash."""
+    """Write a number with thousands separators, as in the page's script. None becomes a dash."""
     return "\u2013" if number is None else f"{number:,}"
 
 

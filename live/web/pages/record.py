@@ -89,7 +89,7 @@ async def record_page(request: Request) -> Response:
 
 
 def chart_of(language: Language, board: Board, slots: SlotValues) -> Chart | None:
-    """Draw the chart of the first member; None for a window of one slot."""
+    """Draw the chart of the first member. Return None for a window of one slot."""
     values = slots.values[0] if slots.values else None
     if values is None or len(slots.slots) < _LEAST_SLOTS or EVER in slots.slots:
         return None
@@ -121,7 +121,7 @@ def chart_of(language: Language, board: Board, slots: SlotValues) -> Chart | Non
 
 
 def _distance(page: Page, place: int, step: int) -> int | None:
-    """Return the points between a record and the one before or after it; None if there is none."""
+    """Return the points between a record and the one before or after it. Return None if there is no such record."""
     other = place + step
     if not 0 <= other < len(page.records):
         return None

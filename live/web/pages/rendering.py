@@ -103,7 +103,7 @@ def make_templates(root: str) -> Environment:
 
 
 def sides(board: Board) -> str | None:
-    """Make the path of the page that shows a union beside its parts; None without parts, or with too many."""
+    """Make the path of the page that shows a union beside its parts. Return None without parts, or with too many."""
     return ",".join((board.id, *board.union)) if 0 < len(board.union) < MOST_SIDES else None
 
 

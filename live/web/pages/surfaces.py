@@ -30,7 +30,7 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_framed(self) -> bool:
-        """Tell whether other pages and programs may show the surface in a frame."""
+        """Whether other pages and programs may show the surface in a frame."""
         return self.name in {"embed", "overlay"}
 
 

@@ -164,7 +164,7 @@ def scaled(part: int, whole: int, size: int) -> int:
 
 
 def bar_width(score: int, first: int) -> int:
-    """Measure the bar of a record, in percent of the first one's."""
+    """Return the width of a record's bar, in percent of the first record's bar."""
     return max(0, math.floor(100 * float(score) / first)) if first > 0 else 0
 
 
@@ -179,7 +179,7 @@ def place_words(language: Language, rank: int | None, gap: int | None) -> tuple[
 
 
 def moment(milliseconds: int) -> datetime:
-    """Make a time of milliseconds since 1970."""
+    """Convert milliseconds since 1970 to a time."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 

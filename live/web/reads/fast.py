@@ -68,7 +68,7 @@ class FastReads:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def find(self, head: RequestHead, peer: Peer) -> Read | None:
-        """The read that a request asks for; None if the application answers it."""
+        """Find the read that a request asks for. Return None if the application answers the request."""
         raw, known = _without_tag(head)
         key = (raw, peer)
         if key in self._found:
@@ -187,7 +187,7 @@ class FastReads:
         return error
 
     def _completed(self, plain: _Plain, reply: Reply) -> Reply:
-        """A reply as the client takes it, with the header fields for other origins where some are allowed."""
+        """Return a reply as the client takes it. Add header fields for other origins if some are allowed."""
         if plain.gzip:
             reply = reply.gzipped
         if not self._allowed or plain.origin is None:
@@ -199,7 +199,7 @@ class FastReads:
 
 
 def _without_tag(head: RequestHead) -> tuple[bytes, str]:
-    """The bytes of a head without its first `If-None-Match`, and the value of that: it changes with the board."""
+    """Return a head without its first `If-None-Match`, and that field's value, which changes with the board."""
     value = next((value for name, value in head.fields if name == b"if-none-match"), None)
     if value is None:
         return head.raw, ""
@@ -212,5 +212,5 @@ def _without_tag(head: RequestHead) -> tuple[bytes, str]:
 
 
 def _all(head: RequestHead, wanted: bytes) -> list[str]:
-    """The values of a header field."""
+    """Return all values of a header field."""
     return [value.decode("latin-1") for name, value in head.fields if name == wanted]

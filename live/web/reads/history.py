@@ -1,4 +1,4 @@
-"""The history of records and what a score is made of (`?explain=true`), from the journal."""
+"""Routes for the history of records, and for what a score is made of (`?explain=true`), from the journal."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

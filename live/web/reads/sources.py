@@ -74,7 +74,7 @@ def some_members(members: list[str], most: int) -> list[str]:
 
 
 class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A page for a client, who is known by its network."""
+    """A query for a page, from a client that is known by its network."""
 
     live: Live
     client: str
@@ -88,7 +88,7 @@ class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
         raise NotImplementedError
 
     async def complete(self, known: str, ledger: Ledger, found: PageResult) -> Reply:
-        """Make the reply that `render` can't make. Raises as `answer`."""
+        """Make the reply that `render` can't make. Raises the same errors as `answer`."""
         raise NotImplementedError
 
     async def answer(self, known: str, found: PageResult | Exception | None = None) -> Reply:
@@ -128,7 +128,7 @@ async def read_page(
 
 
 async def kept_period(live: Live, ledger: Ledger, name: str) -> int | None:
-    """Return the start of a period that the board keeps; None for the current one.
+    """Return the start of a period that the board keeps. Return None for the current period.
 
     Raises:
         ProblemError: `parameter_invalid` or `period_not_found`.

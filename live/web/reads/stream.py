@@ -67,7 +67,7 @@ class GzipEvents(PlainEvents):
         return self._stream.start() + self._stream.own(text)
 
     def encode(self, frame: Frame) -> bytes:
-        """Return the blocks of a frame, which it keeps for all streams. The rank of a member is for one stream only."""
+        """Return the blocks of a frame, which the frame keeps for all streams. The rank of a member is for one only."""
         return self._stream.own(frame.event) if frame.type == "around" else self._stream.shared(frame.shared_event)
 
     def finish(self, text: bytes) -> bytes:

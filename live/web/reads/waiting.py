@@ -125,7 +125,7 @@ class Waiting:
             self._show(page, viewers)
 
     def end(self, code: int) -> None:
-        """Answer with a problem, once every connection knows that the server stops: then it is the last answer."""
+        """Answer with a problem, after every connection knows that the server stops. It is then the last answer."""
         asyncio.get_running_loop().call_soon(self._end, code)
 
     def _show(self, page: Page, viewers: int | Exception) -> None:

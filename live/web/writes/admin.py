@@ -1,4 +1,4 @@
-"""What administrators change: boards, contestants and hidden records, items; and the audit log of that."""
+"""Routes that change boards, contestants, hidden records and items, and the route of the audit log."""
 
 from collections.abc import Sequence
 from http import HTTPStatus

@@ -111,9 +111,9 @@ async def _like(request: Request, *, is_script: bool) -> Response:
 async def _visitor_of(request: Request) -> tuple[str | None, Sequence[str]]:
     """Find the visitor who sent a request, or None, and the names of the cookies that do not count.
 
-    A browser that sends several requests before it has a cookie receives one for each, under different names. The first
-    one that it sends counts: browsers send the oldest cookie first (RFC 6265, section 5.4), so it is in every request
-    that has a cookie at all, and no later one takes its place.
+    A browser that sends several requests before it has a cookie receives a cookie for each, under different names. The
+    first one in a request counts. Browsers send the oldest cookie first (RFC 6265, section 5.4), so the oldest is in
+    every request that has a cookie at all, and no later cookie takes its place.
     """
     prefix = _cookie_prefix(request)
     own = re.compile(re.escape(prefix) + "[0-9a-f]{8}")  # anyone can send others, which can't be deleted
