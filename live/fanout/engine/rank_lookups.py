@@ -141,7 +141,7 @@ class RankLookups:
             lookup.forget()
 
     def mark(self, variants: Collection[object], epoch: str, offset: int) -> None:
-        """Read the lookups of some variants again, at a position of the board or later."""
+        """Mark the lookups of some variants as due. They need a read that is at least as new as this position."""
         self._due.update(
             (lookup, (epoch, offset)) for (variant, _, _), lookup in self._lookups.items() if variant in variants
         )

@@ -54,7 +54,7 @@ def contents_of(  # noqa: PLR0913 - from where, and up to where
     the number of entries so far, and of all entries.
 
     Raises:
-        SetupError: the journal is damaged, or has no entry before that time.
+        SetupError: the journal is damaged, or SQL lacks the timeline that this one continues.
     """
     if link is not None:
         last = int(link.split(" ")[1])
@@ -160,7 +160,10 @@ class Reading:
 
 
 def oldest_checkpoint(connection: Connection, timeline: Timeline) -> tuple[Snapshot, int] | None:
-    """Return the oldest checkpoint, and the last segment in it. Return None if no entry was deleted."""
+    """Return the oldest checkpoint that replaces deleted entries, and the last segment that it covers.
+
+    Return None if the timeline still has all its entries.
+    """
     first = select(func.min(SEGMENT.c.id)).where(SEGMENT.c.life == timeline.id).scalar_subquery()
     row = connection.execute(
         select(CHECKPOINT.c.segment, CHECKPOINT.c.crc, CHECKPOINT.c.data)

@@ -84,9 +84,9 @@ def _leave(data: Snapshot, head: Head, body: bytes) -> None:
     """Forget the events that have left a sliding window for good. The next entry can have an earlier time.
 
     An entry `left` names the last event that has left. A rebuild (`renew`) writes only the events that are in the
-    window at the last entry. Older versions write no `left`. If an entry has an earlier time than the entry before,
-    assume that the store had subtracted all events that had left by then. With an event clock, only events make other
-    events leave.
+    window at the last entry. Older versions write no `left`. So if the time of this entry is before
+    `data.time`, assume that the store has subtracted every event that had left the window at `data.time`. With an event
+    clock, only events make other events leave.
     """
     if head.kind == "left":
         last = _LEFT.decode(body)

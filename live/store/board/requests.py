@@ -489,7 +489,7 @@ class EraseRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class RestoreRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Turn what was written under a board's store keys into a board.
+    """Make a restored board visible. Its data is already written under the board's store keys.
 
     Attributes:
         epoch: the new epoch of the board.

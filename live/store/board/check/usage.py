@@ -1,4 +1,6 @@
-"""Count what boards hold in the store, measure their memory by samples, and estimate it for another load.
+"""Count what boards hold in the store, and measure their memory from samples.
+
+Estimate the memory for other numbers of members and events.
 
 An estimate is the number of elements times the bytes of one element.
 """
