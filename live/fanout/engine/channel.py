@@ -229,7 +229,7 @@ class Channel:
             return
         await deliver(self.due_frame, list(self._variants), now - SILENCE)
         sent = (position.sent_at for variant in self._variants for position in variant.positions)
-        self._silent_from = min([now, *sent]) + SILENCE  # whoever joins later has received something later
+        self._silent_from = min([now, *sent]) + SILENCE  # a viewer that joins later gets its first message later
 
     # Ticks
 

@@ -77,7 +77,7 @@ class DefinitionLog:
     async def _ask(self, *commands: _Words) -> list[Any] | None:
         """Return the replies of the store. Return None if the store lost data.
 
-        The store's identity is asked for last. If that is right, all replies are from this store.
+        Ask for the store's identity last. If the identity is right, all replies are from this store.
         """
         high_water, store = self._client.high_water, SystemKeys(self._prefix).store
         replies = await self._client.calls([(str(words[1]), words) for words in (*commands, ("GET", store))])

@@ -64,7 +64,7 @@ async def press(board: Journaled, add: Script[Any], rounds: int) -> None:
 
 
 async def test_the_backlog_is_bounded_under_load(valkey_url: str, tmp_path: Path, effort: int) -> None:
-    """The script decides before its first write, whoever comes first."""
+    """The script decides before its first write, in any order of the callers."""
     async with journaled(valkey_url, tmp_path, journal_backlog=Size(BACKLOG)) as board:
         await press(board, SCRIPTS.add, 3 * effort)
 
