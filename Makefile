@@ -10,7 +10,7 @@ PARALLEL := --numprocesses auto --dist loadfile --no-loadscope-reorder
 # Tests start hundreds of processes, which are to find compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-fast coverage attack faults soak mutate check bench pictures docs format pin clean
+.PHONY: help run test test-fast test-engines coverage attack faults soak mutate check bench pictures docs format pin clean
 
 run: $(VENV)/run  ## start a server with sample likes
 	@$(RUN)/live serve --demo --admin-key
@@ -23,6 +23,10 @@ test: $(VENV)/test  ## run all tests
 
 test-fast: $(VENV)/test  ## run the tests that take little time: no browser, no faults, no mutants
 	$(RUN)/pytest $(PARALLEL) -m 'not (browser or fault or mutant or slow)'
+
+test-engines: $(VENV)/test  ## run the tests of stores, boards, journals and viewers with Sentinels and on a Cluster
+	for engine in sentinel cluster; do \
+	$(RUN)/pytest $(PARALLEL) --engine $$engine tests/store tests/boards tests/journal tests/ingest tests/fanout || exit 1; done
 
 coverage: $(VENV)/test  ## run all tests but the mutants, and print the branch coverage of live/
 	rm -rf .cache/coverage && mkdir -p .cache/coverage

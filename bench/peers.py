@@ -14,7 +14,7 @@ from bench.webdis import find_webdis, load_script, webdis_server
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
     """A server that does the same work or less: its counted processes, and the requests for the same keys.
 
-    `share` is the fraction of the requests that is sent; slow peers need fewer for a good figure.
+    `share` is the fraction of the requests that this server gets. A slow one is measured well enough with fewer.
     """
 
     address: str

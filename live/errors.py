@@ -66,8 +66,9 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
 }
 
 EPOCH_LOST_DETAIL: Final = (
-    "the store lost data. Nothing was counted, and nothing will be until an operator restores the data or accepts the "
-    "loss with `live serve --accept-loss`. The server's log says what was lost"
+    "the store lost data of the board, or of all boards. Nothing was counted, and nothing will be until an operator "
+    "restores or rebuilds the data, or accepts the loss with `live serve --accept-loss`. The server's log says what is "
+    "lost"
 )
 
 REFUSALS: Final[Mapping[str, str]] = {

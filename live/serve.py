@@ -6,44 +6,43 @@ import shlex
 import signal
 import socket
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Final
 
 import msgspec
 import structlog
 import uvicorn
-from starlette.types import ASGIApp
-from uvicorn.supervisors import Multiprocess
 
 from live.auth.admin_key import FILE, provide_admin_key
 from live.domain.board import Boards
 from live.domain.board_file import load_boards
 from live.domain.urls import shown
-from live.errors import JournalError, SetupError, StoreUnavailableError
+from live.errors import EpochLostError, JournalError, SetupError, StoreUnavailableError
 from live.journal.database import Database, open_journal, unsafe_in_sql
 from live.journal.log.timelines import Loss, end_lost, find_lost
 from live.logs import configure_logs
 from live.maintenance.accept_loss import accept_loss
+from live.metrics import SharedMetrics
 from live.network.hosts import is_loopback
-from live.protocols.http.connection import HttpProtocol
 from live.settings import Settings, as_environment
-from live.store.board.journal_stream import journals, stop_journal
+from live.store.board.journal_stream import journals, sink_of, stop_journal
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
-from live.store.board.state import open_boards
-from live.store.connection.client import Store, connect
+from live.store.board.state import BoardState, open_boards
+from live.store.connection.client import REPLICA, Store, connect
 from live.store.connection.durability import unsafe_settings
 from live.store.connection.embedded import EmbeddedStore
-from live.store.connection.handshake import StoreFormatError, StoreRoleError
+from live.store.connection.handshake import StoreFormatError, StoreReplicaError, StoreRoleError
 from live.store.connection.high_water import CHOICES
 from live.store.connection.loss import LossWatch
 from live.store.registry.producers import ProducerStore
 from live.system.data_directory import make_private
-from live.system.processes import fit, raise_limit, relax_collector
+from live.system.processes import fit, raise_limit, relax_collector, share
 from live.web.app import make_app
+from live.workers.supervisor import Supervisor
+from live.workers.worker import server_config
 
 log = structlog.get_logger()
 
@@ -69,23 +68,29 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
             f"the boards file has {len(boards.by_id)} boards, and the setting max_boards allows {settings.max_boards}: "
             "raise LIVE_MAX_BOARDS, or leave some out"
         )
-    with bound_socket(settings) as listener, _store(settings) as url:
+    with bound_sockets(settings) as listeners, _store(settings) as url:
+        listener = listeners[0]
         settings = msgspec.structs.replace(settings, store=url, port=listener.getsockname()[1])
         if warning := unsafe_hosts(settings):
             log.warning(warning)
-        asyncio.run(check_store(settings, boards, accept=accept_loss))
-        settings = fit(settings, raise_limit())
+        settings = asyncio.run(check_store(settings, boards, accept=accept_loss))
+        settings = fit(share(settings), raise_limit())
         print(f"Live Board is at {_address(settings)}/  (Ctrl-C stops it)", flush=True)  # noqa: T201 - for people
         if admin_key and settings.role in settings.admin_roles:
             _announce_key(settings, asyncio.run(provide_admin_key(settings)))
         relax_collector()
         if settings.workers == 1:
+            signal.signal(signal.SIGHUP, _ignore_reload)
             uvicorn.Server(server_config(make_app(settings, boards), settings)).run(sockets=[listener])
             return
-        with tempfile.TemporaryDirectory(prefix="live-metrics-") as metrics:
-            os.environ.update(as_environment(settings), PROMETHEUS_MULTIPROC_DIR=metrics)
-            config = server_config("live.web.app:app_from_environment", settings)
-            Multiprocess(config, sockets=[listener]).run()
+        with SharedMetrics.new() as metrics:
+            os.environ.update(as_environment(settings), PROMETHEUS_MULTIPROC_DIR=str(metrics.folder))
+            asyncio.run(Supervisor(listeners, metrics).run())
+
+
+def _ignore_reload(_signal: int, _frame: object) -> None:
+    """Say that one process can't replace itself."""
+    log.warning("SIGHUP is ignored: only a server with several workers (LIVE_WORKERS) replaces them")
 
 
 def unsafe_hosts(settings: Settings) -> str | None:
@@ -98,17 +103,22 @@ def unsafe_hosts(settings: Settings) -> str | None:
     )
 
 
-async def check_store(settings: Settings, boards: Boards, *, accept: bool = False) -> None:
+async def check_store(settings: Settings, boards: Boards, *, accept: bool = False) -> Settings:
     """Check the settings and the content of the store before serving.
 
     With `accept`, an operator accepts a loss of data.
 
+    Returns:
+        The settings. If the store of a process that only shows boards is a replica, the URL of the store says so: the
+        process never writes to it, even if it is promoted.
+
     Raises:
-        SetupError: the store is unavailable, is a replica or a node of a Cluster, may evict keys, or has lost data. Or
+        SetupError: the store is unavailable, is not what its URL says, may evict keys, or has lost data. Or
             it has a format that this version cannot read, or another kind of board under the same id. Or no producer
             has an API key although others can reach the server.
     """
     client = connect(settings.store, settings)
+    _check_replica(client, settings)
     watch = LossWatch(client, settings.key_prefix)
     try:
         deadline = asyncio.get_running_loop().time() + _STORE_DEADLINE
@@ -116,13 +126,17 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
             try:
                 for line in await unsafe_settings(client):
                     log.warning(line)
-                if settings.journal == "off":  # nobody would move the entries of earlier journals out of the store
+                if settings.store_primary and not client.is_replica:
+                    raise SetupError("LIVE_STORE_PRIMARY is for a store that is a replica, and this one is a primary")
+                if (
+                    settings.journal == "off" and not client.is_replica
+                ):  # nobody would move the entries of earlier journals out of the store
                     for board, epoch in await journals(client, settings.key_prefix):
                         await stop_journal(client, Keys(settings.key_prefix, board), epoch)
                         log.warning("the journal of a board ends, because LIVE_JOURNAL is off", board=board)
                 await _check_for_losses(client, settings, boards, watch, accept=accept)
                 with client.high_water.remembering_epochs():
-                    await open_boards([Ledger(client, board, settings).state for board in boards.by_id.values()])
+                    await _open_boards([Ledger(client, board, settings).state for board in boards.by_id.values()])
                 database = open_journal(settings, writes=False)
                 if database is not None:
                     for line in await unsafe_in_sql(database):
@@ -130,6 +144,12 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
                     await database.aclose()
                 if not settings.open:
                     await _require_keys(ProducerStore(client, settings.key_prefix), settings)
+            except StoreReplicaError as error:
+                if settings.role != "viewers":
+                    raise SetupError(f"{shown(settings.store)}: {error}") from None
+                url = settings.store.replace("://", f"{REPLICA}://", 1)
+                await client.aclose()
+                return await check_store(msgspec.structs.replace(settings, store=url), boards, accept=accept)
             except (StoreFormatError, StoreRoleError) as error:
                 raise SetupError(f"{shown(settings.store)}: {error}") from None
             except StoreUnavailableError as error:
@@ -137,35 +157,86 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
                     raise SetupError(f"the store {shown(settings.store)} does not answer: {error}") from None
                 log.warning("waiting for the store", store=shown(settings.store), reason=str(error))
             else:
-                return
+                return settings
             await asyncio.sleep(1)
     finally:
         await client.aclose()
 
 
+def _check_replica(client: Store, settings: Settings) -> None:
+    """Refuse settings with which a process would have to write to a replica."""
+    if settings.store_primary and connect(settings.store_primary, settings).is_replica:
+        raise SetupError(f"LIVE_STORE_PRIMARY is {shown(settings.store_primary)}, which names a replica")
+    if client.is_replica and (settings.role != "viewers" or "viewers" in settings.admin_roles):
+        raise SetupError(
+            f"the store {shown(settings.store)} is a replica, which takes no writes: use it with --role viewers, "
+            "and leave viewers out of LIVE_ADMIN_ROLES; or use the URL of its primary"
+        )
+
+
+async def _open_boards(states: Sequence[BoardState]) -> None:
+    """Open the boards of the boards file. A board that can't be opened now is opened when it is used, or is lost.
+
+    Raises:
+        StoreUnavailableError: no board can be opened.
+        SetupError: the store holds a board with other settings.
+    """
+    failed: list[StoreUnavailableError] = []
+    for state, error in zip(states, await open_boards(states), strict=True):
+        if isinstance(error, EpochLostError):
+            state.lose(error)
+        elif error is not None:
+            log.warning("a board can't be opened yet", board=state.board.id, reason=str(error))
+            failed.append(error)
+    if failed and len(failed) == len(states):
+        raise failed[0]
+
+
 async def _check_for_losses(
     client: Store, settings: Settings, boards: Boards, watch: LossWatch, *, accept: bool
 ) -> None:
-    """Check that the store still holds all data that servers have seen in it, and all that the journal has."""
-    high_water = client.high_water
+    """Check that the store still holds all data that servers have seen in it, and all that the journal has.
+
+    Boards that lost data take no events. The server starts for the others.
+
+    Raises:
+        SetupError: the store as a whole lost data.
+    """
+    if client.is_replica:
+        return  # it may not have received everything yet
+    high_water, prefix = client.high_water, settings.key_prefix
     lost: list[Loss] = []  # what the journal knows and the store does not hold
+    is_known = settings.journal == "off"  # whether everything that can tell of a loss was asked
+    is_other = False  # whether the store never had this journal
     try:
         with _journal(settings) as journal:
             if journal is not None:
-                lost = await find_lost(client, settings.key_prefix, journal)
+                lost = await find_lost(client, prefix, journal)
+                is_other = bool(lost) and await sink_of(client, prefix) != journal.id
+                is_known = True
     except JournalError as error:  # without its database, the server starts all the same
         log.warning("can't ask the journal what the store should hold", reason=str(error))
-    faults = await watch.find() + [str(loss) for loss in lost]
-    if not faults:
-        high_water.clear_loss()
+    losses = await watch.find()
+    for loss in lost:
+        losses.boards.setdefault(loss.timeline.board, str(loss))
+    if is_other:
+        losses.store.append("the store does not name the database of the journal: it was emptied, or is another one")
+    if not is_known:  # a loss that only the journal knows is not over
+        losses.boards = high_water.lost_boards | losses.boards
+        losses.store += [high_water.lost] if high_water.lost and not losses.store else []
+    if not losses.store:
+        high_water.end_losses(losses.boards)
+    if not losses:
         if accept:
             log.warning("there is no loss to accept: the store is complete. Start without --accept-loss")
         return
-    reason = "; ".join(faults)
     if not accept:
-        choices = CHOICES.format(path=high_water.path)
-        raise SetupError(f"the store lost data: {reason}.\nWhat was known: {high_water.describe()}.\n{choices}.")
-    await accept_loss(client, settings.key_prefix, boards, watch, reason)
+        if losses.store:
+            choices = CHOICES.format(path=high_water.path)
+            raise SetupError(f"the store lost data: {losses}.\nWhat was known: {high_water.describe()}.\n{choices}.")
+        high_water.lose_boards(losses.boards, at_start=True)
+        return
+    await accept_loss(client, prefix, boards, watch, losses)
     with _journal(settings) as journal:
         if journal is not None:
             journal.work(partial(end_lost, lost=lost))
@@ -222,16 +293,8 @@ def bound_socket(settings: Settings) -> Iterator[socket.socket]:
     """
     try:
         family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Accepted sockets inherit this option. asyncio does not set it on a socket that other code has made. Without
-        # the option, the body of a response waits 40 ms until the client acknowledges the headers.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # Accepted sockets inherit this option. If a peer acknowledges nothing for this time, the kernel drops the
-        # connection and its buffers.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(settings.slow_timeout * 1000))
+        listener = _new_socket(family, settings)
         listener.bind((settings.host, settings.port))
-        listener.set_inheritable(True)
         listener.listen(_BACKLOG)
     except (OSError, ValueError) as error:  # ValueError: the host is not a valid name
         reason = getattr(error, "strerror", None) or error
@@ -241,6 +304,40 @@ def bound_socket(settings: Settings) -> Iterator[socket.socket]:
         ) from None
     with listener:
         yield listener
+
+
+@contextmanager
+def bound_sockets(settings: Settings) -> Iterator[list[socket.socket]]:
+    """Bind a socket for each worker to the same port. The kernel spreads connections evenly over them.
+
+    The first one is bound alone, so that the port is refused if any other server uses it.
+
+    Raises:
+        SetupError: the address is not available.
+    """
+    with ExitStack() as opened:
+        listeners = [opened.enter_context(bound_socket(settings))]
+        address = listeners[0].getsockname()
+        while len(listeners) < settings.workers:
+            listeners[0].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            listener = opened.enter_context(_new_socket(listeners[0].family, settings))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+            listeners.append(listener)
+        yield listeners
+
+
+def _new_socket(family: int, settings: Settings) -> socket.socket:
+    """Make a socket with the options that its connections inherit."""
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # asyncio does not set this option on a socket that other code has made. Without the option, the body of a response
+    # waits 40 ms until the client acknowledges the headers.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # If a peer acknowledges nothing for this time, the kernel drops the connection and its buffers.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(settings.slow_timeout * 1000))
+    return listener
 
 
 def _address(settings: Settings) -> str:
@@ -266,24 +363,4 @@ def _announce_key(settings: Settings, key: str | None) -> None:
         f"    curl -X POST {_address(settings)}/v1/events \\\n"
         """      -H 'Content-Type: application/json' -d '{"type": "mine", "key": "first"}'\n""",
         flush=True,
-    )
-
-
-def server_config(app: ASGIApp | str, settings: Settings) -> uvicorn.Config:
-    """Configure how uvicorn serves an application.
-
-    `app` can be the name of a factory, which each worker process calls.
-    """
-    return uvicorn.Config(
-        app,
-        factory=isinstance(app, str),
-        workers=settings.workers,
-        http=HttpProtocol,
-        ws="none",  # `HttpProtocol` takes WebSockets itself
-        server_header=False,
-        access_log=False,
-        log_config=None,
-        timeout_keep_alive=max(1, round(settings.idle_timeout)),
-        proxy_headers=False,
-        timeout_graceful_shutdown=max(1, round(settings.shutdown_timeout)),
     )

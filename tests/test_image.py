@@ -20,8 +20,10 @@ from packaging.utils import canonicalize_name
 
 ROOT: Final = Path(__file__).parent.parent
 DOCKERFILE: Final = (ROOT / "Dockerfile").read_text()
-COMPOSE: Final = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-SERVICES: Final[dict[str, dict[str, Any]]] = COMPOSE["services"]
+COMPOSITIONS: Final[dict[str, dict[str, Any]]] = {
+    name: yaml.safe_load((ROOT / name).read_text())
+    for name in ("docker-compose.yml", "compose.sentinel.yml", "compose.cluster.yml")
+}
 DEADLINE: Final = 30
 UID: Final = 10001
 
@@ -75,30 +77,43 @@ def test_the_image_installs_nothing_else() -> None:
     assert "LIVE_OPEN" not in DOCKERFILE
 
 
-@pytest.mark.parametrize("name", SERVICES)
-def test_a_service_has_minimal_rights(name: str) -> None:
+@pytest.mark.parametrize(
+    ("file", "name"), [(file, name) for file, made in COMPOSITIONS.items() for name in made["services"]]
+)
+def test_a_service_has_minimal_rights(file: str, name: str) -> None:
     """Read-only except for its volume and /tmp, without capabilities, with limits, and not as root."""
-    service = SERVICES[name]
+    service = COMPOSITIONS[file]["services"][name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert not {"cap_add", "privileged", "devices", "pid", "ipc", "network_mode"} & service.keys()
     assert service["tmpfs"] == ["/tmp"]  # noqa: S108 - in the container
     assert all(service[limit] for limit in ("mem_limit", "cpus", "pids_limit"))
-    (volume,) = service["volumes"]
-    assert volume.partition(":")[0] in COMPOSE["volumes"], "data must be on a volume, not in a folder of the host"
+    volumes = service.get("volumes", [])
+    assert len(volumes) == (name != "join")
+    for volume in volumes:
+        kept = volume.partition(":")[0]
+        assert kept in COMPOSITIONS[file]["volumes"], "data must be on a volume, not in a folder of the host"
     assert "build" in service or not service["user"].startswith("0")
 
 
-def test_the_composition_is_closed_by_default() -> None:
+@pytest.mark.parametrize("composition", COMPOSITIONS.values(), ids=COMPOSITIONS)
+def test_a_composition_is_closed_by_default(composition: dict[str, Any]) -> None:
     """Only this machine can reach the board, only the board can reach the store, and events need an API key."""
-    store, board = SERVICES["store"], SERVICES["board"]
-    assert "ports" not in store
-    assert store["networks"] == ["store"]
-    assert COMPOSE["networks"]["store"]["internal"] is True
+    services = dict(composition["services"])
+    board = services.pop("board")
+    for service in services.values():
+        assert "ports" not in service
+        assert list(service["networks"]) == ["store"]
+    assert composition["networks"]["store"]["internal"] is True
     assert all(port.startswith("127.0.0.1:") for port in board["ports"])
     assert not {"LIVE_OPEN", "LIVE_ANONYMOUS_ADMIN"} & board["environment"].keys()
     assert "*" not in str(board["environment"])
+
+
+def test_the_store_syncs_and_evicts_nothing() -> None:
+    """As the guarantee needs it."""
+    store = COMPOSITIONS["docker-compose.yml"]["services"]["store"]
     options = dict(zip(store["command"][1::2], store["command"][2::2], strict=True))
     assert (options["--appendonly"], options["--appendfsync"], options["--maxmemory-policy"]) == (
         "yes", "always", "noeviction"

@@ -25,6 +25,7 @@ ORDER = [
     ("maintenance",),
     ("demo",),
     ("web",),
+    ("workers",),
     ("load", "send"),
     ("serve",),
     ("cli",),

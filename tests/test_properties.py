@@ -43,14 +43,14 @@ MUTANTS = {
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("clock", ["server", "event"])
 @pytest.mark.parametrize("kind", ["valkey", "redis"])
-def test_the_ledger_equals_the_model(kind: str, clock: str, tmp_path: Path) -> None:
+def test_the_ledger_equals_the_model(kind: str, clock: str, tmp_path: Path, effort: int) -> None:
     """Any schedule with the real scripts: I1 holds after every step, and the settled board equals a plain count."""
     if kind == "redis" and REDIS_SERVER is None:
         pytest.skip("redis-server is not installed")
     store = valkey(tmp_path) if kind == "valkey" else StoreProcess(str(REDIS_SERVER), tmp_path)
     store.start()
     try:
-        run_machine(lambda: LedgerMachine(store, clock), examples=100, steps=40)
+        run_machine(lambda: LedgerMachine(store, clock), examples=50 * effort, steps=40)
     finally:
         store.kill()
 

@@ -2,8 +2,6 @@
 
 import asyncio
 import random
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any, get_args
@@ -17,6 +15,7 @@ from live.domain.board_file import BoardChoice, make_board
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
 from live.web.reads.boards import BoardPage
+from tests.harness.forked import run_live
 from tests.harness.invariants import drifted
 from tests.harness.real_input import REAL_INPUT, load, seconds
 from tests.harness.server import ServerProcess, run_server
@@ -142,8 +141,7 @@ async def test_the_commands_replay_and_audit(tmp_path: Path) -> None:
 
 def live(server: ServerProcess, *arguments: str) -> dict[str, Any]:
     """Run a command with the settings of a server; returns its JSON object."""
-    command = [sys.executable, "-m", "live", *arguments]
-    done = subprocess.run(command, env=server.environment, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
+    done = run_live(*arguments, environment=server.environment)
+    assert done.returncode == 0, done.stderr
     found: dict[str, Any] = msgspec.json.decode(done.stdout)
     return found

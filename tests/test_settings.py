@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from live.errors import SetupError
 from live.settings import (
     LEAST_MEMORY,
+    LONGEST_CACHED,
+    CacheTime,
     Duration,
     Retention,
     Settings,
@@ -72,6 +74,9 @@ def test_a_flag_takes_precedence_over_the_environment() -> None:
         ("LIVE_DEMO", "false", False),
         ("LIVE_CONFLATION_INTERVAL", "5ms", Duration(0.005)),
         ("LIVE_MAX_FUTURE", "1.5m", Duration(90)),
+        ("LIVE_CACHE", "off", CacheTime(0)),
+        ("LIVE_CACHE", "2000ms", CacheTime(2)),
+        ("LIVE_CACHE", "1m", CacheTime(LONGEST_CACHED)),
         ("LIVE_ALLOWED_ORIGINS", "https://a.example, https://b.example,", ("https://a.example", "https://b.example")),
         ("LIVE_ALLOWED_HOSTS", "A.example:80, *.b.example, ::1", ("a.example", "*.b.example", "::1")),
         ("LIVE_TRUSTED_PROXIES", "10.0.0.1, 192.0.2.0/24,fd00::/8", ("10.0.0.1/32", "192.0.2.0/24", "fd00::/8")),
@@ -96,6 +101,8 @@ def test_a_variable_has_the_type_of_its_setting(name: str, text: str, value: obj
         ("LIVE_MAX_EVENTS", "3001", "Expected `int` <= 3000"),
         ("LIVE_BATCH_SIZE", "3001", "Expected `int` <= 3000"),
         ("LIVE_DEMO", "perhaps", "Expected `bool`, got `str`"),
+        ("LIVE_CACHE", "1.5s", "'1.5s' is neither `off` nor whole seconds from 1s to 60s"),
+        ("LIVE_CACHE", "2m", "'2m' is neither `off` nor whole seconds from 1s to 60s"),
         ("LIVE_LOG_LEVEL", "loud", "Invalid enum value 'loud'"),
         ("LIVE_KEY_PREFIX", "a:{b}", "Expected `str` matching regex '^[a-z0-9_-]{1,32}$'"),
         (
@@ -192,6 +199,7 @@ TEXTS = {
     "admin_roles": st.lists(st.sampled_from(["all", "ingest", "viewers"]), min_size=1, max_size=3).map(tuple),
     "root_path": st.from_regex(r"(/[a-z]{2}x){0,2}", fullmatch=True),
     "data_dir": st.from_regex(r"[a-z/ é]{1,9}", fullmatch=True).map(Path),
+    "cache": st.integers(0, LONGEST_CACHED).map(CacheTime),
     "boards": st.none() | st.from_regex(r"[a-z/ é]{1,9}", fullmatch=True).map(Path),
 }
 
@@ -207,7 +215,7 @@ def values(name: str) -> st.SearchStrategy[Any]:
         return st.integers(3600, 10**9 - 1).map(Retention)
     if isinstance(default, Size):
         return st.just(Size(0)) | st.integers(LEAST_MEMORY, 10**12).map(Size)
-    if isinstance(default, int):
+    if isinstance(default, int) and name not in TEXTS:
         return st.integers(int(meta.ge or 0), int(meta.le or 10**6))
     return TEXTS.get(name, st.from_regex(r"[a-z0-9]{1,9}", fullmatch=True))
 

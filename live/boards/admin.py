@@ -210,6 +210,7 @@ class BoardAdmin:
         maker: Principal | None,
     ) -> bool:
         """Replace the choices of a board. Returns False if another process changed a definition meanwhile."""
+        self._client.high_water.require_no_loss(board)
         if choices == held.choices:
             return True
         old = read_board(board, held.choices)

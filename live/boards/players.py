@@ -88,12 +88,12 @@ class PlayerProcess:
                 self._rest.cancel()
             self._rest = asyncio.get_running_loop().call_later(_KEPT, self._end_unused)
 
-    def close(self) -> None:
-        """End the other process."""
+    async def aclose(self) -> None:
+        """End the other process, and wait for it, as `Past.aclose` does."""
         if self._rest is not None:
             self._rest.cancel()
         if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
 
     def _end_unused(self) -> None:
         """End the other process, unless a replay has begun meanwhile."""

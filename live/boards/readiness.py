@@ -1,19 +1,29 @@
 """The readiness check: can this process count and show boards?"""
 
 import asyncio
-from typing import Final
+from typing import Final, NamedTuple
 
 from live.boards.registry import BoardRegistry
-from live.errors import EpochLostError, ProblemError
+from live.domain.text import counted
+from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.settings import Settings
 from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
-from live.store.connection.client import Store
+from live.store.board.state import open_boards
+from live.store.connection.client import Store, required
 from live.store.connection.pipelined import Word
 from live.store.registry.journals import faults_of
 
 _BOARDS: Final = 16  # boards per check
+_MOST_LOST: Final = 10  # boards that are named
 _EXPIRY: Final = 60_000  # milliseconds
+
+
+class Faults(NamedTuple):
+    """What is wrong in a process that is ready, for people: with single boards, and with the journals."""
+
+    boards: list[str]
+    journal: list[str]
 
 
 class Readiness:
@@ -28,58 +38,82 @@ class Readiness:
         self._names = SystemKeys(settings.key_prefix)
         self._registry = registry
         self._next = 0  # index of the next board to check
-        self._check: asyncio.Task[list[str]] | None = None
+        self._check: asyncio.Task[Faults] | None = None
 
-    async def require(self) -> list[str]:
+    async def require(self) -> Faults:
         """Check that the store accepts a write, and that it holds the boards of this process and their definitions.
 
-        The store refuses the write if its memory or disk is full, or if it is a replica. If there are many boards, each
-        check covers some of them in turn.
+        The store refuses the write if its memory or disk is full, or if it is a replica. A replica that this process
+        only reads gets no write. If there are many boards, each check covers some of them in turn.
 
-        Return descriptions of what is wrong with the journals. These faults do not make the process unready.
+        Return the faults that do not make the process unready.
 
         Raises:
             StoreUnavailableError: the store does not answer, refuses the write, or holds definitions of boards that
                 can't be read.
-            EpochLostError: the store lost data.
+            EpochLostError: the whole store lost data, or each of its boards.
         """
         self._client.high_water.require_no_loss()
         if self._check is None:
             self._check = asyncio.create_task(self._require())
         return await asyncio.shield(self._check)
 
-    async def _require(self) -> list[str]:
+    async def _require(self) -> Faults:
         try:
             await self._registry.refresh()
             every = list(self._registry.ledgers.values())
             first = self._next if self._next < len(every) else 0
             self._next = first + _BOARDS
             ledgers = every[first : self._next]
-            for ledger in ledgers:
-                try:
-                    await ledger.state.open()  # no call for a board that is open
-                except EpochLostError as error:
-                    await self._explain(ledger, error)
+            faults = Faults([], [])
+            opened = await open_boards([ledger.state for ledger in ledgers])  # no call for a board that is open
             names, has_journal = self._names, self._settings.journal != "off"
-            commands: list[tuple[str, tuple[Word, ...]]] = [(names.ready, ("SET", names.ready, 1, "PX", _EXPIRY))]
+            write = ("SET", names.ready, 1, "PX", _EXPIRY)
+            commands: list[tuple[str, tuple[Word, ...]]] = [
+                (names.ready, ("GET", names.ready) if self._client.is_replica else write)
+            ]
             commands += [(meta, ("HGET", meta, "epoch")) for meta in (ledger.state.keys.meta for ledger in ledgers)]
             if has_journal:
                 commands.append((names.sink, ("MGET", names.journal_health, names.journal_fault)))
-            replies = await self._client.calls(commands)
-            for ledger, epoch in zip(ledgers, replies[1 : len(ledgers) + 1], strict=True):
+            replies = await self._client.outcomes(commands)
+            required(replies[:1])
+            for ledger, failed, epoch in zip(ledgers, opened, replies[1 : len(ledgers) + 1], strict=True):
                 try:
-                    ledger.state.require_epoch(epoch)
+                    if failed is not None:
+                        raise failed
+                    (held,) = required([epoch])
+                    ledger.state.require_epoch(held)
                 except EpochLostError as error:
-                    await self._explain(ledger, error)
+                    faults.boards.extend(filter(None, [await self._explain(ledger, error)]))
+                except StoreUnavailableError as error:
+                    faults.boards.append(f"board {ledger.state.board.id} takes no events: {error.public}")
+            self._client.high_water.require_no_loss()
+            faults.boards.extend(self._losses())
         finally:
             self._check = None
-        if not has_journal:
-            return []
-        health, fault = replies[-1]
-        return faults_of(health, fault, int(self._settings.journal_backlog))
+        if has_journal:
+            ((health, fault),) = required(replies[-1:])
+            faults.journal.extend(faults_of(health, fault, int(self._settings.journal_backlog)))
+        return faults
 
-    async def _explain(self, ledger: Ledger, error: EpochLostError) -> None:
-        """Raise the error that a board caused, unless somebody has just deleted the board."""
-        meant = await self._registry.explain(ledger.state.board.id, error)
-        if not isinstance(meant, ProblemError):
-            raise meant from None
+    def _losses(self) -> list[str]:
+        """Return a sentence for each board that lost data, up to a number.
+
+        Raises:
+            EpochLostError: all boards lost data.
+        """
+        boards = self._registry.ledgers
+        lost = {board: why for board, why in self._client.high_water.lost_boards.items() if board in boards}
+        if lost and len(lost) == len(boards):
+            raise EpochLostError("; ".join(lost.values()))
+        sentences = [f"board {board} takes no events until an operator decides: {why}" for board, why in lost.items()]
+        left = len(sentences) - _MOST_LOST
+        return sentences[:_MOST_LOST] + ([f"{counted(left, 'other board')} lost data too"] if left > 0 else [])
+
+    async def _explain(self, ledger: Ledger, error: EpochLostError) -> str:
+        """Record the loss of a board, unless somebody has just deleted the board. Return a sentence if that fails."""
+        board = ledger.state.board.id
+        meant = await self._registry.explain(board, error)
+        if isinstance(meant, ProblemError) or ledger.state.is_lost:
+            return ""
+        return f"board {board} takes no events: the store does not hold it"

@@ -27,12 +27,15 @@ from live.store.board.read.baseline import BaselineKeeper
 from live.store.board.read.single_flight import SingleFlight
 from live.store.board.rotate.rotation import Rotation
 from live.store.connection.client import Store
+from live.store.connection.notices import Away, Channels, listen
 from live.store.registry.definitions import Definition
 from live.store.registry.processes import INTERVAL, Processes
 
 log = structlog.get_logger()
 
 _PAUSE: Final = 1.0  # seconds between two checks of the store
+_KNOWN_WITHIN: Final = 0.5  # seconds that a change waits for the other processes
+_KNOWN_EVERY: Final = 0.01
 _AT_ONCE: Final = 256  # boards that are opened at the same time
 _ASKED_EVERY: Final = 0.1  # seconds between two questions for unknown boards
 _LONGEST_WAIT: Final = 60.0  # seconds between two checks whether a board is used, because `idle_ttl` can change
@@ -65,6 +68,7 @@ class BoardRegistry:
         is_away = False
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work.run())
+            tasks.create_task(self._follow_notices())
             while True:
                 try:
                     await self.refresh()
@@ -76,6 +80,25 @@ class BoardRegistry:
                 else:
                     is_away = False
                 await asyncio.sleep(_PAUSE)
+
+    async def _follow_notices(self) -> None:
+        """Refresh as soon as a change is announced. The regular checks find a change whose notice got lost."""
+        async for notice in listen(self._client, Channels({self._board_admin.definitions.key: ""})):
+            if not isinstance(notice, Away):
+                with suppress(StoreUnavailableError, EpochLostError):
+                    await self.refresh()
+
+    async def until_known(self) -> None:
+        """Wait until every live process runs the boards that this one runs, for half a second at most.
+
+        A process that was killed counts as alive for some seconds.
+        """
+        deadline = time.monotonic() + _KNOWN_WITHIN
+        with suppress(StoreUnavailableError):
+            while not await self._work.processes.all_run(self._version or ""):
+                if time.monotonic() > deadline:
+                    return
+                await asyncio.sleep(_KNOWN_EVERY)
 
     async def refresh(self, *, has_changed: bool = False) -> None:
         """Run the boards as they are defined now.
@@ -96,6 +119,9 @@ class BoardRegistry:
             if self._is_lost():
                 return
             self._version = changes.version
+            if not self._client.is_replica:
+                with suppress(StoreUnavailableError):  # the next beat reports it again
+                    await self._work.processes.all_run(changes.version)
 
     async def ask(self) -> None:
         """Refresh before a request for an unknown board or event type is refused.
@@ -118,7 +144,8 @@ class BoardRegistry:
         Raises:
             StoreUnavailableError: the store is unavailable. The other processes notice the end after a few seconds.
         """
-        await self._work.processes.leave()
+        if not self._client.is_replica:
+            await self._work.processes.leave()
 
     async def explain(self, board: str, error: EpochLostError) -> Exception:
         """Choose the error to report if the store does not have a board. Somebody may have just deleted the board."""
@@ -175,23 +202,27 @@ class BoardRegistry:
             ledger = Ledger(self._client, board, self._settings, born=definition.epoch)
             await ledger.state.open()
             # The process that changed the board may have died before this step.
-            if board.frozen or definition.revision > 1:
+            if (board.frozen or definition.revision > 1) and not self._client.is_replica:
                 await update(
                     self._client, ledger.state.keys, definition.epoch, definition.revision, frozen=board.frozen
                 )
         except (DefinitionError, SetupError, EpochLostError) as error:
+            is_lost = False
             if isinstance(error, EpochLostError):
                 # The board has no data. If it is being deleted, finish the deletion. Otherwise its data was lost.
-                if board.idle_ttl is not None and await ledger.state.is_deleted():
+                if self._client.is_replica:
+                    pass  # it has the definition, and not yet the data or the deletion
+                elif board.idle_ttl is not None and await ledger.state.is_deleted():
                     await self._board_admin.expire(name, definition.epoch, board.idle_ttl)
                 elif await self._board_admin.defined(name) == definition:
                     ledger.state.lose(error)
+                    is_lost = True
             log.warning("can't run a board that is defined", board=name, reason=str(error))
-            return None
+            return ledger if is_lost else None  # a lost board refuses requests until an operator decides
         return ledger
 
     def _is_lost(self) -> bool:
-        """Tell whether the store lost data. This can happen during each call to the store."""
+        """Tell whether the whole store lost data. This can happen during each call to the store."""
         return bool(self._client.high_water.lost)
 
     def _replace(self, deleted: Collection[str], fresh: Iterable[Ledger], changed: Iterable[Board] = ()) -> None:
@@ -251,6 +282,7 @@ class BoardWork:
     def __init__(self, client: Store, settings: Settings, hub: Hub, board_admin: BoardAdmin) -> None:
         self._hub = hub
         self._board_admin = board_admin
+        self._writes = not client.is_replica
         self.processes = Processes(client, settings.key_prefix)
         self._rotation = Rotation(settings.rotation_interval, self.processes.owns)
         self._baselines = BaselineKeeper()
@@ -292,6 +324,8 @@ class BoardWork:
             self._group = tasks
             for committer in self._committers.values():
                 tasks.create_task(committer.run())
+            if not self._writes:
+                return  # when the committers end
             with suppress(StoreUnavailableError):
                 await self.processes.beat()  # before the first work, so that it is shared
             tasks.create_task(self._rotation.run())
@@ -312,11 +346,11 @@ class BoardWork:
         Raises:
             EpochLostError: the store lost data.
         """
-        for ledger, until in list(self._idle_until.items()):
+        for ledger, until in list(self._idle_until.items()) if self._writes else ():
             state = ledger.state
             idle_ttl = state.board.idle_ttl
-            if idle_ttl is None or ledger not in self._idle_until:
-                continue
+            if idle_ttl is None or ledger not in self._idle_until or state.is_lost:
+                continue  # nobody has deleted a lost board
             if self._hub.channels[state.board.id].viewers:
                 with suppress(EpochLostError):
                     await state.use()

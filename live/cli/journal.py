@@ -107,7 +107,12 @@ def show_status(*, store: StoreOption = None, data_dir: DataDirOption = None, as
                 async with opened_store(settings, start=False) as client:
                     try:
                         warnings = await unsafe_settings(client)
-                        lost = [str(loss) for loss in await find_lost(client, settings.key_prefix, database)]
+                        found_lost = await find_lost(client, settings.key_prefix, database)
+                        known = client.high_water.lost_boards
+                        for loss in found_lost:
+                            known.pop(loss.timeline.board, None)
+                        lost = [client.high_water.lost] if client.high_water.lost else []
+                        lost += [*map(str, found_lost), *known.values()]
                     except SetupError as error:
                         warnings = [str(error)]
                     except StoreUnavailableError as error:

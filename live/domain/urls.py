@@ -13,7 +13,8 @@ _PARTS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(?:([^/?#]*)@)?([^/?#@]
 _ENCODE: Final = (
     "percent-encode the characters @ / ? # % and : in the user name and in the password (%40 %2F %3F %23 %25 and %3A)"
 )
-_SECRETS: Final = ("user", "username", "password")  # options that are user information too
+_SECRETS: Final = ("user", "username", "password", "sentinel_username", "sentinel_password")  # options with secrets
+_SEVERAL: Final = ("+sentinel", "+cluster")  # ends of the schemes whose URLs name several servers
 
 
 def check_url(url: str, schemes: Sequence[str]) -> None:
@@ -29,12 +30,30 @@ def check_url(url: str, schemes: Sequence[str]) -> None:
     _, user, host, path, rest = parts.groups()
     if "@" in f"{user or ''}{path}{rest}" or "#" in rest:
         raise ValueError(_ENCODE)
-    if not host.startswith("[") and host.count(":") > 1:
-        raise ValueError(f"an IPv6 address is in brackets, such as [::1]:6379. Otherwise {_ENCODE}")
-    try:
-        urlsplit(url).port  # noqa: B018 - it checks the port
-    except ValueError:
-        raise ValueError(f"what follows the host is not a port. If it belongs to a password, {_ENCODE}") from None
+    for place in _places(parts[1], host):
+        if not place.startswith("[") and place.count(":") > 1:
+            raise ValueError(f"an IPv6 address is in brackets, such as [::1]:6379. Otherwise {_ENCODE}")
+        try:
+            urlsplit(f"//{place}").port  # noqa: B018 - it checks the port
+        except ValueError:
+            raise ValueError(f"what follows the host is not a port. If it belongs to a password, {_ENCODE}") from None
+
+
+def servers_of(url: str, port: int) -> list[tuple[str, int]]:
+    """Return the host and the port of each server that a checked URL names. `port` is the one that may be left out.
+
+    Raises:
+        ValueError: a server has no name.
+    """
+    parts = _PARTS.fullmatch(url)
+    places = [urlsplit(f"//{place}") for place in (_places(parts[1], parts[3]) if parts is not None else ())]
+    if not all(place.hostname and not re.search(r"\s", place.hostname) for place in places):
+        raise ValueError("name the servers, separated by commas and without spaces, such as a:6379,b:6379")
+    return [(place.hostname or "", place.port or port) for place in places]
+
+
+def _places(scheme: str, hosts: str) -> list[str]:
+    return hosts.split(",") if scheme.endswith(_SEVERAL) else [hosts]
 
 
 def shown(url: str) -> str:

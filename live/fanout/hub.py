@@ -307,12 +307,12 @@ class Hub:
             await asyncio.sleep(_CHECK_INTERVAL)
             settled = [each for each in self._watched() if each.is_watched and each.is_settled]
             known = [channel.position for channel in settled]
-            with suppress(StoreUnavailableError):  # the next read reports it
-                readers = [channel.reader for channel in settled]
-                positions = await read_positions(self._client, readers) if settled else []
-                for channel, before, position in zip(settled, known, positions, strict=True):
-                    if position != before == channel.position and channel.is_settled:
-                        channel.read_again()
+            positions = await read_positions(self._client, [channel.reader for channel in settled]) if settled else []
+            for channel, before, position in zip(settled, known, positions, strict=True):
+                if isinstance(position, Exception):  # the next read reports it
+                    continue
+                if position != before == channel.position and channel.is_settled:
+                    channel.read_again()
 
     async def _count_viewers(self) -> None:
         """Report the number of viewers here to the store, and send the total to the viewers."""

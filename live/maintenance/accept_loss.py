@@ -14,7 +14,7 @@ from live.errors import StoreUnavailableError
 from live.store.board.keys import Keys
 from live.store.board.manage.lifecycle import create, renew
 from live.store.connection.client import Store
-from live.store.connection.loss import LossWatch
+from live.store.connection.loss import Losses, LossWatch
 from live.store.registry.definitions import DefinitionStore
 
 log = structlog.get_logger()
@@ -22,22 +22,27 @@ log = structlog.get_logger()
 _UNKNOWN: Final = ("", -1)  # the position of a board that nobody has seen
 
 
-async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWatch, reason: str) -> None:
+async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWatch, losses: Losses) -> None:
     """Take the store as it is, and record that an operator accepted the loss.
 
-    Every board gets a new epoch, so that no viewer, page or cursor mixes the old data with the new. A run-time board
-    that is defined but has no data starts empty. Whether API keys are required does not change.
+    Each lost board gets a new epoch, so that no viewer, page or cursor mixes the old data with the new. After a loss of
+    the whole store these are all boards. A run-time board that is defined but has no data starts empty. A union keeps
+    its data, and names the new epochs of its parts. Whether API keys are required does not change.
 
     Raises:
         StoreUnavailableError: the store is unavailable. Then the loss is not accepted. Run the same command again.
     """
-    known, before = client.high_water.describe(), client.high_water.facts
+    reason, known, before = str(losses), client.high_water.describe(), client.high_water.facts
+    lost = None if losses.store else losses.boards.keys()
     positions = client.high_water.board_positions
     salt = f"{before.store}:{len(before.accepted)}"
-    with client.high_water.accepting(reason):
+    with client.high_water.accepting(reason, lost):
         await watch.find()  # connects to the store
         for board in in_file.by_id:
-            await renew(client, Keys(prefix, board), secrets.token_hex(4), positions.get(board, _UNKNOWN))
+            if lost is None or board in lost:
+                keys = Keys(prefix, board)
+                if not await renew(client, keys, secrets.token_hex(4), positions.get(board, _UNKNOWN)):
+                    await _clear(client, keys)
         definitions = DefinitionStore(client, prefix)
         held = (await definitions.load()).boards
         for board, definition in held.items():
@@ -45,25 +50,38 @@ async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWa
                 continue
             # A new epoch follows from the old one, so an acceptance that was interrupted can run again. A union names
             # the new epochs of its parts.
-            new_epoch = _next_epoch(definition.epoch, salt)
+            is_lost = lost is None or board in lost
+            new_epoch = _next_epoch(definition.epoch, salt) if is_lost else definition.epoch
             parts = {
                 part: _next_epoch(held[part].epoch, salt)
-                if part in held and held[part].epoch in (epoch, _next_epoch(epoch, salt))
+                if (lost is None or part in lost)
+                and part in held
+                and held[part].epoch in (epoch, _next_epoch(epoch, salt))
                 else epoch
                 for part, epoch in definition.parts.items()
             }
             changed = msgspec.structs.replace(definition, epoch=new_epoch, parts=parts)
+            if changed == definition:
+                continue
             # The definition comes first: servers ignore data that does not match it.
             if await definitions.keep((await definitions.load()).version, board, changed, None) is None:
                 raise StoreUnavailableError(
                     "another process is changing boards: stop all servers that use the store, and try again"
                 )
             keys = Keys(prefix, board)
-            if not await renew(client, keys, new_epoch, positions.get(board, _UNKNOWN)):
+            if is_lost and not await renew(client, keys, new_epoch, positions.get(board, _UNKNOWN)):
+                await _clear(client, keys)
                 with suppress(DefinitionError):  # created by a later version of the server
                     await create(client, keys, read_board(board, changed.choices), new_epoch)
     log.warning("the loss of data was accepted", reason=reason, known=known, record=str(client.high_water.path))
     log.warning("the store may hold API keys that were revoked after it was copied: check them with `live keys list`")
+
+
+async def _clear(client: Store, keys: Keys) -> None:
+    """Delete what is left of a board that has lost its state. Keep entries of its journal: SQL may lack them."""
+    async for name in client.names(keys.pattern):
+        if not name.startswith(keys.journal("")):
+            await client.call(name, "UNLINK", name)
 
 
 def _next_epoch(epoch: str, salt: str) -> str:

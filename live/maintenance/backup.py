@@ -3,9 +3,10 @@
 The copy is a file of SQLite, also if the journal is on a PostgreSQL server, whose rows are copied. So a backup has
 one form, and can be checked without a second server. Restoring it runs no statement of somebody who has changed it.
 
-Trimming pauses meanwhile, so every entry that the copy lacks is in the store. These entries are added to the copy. So a
-backup is one complete journal, from which `live rebuild` and `live restore` restore everything. The entries of each
-board are folded before the backup is declared complete, which proves that it can be rebuilt.
+While the database is copied, no entry is trimmed. So every entry that the copy lacks is still in the store. These
+entries are added to the copy. So a backup is one complete journal, from which `live rebuild` and `live restore` restore
+everything. The entries of each board are folded before the backup is declared complete, which proves that it can be
+rebuilt.
 """
 
 import asyncio
@@ -49,7 +50,7 @@ from live.journal.schema import ABOUT, CHECKPOINT, LIFE, METADATA, PERIOD, VERSI
 from live.settings import Settings
 from live.store.board.journal_stream import Entry, journals, read_entries, read_streams, sink_of
 from live.store.board.keys import Keys
-from live.store.connection.client import Store
+from live.store.connection.client import Store, required
 from live.store.registry.definitions import Definition
 from live.store.registry.journals import PAUSE_LEASE, paused_trimming
 from live.system.files import replacing, sync_folder
@@ -119,7 +120,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fingerprint(path: Path, show: Callable[[int], None] = lambda _: None) -> File:
-    """Sync a file to disk, and return its size and checksum. Call `show` with the bytes so far."""
+    """Sync a file to disk, and return its size and checksum.
+
+    After each piece, call `show` with the number of bytes read so far.
+    """
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         os.fsync(file.fileno())
@@ -358,8 +362,8 @@ async def _bring_up_to_date(client: Store, copy: Database) -> None:
             "directory of the server with --data-dir"
         )
     client.high_water.refresh()
-    if client.high_water.lost:
-        raise SetupError(_LOST.format(client.high_water.lost))
+    if client.high_water.lost or client.high_water.lost_boards:
+        raise SetupError(_LOST.format(client.high_water.lost or "; ".join(client.high_water.lost_boards.values())))
     lost = await find_lost(client, prefix, copy)
     if lost:
         raise SetupError(
@@ -370,19 +374,19 @@ async def _bring_up_to_date(client: Store, copy: Database) -> None:
     for board, epoch in await journals(client, prefix):  # add the entries that wait in the store
         timeline = await copy.run(partial(find_timeline, prefix=prefix, board=board, epoch=epoch))
         after, is_whole = timeline.drained if timeline else START, True
-        while entries := (await read_entries(client, [(Keys(prefix, board), epoch, after)]))[0]:
+        while entries := required(await read_entries(client, [(Keys(prefix, board), epoch, after)]))[0]:
             after = entries[-1].id
             if timeline is None:
                 timeline = await copy.run(partial(begin_timeline, prefix=prefix, board=board, epoch=epoch))
             timeline, is_whole = await copy.run(partial(_add, timeline=timeline, entries=entries))
-        if not is_whole and not (await read_streams(client, prefix, [(board, epoch)]))[0].ended:
+        if not is_whole and not required(await read_streams(client, prefix, [(board, epoch)]))[0].ended:
             raise SetupError(_MISSING.format(board))
     if not await DefinitionLog(client, prefix, copy).follow():
         raise SetupError(_LOST.format(client.high_water.lost or "definitions or API keys went back"))
     timelines = await copy.run(lambda connection: open_timelines(connection, prefix))
     for first in range(0, len(timelines), _BOARDS):  # end the timelines of boards that were deleted
         piece = timelines[first : first + _BOARDS]
-        streams = await read_streams(client, prefix, [(timeline.board, timeline.epoch) for timeline in piece])
+        streams = required(await read_streams(client, prefix, [(each.board, each.epoch) for each in piece]))
         for timeline, stream in zip(piece, streams, strict=True):
             if stream.link and not stream.entries and stream.link != timeline.link:
                 raise SetupError(_MISSING.format(timeline.board))

@@ -27,7 +27,7 @@ from live.journal.state.snapshot import IDENTITY
 from live.store.board.journal_stream import Entry, read_entries
 from live.store.board.keys import Keys
 from live.store.board.write.plan import voter_digests
-from live.store.connection.client import Store
+from live.store.connection.client import Store, required
 
 VOIDER: Final = ":void"
 """The producer of the batches that take contributions back. No API key has an id with a colon."""
@@ -88,7 +88,7 @@ async def find_trail(client: Store, database: Database, prefix: str, board: str,
         waiting: list[Entry] = []
         after, end, missing = timeline.drained, timeline, None
         while missing is None:
-            (entries,) = await read_entries(client, [(keys, timeline.epoch, after)])
+            (entries,) = required(await read_entries(client, [(keys, timeline.epoch, after)]))
             if not entries:
                 parts, reach = await database.run(partial(_parts, prefix=prefix, timeline=timeline, waiting=waiting))
                 return Trail(parts, waiting, since, reach)

@@ -41,7 +41,7 @@ from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.manage.digests import erase_digests, find_digests, members_of, read_held
 from live.store.board.write.plan import voter_digests
-from live.store.connection.client import Store
+from live.store.connection.client import Store, required
 from live.store.connection.durability import rewrite_log
 from live.store.connection.loss import LossWatch
 
@@ -182,7 +182,7 @@ class Erased(msgspec.Struct, kw_only=True):
     Attributes:
         board: the id of the board.
         digests: how many digests the store held.
-        entries: how many entries of the journal have digests. Nothing shows these digests any more.
+        entries: how many entries of the journal contain digests of the actor. Nothing shows these digests any more.
         checkpoints: how many checkpoints of the journal have digests.
         votes: how many votes were taken back.
         amount: what was subtracted for likes and votes.
@@ -250,7 +250,7 @@ class Erasing:
         await self._require_no_loss()
         found = [Erased(board=board) for board in await self._names(boards)]
         listed = await journals(self._client, self._prefix)
-        streams = await read_streams(self._client, self._prefix, listed)
+        streams = required(await read_streams(self._client, self._prefix, listed))
         for one in found:
             one.waiting = sum(
                 stream.entries for (board, _), stream in zip(listed, streams, strict=True) if board == one.board
@@ -262,9 +262,7 @@ class Erasing:
         return found
 
     async def _require_no_loss(self) -> None:
-        faults = await LossWatch(self._client, self._prefix).find()
-        if faults:
-            raise SetupError(f"the store has lost data: {faults[0]}")
+        (await LossWatch(self._client, self._prefix).find()).require_none()
 
     async def _names(self, wanted: Iterable[str]) -> list[str]:
         """Return the boards to look at, including deleted boards that the journal still knows."""

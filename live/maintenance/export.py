@@ -30,7 +30,7 @@ Kind = Literal["text", "integer", "time", "json"]
 
 
 class Column(NamedTuple):
-    """A column of an export. Times are in microseconds since 1970, and JSON is text."""
+    """A column of an export. A `time` is in microseconds since 1970. A value of the kind `json` is a string of JSON."""
 
     name: str
     kind: Kind

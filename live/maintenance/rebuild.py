@@ -3,6 +3,7 @@
 import hashlib
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
@@ -28,7 +29,7 @@ from live.store.board.manage.lifecycle import create, delete_keys
 from live.store.board.manage.restore import BoardImage, RankingImage, restore
 from live.store.board.read.reader import HIGH
 from live.store.board.requests import RestoreRequest
-from live.store.connection.client import Store
+from live.store.connection.client import Store, required
 from live.store.connection.loss import LossWatch
 from live.store.connection.scripts import text
 from live.store.registry.definitions import Definition, DefinitionStore
@@ -205,16 +206,20 @@ class Rebuilding:
         missing = await self._missing(lines, wanted)
         watch = LossWatch(self._client, self._prefix)
         self._client.high_water.active = False  # a loss that the rebuild repairs is neither recorded nor logged
-        faults = await watch.find()
+        losses = await watch.find()
         self._client.high_water.active = True
-        if not missing and faults:
+        if not missing and losses:
             raise SetupError(
-                f"the journal has nothing to rebuild, and the store lost data: {'; '.join(faults)}. Restore a backup, "
-                "or accept the loss with `live serve --accept-loss`"
+                f"the journal has nothing to rebuild, and the store lost data: {losses}. Restore a backup, or accept "
+                "the loss with `live serve --accept-loss`. If the store holds an older state of a board, rebuild it "
+                "with `live reconcile --board ID --repair --to store`"
             )
         drainer = Drainer(self._client, self._settings, self._database)
-        with self._client.high_water.accepting("rebuilt from the journal"):
-            await watch.find()
+        # This ends the losses of the boards that are rebuilt. A loss of the whole store ends with all of them.
+        renewed = None if losses.store and wanted.board is None else {wanted.name or line[0].board for line in missing}
+        accepting = self._client.high_water.accepting("rebuilt from the journal", renewed)
+        with accepting if missing else nullcontext():
+            await watch.find()  # remembers a new store
             await drainer.claim()
             done = await load_all(missing)
             await self._restore_texts(texts, missing, wanted)
@@ -223,7 +228,7 @@ class Rebuilding:
         await DefinitionLog(self._client, self._prefix, self._database).follow()
         if wanted.name is None:
             names = [(timeline.board, timeline.epoch) for timeline in over]
-            streams = await read_streams(self._client, self._prefix, names)  # what the store holds goes on
+            streams = required(await read_streams(self._client, self._prefix, names))  # what the store holds goes on
             ended = [timeline for timeline, stream in zip(over, streams, strict=True) if stream.ended]
             await self._database.run(lambda connection: end_timelines(connection, ended))
         return done
@@ -231,7 +236,7 @@ class Rebuilding:
     async def replace(self, board: str, epoch: str) -> Rebuilt:
         """Delete the data of a board in an epoch from the store, and rebuild the board.
 
-        After an interruption the store lacks the board, and `rebuild` continues.
+        If this is interrupted, the store lacks the board. Then `rebuild` restores it.
         """
         await self._take()
         drainer = Drainer(self._client, self._settings, self._database)

@@ -263,9 +263,7 @@ class Voiding:
             SetupError: there is no such board, or the store has lost data.
             StoreUnavailableError, EpochLostError: the same call continues where it stopped.
         """
-        faults = await LossWatch(self._client, self._settings.key_prefix).find()
-        if faults:
-            raise SetupError(f"the store has lost data: {faults[0]}")
+        (await LossWatch(self._client, self._settings.key_prefix).find()).require_none(board)
         found = await all_boards(self._client, self._settings, self._in_file)
         if board is not None and board not in found:
             raise NotFoundError(unknown("board", board, found))

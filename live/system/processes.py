@@ -1,18 +1,23 @@
-"""What a process sets up for itself: its limit on open files, its end with its parent, and its garbage collection."""
+"""What a process sets up for itself: its limits, its end with its parent, and its garbage collection."""
 
 import ctypes
 import gc
 import os
 import resource
 import signal
-from typing import Final
+from typing import Final, get_type_hints
 
 import msgspec
 import structlog
+from msgspec import Meta
 
 from live.errors import SetupError
 from live.settings import Settings
 
+SHARED_LIMITS: Final = (
+    "max_connections", "max_address_connections", "max_unread", "max_unanswered", "max_waiting", "max_viewers",
+    "max_board_viewers", "max_address_viewers", "max_replays", "max_address_replays",
+)  # fmt: skip
 # File descriptors that are kept for listeners, files, pipes, refused connections and health checks.
 RESERVED: Final = 128
 _LEAST: Final = 64  # minimum number of connections to start with
@@ -42,15 +47,19 @@ def relax_collector() -> None:
     """Exclude objects that live as long as the process from garbage collection, and collect less often.
 
     A request creates hardly any reference cycles. With the defaults, collection takes an eighth of the time of a POST.
-    Signals are blocked meanwhile, because an exception that a signal handler raises inside a destructor would be
-    dropped.
+    A signal that arrives meanwhile is raised again afterwards, because an exception of its handler would be dropped
+    inside a destructor. To block signals would not help: another thread would receive them.
     """
-    ending = {signal.SIGINT, signal.SIGTERM}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+    arrived: list[int] = []
+    ending = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda number, _frame: arrived.append(number)) for number in ending]
     try:
         gc.collect()
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in zip(ending, before, strict=True):
+            signal.signal(number, handler)
+    for signalled in arrived:
+        signal.raise_signal(signalled)
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
 
@@ -60,6 +69,21 @@ def raise_limit() -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
+
+
+def share(settings: Settings) -> Settings:
+    """Divide the limits for clients by the number of workers, so that they hold over all workers together.
+
+    No limit falls below the least value that its setting allows.
+    """
+    if settings.workers == 1:
+        return settings
+    types = get_type_hints(Settings, include_extras=True)
+    shares = {}
+    for name in SHARED_LIMITS:
+        least = next(meta.ge for meta in types[name].__metadata__ if isinstance(meta, Meta))
+        shares[name] = max(least or 0, -(-getattr(settings, name) // settings.workers))
+    return msgspec.structs.replace(settings, **shares)
 
 
 def fit(settings: Settings, available: int) -> Settings:

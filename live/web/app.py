@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
-from multiprocessing import parent_process
 
 import structlog
 from starlette.applications import Starlette
@@ -16,15 +15,13 @@ from starlette.types import ASGIApp
 from live.auth.client import ClientResolver
 from live.demo import send_likes
 from live.domain.board import Boards
-from live.domain.board_file import load_boards
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.journal.log.drainer import Drainer
-from live.logs import configure_logs
 from live.protocols.http.shared import SharedParts
-from live.settings import Settings, load_settings
+from live.settings import Settings
 from live.store.board.keys import SystemKeys
+from live.store.connection.replica import Replica
 from live.store.registry.processes import ProcessLease
-from live.system.processes import end_with_parent, relax_collector
 from live.web.http.middleware import Clients, CrossOrigin, SecurityHeaders
 from live.web.http.responses import answer_problem
 from live.web.pages import board as pages
@@ -71,12 +68,14 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
                 await parts.registry.leave()
             await parts.rate_limiter.close()
             await parts.client.aclose()
+            if parts.primary is not None:
+                await parts.primary.aclose()
             if parts.journal is not None:
                 await parts.journal.aclose()
             if parts.past is not None:
-                parts.past.close()
+                await parts.past.aclose()
             if parts.players is not None:
-                parts.players.close()
+                await parts.players.aclose()
 
     app = Starlette(
         routes=routes_of(settings),
@@ -93,17 +92,6 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
     return SecurityHeaders(Clients(CrossOrigin(app, settings.allowed_origins), clients, settings.root_path))
 
 
-def app_from_environment() -> ASGIApp:
-    """Make the application of a worker process, with settings from the environment."""
-    parent = parent_process()
-    assert parent is not None and parent.pid is not None, "a worker is started by the supervisor"  # noqa: S101, PT018
-    end_with_parent(parent.pid)
-    settings = load_settings()
-    configure_logs(settings.log_level)
-    relax_collector()
-    return make_app(settings, load_boards(settings.boards))
-
-
 async def _work(parts: Live) -> None:
     """Run everything that is not a request."""
     async with asyncio.TaskGroup() as tasks:
@@ -118,6 +106,8 @@ async def _work(parts: Live) -> None:
         tasks.create_task(parts.limits.run())
         tasks.create_task(parts.bodies.run())
         tasks.create_task(parts.losses.run())
+        if isinstance(parts.client.servers, Replica):
+            tasks.create_task(parts.client.servers.watch())
         if parts.settings.demo:
             lease = ProcessLease(parts.client, SystemKeys(parts.settings.key_prefix).demo)  # in one of all processes
             for name, committer in parts.registry.committers.items():

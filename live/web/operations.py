@@ -8,13 +8,13 @@ from pathlib import Path
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
 from live.ingest.replies import Reply
-from live.metrics import REGISTRY, OfBoards
+from live.metrics import REGISTRY, OfBoards, SharedMetrics
 from live.web.http.middleware import client_of
 from live.web.http.responses import as_response, problem_response, public_reason
 from live.web.services import live_of
@@ -42,7 +42,9 @@ async def readyz(request: Request) -> Response:
         return response
     state: dict[str, object] = {"status": "ready"}
     if live.settings.journal != "off":
-        state |= {"journal": "degraded" if faults else "ok", "reasons": faults}
+        state |= {"journal": "degraded" if faults.journal else "ok"}
+    if live.settings.journal != "off" or faults.boards:
+        state |= {"reasons": faults.boards + faults.journal}
     return Response(msgspec.json.encode(state), headers={"Cache-Control": "no-store"}, media_type="application/json")
 
 
@@ -58,13 +60,14 @@ async def metrics(request: Request) -> Response:
 
 
 def _metrics_of(boards: Collection[str]) -> bytes:
-    collector: Collector = REGISTRY
-    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
-        for path in Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]).glob("gauge_live*.db"):
-            pid = path.stem.rpartition("_")[2]
-            if not Path(f"/proc/{pid}").exists():  # the worker process has ended
-                mark_process_dead(int(pid))  # type: ignore[no-untyped-call]
-        collector = MultiProcessCollector(None)  # type: ignore[no-untyped-call]
+    folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+    if folder is None:
+        return _text_of(REGISTRY, boards)
+    with SharedMetrics(Path(folder)).reading():
+        return _text_of(MultiProcessCollector(None), boards)  # type: ignore[no-untyped-call]
+
+
+def _text_of(collector: Collector, boards: Collection[str]) -> bytes:
     registry = CollectorRegistry()
     registry.register(OfBoards(collector, boards))
     return generate_latest(registry)

@@ -39,7 +39,7 @@ from live.store.registry.idempotency import StoredResponses
 from live.store.registry.items import Items
 from live.store.registry.presence import Presence
 from live.web.http.drawings import Drawings
-from live.web.http.responses import Derived
+from live.web.http.responses import Derived, cache_control
 from live.web.pages.charts import RankCharts
 
 _T = TypeVar("_T")
@@ -53,12 +53,14 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     templates: Environment
     client: Store
+    primary: Store | None  # of a store that is a replica: it counts the viewers here
     losses: LossWatch
     presence: Presence
     items: Items
     journal: Database | None
     past: Past | None
     players: PlayerProcess | None
+    board_cache: bytes  # the `Cache-Control` of board reads in JSON, which everybody may see
     # Who may send and watch, and how much.
     authenticator: Authenticator
     rate_limiter: RateLimiter
@@ -151,7 +153,8 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
     losses.guard_connections()
     authenticator, rate_limiter = Authenticator(client, settings), RateLimiter(client, settings)
     limits = ConnectionLimits(settings, clients.trusts)
-    presence = Presence(client, settings.key_prefix)
+    primary = connect(settings.store_primary, settings) if settings.store_primary else None
+    presence = Presence(client, settings.key_prefix, primary=primary)
     players = None if settings.journal == "off" else PlayerProcess(settings)
     hub, board_admin = Hub(client, (), settings, presence, players), BoardAdmin(client, settings, in_file)
     registry = BoardRegistry(client, settings, hub, board_admin)
@@ -164,12 +167,14 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
         settings=settings,
         templates=templates,
         client=client,
+        primary=primary,
         losses=losses,
         presence=presence,
         items=Items(client, settings.key_prefix, settings.max_items),
         journal=open_journal(settings, writes=settings.role != "viewers"),
         past=None if settings.journal == "off" else Past(settings),
         players=players,
+        board_cache=cache_control(settings.cache),
         authenticator=authenticator,
         rate_limiter=rate_limiter,
         visitors=Visitors(client, settings.key_prefix),

@@ -131,7 +131,7 @@ async def test_the_key_is_created_once(settings: Settings) -> None:
     key = await provide_admin_key(settings)
     assert key is not None
     assert await provide_admin_key(settings) == key
-    await store.shared.call("DEL", producers.key)
+    await store.servers.shared.call("DEL", producers.key)
     assert await provide_admin_key(settings) == key
     record = (await producers.load()).records["admin"]
     assert record.verbs == ("admin",)

@@ -18,7 +18,7 @@ from live.store.board.journal_stream import read_entries
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import create
-from live.store.connection.client import Store, connect
+from live.store.connection.client import Store, connect, required
 from live.store.registry.definitions import Definition
 from tests.harness.boards import rolling_board
 from tests.harness.settings import fresh_settings
@@ -45,7 +45,7 @@ class Bench:
 
     async def owned(self) -> list[bytes]:
         """All store keys of the board."""
-        return [key async for key in self.client.scan_iter(match=f"{self.keys.channel}*", count=1000)]
+        return [key.encode() async for key in self.client.names(f"{self.keys.channel}*")]
 
     async def ledger(self) -> Ledger:
         """A ledger as a process has it that knows the board."""
@@ -104,7 +104,7 @@ async def test_the_journal_of_a_new_board_begins_with_the_board(any_store: str) 
         await BoardAdmin(client, settings, Boards([rolling_board()])).put("b", KISS, "ann")
         keys = Keys(settings.key_prefix, "b")
         epoch = (await client.call(keys.meta, "HGET", keys.meta, "epoch")).decode()
-        ((first,),) = await read_entries(client, [(keys, epoch, "0-0")])
+        ((first,),) = required(await read_entries(client, [(keys, epoch, "0-0")]))
     finally:
         await client.aclose()
     assert first.head.startswith("begin")

@@ -1,9 +1,9 @@
-"""A board that one process creates is there at once in the others: they ask for new boards before they refuse."""
+"""A board that one process creates is there at once in the others: they hear of it, and ask before they refuse."""
 
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -12,8 +12,12 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from live.boards import registry
 from live.boards.registry import BoardRegistry
 from live.ingest.intake import _Refused
+from live.store.connection.client import connect as connect_store
+from live.store.connection.notices import Notice, listen
+from live.store.registry.processes import Processes
 from tests.harness.boards import rolling_board
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.server import run_server
@@ -25,19 +29,32 @@ from tests.harness.wire import request
 Use = Callable[[httpx.AsyncClient, str], Awaitable[bool]]
 
 
+async def deaf(_registry: BoardRegistry) -> None:
+    """Hear no notice."""
+    await asyncio.Event().wait()
+
+
+async def at_once(_registry: BoardRegistry) -> None:
+    """Wait for no other process."""
+
+
 @asynccontextmanager
 async def two_processes(
-    store: str, *, plain: bool = False
+    store: str, *, plain: bool = False, hears: bool = False
 ) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.AsyncClient]]:
-    """Clients of two processes of one server."""
+    """Clients of two processes of one server. Unless a process hears of new boards, it has to ask."""
     settings = fresh_settings(store, anonymous_admin=True)
-    async with (
-        run_server(settings, [rolling_board()]) as one,
-        run_server(settings, [rolling_board()], plain=plain) as other,
-        httpx.AsyncClient(base_url=one, timeout=30) as first,
-        httpx.AsyncClient(base_url=other, timeout=30) as second,
-    ):
-        yield first, second
+    with ExitStack() as changes:
+        if not hears:
+            changes.enter_context(patch.object(BoardRegistry, "_follow_notices", deaf))
+            changes.enter_context(patch.object(BoardRegistry, "until_known", at_once))
+        async with (
+            run_server(settings, [rolling_board()]) as one,
+            run_server(settings, [rolling_board()], plain=plain) as other,
+            httpx.AsyncClient(base_url=one, timeout=30) as first,
+            httpx.AsyncClient(base_url=other, timeout=30) as second,
+        ):
+            yield first, second
 
 
 async def counts(client: httpx.AsyncClient, event: dict[str, Any], **headers: str) -> bool:
@@ -256,3 +273,60 @@ async def test_refusing_without_asking_is_caught(valkey_url: str, use: str, meth
         async with two_processes(valkey_url) as (one, other):
             with must_be_caught("a process refuses what it does not know yet"):
                 await serves_new_boards(one, other, USES[use])
+
+
+async def listen_late(*arguments: Any) -> AsyncIterator[Notice]:
+    """Receive each notice a moment late, as a busy process does."""
+    async for notice in listen(*arguments):
+        await asyncio.sleep(0.1)
+        yield notice
+
+
+async def known_when_put_answers(store: str, boards: int = 8) -> None:
+    """Create boards in one process. The other one lists each of them right after the response."""
+    async with two_processes(store, hears=True) as (first, second):
+        for number in range(boards):
+            made = await first.put(f"/v1/boards/b{number}", json={"source": [f"t{number}"]})
+            assert made.status_code == 201, made.text
+            listed = (await second.get("/v1/boards")).json()["boards"]
+            assert f"b{number}" in {board["board"] for board in listed}
+            changed = await first.patch(f"/v1/boards/b{number}", json={"title": "Changed"})
+            assert changed.status_code == 200, changed.text
+            shown = (await second.get(f"/v1/boards/b{number}")).json()
+            assert shown["title"] == "Changed"
+
+
+async def test_a_change_is_known_everywhere_when_it_is_answered(any_store: str) -> None:
+    """Every process hears of it, and the response waits until all have reported it."""
+    with patch.object(registry, "listen", listen_late):
+        await known_when_put_answers(any_store)
+
+
+@pytest.mark.mutant
+async def test_a_change_without_a_notice_is_noticed(any_store: str) -> None:
+    """Other processes would learn of it up to a second later."""
+    with must_be_caught("no notice"), replaced(BoardRegistry, "_follow_notices", deaf):
+        await known_when_put_answers(any_store)
+
+
+@pytest.mark.mutant
+async def test_a_change_that_waits_for_nobody_is_noticed(any_store: str) -> None:
+    """The other process has heard the notice, and has not read the change yet."""
+    with (
+        must_be_caught("no wait"),
+        patch.object(registry, "listen", listen_late),
+        replaced(BoardRegistry, "until_known", at_once),
+    ):
+        await known_when_put_answers(any_store)
+
+
+async def test_a_process_that_hangs_delays_a_change_only_for_a_moment(any_store: str) -> None:
+    """It reports nothing, so the response does not wait for it for long."""
+    settings = fresh_settings(any_store, anonymous_admin=True)
+    client = connect_store(any_store, settings)
+    hanging = Processes(client, settings.key_prefix)
+    await hanging.all_run("1")
+    async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url, timeout=30) as http:
+        made = await http.put("/v1/boards/made", json={"source": ["kiss"]})
+        assert made.status_code == 201, made.text
+    await client.aclose()

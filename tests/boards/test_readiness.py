@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import httpx
 import pytest
 
-from live.boards.readiness import Readiness
+from live.boards.readiness import Faults, Readiness
 from live.errors import StoreUnavailableError
 from live.settings import Duration
 from live.store.board.keys import Keys, SystemKeys
@@ -24,7 +24,7 @@ from tests.harness.wire import connected, request
 
 pytestmark = pytest.mark.slow
 
-LOST: Final = "the store lost data. Nothing was counted"
+LOST: Final = "the store lost data of the board, or of all boards. Nothing was counted"
 
 
 class Here(NamedTuple):
@@ -136,7 +136,7 @@ async def test_a_store_that_is_frozen_is_named(own_store: StoreProcess) -> None:
 async def test_a_failure_of_the_server_is_a_reason(valkey_url: str) -> None:
     """Even one that nobody expected: the cause is in the log only."""
 
-    async def fail(_readiness: Readiness) -> list[str]:
+    async def fail(_readiness: Readiness) -> Faults:
         raise RuntimeError("a secret")
 
     with replaced(Readiness, "require", fail):

@@ -19,7 +19,8 @@ from live.store.connection.client import connect
 from live.store.connection.embedded import EmbeddedStore
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import open_ledger, rolling_board
-from tests.harness.commands import run_command, run_process
+from tests.harness.commands import BARE, run_command
+from tests.harness.forked import run_live
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings, make_client
 
@@ -99,7 +100,7 @@ def folder() -> Iterator[Path]:
 def test_an_api_key_is_printed_once_and_works(commands: Commands) -> None:
     """It is alone on standard output, for scripts. Everything else goes to standard error."""
     words = ("add", "shop", "--boards", "posts, news", "--any-board", "--verbs", "post,admin", "--rate", "2.5")
-    ended = run_process("keys", *words, **commands.environment)
+    ended = run_live("keys", *words, environment=BARE | commands.environment)
     assert ended.returncode == 0, ended.stderr
     (key,) = ended.stdout.splitlines()
     assert commands.identified(key) == "shop"

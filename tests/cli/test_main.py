@@ -22,7 +22,8 @@ from live import __version__
 from live.cli.main import COMMANDS
 from live.serve import bound_socket
 from live.settings import Settings
-from tests.harness.commands import BARE, run_command, run_process
+from tests.harness.commands import BARE, run_command
+from tests.harness.forked import run_live
 from tests.harness.network import free_port
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
@@ -38,7 +39,7 @@ NOT_ON_REWRITE = (
 
 def refused(*arguments: str, process: bool = False, **environment: str) -> list[str]:
     """The lines with which a command is refused: exit status 2, nothing on standard output, no traceback."""
-    ended = (run_process if process else run_command)(*arguments, **environment)
+    ended = run_live(*arguments, environment=BARE | environment) if process else run_command(*arguments, **environment)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith("live: ")
     assert "Traceback" not in ended.stderr
@@ -113,7 +114,7 @@ def test_without_a_command_the_commands_are_listed() -> None:
 
 def test_the_version_is_printed() -> None:
     """It is the version of the package."""
-    ended = run_process("--version")
+    ended = run_live("--version", environment=BARE)
     assert (ended.returncode, ended.stdout) == (0, f"live {__version__}\n")
 
 
@@ -364,6 +365,6 @@ def test_a_command_imports_only_what_it_needs(words: list[str], unused: set[str]
 
 def test_a_similar_command_is_suggested() -> None:
     """An unknown command is refused."""
-    ended = run_process("key")
+    ended = run_live("key", environment=BARE)
     assert ended.returncode == 2
     assert "Did you mean 'keys'?" in ended.stderr

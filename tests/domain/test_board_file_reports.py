@@ -160,7 +160,7 @@ _tables = st.dictionaries(
 )
 
 
-@settings(derandomize=True, max_examples=1000, deadline=None)
+@settings(derandomize=True, max_examples=300, deadline=None)
 @given(table=_tables)
 @example(table={"votes": {"per_key": "x"}, "union": ["\x84"], "score": {"": -1, "interval": {"a": 1}}})
 @example(table={"id": "a", "score": {"field": "f", "max": 1}, "operator": "best", "window": "forever"})

@@ -126,6 +126,7 @@ async def like(client: httpx.AsyncClient, chance: random.Random) -> None:
         await client.post("/v1/events", json=events)
 
 
+@pytest.mark.one_server
 @pytest.mark.parametrize("seed", range(3))
 async def test_viewers_converge_through_random_faults(valkey_url: str, tmp_path: Path, seed: int) -> None:
     """Random likes on a rotating board, two processes, cut, dropped and delayed notices, slow viewers, reconnects."""
@@ -202,6 +203,7 @@ async def _reached(follower: Follower, offset: int) -> None:
     await eventually(there)
 
 
+@pytest.mark.one_server
 async def test_a_lost_notice_is_recovered(valkey_url: str, tmp_path: Path) -> None:
     """The periodic check finds the new offset, because the connection notices nothing."""
     await expect_recovery(valkey_url, tmp_path)

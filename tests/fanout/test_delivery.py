@@ -263,7 +263,7 @@ def test_cohorts_in_the_same_state_are_joined_as_long_as_they_have_room(monkeypa
 
 
 def test_a_cohort_is_full_at_its_limit(monkeypatch: pytest.MonkeyPatch, ends: list[End]) -> None:
-    """The next viewer at the same position begins another one, and a viewer at another position its own."""
+    """The next viewer at the same position begins a new cohort. So does a viewer at another position."""
     monkeypatch.setattr(delivery, "MOST", 2)
     group = Subscribers()
     for end in ends:

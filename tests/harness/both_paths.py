@@ -64,7 +64,7 @@ FIELDS: list[tuple[tuple[str, str], ...]] = [
     (("Authorization", "Bearer x.y"),),
 ]  # fmt: skip
 TRENDS = 15.0  # seconds; here, a server asks for a newer baseline after a moment
-VIEWERS = 2.0  # seconds; each process counts the viewers anew after a moment
+VIEWERS = 2.0  # seconds; within which each process counts the viewers again
 
 
 class Both(NamedTuple):

@@ -1,8 +1,6 @@
-"""Commands of `live`: in this process, because a new one takes a second before it does anything, or in their own."""
+"""Commands of `live`, in this process."""
 
 import os
-import subprocess
-import sys
 from subprocess import CompletedProcess
 from typing import Final
 from unittest.mock import patch
@@ -31,12 +29,3 @@ def run_command(*words: str, **environment: str) -> CompletedProcess[str]:
     finally:
         os.umask(umask)
     return CompletedProcess(words, ended.exit_code, ended.stdout, ended.stderr)
-
-
-def run_process(*words: str, **environment: str) -> CompletedProcess[str]:
-    """Run a command to its end in a process of its own, without a terminal, with these `LIVE_` variables only."""
-    return subprocess.run(
-        [sys.executable, "-m", "live", *words],
-        env={**BARE, **environment},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip

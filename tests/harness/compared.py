@@ -75,7 +75,7 @@ class Compared(Journaled):
     async def do(self, command: str, key: str, *words: str | int | bytes) -> Any:
         """Run a command on a store key of the board, bypassing the scripts."""
         name = f"{self.ledger.state.keys.channel}:{key}"
-        return await self.client.execute_command(command, name, *words)  # type: ignore[no-untyped-call]
+        return await self.client.execute_command(command, name, *words)
 
     async def offset(self) -> int:
         """The board's offset."""

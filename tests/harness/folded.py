@@ -13,7 +13,7 @@ from live.maintenance.rebuild import load
 from live.store.board.journal_stream import read_entries
 from live.store.board.keys import Keys
 from live.store.board.read.reader import HIGH
-from live.store.connection.client import Store
+from live.store.connection.client import Store, required
 
 
 class Folded:
@@ -31,7 +31,7 @@ class Folded:
     async def read(self) -> None:
         """Apply all new entries. Each entry names the previous one."""
         while True:
-            (entries,) = await read_entries(self.client, [(self.keys, self.epoch, self.last)])
+            (entries,) = required(await read_entries(self.client, [(self.keys, self.epoch, self.last)]))
             if not entries:
                 break
             for entry in entries:

@@ -36,12 +36,12 @@ async def drifted(client: Any, keys: Keys) -> list[bytes]:
     change in between.
     """
     while True:
-        before = sorted([key async for key in client.scan_iter(match=keys.slot_pattern, count=1000)])
+        before = sorted([key.encode() async for key in client.names(keys.slot_pattern)])
         found = await client.eval(CHECK_I1, 2 + len(before), keys.ranking, keys.meta, *before)
         wrong: list[bytes] = found[0]
         low, high, units, ones = map(int, found[1:])
         if low + (high << HIGH) != units * 10**9 + ones:
             wrong.append(b"(total)")
-        after = sorted([key async for key in client.scan_iter(match=keys.slot_pattern, count=1000)])
+        after = sorted([key.encode() async for key in client.names(keys.slot_pattern)])
         if not wrong or before == after:
             return wrong

@@ -1,7 +1,6 @@
 """A server with a journal and boards of all kinds, and commands on the same data."""
 
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from live.journal.database import Database
 from live.journal.log.definitions import latest
 from live.maintenance.status import status
 from live.settings import Settings
+from tests.harness.forked import run_live
 from tests.harness.server import ServerProcess
 from tests.harness.waiting import eventually
 
@@ -55,14 +55,7 @@ class Machine:
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command next to the server."""
-        return subprocess.run(
-            [sys.executable, "-m", "live", *words],
-            env=self.server.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+        return run_live(*words, environment=self.server.environment)
 
     def client(self) -> httpx.Client:
         """A client with an admin API key."""

@@ -20,7 +20,7 @@ from live.journal.state.snapshot import Snapshot
 from live.maintenance.backup import Manifest, back_up
 from live.store.board.journal_stream import read_entries
 from live.store.board.ledger import Ledger
-from live.store.connection.client import connect
+from live.store.connection.client import connect, required
 from tests.harness.boards import rolling_board
 from tests.harness.settings import fresh_settings
 
@@ -79,7 +79,7 @@ class Journaled:
     async def waiting(self) -> int:
         """The number of entries that wait in the store."""
         state = self.ledger.state
-        (entries,) = await read_entries(self.client, [(state.keys, state.epoch or "", "0")])
+        (entries,) = required(await read_entries(self.client, [(state.keys, state.epoch or "", "0")]))
         return len(entries)
 
     async def must_agree(self) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -51,6 +51,9 @@ ATTEMPTS: Final = [
 ]  # fmt: skip
 
 
+EVENTS: Final = [attempt for attempt in ATTEMPTS if attempt.path == "/v1/events"]
+
+
 def is_acknowledged(response: httpx.Response) -> bool:
     """Whether the server accepted something."""
     if response.request.url.path == "/v1/events":
@@ -67,8 +70,10 @@ def http(url: str, headers: dict[str, str] | None = None) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=url, headers=headers or {}, timeout=30, limits=limits)
 
 
-async def hammer(url: str, headers: dict[str, str], duration: float = HAMMER) -> list[str]:
-    """Try every route over many connections for a while; returns what was acknowledged."""
+async def hammer(
+    url: str, headers: dict[str, str], duration: float = HAMMER, attempts: Sequence[Attempt] = ATTEMPTS
+) -> list[str]:
+    """Try routes over many connections for a while; returns what was acknowledged."""
     acknowledged: list[str] = []
     end = time.monotonic() + duration
 
@@ -80,14 +85,14 @@ async def hammer(url: str, headers: dict[str, str], duration: float = HAMMER) ->
                     acknowledged.append(f"{attempt.method} {attempt.path}: {response.text}")
 
     async with http(url, headers) as client:
-        await asyncio.gather(*(send(client, attempt) for attempt in ATTEMPTS))
+        await asyncio.gather(*(send(client, attempt) for attempt in attempts))
     return acknowledged
 
 
-async def codes(url: str, headers: dict[str, str]) -> set[tuple[int, str]]:
-    """The answers of every route."""
+async def codes(url: str, headers: dict[str, str], attempts: Sequence[Attempt] = ATTEMPTS) -> set[tuple[int, str]]:
+    """The answers of routes."""
     async with http(url, headers) as client:
-        responses = [await attempt(client) for attempt in ATTEMPTS]
+        responses = [await attempt(client) for attempt in attempts]
         return {(response.status_code, response.json().get("code", "")) for response in responses}
 
 

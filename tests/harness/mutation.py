@@ -14,10 +14,10 @@ from unittest.mock import patch
 
 import msgspec
 import pytest
-import redis
 from hypothesis.errors import FlakyFailure, FlakyStrategyDefinition
 
 from live.store.connection.scripts import Script
+from tests.harness.topologies import plain_client
 from tests.harness.waiting import impatient
 
 _R = TypeVar("_R", bound=msgspec.Struct)
@@ -49,9 +49,9 @@ def compiled(store: str, script: Script[_R]) -> Script[_R]:
     """Compile a script in the store, and return it.
 
     Raises:
-        redis.ResponseError: it does not compile.
+        redis.exceptions.ResponseError: it does not compile.
     """
-    with redis.Redis.from_url(store) as client:
+    with plain_client(store) as client:
         client.script_load(script.source)
     return script
 

@@ -43,7 +43,8 @@ _USER: Final = "user root;" if os.getuid() == 0 else ""  # otherwise a worker co
 def nginx(server: str, folder: Path, *changes: tuple[str, str]) -> Iterator[str]:
     """Run nginx in front of a server while in the context; yields the URL at which it listens.
 
-    It uses `docs/nginx.conf` with the two addresses replaced. `changes` are further texts in it and their replacements.
+    It uses `docs/nginx.conf` with the two addresses and the folder of the cache replaced.
+    `changes` are further texts in it and their replacements.
     """
     assert NGINX is not None
     folder.mkdir(parents=True, exist_ok=True)
@@ -82,7 +83,8 @@ async def behind_nginx(
 def _write_configuration(server: str, folder: Path, listen: str, changes: tuple[tuple[str, str], ...]) -> None:
     text = DOCUMENTED.read_text(encoding="utf-8")
     upstream = server.removeprefix("http://").rstrip("/")
-    for old, new in (("server 127.0.0.1:8000;", f"server {upstream};"), ("listen 80;", listen), *changes):
+    addresses = (("server 127.0.0.1:8000;", f"server {upstream};"), ("listen 80;", listen))
+    for old, new in (*addresses, ("/var/cache/nginx/live_board", f"{folder}/cache"), *changes):
         assert old in text, f"docs/nginx.conf has no {old!r}"
         text = text.replace(old, new)
     (folder / "board.conf").write_text(text, encoding="utf-8")

@@ -5,7 +5,6 @@ import os
 import secrets
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
@@ -17,10 +16,12 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from live.domain.board import Board, Boards
-from live.serve import bound_socket, server_config
+from live.serve import bound_socket
 from live.settings import Settings, as_environment
 from live.web.app import make_app
+from live.workers.worker import server_config
 from tests.harness.boards import rolling_board
+from tests.harness.forked import ForkedProcess
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import DEADLINE, eventually
 
@@ -137,14 +138,14 @@ class _QuickServer(uvicorn.Server):
 
 
 class ServerProcess:
-    """`live serve` as its own process on a free port."""
+    """`live serve` as its own process on a free port. With `python`, this interpreter starts it."""
 
-    def __init__(self, settings: Settings, folder: Path, python: str = sys.executable) -> None:
+    def __init__(self, settings: Settings, folder: Path, python: str | None = None) -> None:
         self.python = python
         self.environment = {**os.environ, **as_environment(settings)}
         self._folder = folder
         self._log = folder
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self.url = ""
 
     def start(self, *flags: str) -> None:
@@ -161,11 +162,16 @@ class ServerProcess:
     def spawn(self, *flags: str) -> None:
         """Start it without waiting."""
         self._log = self._folder / f"server-{secrets.token_hex(3)}.log"
+        self._log.touch()
+        # Not in the checkout, so that what is installed is what runs.
+        if self.python is None:
+            self.process = ForkedProcess(["serve", *flags], self.environment, self._folder, self._log, self._log)
+            return
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 [self.python, "-m", "live", "serve", *flags],
                 env=self.environment,
-                cwd=self._folder,  # not the checkout, so that what is installed is what runs
+                cwd=self._folder,
                 stdout=log,
                 stderr=log,
             )

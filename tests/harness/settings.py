@@ -1,6 +1,7 @@
 """Settings and clients that no other test shares."""
 
 import secrets
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ def fresh_settings(store: str, **changes: Any) -> Settings:
     if "conflation_interval" in changes:
         changes = {"totals_interval": Duration(2 * changes["conflation_interval"]), **changes}
     prefix = f"t{secrets.token_hex(6)}"
-    beside = Path(store.removeprefix("unix://")).parent if store.startswith("unix://") else Path("live-data")
+    beside = Path(store.removeprefix("unix://")).parent if store.startswith("unix://") else Path(tempfile.gettempdir())
     own = Settings(
         store=store,
         port=0,

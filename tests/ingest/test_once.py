@@ -40,7 +40,7 @@ async def problem_of(client: httpx.AsyncClient, key: str, body: bytes, **headers
 
 async def claims(store: Store, settings: Settings) -> list[str]:
     """The store keys of stored answers."""
-    return [key.decode() async for key in store.scan_iter(match=f"{settings.key_prefix}:{{once:*", count=1000)]
+    return [key async for key in store.names(f"{settings.key_prefix}:{{once:*")]
 
 
 @pytest.fixture

@@ -214,7 +214,7 @@ async def test_an_event_for_many_boards_leaves_turns_to_others(valkey_url: str) 
 
 @pytest.mark.mutant
 async def test_all_boards_in_one_turn_are_caught(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All boards of an event come before everything else."""
+    """The mutant gives an event to all its boards in one turn, so other requests wait."""
     monkeypatch.setattr(posting, "_BOARDS_PER_TURN", 1000)
     with must_be_caught("an event takes all turns"):
         await many_boards_leave_turns_to_others(valkey_url)

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,9 +19,10 @@ from live.domain.board import Boards
 from live.journal.database import Database, open_journal, unsafe_in_sql
 from live.serve import check_store
 from live.settings import as_environment
-from live.store.connection.client import connect
+from live.store.connection.client import Store, connect
 from live.store.connection.durability import unsafe_settings
 from tests.harness.boards import rolling_board
+from tests.harness.forked import run_live
 from tests.harness.journaled import journaled
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.network import free_port
@@ -129,14 +128,15 @@ async def test_a_replica_is_a_reason_for_a_warning(tmp_path: Path, server: str) 
 @pytest.mark.mutant
 async def test_a_server_that_ignores_replicas_is_detected(tmp_path: Path) -> None:
     """It would say nothing."""
+    right = live.store.connection.client.Store.each
 
-    async def alone(_client: Any, *_sections: str) -> dict[str, int]:
-        return {}
+    async def alone(client: Store, *words: Any, replicas: bool = False) -> list[tuple[str, Any]]:
+        return [("", b"")] if words[0] == "INFO" else await right(client, *words, replicas=replicas)
 
     with (
         with_replica(valkey(tmp_path).binary, tmp_path) as store,
         must_be_caught("replicas are ignored"),
-        replaced(live.store.connection.client.Store, "info", alone),
+        replaced(live.store.connection.client.Store, "each", alone),
     ):
         await replicas_are_named(store.url, tmp_path / "data")
 
@@ -156,10 +156,8 @@ async def test_a_store_that_hides_its_replicas_has_a_warning(own_store: StorePro
 def journal_status(settings: Any) -> list[str]:
     """The warnings of `live journal status`, which prints the same ones for people."""
     environment = {**os.environ, **as_environment(settings)}
-    command = [sys.executable, "-m", "live", "journal", "status"]
     shown, listed = (
-        subprocess.run([*command, *flags], env=environment, capture_output=True, text=True, check=True).stdout
-        for flags in ([], ["--json"])
+        run_live("journal", "status", *flags, environment=environment).stdout for flags in ([], ["--json"])
     )
     found: list[str] = json.loads(listed)["warnings"]
     assert [line.removeprefix("Warning: ") for line in shown.splitlines() if "Warning: " in line] == found

@@ -33,6 +33,8 @@ from tests.harness.journaled import Journaled, Rows, journaled
 from tests.harness.ledger_machine import simulated, simulated_scripts
 from tests.harness.mutation import Mutant, must_be_caught
 
+pytestmark = pytest.mark.one_server  # its clock lies beside the boards
+
 NOON = 4_000_017_600
 (BOARD,) = parse_boards('[[board]]\nid = "posts"\nwindow = { sliding = "40s" }\nties = "first"')
 

@@ -108,12 +108,53 @@ async def test_a_lost_board_stops_until_the_loss_is_accepted(own_store: StorePro
         await lose_and_accept(board, own_store, tmp_path)
 
 
+async def go_on_after_a_loss(board: Journaled, store: StoreProcess, folder: Path) -> None:
+    """A drainer that runs stops at the lost board, and moves its journal again after the loss was accepted."""
+    drainer = await go_back(board, store, folder)
+    running = asyncio.create_task(drainer.run())
+
+    async def is_lost() -> bool:
+        return bool(drainer._health.lost)
+
+    async def is_over() -> bool:
+        return not drainer._health.lost and not await board.waiting()
+
+    try:
+        await eventually(is_lost)
+        await accept(board)
+        await board.like("c")
+        await eventually(is_over, 20)
+        await board.must_agree()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_journal_goes_on_when_its_loss_is_over(own_store: StoreProcess, tmp_path: Path) -> None:
+    """The process that drains is not started again."""
+    async with journaled(own_store.url, tmp_path) as board:
+        await go_on_after_a_loss(board, own_store, tmp_path)
+
+
+@pytest.mark.mutant
+async def test_a_loss_that_never_ends_is_detected(own_store: StoreProcess, tmp_path: Path) -> None:
+    """The mutant does not look at lost boards again before the next sweep."""
+
+    async def never(*_: object) -> bool:
+        return False
+
+    async with journaled(own_store.url, tmp_path) as board:
+        with must_be_caught("a loss without an end"), replaced(Drainer, "_is_over", never):
+            await go_on_after_a_loss(board, own_store, tmp_path)
+
+
 async def compare_high_water(board: Journaled, store: StoreProcess, folder: Path) -> None:
     """No process of this machine knew how far the board was. The drainer says that data was lost."""
     drainer = await go_back(board, store, folder)
     board.client.high_water.active = True
     await drainer.sweep()
-    assert "it lost data" in board.client.high_water.lost
+    assert "it lost data" in board.client.high_water.loss_of("posts")
+    assert not board.client.high_water.lost, "the other boards go on"
     with pytest.raises(EpochLostError, match="it lost data"):
         await board.like("c")
 
@@ -191,7 +232,7 @@ async def test_an_unrecorded_loss_is_detected(own_store: StoreProcess, tmp_path:
 
 
 async def acknowledge_nothing(board: Journaled, store: StoreProcess, folder: Path) -> None:
-    """SQL is ahead of the store, which is told how far SQL is, and then gets a new epoch. Nothing is acknowledged."""
+    """SQL is ahead of the store. The board gets a new epoch, and no event is acknowledged before SQL has it."""
     drainer = await go_back(board, store, folder)
     (timeline,) = drainer._timelines.values()
     await trim(board.client, board.ledger.state.keys, timeline.epoch, timeline.drained, timeline.size)

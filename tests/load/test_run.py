@@ -3,8 +3,6 @@
 import asyncio
 import io
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -24,6 +22,7 @@ from live.load.viewers import ViewerPool
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import rolling_board
+from tests.harness.forked import run_live
 from tests.harness.mutation import must_be_caught
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -264,13 +263,10 @@ async def test_a_report_has_a_row_for_each_time(url: str) -> None:
 @pytest.mark.parametrize(("slo", "met"), [("p99=60s", True), ("p99=0.001ms", False)])
 async def test_the_exit_status_tells_whether_the_load_test_passed(url: str, slo: str, met: bool) -> None:  # noqa: FBT001
     """0 if it did, 1 if not; with --json the command prints one object."""
-    command = [sys.executable, "-m", "live", "load", "--to", url, "--rate", "50", "--viewers", "20", "--slo", slo]
-    ended = await asyncio.create_subprocess_exec(
-        *command, "--duration", "1s", "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ
-    )
-    output, errors = await ended.communicate()
-    report = msgspec.json.decode(output, type=LoadReport)
-    assert (ended.returncode, errors) == (0 if report.passed else 1, b"")
+    words = ["load", "--to", url, "--rate", "50", "--viewers", "20", "--slo", slo, "--duration", "1s", "--json"]
+    ended = await asyncio.to_thread(run_live, *words, environment=os.environ)
+    report = msgspec.json.decode(ended.stdout, type=LoadReport)
+    assert (ended.returncode, ended.stderr) == (0 if report.passed else 1, "")
     assert [(objective.text, objective.met) for objective in report.objectives] == [(slo, met)]
     assert report.accepted == report.sent > 0
 
@@ -286,18 +282,14 @@ async def test_producers_send_an_api_key_and_viewers_need_none(valkey_url: str, 
     if given != "none":
         environment["LIVE_KEY"] = f"shop.{secret if given == 'right' else 'sesame'}"
     async with run_server(settings, [rolling_board()]) as address:
-        ended = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "live", "load", "--to", address, "--duration", "1s", "--viewers", "5", "--json",
-            "--rate", "50",
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
-        )  # fmt: skip
-        output, errors = await ended.communicate()
+        words = ["load", "--to", address, "--duration", "1s", "--viewers", "5", "--json", "--rate", "50"]
+        ended = await asyncio.to_thread(run_live, *words, environment=environment)
     if given == "right":
-        report = msgspec.json.decode(output, type=LoadReport)
-        assert (ended.returncode, errors, report.failed, report.converged) == (0, b"", 0, 5)
+        report = msgspec.json.decode(ended.stdout, type=LoadReport)
+        assert (ended.returncode, ended.stderr, report.failed, report.converged) == (0, "", 0, 5)
         assert report.accepted == report.sent > 0
         return
-    printed = errors.decode()
-    assert (ended.returncode, output, printed.count("\n")) == (2, b"", 1)
+    printed = ended.stderr
+    assert (ended.returncode, ended.stdout, printed.count("\n")) == (2, "", 1)
     assert "`live keys add" in printed
     assert "sesame" not in printed

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import shutil
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 import redis
 
 from live.store.board.keys import SystemKeys
+from tests.harness.forked import ForkedProcess
 from tests.harness.journal_server import Machine, fill, seen
 from tests.harness.waiting import eventually
 
@@ -126,11 +125,12 @@ async def _above(load: Load, count: int) -> bool:
 
 def kill_in_the_middle(machine: Machine, folder: Path) -> None:
     """Start a backup, and kill it when it has begun to write. Repeat if it was complete by then."""
-    words = [sys.executable, "-m", "live", "backup", str(folder)]
-    with subprocess.Popen(words, env=machine.server.environment) as process:
-        while process.poll() is None and not (folder.exists() and list(folder.iterdir())):
-            time.sleep(0.002)
-        process.kill()
+    printed = machine.data.parent / "killed"
+    process = ForkedProcess(["backup", str(folder)], machine.server.environment, folder.parent, printed, printed)
+    while process.poll() is None and not (folder.exists() and list(folder.iterdir())):
+        time.sleep(0.002)
+    process.kill()
+    process.wait()
     if (folder / "manifest.json").exists():
         shutil.rmtree(folder)
         kill_in_the_middle(machine, folder)

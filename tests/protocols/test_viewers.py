@@ -258,6 +258,17 @@ def test_reading_pauses_while_data_waits_unless_the_transport_closes(*, is_closi
         assert transport.resume_reading.called is not is_closing
 
 
+@pytest.mark.parametrize("is_closing", [False, True])
+def test_a_viewer_goes_on_when_no_data_waits_unless_the_server_closes_it(*, is_closing: bool) -> None:
+    """It gets the next frame at once. After a close frame, nothing may follow."""
+    viewer = ViewerSocket(Mock(), "a")
+    viewer.viewer = waiting = Mock()
+    if is_closing:
+        viewer._closing = Mock()
+    viewer.resume_writing()
+    assert waiting.wake.called is not is_closing
+
+
 def sweep(reaper: ViewerReaper) -> None:
     """Sweep a whole round."""
     for _ in reaper._slots:

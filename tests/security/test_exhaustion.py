@@ -29,7 +29,7 @@ STRANGER = "127.0.0.9"  # another address of this machine
 
 
 @contextmanager
-def started(store: str, folder: Path, python: str = sys.executable, **changes: Any) -> Iterator[ServerProcess]:
+def started(store: str, folder: Path, python: str | None = None, **changes: Any) -> Iterator[ServerProcess]:
     """A server process."""
     server = ServerProcess(fresh_settings(store, **changes), folder, python)
     server.start()

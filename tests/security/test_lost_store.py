@@ -1,20 +1,23 @@
-"""A store that lost data: no process acknowledges anything on any route until an operator accepts the loss."""
+"""A store that lost data: no process acknowledges anything on what was lost until an operator accepts the loss."""
 
 import os
 import shutil
 import signal
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import pytest
 
 from live.store.board.keys import Keys, SystemKeys
 from live.store.connection.client import connect
-from tests.harness.lost_store import HAMMER, Servers, hammer, http, servers
+from tests.harness.lost_store import ATTEMPTS, HAMMER, Attempt, Servers, hammer, http, servers
 from tests.harness.producer import post
 from tests.harness.server import ServerProcess
 from tests.harness.store import valkey
 from tests.harness.waiting import eventually
+
+WAVES: Final = 4
 
 pytestmark = [pytest.mark.security, pytest.mark.fault]
 
@@ -101,8 +104,8 @@ async def test_a_foreign_store_is_refused(tmp_path: Path) -> None:
             other.kill()
 
 
-async def test_a_board_that_lost_its_state_stops_everything(tmp_path: Path) -> None:
-    """A run-time board has lost only its state. A deletion by another process is not a loss."""
+async def test_boards_that_lost_their_state_stop_alone(tmp_path: Path) -> None:
+    """A run-time board and a part of a union lose only their states. A deletion by another process is not a loss."""
     with servers(tmp_path, 2, keyed=True) as made:
         await made.begin()
         async with http(made.server.url, made.headers) as client:
@@ -114,19 +117,20 @@ async def test_a_board_that_lost_its_state_stops_everything(tmp_path: Path) -> N
             for name, choices in (("part", part), ("other", {**part, "source": ["wave"]}), ("sum", union)):
                 made_one = await client.put(f"/v1/boards/{name}", json=choices)
                 assert made_one.status_code == 201, made_one.text
+            await post(client, {"key": "k", "type": "hug"})
+            before = (await client.get("/v1/boards/sum")).json()
         store = connect(made.store.url, made.settings)
-        await store.delete(Keys(made.settings.key_prefix, "contest").meta)
+        for board in ("contest", "part"):
+            await store.delete(Keys(made.settings.key_prefix, board).meta)
         await store.aclose()
-
-        async def noticed() -> bool:
-            async with http(made.server.url, made.headers) as client:
-                await client.get("/v1/boards/contest")
-                return (await client.get("/readyz")).status_code == 503
-
-        await eventually(noticed)
-        await made.lost_on_every_route()
+        await lost_alone(made)
         made.server.stop()
-        assert "board contest is defined with epoch" in made.refused()
+        made.server.start()
+        await lost_alone(made)
+        made.server.stop()
+        assert "board contest is defined with epoch" in made.server.log()
+        assert "live serve --accept-loss" in made.server.log()
+
         made.server.start("--accept-loss")
         async with http(made.server.url, made.headers) as client:
             contest, posts = await client.get("/v1/boards/contest"), await client.get("/v1/boards/posts")
@@ -134,3 +138,31 @@ async def test_a_board_that_lost_its_state_stops_everything(tmp_path: Path) -> N
             assert posts.json()["rank_count"] == 1
             answer = await post(client, {"key": "k", "type": "hug"})
             assert answer["offsets"].keys() == {"part", "sum"}  # the union has its part again
+            parts, whole = [(await client.get(f"/v1/boards/{name}")).json() for name in ("part", "sum")]
+            waved = 2 * WAVES
+            assert parts["total_score"] == 1
+            assert whole["total_score"] == before["total_score"] + waved + 1, "the union lost nothing"
+            assert whole["epoch"] == before["epoch"]
+
+
+async def lost_alone(made: Servers) -> None:
+    """Wait until every worker refuses everything on the lost boards. The other boards take events."""
+    lost = [attempt for attempt in ATTEMPTS if "/boards/contest" in attempt.path]
+    lost.append(Attempt("POST", "/v1/events", json={"key": "j", "type": "vote", "actor": "a"}))
+
+    async def refused() -> bool:
+        async with http(made.server.url, made.headers) as client:
+            answers = [await attempt(client) for attempt in lost for _ in range(2)]
+            return {(answer.status_code, answer.json().get("code")) for answer in answers} == {(503, "epoch_lost")}
+
+    await eventually(refused, 10)
+    async with http(made.server.url, made.headers) as client:
+        for _ in range(WAVES):
+            assert (await client.post("/v1/events", json={"key": "k"})).status_code == 200
+            assert (await client.get("/v1/boards/posts")).status_code == 200
+            assert (await client.get("/v1/boards/contest")).json()["code"] == "epoch_lost"
+            answer = await post(client, {"key": "k", "type": "wave"})
+            assert answer["offsets"].keys() == {"other", "sum"}
+        ready = await client.get("/readyz")
+        assert ready.status_code == 200
+        assert any("board contest takes no events" in reason for reason in ready.json()["reasons"])

@@ -28,8 +28,8 @@ id = "posts"
 like_button = true
 """)
 LONG: Final = 4500  # letters of four bytes, percent-encoded in 54,000 bytes
-MOST: Final = 2_000_000  # bytes that the process may remember of all of it
-REPEATED: Final = 60
+MOST: Final = 1_300_000  # bytes that the process may remember of all of it
+REPEATED: Final = 40
 
 Attack = Callable[[int], bytes]
 

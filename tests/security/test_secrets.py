@@ -1,8 +1,6 @@
 """User names and passwords of URLs: no message, log or response shows them, whatever the drivers say."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +11,9 @@ import psycopg
 import pytest
 
 from live.settings import Duration, Settings
-from live.store.connection import client
+from live.store.connection import pipelined
 from live.store.connection.client import connect
+from tests.harness.forked import run_live
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.postgres import has_postgres, running_postgres
 from tests.harness.server import ServerProcess, server
@@ -37,9 +36,7 @@ def assert_hidden(text: str) -> None:
 def run_command(*words: str, folder: Path) -> str:
     """Run a command that must fail; returns everything that it prints."""
     environment = {**os.environ, "LIVE_DATA_DIR": str(folder / "data")}
-    done = subprocess.run(
-        [sys.executable, "-m", "live", *words], env=environment, capture_output=True, text=True, check=False, cwd=folder
-    )
+    done = run_live(*words, environment=environment)
     assert done.returncode == 2, done.stderr
     return done.stdout + done.stderr
 
@@ -109,7 +106,7 @@ async def test_the_message_of_the_store_itself_is_noticed(own_store: StoreProces
     with (
         limited(own_store) as url,
         must_be_caught("messages of the store pass unchanged"),
-        replaced(client, "reason_of", str),
+        replaced(pipelined, "reason_of", str),
     ):
         assert_hidden(await refusals(url, tmp_path))
 
@@ -163,8 +160,21 @@ async def test_a_refusal_of_postgres_does_not_name_its_user(
         assert_hidden(process.log())
 
 
+@pytest.mark.parametrize("scheme", ["redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"])
+@pytest.mark.parametrize("password", [PASSWORD, "Zx4%2F%40Q9y"])
+def test_a_store_of_several_servers_shows_no_user(tmp_path: Path, scheme: str, password: str) -> None:
+    """Neither the user of the store nor that of the Sentinels, whether the servers are away or an option is wrong."""
+    name = "/name" if scheme.endswith("sentinel") else ""
+    own = f"?sentinel_username={USER}&sentinel_password={password}" if name else ""
+    url = f"{scheme}://{USER}:{password}@127.0.0.1:1,127.0.0.1:2{name}"
+    for wrong in (f"{url}{own}", f"{url}?nosuch={password}", f"{url}/more", f"{url}:"):
+        printed = run_command("boards", "--store", wrong, folder=tmp_path)
+        assert "127.0.0.1:" in printed or "percent-encode" in printed
+        assert_hidden(printed)
+
+
 async def test_the_client_of_a_store_shows_no_password() -> None:
     """Nor do its parts, if something prints them."""
     store = connect(f"redis://{USER}:{PASSWORD}@127.0.0.1:1", Settings())
-    assert PASSWORD not in f"{store!r} {store.shared!r}"
+    assert PASSWORD not in f"{store!r} {store.servers.shared!r}"
     await store.aclose()

@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from live.settings import Settings
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import rolling_board
+from tests.harness.forked import run_live
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.send.support import many, noted, scores, send, sums, write
@@ -56,12 +55,8 @@ async def url(settings: Settings, key: str) -> AsyncIterator[str]:
 
 async def run_send(*arguments: str, **environment: str) -> tuple[int | None, str]:
     """Run the command; returns its exit status and its output."""
-    command = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "live", "send", *arguments,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, **environment},
-    )  # fmt: skip
-    printed, _ = await command.communicate()
-    return command.returncode, printed.decode()
+    ended = await asyncio.to_thread(run_live, "send", *arguments, environment={**os.environ, **environment})
+    return ended.returncode, ended.stdout + ended.stderr
 
 
 async def test_a_run_sends_its_api_key(tmp_path: Path, url: str, key: str) -> None:

@@ -5,8 +5,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +17,7 @@ from live.send.progress import SendOptions
 from live.send.run import SendOutcome, send_file
 from live.settings import Duration
 from tests.harness.boards import rolling_board
+from tests.harness.forked import ForkedProcess, run_live
 from tests.harness.network import free_port
 from tests.harness.proxy import LossyProxy, lossy
 from tests.harness.server import ServerProcess, run_server
@@ -66,21 +65,17 @@ async def test_a_file_counts_once_if_the_command_is_killed_repeatedly(valkey_url
     chance = random.Random(3)
     killed = 0
     async with lossy(server.url, share=0.05) as proxy:
-        command = [sys.executable, "-m", "live", "send", str(path), "--to", proxy.url, "--json"]
+        words = ["send", str(path), "--to", proxy.url, "--json"]
         while killed < 4:
-            started = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+            started = ForkedProcess(words, os.environ, tmp_path, tmp_path / "killed", tmp_path / "killed")
             await first_batch_of(proxy, chance)
             started.kill()
-            await started.communicate()
             killed += 1
         proxy.silent = False
-        last = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
-        outcome = json.loads((await last.communicate())[0])
-    audit = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "live", "audit", "--json", stdout=subprocess.PIPE, env=server.environment
-    )
-
-    assert json.loads((await audit.communicate())[0])["clean"] is True
+        last = await asyncio.to_thread(run_live, *words, environment=os.environ)
+        outcome = json.loads(last.stdout)
+    audit = await asyncio.to_thread(run_live, "audit", "--json", environment=server.environment)
+    assert json.loads(audit.stdout)["clean"] is True
     assert await scores(server.url) == sums(many(40_000))
     assert outcome["sent"] == 40_000
     assert outcome["resumed_at"] > 0

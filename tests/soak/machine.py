@@ -4,6 +4,7 @@ import asyncio
 import random
 import socket
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -43,7 +44,7 @@ class Machine:
             journal=self._postgres.url if self._postgres else "sqlite",
             store_timeout=Duration(1), shutdown_timeout=Duration(2),
         )  # fmt: skip
-        self.server = ServerProcess(self.settings, folder)
+        self.server = ServerProcess(self.settings, folder, sys.executable)
         self._clock: Clock | None = None
         self._power: list[Power] = []
         if has_compiler():
@@ -174,9 +175,9 @@ class Machine:
                 process.wait()
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command next to the server."""
+        """Run a command of `live` with the settings of the server."""
         return subprocess.run(
-            [self.server.python, "-m", "live", *words],
+            [sys.executable, "-m", "live", *words],
             env=self.server.environment, cwd=self._folder, capture_output=True, text=True, check=False,
         )  # fmt: skip
 

@@ -15,7 +15,7 @@ from live.journal.state.ranking import ranked_at
 from live.journal.state.snapshot import Snapshot
 from live.store.board.journal_stream import journals, read_streams
 from live.store.board.ledger import Ledger
-from live.store.connection.client import connect
+from live.store.connection.client import connect, required
 from tests.harness.waiting import eventually
 from tests.soak.load import Acknowledged
 from tests.soak.machine import BOARDS, Machine
@@ -32,7 +32,7 @@ async def verdict(machine: Machine, known: Acknowledged) -> list[str]:
 
     async def drained() -> bool:
         names = await journals(client, settings.key_prefix)
-        return all(not stream.entries for stream in await read_streams(client, settings.key_prefix, names))
+        return all(not stream.entries for stream in required(await read_streams(client, settings.key_prefix, names)))
 
     try:
         await eventually(drained, _DRAINED)

@@ -1,7 +1,9 @@
 """What a worker process sets up for itself."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -9,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from live.errors import SetupError
-from live.settings import Settings
-from live.system.processes import RESERVED, fit
+from live.settings import Settings, as_environment, environment_name, load_settings
+from live.system.processes import RESERVED, SHARED_LIMITS, fit, share
 
 COUNTS = st.integers(1, 100_000)
 
 ENDED_WHILE_COLLECTING = """
-import os, signal, sys
+import os, signal, sys, threading, time
 from live.system.processes import relax_collector
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
@@ -25,17 +27,24 @@ class Cycle:
         self.itself = self
     def __del__(self):
         os.kill(os.getpid(), signal.SIGTERM)
-        sum(range(1000))
+        time.sleep(0.05)
 
+if sys.argv[1] == "two":
+    threading.Thread(target=time.sleep, args=(0.2,)).start()
 Cycle()
 relax_collector()
 print("the signal was lost")
 """
 
 
-def test_a_signal_during_garbage_collection_is_not_lost() -> None:
-    """An exception that its handler raises inside a destructor would be dropped, and the process would stay."""
-    done = subprocess.run([sys.executable, "-c", ENDED_WHILE_COLLECTING], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("threads", ["one", "two"])
+def test_a_signal_during_garbage_collection_is_not_lost(threads: str) -> None:
+    """An exception that its handler raises inside a destructor would be dropped, and the process would stay.
+
+    The system gives the signal to any thread that does not block it.
+    """
+    command = [sys.executable, "-c", ENDED_WHILE_COLLECTING, threads]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (7, "", "")
 
 
@@ -63,3 +72,22 @@ def test_a_fitted_setting_changes_nothing_else() -> None:
     asked = Settings(port=1234)
     fitted = fit(asked, 1024)
     assert msgspec.structs.replace(fitted, max_connections=4096, max_viewers=20_000) == asked
+
+
+def test_limits_are_divided_by_the_number_of_workers() -> None:
+    """Each share is rounded up, and never falls below what the setting allows. Other settings stay."""
+    asked = Settings(workers=4, max_viewers=10, max_replays=0, max_unread=100_000, max_boards=100)
+    shared = share(asked)
+    assert (shared.max_viewers, shared.max_replays, shared.max_unread) == (3, 0, 65536)
+    assert shared.max_connections == 1024
+    kept = {name for name in Settings.__struct_fields__ if getattr(shared, name) == getattr(asked, name)}
+    assert kept >= set(Settings.__struct_fields__) - set(SHARED_LIMITS)
+    one = Settings(max_viewers=10)
+    assert share(one) is one
+    assert load_settings(as_environment(shared)) == shared
+
+
+def test_the_documentation_names_the_limits_that_are_divided() -> None:
+    """All of them, before the table."""
+    text = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8").partition("| variable")[0]
+    assert {environment_name(name) for name in SHARED_LIMITS} <= set(re.findall(r"LIVE_\w+", text))

@@ -3,13 +3,14 @@
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 import pytest
 
 from live.settings import Duration
 from live.store.board.keys import Keys
-from live.store.connection.client import Store, connect
+from live.store.connection.client import connect
 from live.store.registry.presence import Presence
 from live.web.pages.language import grouped
 from tests.harness.boards import rolling_board
@@ -104,8 +105,8 @@ async def test_a_stopping_process_removes_its_viewers(valkey_url: str, monkeypat
     """Immediately, not after a timeout."""
     made: list[Presence] = []
 
-    def recorded(client: Store, prefix: str) -> Presence:
-        made.append(Presence(client, prefix))
+    def recorded(*given: Any, **options: Any) -> Presence:
+        made.append(Presence(*given, **options))
         return made[-1]
 
     monkeypatch.setattr("live.web.services.Presence", recorded)

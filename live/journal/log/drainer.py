@@ -4,14 +4,17 @@ An entry is trimmed in the store after SQL has committed it, unless a backup has
 entry before its first entry. SQL refuses the commit if the timeline has moved on. So a drainer that is killed at any
 point, or that runs beside another drainer, neither loses an entry nor stores one twice.
 
+A journal that can't be read from the store waits. It is tried again by itself, so the other journals go on.
+
 Where SQL and the store do not fit together, one of them is ahead. If the store is ahead, entries are missing. Then the
 journal begins again with everything that the board holds. If SQL is ahead, the store has lost data. Then the drainer
-moves no more entries of the board until an operator decides.
+moves no more entries of the board until an operator decides. The other journals go on.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import structlog
@@ -53,8 +56,9 @@ from live.store.board.journal_stream import (
     trim,
 )
 from live.store.board.keys import Keys
-from live.store.connection.client import Store
+from live.store.connection.client import Store, required
 from live.store.connection.notices import Changes
+from live.store.registry.definitions import DefinitionStore
 from live.store.registry.journals import is_trimming_paused
 
 log = structlog.get_logger()
@@ -91,8 +95,32 @@ class Drainer:
         # Journals that were announced, but had no entry and no board at the last sweep.
         self._unknown: set[Name] = set()
         self._behind: set[Name] = set()  # of which SQL has more than the store, at the last sweep or since
+        self._recheck = False  # a sweep is due, because one of them may have changed
         self._health = HealthReport(client, prefix)
         self._scrubber = Scrubber(settings, self._health)
+
+    @property
+    def _delayed(self) -> dict[Name, str]:
+        """The journals that can't be read or trimmed now, and why. Only `_retry_forever` tries them again."""
+        return self._health.delayed
+
+    @contextmanager
+    def _delaying(self, name: Name) -> Iterator[None]:
+        """Delay a journal if the store can't be reached for its board in the `with` block."""
+        try:
+            yield
+        except JournalError:
+            raise  # it concerns all journals
+        except StoreUnavailableError as error:
+            self._delay({name: error})
+
+    def _delay(self, failed: Mapping[Name, StoreUnavailableError]) -> None:
+        """Delay journals, and log it with the first of them."""
+        new = [(name, error) for name, error in failed.items() if name not in self._delayed]
+        if new:
+            ((board, epoch), error), others = new[0], len(new) - 1
+            log.warning("the journal of a board waits", board=board, epoch=epoch, others=others, reason=str(error))
+        self._delayed.update((name, error.public) for name, error in failed.items())
 
     async def run(self) -> None:
         """Drain until cancelled, whenever no other process does."""
@@ -140,7 +168,8 @@ class Drainer:
 
     async def _work(self) -> None:
         """Drain, compact and scrub at once. If one of these tasks ends with an error, end all."""
-        works = (self._drain_forever(), self._compactor.run(), self._scrubber.run())
+        self._delayed.clear()
+        works = (self._drain_forever(), self._retry_forever(), self._compactor.run(), self._scrubber.run())
         tasks = [asyncio.create_task(work) for work in works]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -158,7 +187,8 @@ class Drainer:
             while True:
                 started = time.monotonic()
                 boards = changes.take()
-                if boards is None or started >= swept + _SWEEP:
+                if boards is None or self._recheck or started >= swept + _SWEEP:
+                    self._recheck = False
                     await self.sweep()
                     swept = started
                 elif boards:
@@ -172,6 +202,16 @@ class Drainer:
                 # No notice says that definitions or API keys changed, so it does not wait for longer than the pause.
                 await changes.wait(rest, time.monotonic() + _PAUSE)
 
+    async def _retry_forever(self) -> None:
+        """Drain the delayed journals, and look at those of lost boards. One that takes long to fail holds up nobody."""
+        while True:
+            await asyncio.sleep(_PAUSE)
+            await self._drain(list(self._delayed))
+            names = [name for name in self._behind if name in self._timelines]
+            for name, stream in zip(names, await read_streams(self._client, self._prefix, names), strict=True):
+                if not isinstance(stream, StoreUnavailableError) and await self._is_over(name, stream):
+                    self._recheck = True
+
     async def sweep(self) -> None:
         """Check every journal: drain it, and end it if its board is gone.
 
@@ -179,27 +219,35 @@ class Drainer:
             ConflictError: another process drains.
         """
         known = await self._database.run(lambda connection: open_timelines(connection, self._prefix))
-        self._timelines = {(timeline.board, timeline.epoch): timeline for timeline in known}
-        listed = await journals(self._client, self._prefix)
+        retried = {name: self._timelines[name] for name in self._delayed if name in self._timelines}
+        self._timelines = {(timeline.board, timeline.epoch): timeline for timeline in known} | retried
+        listed = [name for name in await journals(self._client, self._prefix) if name not in self._delayed]
         self._behind = set()
         await self._drain(listed)
         streams = await self._streams([name for name in listed if name in self._timelines])
         for name, stream in streams.items():  # stop at the boards of which SQL has more than the store
             if stream.link and went_back(self._timelines[name], stream.link):
                 self._stop(self._timelines[name], stream.link)
+            elif stream.ended and await self._is_missing(name):
+                self._stop(self._timelines[name], "")
         for name in self._health.lost.keys() - self._behind:
             del self._health.lost[name]
         if not await is_trimming_paused(self._client, self._prefix):
             await self._mend(streams)
             # End the timelines of deleted boards, once everything is in SQL.
-            deleted = [name for name, stream in streams.items() if stream.ended and not stream.entries]
+            deleted = [
+                name
+                for name, stream in streams.items()
+                if stream.ended and not stream.entries and name not in self._behind
+            ]
             ended = [self._timelines[name] for name in deleted if self._timelines[name].size]
             if ended:
                 await self._database.run(lambda connection: end_timelines(connection, ended))
             unknown = {name for name in deleted if not self._timelines[name].size}
             for name in [*((timeline.board, timeline.epoch) for timeline in ended), *(unknown & self._unknown)]:
-                await forget_journal(self._client, Keys(self._prefix, name[0]), name[1])
-                self._timelines.pop(name, None)
+                with self._delaying(name):
+                    await forget_journal(self._client, Keys(self._prefix, name[0]), name[1])
+                    self._timelines.pop(name, None)
             self._unknown = unknown
 
     async def drain(self, boards: Iterable[str]) -> None:
@@ -209,7 +257,7 @@ class Drainer:
         if len({board for board, _ in names}) < len(wanted):  # a board is new, or it is the channel of new journals
             listed = await journals(self._client, self._prefix)
             names = [name for name in listed if name[0] in wanted or name not in self._timelines]
-        await self._drain(names)
+        await self._drain([name for name in names if name not in self._delayed])
 
     async def _drain(self, names: list[Name]) -> None:
         for first in range(0, len(names), _BOARDS):
@@ -224,11 +272,22 @@ class Drainer:
             self._client,
             [(Keys(self._prefix, timeline.board), timeline.epoch, timeline.drained) for timeline in timelines],
         )
-        segments = [
-            segment
-            for timeline, entries in zip(timelines, found, strict=True)
-            if (segment := await self._segment(timeline, entries))
-        ]
+        segments: list[Segment] = []
+        failed: dict[Name, StoreUnavailableError] = {}
+        full: set[Name] = set()  # which may have more entries
+        for name, timeline, entries in zip(names, timelines, found, strict=True):
+            if isinstance(entries, StoreUnavailableError):
+                failed[name] = entries
+                continue
+            self._delayed.pop(name, None)
+            with self._delaying(name):
+                segment = await self._segment(timeline, entries)
+                if segment is not None:
+                    segments.append(segment)
+                    # A board that had fewer entries than one call reads waits for the next round: small commits cost
+                    # the most.
+                    full |= {name} if len(entries) == MOST_ENTRIES else set()
+        self._delay(failed)
         if not segments:
             return []
         started = time.perf_counter()
@@ -244,9 +303,7 @@ class Drainer:
             JOURNAL_ENTRIES.inc(segment.entries)
             self._health.count_gaps(len(segment.gaps))
         await self._trim([segment.after for segment in segments])
-        # A board that had fewer entries than one call reads waits for the next round: small commits cost the most.
-        full = {timeline.id for timeline, entries in zip(timelines, found, strict=True) if len(entries) == MOST_ENTRIES}
-        return [(segment.timeline.board, segment.timeline.epoch) for segment in segments if segment.timeline.id in full]
+        return [name for name in names if name in full and name not in self._delayed]
 
     async def _trim(self, timelines: Sequence[Timeline]) -> None:
         """Delete from the store what SQL has. While a backup needs the entries, only record that SQL has them."""
@@ -254,19 +311,21 @@ class Drainer:
         paused = await is_trimming_paused(self._client, self._prefix)
 
         async def trim_one(timeline: Timeline) -> None:
-            keys = Keys(self._prefix, timeline.board)
-            if paused:
-                await keep_entries(self._client, keys, timeline.epoch, timeline.offset)
-            else:
-                await trim(self._client, keys, timeline.epoch, timeline.drained, timeline.size)
-                self._untrimmed.discard((timeline.board, timeline.epoch))
+            keys, name = Keys(self._prefix, timeline.board), (timeline.board, timeline.epoch)
+            with self._delaying(name):
+                if paused:
+                    await keep_entries(self._client, keys, timeline.epoch, timeline.offset)
+                else:
+                    await trim(self._client, keys, timeline.epoch, timeline.drained, timeline.size)
+                    self._untrimmed.discard(name)
 
         await asyncio.gather(*map(trim_one, timelines))  # the calls share packets
 
     async def _trim_left(self) -> None:
         """Delete the entries that were kept for a backup, once the backup is over."""
         if self._untrimmed and not await is_trimming_paused(self._client, self._prefix):
-            moving = self._untrimmed - self._behind  # a board that stopped keeps its entries until an operator decides
+            # A board that stopped keeps its entries until an operator decides.
+            moving = self._untrimmed - self._behind - self._delayed.keys()
             await self._trim([self._timelines[name] for name in moving if name in self._timelines])
 
     async def _known_timelines(self, names: list[Name]) -> list[Timeline]:
@@ -294,7 +353,10 @@ class Drainer:
         If the board has another epoch by now, end the timeline. If the store lost entries that SQL has, stop.
         """
         keys, name = Keys(self._prefix, timeline.board), (timeline.board, timeline.epoch)
-        (stream,) = await read_streams(self._client, self._prefix, [name])
+        (stream,) = required(await read_streams(self._client, self._prefix, [name]))
+        if stream.ended and await self._is_missing(name):
+            self._stop(timeline, "")
+            return None
         if stream.ended:
             gap = Gap(timeline.link, found, parse_head(entries[0].head).time)
             await self._database.run(lambda connection: end_timelines(connection, [timeline], [gap]))
@@ -313,31 +375,56 @@ class Drainer:
                 whole = [index for index, entry in enumerate(entries) if parse_head(entry.head).kind == "adopt"]
                 if whole:
                     return await self._segment(timeline, entries[whole[0] :])
-                (entries,) = await read_entries(self._client, [(keys, timeline.epoch, entries[-1].id)])
+                (entries,) = required(await read_entries(self._client, [(keys, timeline.epoch, entries[-1].id)]))
             begun = await begin_journal(self._client, keys, timeline.epoch, again=True)
             if not begun:  # the board was deleted just now
                 return None
             offset, _, number = begun.partition("-")
-            (entries,) = await read_entries(self._client, [(keys, timeline.epoch, f"{offset}-{int(number) - 1}")])
+            after = f"{offset}-{int(number) - 1}"
+            (entries,) = required(await read_entries(self._client, [(keys, timeline.epoch, after)]))
+
+    async def _is_missing(self, name: Name) -> bool:
+        """Return whether the store should have a board in an epoch: nobody deleted it or accepted a loss."""
+        board, epoch = name
+        if self._client.high_water.facts.epochs.get(board) == epoch:
+            return True  # a board of the boards file, which nobody can delete
+        defined = (await DefinitionStore(self._client, self._prefix).load()).boards.get(board)
+        return defined is not None and defined.state == "live" and defined.epoch == epoch
+
+    async def _is_over(self, name: Name, stream: StreamState) -> bool:
+        """Return whether the loss of a board is over: the store has its entries again, or it has a new epoch."""
+        if stream.ended:
+            return not await self._is_missing(name)
+        return bool(stream.link) and not went_back(self._timelines[name], stream.link)
 
     def _stop(self, timeline: Timeline, found: str) -> None:
-        """Stop at a board of which SQL has more entries: the store lost data. From now on, nothing is acknowledged."""
+        """Stop at a board that the store lost. From now on, nothing is acknowledged on it.
+
+        `found` is the entry after which the store continues; empty if it does not have the board.
+        """
         name = timeline.board, timeline.epoch
         self._behind.add(name)
         if name not in self._health.lost:
+            there = f"continues after {found.partition(' ')[0]}" if found else "does not have it"
             reason = (
                 f"the journal has board {timeline.board} (epoch {timeline.epoch}) up to entry {timeline.drained}, "
-                f"and the store continues after {found.partition(' ')[0]}: it lost data"
+                f"and the store {there}: it lost data"
             )
             log.error("the journal of a board has stopped", reason=reason)
             self._health.lost[name] = reason
-            self._client.high_water.lose(reason)
+            self._client.high_water.lose_boards({timeline.board: reason})
 
     async def _streams(self, listed: list[Name]) -> dict[Name, StreamState]:
         streams: dict[Name, StreamState] = {}
+        failed: dict[Name, StoreUnavailableError] = {}
         for first in range(0, len(listed), _BOARDS):
             names = listed[first : first + _BOARDS]
-            streams |= zip(names, await read_streams(self._client, self._prefix, names), strict=True)
+            for name, stream in zip(names, await read_streams(self._client, self._prefix, names), strict=True):
+                if isinstance(stream, StoreUnavailableError):
+                    failed[name] = stream
+                else:
+                    streams[name] = stream
+        self._delay(failed)
         JOURNAL_BACKLOG.set(sum(stream.waiting for stream in streams.values()))
         return streams
 
@@ -347,14 +434,15 @@ class Drainer:
             timeline, keys = self._timelines[name], Keys(self._prefix, name[0])
             if name in self._behind:
                 continue
-            if stream.entries:  # those of a timeline without a size came after this sweep had drained
-                if timeline.size:
-                    await trim(self._client, keys, timeline.epoch, timeline.drained, timeline.size)
-            elif stream.link and stream.link != timeline.link:
-                log.error(
-                    "SQL lacks the last entries of a journal",
-                    board=timeline.board,
-                    epoch=timeline.epoch,
-                    has=timeline.link,
-                )
-                await begin_journal(self._client, keys, timeline.epoch, again=True)
+            with self._delaying(name):
+                if stream.entries:  # those of a timeline without a size came after this sweep had drained
+                    if timeline.size:
+                        await trim(self._client, keys, timeline.epoch, timeline.drained, timeline.size)
+                elif stream.link and stream.link != timeline.link:
+                    log.error(
+                        "SQL lacks the last entries of a journal",
+                        board=timeline.board,
+                        epoch=timeline.epoch,
+                        has=timeline.link,
+                    )
+                    await begin_journal(self._client, keys, timeline.epoch, again=True)

@@ -26,6 +26,7 @@ class HealthReport:
     Attributes:
         fault: why entries are not moved to SQL; empty if they are, or if another process moves them.
         writes: whether this process moves them.
+        delayed: for each journal that can't be read from the store now, the reason.
         lost: for each journal of which SQL has more than the store, a sentence that says so.
         damage: what is damaged in SQL; empty if nothing is.
     """
@@ -33,6 +34,7 @@ class HealthReport:
     def __init__(self, client: Store, prefix: str) -> None:
         self.fault = ""
         self.writes = False
+        self.delayed: dict[tuple[str, str], str] = {}
         self.lost: dict[tuple[str, str], str] = {}
         self.damage = ""
         self._client = client
@@ -78,7 +80,8 @@ class HealthReport:
             for first in range(0, len(names), _BOARDS):
                 some = names[first : first + _BOARDS]
                 for (name, _), stream in zip(some, await read_streams(self._client, self._prefix, some), strict=True):
-                    waiting[name] = max(stream.waiting, waiting.get(name, 0))
+                    if not isinstance(stream, StoreUnavailableError):
+                        waiting[name] = max(stream.waiting, waiting.get(name, 0))
             self._waiting = sum(waiting.values())
             self._fullest = max(waiting.items(), key=lambda item: item[1], default=("", 0))
             JOURNAL_BACKLOG.set(self._waiting)
@@ -90,6 +93,8 @@ class HealthReport:
             fullest=board,
             most=most,
             gaps=self._gaps,
+            delayed=len(self.delayed),
+            why=next((f"the journal of board {name} waits: {why}" for (name, _), why in self.delayed.items()), ""),
             lost=len(self.lost),
             example=next(iter(self.lost.values()), ""),
             damage=self.damage,

@@ -20,7 +20,7 @@ from live.journal.state.fold import apply
 from live.journal.state.snapshot import Snapshot, unpack
 from live.store.board.journal_stream import read_entries
 from live.store.board.keys import Keys
-from live.store.connection.client import Store
+from live.store.connection.client import Store, required
 
 _LATEST: Final = msgspec.msgpack.Decoder(Latest)
 _ROWS: Final = 64  # segments in memory at once
@@ -376,7 +376,7 @@ class Follower:
         """Read the next entries, from the store first. An entry that the drainer trims meanwhile is then in SQL."""
         board, epoch = self._name
         after = "-".join(map(str, self._last)) if self._last > (0, 0) else START
-        (entries,) = await read_entries(self._client, [(Keys(self._prefix, board), epoch, after)])
+        (entries,) = required(await read_entries(self._client, [(Keys(self._prefix, board), epoch, after)]))
         waiting = [(parse_head(entry.head), entry.content) for entry in entries]
         if self._timeline is None:
             await self._find()

@@ -111,7 +111,12 @@ class Past:
         self._places.append(place)
         self._queue.leave(client)
 
-    def close(self) -> None:
-        """End the other processes."""
+    async def aclose(self) -> None:
+        """End the queries and the other processes, and wait for it.
+
+        A process that another one has started with `multiprocessing` can't end before its own processes, and it stops
+        the thread that would end them.
+        """
         if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._wanted[:] = [0] * _PROCESSES
+            await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)

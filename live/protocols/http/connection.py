@@ -198,7 +198,8 @@ class HttpProtocol(asyncio.Protocol):
             raise too_many_connections()
         if head.asks_for_websocket and not pipeline and self._upgrade(head):
             return
-        pipeline.accepting = keep_alive = head.keep_alive and self._place is Admission.FULL
+        is_last = not head.keep_alive or self._place is not Admission.FULL or shared.is_retiring
+        pipeline.accepting = keep_alive = not is_last
         is_post = head.target == _EVENTS and head.method == b"POST" and not head.expects_continue
         if is_post and shared.settings.role != "viewers":  # its events are counted once the body is complete
             post = Post(self, shared, keep_alive=keep_alive)
@@ -476,6 +477,14 @@ class HttpProtocol(asyncio.Protocol):
     def abort(self) -> None:
         """Close immediately: the client does not read."""
         self.transport.abort()
+
+    def retire(self) -> None:
+        """Announce the end with an answer: the last one that has not begun, or that to the next request.
+
+        An idle connection stays open: its client may be sending a request.
+        """
+        if self._pipeline.can_announce_end:
+            self._stop_accepting()
 
     def shutdown(self) -> None:
         """Answer the requests in progress, then close: the server stops."""

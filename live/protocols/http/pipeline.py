@@ -76,7 +76,7 @@ class Flow(FlowControl):
         super().resume_reading()
 
     def end(self) -> None:
-        """Release the lost connection, and every task that waits to write to it."""
+        """Drop the lost connection, and wake every task that waits to write to it."""
         self._read_on = lambda: None
         self.resume_writing()
 
@@ -271,6 +271,11 @@ class Pipeline:
     def first(self) -> Exchange | None:
         """The exchange that is answered next."""
         return self._exchanges[0] if self._exchanges else None
+
+    @property
+    def can_announce_end(self) -> bool:
+        """Whether the answer to the last request can still say that the connection ends."""
+        return bool(self._exchanges) and not self._exchanges[-1].started
 
     def begin_first(self) -> None:
         """Start the first exchange; there must be one. Raises as `Exchange.begin`."""

@@ -117,7 +117,10 @@ _LAST_END: Final = _END[:-2] + b"connection: close\r\n\r\n"
 
 
 class SharedParts(msgspec.Struct, kw_only=True):
-    """What the connections of a process share. The lifespan state holds it as `parts`."""
+    """What the connections of a process share. The lifespan state holds it as `parts`.
+
+    With `is_retiring`, the answer to the next request of a connection is its last one.
+    """
 
     settings: Settings
     authenticator: Authenticator
@@ -134,6 +137,7 @@ class SharedParts(msgspec.Struct, kw_only=True):
     head_cache: HeadCache = cast("HeadCache", None)
     upgrades: Upgrades = cast("Upgrades", None)
     root_path: bytes = b""
+    is_retiring: bool = False
 
     def serve(self, server: ServerState) -> None:
         """Make the parts that need the server, which only a connection knows. Later calls do nothing."""

@@ -233,7 +233,7 @@ class ViewerSocket(asyncio.Protocol):
             self.ping()
 
     def has_progressed(self) -> bool:
-        """Tell whether data is in flight and the viewer has acknowledged some since the last call."""
+        """Return whether the viewer has acknowledged bytes since the last call, and more are in flight."""
         if self._transport is None:
             return False
         own = self._transport.get_extra_info("socket")

@@ -7,10 +7,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from live.domain.board import Shape
+from live.errors import StoreUnavailableError
 from live.store.board.keys import Keys, SystemKeys
 from live.store.board.requests import AdoptRequest, SlotRef, TrimRequest
-from live.store.connection.client import Store
-from live.store.connection.pipelined import Word
+from live.store.connection.client import Store, required
+from live.store.connection.pipelined import Word, as_unavailable
 from live.store.connection.scripts import Script
 
 TRIM: Final = Script("trim", TrimRequest)
@@ -114,8 +115,10 @@ async def stop_journal(client: Store, keys: Keys, epoch: str) -> None:
     await forget_journal(client, keys, epoch)
 
 
-async def read_entries(client: Store, wanted: Sequence[tuple[Keys, str, str]]) -> list[list[Entry]]:
-    """Return the oldest entries of each journal after an id, with one round trip.
+async def read_entries(
+    client: Store, wanted: Sequence[tuple[Keys, str, str]]
+) -> list[list[Entry] | StoreUnavailableError]:
+    """Return the oldest entries of each journal after an id, with one round trip, and errors in their place.
 
     `wanted` has for each journal the store keys of its board, the epoch and the id.
     """
@@ -123,8 +126,12 @@ async def read_entries(client: Store, wanted: Sequence[tuple[Keys, str, str]]) -
     for keys, epoch, after in wanted:
         stream = keys.journal(epoch)
         commands.append((stream, ("XRANGE", stream, f"({after}", "+", "COUNT", MOST_ENTRIES)))
-    replies = await client.calls(commands)
-    return [[Entry(name.decode(), fields[1].decode(), fields[3]) for name, fields in reply] for reply in replies]
+    return [
+        as_unavailable(reply)
+        if isinstance(reply, Exception)
+        else [Entry(name.decode(), fields[1].decode(), fields[3]) for name, fields in reply]
+        for reply in await client.outcomes(commands)
+    ]
 
 
 async def trim(client: Store, keys: Keys, epoch: str, last: str, drained: int) -> None:
@@ -143,8 +150,10 @@ async def keep_entries(client: Store, keys: Keys, epoch: str, offset: int) -> No
     await TRIM(client, [keys.meta, keys.journal(epoch)], TrimRequest(epoch=epoch, offset=offset))
 
 
-async def read_streams(client: Store, prefix: str, names: Sequence[tuple[str, str]]) -> list[StreamState]:
-    """Return the state of each journal, named by its board and epoch, with one round trip."""
+async def read_streams(
+    client: Store, prefix: str, names: Sequence[tuple[str, str]]
+) -> list[StreamState | StoreUnavailableError]:
+    """Return the state of each journal, named by its board and epoch, with one round trip, and errors in its place."""
     commands: list[tuple[str, tuple[Word, ...]]] = []
     for board, epoch in names:
         keys = Keys(prefix, board)
@@ -154,10 +163,14 @@ async def read_streams(client: Store, prefix: str, names: Sequence[tuple[str, st
             (keys.gone, ("HGET", keys.gone, "epoch")),
             (stream, ("XLEN", stream)),
         ]
-    replies = await client.calls(commands)
-    streams = []
-    for (_, epoch), state, deleted, entries in zip(names, replies[::3], replies[1::3], replies[2::3], strict=True):
-        held, journal, drained = state
+    replies = await client.outcomes(commands)
+    streams: list[StreamState | StoreUnavailableError] = []
+    for (_, epoch), *found in zip(names, replies[::3], replies[1::3], replies[2::3], strict=True):
+        try:
+            (held, journal, drained), deleted, entries = required(found)
+        except StoreUnavailableError as error:
+            streams.append(error)
+            continue
         link, _, size = (journal or b"0").decode().rpartition(" ")
         here = held == epoch.encode()
         waiting = int(size) - int(drained or 0)

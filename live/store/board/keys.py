@@ -129,6 +129,11 @@ class SystemKeys:
         return f"{self.journals}:pause"
 
     @property
+    def process_versions(self) -> str:
+        """The version of the definitions that each live process runs."""
+        return f"{self.processes}:versions"
+
+    @property
     def journal_health(self) -> str:
         """The health of the journals."""
         return f"{self.journals}:health"

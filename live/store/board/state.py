@@ -25,6 +25,7 @@ from live.store.board.requests import (
     ExpireEventsRequest,
     HideRequest,
     LookupRequest,
+    OpenReplicaRequest,
     OpenRequest,
     PlannedClock,
     ReadRequest,
@@ -53,6 +54,7 @@ class Scripts(msgspec.Struct, frozen=True):
 
     add: Script[AddRequest] = Script("add", AddRequest)
     open: Script[OpenRequest] = Script("open", OpenRequest)
+    open_replica: Script[OpenReplicaRequest] = Script("open_replica", OpenReplicaRequest)
     create: Script[CreateRequest] = Script("create", CreateRequest)
     read: Script[ReadRequest] = Script("read", ReadRequest)
     places: Script[LookupRequest] = Script("places", LookupRequest)
@@ -198,22 +200,30 @@ class BoardState:
         """Whether the board has a journal."""
         return self.settings.journal != "off" and self.board.journal.level != "off"
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether data of the board is lost and no operator has accepted the loss."""
+        return bool(self.client.high_water.loss_of(self.board.id))
+
     def require_no_loss(self) -> None:
-        """Raise an error while the store has lost data and no operator has accepted the loss."""
-        self.client.high_water.require_no_loss()
+        """Raise an error while data of the board is lost and no operator has accepted the loss."""
+        self.client.high_water.require_no_loss(self.board.id)
 
     def lose(self, error: EpochLostError) -> None:
         """Tell all processes that the data of the board is lost. Call this only if it did not expire or get deleted."""
-        self.client.high_water.lose(str(error))
+        self.client.high_water.lose_boards({self.board.id: str(error)})
 
     # Opening
 
     async def open(self) -> None:
         """Open the board in the store, and create it if it is not there. If it is open already, return at once.
 
+        On a replica, change nothing.
+
         Raises:
             SetupError: the store holds the board with other settings, by which its data cannot be read.
             EpochLostError: the board had an epoch before, and the store does not hold it.
+            StoreUnavailableError: the store is unavailable, or is a replica that does not hold the board.
         """
         if self.epoch is not None:
             return
@@ -238,7 +248,7 @@ class BoardState:
         self.update_clock(newest, now, latest)
         self.span, self.bucket = int(span), int(bucket)
         self.epoch = epoch.decode()
-        if self.board.journal.level == "off":
+        if self.board.journal.level == "off" and not self.client.is_replica:
             await stop_journal(self.client, self.keys, self.epoch)
         if not self.born:
             self.client.high_water.remember_epoch(self.board.id, self.epoch)
@@ -246,6 +256,12 @@ class BoardState:
     async def _opened(self, born: str) -> list[Any]:
         """Return the state of the board in the store. Create the board if it is not there and never had an epoch."""
         keys, secret = self.keys, text(secrets.token_bytes(16))
+        if self.client.is_replica:
+            asked = OpenReplicaRequest(span=math.ceil(self.settings.dedupe_window), born=born or None)
+            reply = await self.run(self.scripts.open_replica, [keys.meta], asked)
+            if reply == [b"none"]:
+                raise StoreUnavailableError(f"the replica does not hold board {self.board.id} yet")
+            return reply
         journaled = self.journaled
         request = OpenRequest(
             idle=_WRITER_IDLE,
@@ -273,7 +289,7 @@ class BoardState:
 
         Raises:
             SetupError: as `open`.
-            EpochLostError: the store lost data of any board, and no operator has accepted the loss.
+            EpochLostError: data of the board is lost, and no operator has accepted the loss.
         """
         self.require_no_loss()
         await self.open()
@@ -296,7 +312,7 @@ class BoardState:
             EpochLostError: the store does not hold the board any more.
         """
         idle_ttl, now = self.board.idle_ttl, time.monotonic()
-        if idle_ttl is None or now < self._noted + quiet(idle_ttl):
+        if idle_ttl is None or self.client.is_replica or now < self._noted + quiet(idle_ttl):
             return
         before, self._noted = self._noted, now  # first, so that other callers need not
         try:
@@ -306,17 +322,20 @@ class BoardState:
             raise
 
 
-async def open_boards(states: Sequence[BoardState]) -> None:
-    """Open boards, many with one round trip.
+async def open_boards(states: Sequence[BoardState]) -> list[StoreUnavailableError | EpochLostError | None]:
+    """Open boards, many with one round trip. Return an error for each board that can't be opened now.
 
     Raises:
-        SetupError, StoreUnavailableError, EpochLostError: as `BoardState.open`, for the first board with an error.
+        SetupError: as `BoardState.open`, for the first board with such an error.
     """
+    outcomes: list[StoreUnavailableError | EpochLostError | None] = []
     for first in range(0, len(states), _AT_ONCE):
         piece = states[first : first + _AT_ONCE]
         for outcome in await asyncio.gather(*(state.open() for state in piece), return_exceptions=True):
-            if isinstance(outcome, BaseException):
+            if outcome is not None and not isinstance(outcome, StoreUnavailableError | EpochLostError):
                 raise outcome
+            outcomes.append(outcome)
+    return outcomes
 
 
 def _nothing(*_: object) -> None:

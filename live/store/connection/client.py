@@ -4,38 +4,61 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
+from urllib.parse import unquote
 
-from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnection, UnixDomainSocketConnection
-from redis.asyncio.connection import AbstractConnection
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.connection import ConnectionPool, parse_url
+from redis.exceptions import ResponseError
 
-from live.domain.urls import check_url, scrubbed, shown
+from live.domain.urls import check_url, scrubbed, servers_of, shown
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Settings
 from live.store.connection.handshake import check_format, require_primary
 from live.store.connection.high_water import HighWater
-from live.store.connection.pipelined import OurConnection, SharedConnection, Word, reason_of
+from live.store.connection.pipelined import ERRORS, Word, as_unavailable
+from live.store.connection.replica import Replica
 from live.store.connection.scripts import send_sources
+from live.store.connection.topology import (
+    Cluster,
+    PrimaryPool,
+    Servers,
+    Watched,
+    close_quietly,
+    no_retry,
+    ours,
+)
 
-_OURS: Final[dict[type[AbstractConnection], type[AbstractConnection]]] = {
-    kind: type(f"Our{kind.__name__}", (OurConnection, kind), {})
-    for kind in (Connection, SSLConnection, UnixDomainSocketConnection)
-}
 _STEP: Final = 1000  # store keys or elements that one step of a walk looks at
 
-SCHEMES: Final = ("redis", "rediss", "unix")
-_OPTIONS: Final = ("db", "username", "password")
-_ERRORS: Final = (RedisError, OSError, TimeoutError)  # what calls of redis-py and of our connection raise
+SCHEMES: Final = (
+    "redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster",
+    "redis+replica", "rediss+replica", "unix+replica",
+)  # fmt: skip
+REPLICA: Final = "+replica"  # the end of the scheme of a replica that is only read
+_LOGIN: Final = ("username", "password")
+_OPTIONS: Final = {  # by the kind of servers
+    "": ("db", *_LOGIN),
+    "sentinel": ("db", *_LOGIN, "sentinel_username", "sentinel_password"),
+    "cluster": _LOGIN,
+    "replica": ("db", *_LOGIN),
+}
+_PORT: Final = 6379
+_SENTINEL_PORT: Final = 26379
+
+_T = TypeVar("_T")
 
 
 class Store(Redis):
-    """redis-py's client, with a connection of our own for frequent calls, and the high-water marks."""
+    """redis-py's client, with connections of our own for frequent calls, and the high-water marks."""
 
-    shared: SharedConnection
+    servers: Servers
     high_water: HighWater
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether the store is a replica that is only read: nothing may be written to it, even if it is promoted."""
+        return isinstance(self.servers, Replica)
 
     async def call(self, key: str, *words: Word) -> Any:  # noqa: ANN401 - any reply
         """Send a command to the server that holds a store key, and await its reply.
@@ -44,11 +67,14 @@ class Store(Redis):
             StoreUnavailableError: no reply came, or the store refuses (it is loading, busy, out of memory, read-only,
                 or does not permit the command). `may_have_run` tells whether the store may have run it.
         """
-        del key  # one server holds all
+        servers = self.servers
         try:
-            return await self.shared.call(*words)
-        except _ERRORS as error:
-            raise _unavailable(error) from error
+            try:
+                return await (servers.primary(key) or await servers.find(key)).call(*words)
+            except ERRORS as error:
+                return await servers.send_again((key, words), error)
+        except ERRORS as error:
+            raise as_unavailable(error) from error
 
     async def calls(self, commands: Sequence[tuple[str, tuple[Word, ...]]]) -> list[Any]:
         """Send commands, each to the server that holds its store key, in one packet for each server.
@@ -56,33 +82,77 @@ class Store(Redis):
         Replies are in the order of the commands.
 
         Raises:
-            StoreUnavailableError: as `call`, if the store refuses a command. It has run the other commands.
+            StoreUnavailableError: as `call`, for the first command that failed. The store may have run the others.
         """
-        replies = await self.outcomes(commands)
-        for reply in replies:
-            if isinstance(reply, ResponseError):
-                raise _unavailable(reply) from reply
-        return replies
+        return required(await self.outcomes(commands))
 
     async def outcomes(self, commands: Sequence[tuple[str, tuple[Word, ...]]]) -> list[Any]:
-        """Send commands as `calls`, and return refusals of the store among the replies, as `ResponseError`."""
+        """Send commands as `calls`, and return errors among the replies, so that each board has its own outcome.
+
+        A refusal is a `ResponseError`. A reply that did not come is a `StoreUnavailableError`.
+        """
         try:
-            return await self.shared.calls([words for _, words in commands])
-        except _ERRORS as error:
-            raise _unavailable(error) from error
+            return await self.servers.send(commands)
+        except StoreUnavailableError as error:  # of a check on a new connection
+            return [error] * len(commands)
+        except ERRORS as error:
+            return [as_unavailable(error)] * len(commands)
+
+    async def each(self, *words: Word, replicas: bool = False) -> list[tuple[str, Any]]:
+        """Send a command to every server that holds store keys, and to their replicas if asked to.
+
+        Returns:
+            The name of each server (empty for a single one) with its reply. Errors are replies.
+
+        Raises:
+            StoreUnavailableError: nobody knows the servers.
+        """
+        copies = {}
+        try:
+            primaries = await self.servers.primaries()
+            copies = await self.servers.replicas() if replicas else {}
+            connections = primaries | copies
+            asked = [connection.call(*words) for connection in connections.values()]
+            replies = await asyncio.gather(*asked, return_exceptions=True)
+        except ERRORS as error:
+            raise as_unavailable(error) from error
+        finally:
+            await close_quietly(copies.values())
+        for reply in replies:
+            if isinstance(reply, BaseException) and not isinstance(reply, ERRORS):
+                raise reply
+        return list(zip(connections, replies, strict=True))
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - redis-py's signature
+        """Send a command of redis-py's methods. In a Cluster, send it to the server of its first store key."""
+        if not isinstance(self.servers, Cluster):
+            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+        options.pop("keys", None)  # what redis-py caches by
+        words = (*str(args[0]).split(), *args[1:])
+        key = args[3] if str(args[0]).startswith("EVAL") else args[1] if len(args) > 1 else ""
+        reply = await self.call(key.decode() if isinstance(key, bytes) else str(key), *words)
+        parse = self.response_callbacks.get(args[0])
+        return reply if parse is None else parse(reply, **options)
 
     async def names(self, pattern: str) -> AsyncIterator[str]:
-        """Yield the store keys that match a glob, in one walk. One that exists all the time comes once."""
+        """Yield the store keys that match a glob, in one walk. One that exists all the time comes once.
+
+        One that moves to another server of a Cluster meanwhile may be left out.
+        """
         seen: set[bytes] = set()
-        cursor = b"0"
-        while True:
-            cursor, found = await self.call("", "SCAN", cursor, "MATCH", pattern, "COUNT", _STEP)
-            for name in found:
-                if name not in seen:
-                    seen.add(name)
-                    yield name.decode()
-            if cursor == b"0":
-                return
+        try:
+            for server in list((await self.servers.primaries()).values()):
+                cursor = b"0"
+                while True:
+                    cursor, found = await server.call("SCAN", cursor, "MATCH", pattern, "COUNT", _STEP)
+                    for name in found:
+                        if name not in seen:
+                            seen.add(name)
+                            yield name.decode()
+                    if cursor == b"0":
+                        break
+        except ERRORS as error:
+            raise as_unavailable(error) from error
 
     async def elements(self, command: str, key: str) -> AsyncIterator[list[bytes]]:
         """Yield the elements of a store key in parts. Some may come twice. In a hash, fields and values alternate."""
@@ -94,9 +164,9 @@ class Store(Redis):
                 return
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:  # noqa: FBT001 - redis-py's signature
-        """Close the shared connection and the files of the high-water marks as well."""
+        """Close the connections to the servers and the files of the high-water marks as well."""
         await self.high_water.close()
-        await self.shared.close()
+        await self.servers.close()
         await super().aclose(close_connection_pool)
 
 
@@ -110,31 +180,62 @@ def connect(url: str, settings: Settings) -> Store:
         check_url(url, SCHEMES)
     except ValueError as error:
         raise SetupError(f"the store {shown(url)}: {error}") from None
-    if shown(url).startswith("unix://") and not shown(url).startswith("unix:///"):
-        raise SetupError(f"the store {shown(url)}: the path of a socket begins with /, as in unix:///run/valkey.sock")
+    place = shown(url)
+    if place.startswith("unix") and ":///" not in place:
+        raise SetupError(f"the store {place}: the path of a socket begins with /, as in unix:///run/valkey.sock")
+    kind = url.partition("://")[0].partition("+")[2]
     options = {name.partition("=")[0] for name in url.partition("?")[2].split("&") if name}
-    if unknown := {name for name in options if name not in _OPTIONS and not name.startswith("ssl_")}:
-        known = ", ".join(_OPTIONS)
-        raise SetupError(f"the store {shown(url)}: options are {known} and ssl_…, not {', '.join(sorted(unknown))}")
+    if unknown := {name for name in options if name not in _OPTIONS[kind] and not name.startswith("ssl_")}:
+        known = ", ".join(_OPTIONS[kind])
+        raise SetupError(f"the store {place}: options are {known} and ssl_…, not {', '.join(sorted(unknown))}")
     try:
-        pool = BlockingConnectionPool.from_url(
-            url,
-            max_connections=settings.store_connections,
-            timeout=float(settings.store_timeout),
-            socket_timeout=float(settings.store_timeout),
-            socket_connect_timeout=float(settings.store_timeout),
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-        )
-        pool.connection_class = _OURS[pool.connection_class]
+        pool, servers = _servers(url, kind, settings)
     except (ValueError, TypeError) as error:
-        raise SetupError(f"the store {shown(url)}: {scrubbed(str(error), url)}") from None
+        raise SetupError(f"the store {place}: {scrubbed(str(error), url)}") from None
     store = cast("Store", Store.from_pool(pool))
     store.high_water = HighWater(settings.data_dir, settings.key_prefix)
-    store.shared = SharedConnection(pool, settings.store_timeout)
-    check = partial(check_format, prefix=settings.key_prefix, high_water=store.high_water)
-    store.shared.on_connect += [require_primary, check, send_sources]
+    store.servers = servers
+    check = partial(
+        check_format,
+        prefix=settings.key_prefix,
+        high_water=store.high_water,
+        migrates=not isinstance(servers, Cluster | Replica),
+    )
+    servers.on_connect += [check, send_sources]
     return store
+
+
+def _servers(url: str, kind: str, settings: Settings) -> tuple[ConnectionPool, Servers]:
+    """Return the pool for redis-py's own calls, and the servers that a URL names."""
+    timeout, patience = float(settings.store_timeout), float(settings.write_deadline)
+    limits = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "retry": no_retry(), "protocol": 2}
+    if kind in {"", "replica"}:
+        pool: ConnectionPool = BlockingConnectionPool.from_url(
+            url.replace(REPLICA, "", 1), max_connections=settings.store_connections, timeout=timeout, **limits
+        )
+        pool.connection_class = ours(pool.connection_class)
+        if kind:
+            return pool, Replica(pool, timeout, shown(url))
+        servers = Servers(pool, timeout)
+        servers.on_connect.append(partial(require_primary, url=shown(url)))
+        return pool, servers
+    places = servers_of(url, _SENTINEL_PORT if kind == "sentinel" else _PORT)
+    scheme, _, rest = url.partition("://")
+    given, _, query = rest.partition("?")
+    user, at, _ = given.rpartition("@")
+    options = {**parse_url(f"{scheme.partition('+')[0]}://{user}{at}localhost?{query}"), **limits}
+    del options["host"]
+    origin, _, name = shown(url).removeprefix(f"{scheme}://").partition("/")
+    if kind == "cluster":
+        if name:
+            raise ValueError("a Cluster has no databases, so nothing follows the servers")
+        pool = ConnectionPool(protocol=2)  # redis-py's own calls go to the server of their store key as well
+        return pool, Cluster(places, f"{scheme}://{origin}", options, timeout, patience)
+    if not name or "/" in name:
+        raise ValueError("the name of the primary follows the Sentinels, as in redis+sentinel://a,b,c/mymaster")
+    login = {key: options.pop(f"sentinel_{key}") for key in _LOGIN if f"sentinel_{key}" in options}
+    primary = PrimaryPool(unquote(name), places, f"{scheme}://{origin}", options, login)
+    return primary, Watched(primary, timeout, patience)
 
 
 @asynccontextmanager
@@ -142,8 +243,8 @@ async def store_errors() -> AsyncIterator[None]:
     """Turn the errors of redis-py's own calls into `StoreUnavailableError`. A cancelled task ends here."""
     try:
         yield
-    except _ERRORS as error:
-        raise _unavailable(error) from error
+    except ERRORS as error:
+        raise as_unavailable(error) from error
     finally:
         # redis-py sends through `asyncio.wait_for`, which may swallow a cancellation on Python 3.11. The task would
         # never end, and the process would not stop.
@@ -152,10 +253,16 @@ async def store_errors() -> AsyncIterator[None]:
             raise asyncio.CancelledError
 
 
-def _unavailable(error: Exception) -> StoreUnavailableError:
-    reason = reason_of(error)
-    public = f"the store refuses: {reason}" if isinstance(error, ResponseError) else "the store does not answer"
-    return StoreUnavailableError(reason, public=public)
+def required(replies: Sequence[_T | Exception]) -> list[_T]:
+    """Return replies without an error among them.
+
+    Raises:
+        StoreUnavailableError: the first error.
+    """
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise as_unavailable(reply)
+    return cast("list[_T]", replies)
 
 
 def may_have_run(error: Exception) -> bool:

@@ -1,14 +1,14 @@
 """The files of the store: warn of settings that can lose acknowledged events, and rewrite files with deleted data."""
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from redis.asyncio import Redis
-from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from live.domain.text import counted
 from live.errors import SetupError, StoreUnavailableError
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store
 from live.store.connection.pipelined import reason_of
 
 _REPLICAS: Final = (
@@ -19,89 +19,117 @@ _POLL: Final = 0.1  # seconds
 _BUSY: Final = ("aof_rewrite_in_progress", "aof_rewrite_scheduled", "rdb_bgsave_in_progress")
 
 
-async def unsafe_settings(client: Redis) -> list[str]:
+async def unsafe_settings(client: Store) -> list[str]:
     """Return a warning for each setting of the store that can lose acknowledged events, and for its replicas.
+
+    The settings of replicas count where Sentinels or a Cluster may make one of them the primary.
 
     Raises:
         SetupError: the store may evict store keys, which would corrupt rankings silently (I7).
+        StoreUnavailableError: a primary does not answer.
     """
-    lines = []
-    settings = await _shown(client.config_get("*"))
-    if isinstance(settings, ResponseError):
-        lines.append(
-            f"the store does not show its settings ({reason_of(settings)}); "
-            "check appendonly, appendfsync, maxmemory-policy"
-        )
-    else:
-        held = {_text(name): _text(value) for name, value in settings.items()}
-        policy = held.get("maxmemory-policy", "noeviction")
-        if policy != "noeviction":
-            raise SetupError(
-                f"the store's maxmemory-policy is {policy}: it may evict slots, and rankings would stay wrong. "
-                "Set it to noeviction."
-            )
-        if held.get("appendonly") != "yes":
-            lines.append("the store has no append-only file (appendonly no): a crash loses acknowledged events")
-        elif held.get("appendfsync") != "always":
-            lines.append(
-                f"the store's appendfsync is {held.get('appendfsync')}, not always: "
-                "a power cut loses acknowledged events"
-            )
-        if held.get("no-appendfsync-on-rewrite") == "yes":
-            lines.append(
-                "the store does not fsync during a rewrite (no-appendfsync-on-rewrite yes): "
-                "a power cut then loses acknowledged events. Set it to no"
-            )
-    replication = await _shown(client.info("replication"))
-    if isinstance(replication, ResponseError):
-        lines.append(f"the store does not show whether it has replicas ({reason_of(replication)})")
-    elif replicas := int(replication.get("connected_slaves", 0)):
+    replication = await client.each("INFO", "replication")
+    _require_answers(replication)
+    shown = await client.each("CONFIG", "GET", "*", replicas=True)
+    _require_answers(shown[: len(replication)])
+    warnings: dict[str, list[str]] = {}  # the servers to which each line applies
+    for server, settings in shown:
+        for line in _unsafe(settings):
+            warnings.setdefault(line, []).append(server)
+    lines = [line if servers == [""] else f"{', '.join(servers)}: {line}" for line, servers in warnings.items()]
+    refusals = [reply for _, reply in replication if isinstance(reply, Exception)]
+    replicas = sum(
+        int(_fields(reply).get("connected_slaves", "0")) for _, reply in replication if not isinstance(reply, Exception)
+    )
+    if refusals:
+        lines.append(f"the store does not show whether it has replicas ({reason_of(refusals[0])})")
+    elif replicas:
         lines.append(_REPLICAS.format(counted(replicas, "replica")))
     return lines
 
 
-async def _shown(call: Any) -> Any:  # noqa: ANN401 - any reply
-    """Return the reply of a command, or the error of a store that does not permit it."""
-    async with store_errors():
-        try:
-            return await call
-        except ResponseError as error:
-            if not isinstance(error, NoPermissionError) and "unknown command" not in str(error):
-                raise
-            return error
+def _require_answers(replies: Sequence[tuple[str, Any]]) -> None:
+    """Check that each primary has replied, or does not permit the command."""
+    for _, reply in replies:
+        if isinstance(reply, Exception) and not _withheld(reply):
+            raise StoreUnavailableError(reason_of(reply)) from reply
 
 
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+def _withheld(error: Exception) -> bool:
+    """Return whether a server does not permit a command to this user, or to anybody, as managed services do."""
+    refused = isinstance(error, NoPermissionError) or "unknown command" in str(error)
+    return isinstance(error, ResponseError) and refused
+
+
+def _unsafe(settings: Any) -> Iterator[str]:  # noqa: ANN401 - any reply
+    """Yield a warning for each unsafe setting of a server. `settings` is its reply to CONFIG GET."""
+    if isinstance(settings, Exception):
+        yield (
+            f"the store does not show its settings ({reason_of(settings)}); "
+            "check appendonly, appendfsync, maxmemory-policy"
+        )
+        return
+    pairs = zip(settings[::2], settings[1::2], strict=True)
+    held = {name.decode(): value.decode(errors="replace") for name, value in pairs}
+    policy = held.get("maxmemory-policy", "noeviction")
+    if policy != "noeviction":
+        raise SetupError(
+            f"the store's maxmemory-policy is {policy}: it may evict slots, and rankings would stay wrong. "
+            "Set it to noeviction."
+        )
+    if held.get("appendonly") != "yes":
+        yield "the store has no append-only file (appendonly no): a crash loses acknowledged events"
+    elif held.get("appendfsync") != "always":
+        yield (
+            f"the store's appendfsync is {held.get('appendfsync')}, not always: a power cut loses acknowledged events"
+        )
+    if held.get("no-appendfsync-on-rewrite") == "yes":
+        yield (
+            "the store does not fsync during a rewrite (no-appendfsync-on-rewrite yes): "
+            "a power cut then loses acknowledged events. Set it to no"
+        )
+
+
+def _fields(text: bytes) -> dict[str, str]:
+    """Parse a reply to INFO."""
+    lines = [line.partition(":") for line in text.decode(errors="replace").splitlines()]
+    return {name: value for name, colon, value in lines if colon}
 
 
 async def rewrite_log(client: Store) -> str:
-    """Make the store rewrite its append-only file, and wait until it has.
+    """Make all servers of the store rewrite their append-only files, and wait until they have.
 
     Returns:
         What an operator still has to do; empty if there is nothing to do.
 
     Raises:
-        StoreUnavailableError: the store can't write the file.
+        StoreUnavailableError: a server can't write the file.
     """
-    async with store_errors():
-        try:
-            state = await _settled(client)
-            if not state.get("aof_enabled"):
-                return "the store has no append-only file: delete its older snapshots, and make a new one with BGSAVE"
-            await client.bgrewriteaof()
-        except ResponseError as error:
-            return f"the store does not rewrite its files for this user ({reason_of(error)}): run BGREWRITEAOF yourself"
-        state = await _settled(client)
-    if state.get("aof_last_bgrewrite_status") != "ok":
+    try:
+        states = await _settled(client)
+        if not all(state.get("aof_enabled") == "1" for state in states):
+            return "the store has no append-only file: delete its older snapshots, and make a new one with BGSAVE"
+        for _, reply in await client.each("BGREWRITEAOF", replicas=True):
+            if isinstance(reply, Exception):
+                raise reply
+        states = await _settled(client)
+    except ResponseError as error:
+        return f"the store does not rewrite its files for this user ({reason_of(error)}): run BGREWRITEAOF yourself"
+    except (RedisError, OSError, TimeoutError) as error:
+        raise StoreUnavailableError(reason_of(error)) from error
+    if any(state.get("aof_last_bgrewrite_status") != "ok" for state in states):
         raise StoreUnavailableError("it could not rewrite its append-only file; its log says why")
     return ""
 
 
-async def _settled(client: Store) -> dict[str, object]:
-    """Wait until the store writes no file: an unfinished file may hold deleted data. Return the state of its files."""
+async def _settled(client: Store) -> list[dict[str, str]]:
+    """Wait until no server writes a file: an unfinished file may hold deleted data. Return the state of the files."""
     while True:
-        state: dict[str, object] = await client.info("persistence")
-        if not any(state.get(name) for name in _BUSY):
-            return state
+        states = []
+        for _, reply in await client.each("INFO", "persistence", replicas=True):
+            if isinstance(reply, Exception):
+                raise reply
+            states.append(_fields(reply))
+        if not any(state.get(name, "0") != "0" for state in states for name in _BUSY):
+            return states
         await asyncio.sleep(_POLL)

@@ -4,7 +4,7 @@ The format is a number in the store, by which a server knows whether it can read
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Any, Final, Literal
 
 import structlog
 from redis.exceptions import NoPermissionError, ResponseError
@@ -12,54 +12,98 @@ from redis.exceptions import NoPermissionError, ResponseError
 from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
 from live.store.connection.high_water import HighWater
-from live.store.connection.pipelined import PipelinedConnection, reason_of
+from live.store.connection.pipelined import Holds, PipelinedConnection, reason_of
 
 log = structlog.get_logger()
 
 FORMAT: Final = 1
 
-_MODES: Final = {
-    b"cluster": "the store is a node of a Cluster, and Live Board needs one server that holds all store keys: name a "
-    "server with cluster-enabled no",
-    b"sentinel": "this server is a Sentinel, which holds no data: name the primary that it watches",
-}
+Kind = Literal["one", "sentinel", "cluster"]  # what the URL of a store says that its servers are
 
 
 class StoreRoleError(StoreUnavailableError):
-    """The server is a replica, a node of a Cluster or a Sentinel. Another attempt does not help."""
+    """The server is not what the URL says, or is a replica. Another attempt does not help."""
+
+
+class StoreReplicaError(StoreRoleError):
+    """The server is a replica. A process that only shows boards can read it."""
 
 
 class StoreFormatError(StoreUnavailableError):
     """The store holds data in a format that this version cannot read."""
 
 
-async def require_primary(connection: PipelinedConnection) -> None:
-    """Refuse a server that can't hold a store, before its data is compared.
-
-    A replica would refuse every write. Data that it has not received yet would look like lost data (I8).
+async def about(connection: PipelinedConnection) -> dict[bytes, Any]:
+    """Return what a server says of itself, such as its `role` and its `mode`; empty if it does not say.
 
     Raises:
-        StoreRoleError: the server is a replica, a node of a Cluster or a Sentinel.
         ResponseError: the server refuses, for example because it is loading its data.
     """
     try:
         fields = await connection.call("HELLO")
     except NoPermissionError:
-        return  # a user of the store without this permission
+        return {}  # a user of the store without this permission
     except ResponseError as error:
         if "unknown command" in str(error):
-            return  # a server that is older, and so no Cluster of today
+            return {}  # a server that is older, and so no Cluster of today
         raise
-    about = dict(zip(fields[::2], fields[1::2], strict=True))
-    if refusal := _MODES.get(about.get(b"mode", b"")):
-        raise StoreRoleError(refusal)
-    if about.get(b"role", b"master") != b"master":
+    return dict(zip(fields[::2], fields[1::2], strict=True))
+
+
+async def require_primary(connection: PipelinedConnection, _holds: Holds, url: str) -> None:
+    """Refuse a server that can't hold a store alone, before its data is compared.
+
+    A replica would refuse every write. Data that it has not received yet would look like lost data (I8).
+
+    Args:
+        connection: a new connection to the server.
+        _holds: not needed.
+        url: the URL of the server, without user information.
+
+    Raises:
+        StoreRoleError: the server is a replica, a node of a Cluster or a Sentinel.
+        ResponseError: the server refuses, for example because it is loading its data.
+    """
+    fields = await require_kind(connection, "one", url)
+    if fields.get(b"role", b"master") != b"master":
         try:
             _, host, port, *_ = await connection.call("ROLE")
-            primary = f" of {host.decode(errors='replace')}:{port}"
+            primary = f"{host.decode(errors='replace')}:{port}"
         except (ResponseError, ValueError):  # it does not say whose copy it is, or has become a primary meanwhile
             primary = ""
-        raise StoreRoleError(f"the store is a replica{primary}, which takes no writes: name its primary")
+        scheme = "rediss" if url.startswith("rediss") else "redis"
+        known = (f" of {primary}", f"use {scheme}://{primary}") if primary else ("", "use the URL of its primary")
+        raise StoreReplicaError(f"the store is a replica{known[0]}, which takes no writes: {known[1]}")
+
+
+async def require_kind(connection: PipelinedConnection, kind: Kind, url: str) -> dict[bytes, Any]:
+    """Refuse a server that is not of the kind that the URL of the store says. Return what it says of itself.
+
+    Raises:
+        StoreRoleError: the server is of another kind. The message says which URL to use.
+        ResponseError: the server refuses, for example because it is loading its data.
+    """
+    fields = await about(connection)
+    scheme, _, place = url.partition("://")
+    place = place.partition("/")[0] or "HOST:PORT"  # a unix socket says nothing about the others
+    scheme = "redis" if scheme == "unix" else scheme
+    match fields.get(b"mode"):
+        case b"cluster" if kind != "cluster":
+            raise StoreRoleError(f"the store is a node of a Cluster: use {scheme}+cluster://{place}")
+        case b"sentinel" if kind != "sentinel":
+            try:
+                watched = await connection.call("SENTINEL", "MASTERS")
+            except ResponseError:
+                watched = []
+            names = [dict(zip(one[::2], one[1::2], strict=True)).get(b"name", b"") for one in watched]
+            known = " or ".join(f"{scheme}+sentinel://{place}/{name.decode()}" for name in sorted(names))
+            raise StoreRoleError(
+                f"this server is a Sentinel, which holds no data: use {known or f'{scheme}+sentinel://{place}/NAME'}"
+            )
+        case b"standalone" if kind != "one":
+            expected = "node of a Cluster" if kind == "cluster" else "Sentinel"
+            raise StoreRoleError(f"{place} is no {expected}: use {scheme}://{place}")
+    return fields
 
 
 async def move_names(connection: PipelinedConnection, prefix: str) -> None:
@@ -95,10 +139,14 @@ async def move_names(connection: PipelinedConnection, prefix: str) -> None:
 MIGRATIONS: Final[Mapping[int, Callable[[PipelinedConnection, str], Awaitable[None]]]] = {0: move_names}
 
 
-async def check_format(connection: PipelinedConnection, prefix: str, high_water: HighWater) -> None:
+async def check_format(
+    connection: PipelinedConnection, holds: Holds, prefix: str, high_water: HighWater, *, migrates: bool
+) -> None:
     """Migrate an older store, and refuse one that this version cannot read.
 
-    If the store has another identity than the data directory says, change nothing: it is not our store.
+    If the store has another identity than the data directory says, change nothing: it is not our store. A server that
+    does not hold the number of the format has nothing to check. Without `migrates`, an older store is refused: names
+    can't move from one server of a Cluster to another.
 
     Raises:
         StoreFormatError: the format is newer, older without a migration, or not a number.
@@ -107,6 +155,8 @@ async def check_format(connection: PipelinedConnection, prefix: str, high_water:
     """
     names = SystemKeys(prefix)
     key = names.format
+    if not holds(key):
+        return
     try:
         held: bytes | None = await connection.call("GET", key)
         identity: bytes = await connection.call("GET", names.store) or b""
@@ -125,7 +175,7 @@ async def check_format(connection: PipelinedConnection, prefix: str, high_water:
             "written to it. Start that version, or set another LIVE_KEY_PREFIX"
         )
     for step in range(number, FORMAT):
-        if step not in MIGRATIONS:
+        if step not in MIGRATIONS or (identity and not migrates):
             raise StoreFormatError(
                 f"the store has format {number}, and this version of Live Board reads format {FORMAT}: it can't "
                 f"migrate format {step}. Start a version that can, then this one; or set another LIVE_KEY_PREFIX"
@@ -133,11 +183,12 @@ async def check_format(connection: PipelinedConnection, prefix: str, high_water:
     known = high_water.facts.store
     if known and identity.decode() != known:
         return  # `LossWatch` reports the loss
-    for step in range(number, FORMAT):
-        await MIGRATIONS[step](connection, prefix)
-    if number == FORMAT:
-        await move_names(connection, prefix)  # finds out whether an older version runs beside this one
-    elif identity:  # an empty store gets its number with its identity
+    if migrates:
+        for step in range(number, FORMAT):
+            await MIGRATIONS[step](connection, prefix)
+        if number == FORMAT:
+            await move_names(connection, prefix)  # finds out whether an older version runs beside this one
+    if number < FORMAT and identity:  # an empty store gets its number with its identity
         try:
             await connection.call(*(("SETNX", key, FORMAT) if held is None else ("SET", key, FORMAT)))
         except ResponseError as error:  # the store is full: it can still be read

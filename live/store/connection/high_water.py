@@ -1,17 +1,17 @@
 """What a server knows about its store. From this, kept in the data directory, it notices a loss of data (I8).
 
 For each prefix of store keys, `witness-<prefix>.json` holds the identity of the store, whether API keys are required,
-the epochs of the boards of the boards file, whether data was lost, and which losses an operator has accepted. Every
-change is synced to disk, at once or, if another process is writing, half a second later. The numbers that grow often
-are in the files of `shared_offsets.py`: the highest offset of each board, and the versions of definitions and
-producers.
+the epochs of the boards of the boards file, what was lost, and which losses an operator has accepted. A loss concerns
+one board, or the whole store: its identity, the definitions of boards, or the producers. Every change is synced to
+disk, at once or, if another process is writing, half a second later. The numbers that grow often are in the files of
+`shared_offsets.py`: the highest offset of each board, and the versions of definitions and producers.
 """
 
 import asyncio
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -30,6 +30,7 @@ Versioned = Literal["definitions", "producers"]
 _Change = Callable[["Facts"], dict[str, Any]]
 
 _VERSION: Final = ":"  # the prefix of versions among the positions, because no board id has a colon
+_MOST_LOGGED: Final = 20  # boards whose losses get a line each
 _IDENTITY: Final = 24  # characters of a store's identity, enough to distinguish stores
 _LOCK_TIMEOUT: Final = 0.5  # seconds; writing takes milliseconds, so a process that takes longer is frozen
 _LOCK_POLL: Final = 0.002  # seconds
@@ -37,24 +38,30 @@ _RESTART: Final = "another process accepted the loss of data: start this one aga
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
-    """A loss that an operator has accepted; `at` is in seconds since 1970."""
+    """A loss that an operator has accepted; `at` is in seconds since 1970.
+
+    `boards` are those whose loss was accepted; None for the whole store.
+    """
 
     at: int
     lost: str
     store: str
     epochs: dict[str, str]
+    boards: tuple[str, ...] | None = None
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about the store.
 
-    `store` is its identity, empty if it is not known yet. `lost` says what the store lost.
+    `store` is its identity, empty if it is not known yet. `lost` says what the whole store lost, and `lost_boards` what
+    single boards lost. Versions that know no loss of a board wrote every loss into `lost`.
     """
 
     store: str = ""
     keys_required: bool = False
     epochs: dict[str, str] = {}
     lost: str = ""
+    lost_boards: dict[str, str] = {}
     accepted: tuple[Accepted, ...] = ()
 
 
@@ -74,6 +81,7 @@ class HighWater:
         self._read_at: tuple[int, int] | None = None
         self._accepting = False
         self._restart = False
+        self._restart_boards: dict[str, str] = {}  # boards whose loss another process has accepted
         self._new_epochs: dict[str, str] | None = None  # of boards, which `remembering_epochs` collects
         self._unwritten: list[_Change] = []  # changes that another process, which may be frozen, keeps from the file
         self.refresh()
@@ -82,13 +90,22 @@ class HighWater:
 
     @property
     def lost(self) -> str:
-        """Why nothing may be acknowledged; empty when no data is lost."""
+        """Why nothing may be acknowledged on any board; empty if the store as a whole lost nothing."""
         return _RESTART if self._restart else self.facts.lost
 
-    def require_no_loss(self) -> None:
-        """Raise an error while data is lost and no operator has accepted the loss."""
-        if self.lost:
-            raise EpochLostError(self.lost)
+    @property
+    def lost_boards(self) -> dict[str, str]:
+        """The boards on which nothing may be acknowledged, and why."""
+        return self.facts.lost_boards | self._restart_boards
+
+    def loss_of(self, board: str) -> str:
+        """Return why nothing may be acknowledged on a board; empty if it lost nothing."""
+        return self.lost or self._restart_boards.get(board) or self.facts.lost_boards.get(board, "")
+
+    def require_no_loss(self, board: str = "") -> None:
+        """Raise an error if the whole store, or the given board, lost data and no operator has accepted the loss."""
+        if loss := self.loss_of(board):
+            raise EpochLostError(loss)
 
     def offset_of(self, board: str, epoch: str | None) -> int:
         """Return the highest known offset of a board in an epoch; -1 if none is known."""
@@ -100,8 +117,9 @@ class HighWater:
 
     @property
     def _generation(self) -> str:
-        """The epoch of the versions, which start again with another store, and when an operator accepts a loss."""
-        return f"{len(self.facts.accepted)}:{self.facts.store[:_IDENTITY]}"
+        """The epoch of the versions, which start again with another store, and after a loss of the whole store."""
+        whole = sum(accepted.boards is None for accepted in self.facts.accepted)
+        return f"{whole}:{self.facts.store[:_IDENTITY]}"
 
     @property
     def board_positions(self) -> Positions:
@@ -121,7 +139,7 @@ class HighWater:
     def check_offset(self, board: str, epoch: str, offset: int, known: int) -> None:
         """Compare the offset of a board with the one that was `known` before the request, and remember it."""
         if offset < known:
-            self.lose(f"board {board} (epoch {epoch}) went back from offset {known} to {offset}")
+            self.lose_boards({board: f"board {board} (epoch {epoch}) went back from offset {known} to {offset}"})
         else:
             self.note(board, epoch, offset)
 
@@ -164,17 +182,30 @@ class HighWater:
             self._change(_require_keys)
 
     def lose(self, reason: str) -> None:
-        """Record that data was lost: no process acknowledges anything until an operator accepts the loss."""
+        """Record a loss of the whole store: no process acknowledges anything until an operator accepts the loss."""
         if not self.active or self.lost or self._accepting:
             return
         message = "data was lost; nothing is counted until an operator accepts the loss"
-        log.error(message, reason=reason, **self.log_fields)
+        log.error(message, reason=reason, known=self.describe(), choices=CHOICES.format(path=self.path))
         self._change(lambda facts: {"lost": facts.lost or reason})
 
-    @property
-    def log_fields(self) -> dict[str, str]:
-        """More fields for a log line: what is known, and what an operator can do."""
-        return {"known": self.describe(), "choices": CHOICES.format(path=self.path)}
+    def lose_boards(self, reasons: Mapping[str, str], *, at_start: bool = False) -> None:
+        """Record the losses of boards: no process acknowledges anything on them until an operator decides.
+
+        `at_start` logs losses that are known as well.
+        """
+        if not self.active or self.lost or self._accepting:
+            return
+        new = {board: reason for board, reason in reasons.items() if not self.loss_of(board)}
+        logged = dict(reasons) if at_start else new
+        message = "the data of a board was lost; it takes no events until an operator decides, and other boards go on"
+        for board in list(logged)[:_MOST_LOGGED]:
+            choices = BOARD_CHOICES.format(board=board, path=self.path)
+            log.error(message, board=board, reason=logged[board], choices=choices)
+        if len(logged) > _MOST_LOGGED:
+            log.error("more boards lost data", boards=len(logged) - _MOST_LOGGED, known=str(self.path))
+        if new:
+            self._change(lambda facts: {"lost_boards": {**new, **facts.lost_boards}})
 
     def describe(self) -> str:
         """Return the known boards, with their epochs and highest offsets."""
@@ -222,8 +253,12 @@ class HighWater:
                 "Restore the file from a backup, or choose another --data-dir"
             ) from None
         if self._read_at is not None and facts.accepted != self.facts.accepted:
-            self._restart = True  # neither the epochs nor the loss that this process knows are valid now
-            self._unwritten = [_require_keys] if self.facts.keys_required else []
+            # The epochs and losses that this process knows are not valid now.
+            new = facts.accepted[len(self.facts.accepted) :]
+            if any(accepted.boards is None for accepted in new):
+                self._restart = True
+                self._unwritten = [_require_keys] if self.facts.keys_required else []
+            self._restart_boards |= {board: _RESTART for accepted in new for board in accepted.boards or ()}
         for change in self._unwritten:
             facts = msgspec.structs.replace(facts, **change(facts))
         self._read_at, self.facts = at, facts
@@ -231,20 +266,32 @@ class HighWater:
     # What an operator decides
 
     @contextmanager
-    def accepting(self, reason: str) -> Iterator[None]:
-        """Accept the store as it is, and record it when the `with` block ends. If the block fails, the loss stays."""
+    def accepting(self, reason: str, boards: Collection[str] | None = None) -> Iterator[None]:
+        """Accept the store as it is, and record it when the `with` block ends. If the block fails, the loss stays.
+
+        `boards` limits this to some boards. The others keep their epochs, their positions and their losses.
+        """
         before = self.facts
         self._accepting = True
-        self.facts = msgspec.structs.replace(before, store="", epochs={}, lost="")
+        kept = _without(before.epochs, boards), _without(before.lost_boards, boards)
+        self.facts = msgspec.structs.replace(before, epochs=kept[0], lost_boards=kept[1])
+        if boards is None:
+            self.facts = msgspec.structs.replace(self.facts, store="", lost="")
         try:
             yield
-            acceptance = Accepted(at=int(time.time()), lost=reason, store=before.store, epochs=before.epochs)
+            acceptance = Accepted(
+                at=int(time.time()),
+                lost=reason,
+                store=before.store,
+                epochs=before.epochs if boards is None else _without(before.epochs, before.epochs.keys() - {*boards}),
+                boards=None if boards is None else tuple(sorted(boards)),
+            )
             self.facts = msgspec.structs.replace(self.facts, accepted=(*before.accepted, acceptance))
             with self._locked(_LOCK_TIMEOUT):
                 self._write(self.path, self.facts)
                 self._remember_file()
             self._unwritten.clear()
-            self.offsets.forget()
+            self.offsets.forget(boards)
         except BaseException as error:
             self.facts = before
             if isinstance(error, TimeoutError):
@@ -253,11 +300,13 @@ class HighWater:
         finally:
             self._accepting = False
 
-    def clear_loss(self) -> None:
-        """Record that the store holds everything again, so that no data is lost."""
-        if self.facts.lost:
-            log.warning("the store holds everything again that was known; no data is lost", reason=self.facts.lost)
-            self._change(lambda _: {"lost": ""})
+    def end_losses(self, left: Collection[str]) -> None:
+        """Record that the store holds everything again, except for some boards that are `left`."""
+        ended = _without(self.facts.lost_boards, left)
+        for reason in filter(None, (self.facts.lost, *ended.values())):
+            log.warning("the store holds again what was lost", reason=reason)
+        if self.facts.lost or ended:
+            self._change(lambda facts: {"lost": "", "lost_boards": _without(facts.lost_boards, ended)})
 
     def _change(self, change: _Change) -> None:
         """Change facts, in memory and in the file, on top of what other processes have written."""
@@ -308,6 +357,11 @@ class HighWater:
         sync_folder(path.parent)
 
 
+def _without(texts: dict[str, str], boards: Collection[str] | None) -> dict[str, str]:
+    """Return the texts of all boards but some; None stands for all boards."""
+    return {} if boards is None else {board: text for board, text in texts.items() if board not in boards}
+
+
 def _require_keys(_facts: Facts) -> dict[str, Any]:
     return {"keys_required": True}
 
@@ -327,4 +381,10 @@ CHOICES: Final = (
     "Or accept the loss with `live serve --accept-loss`: boards continue with what the store holds, and boards that "
     "it does not hold start empty. If you use another store on purpose, choose another --data-dir. "
     "What is known is in {path}"
+)
+BOARD_CHOICES: Final = (
+    "Restore the lost data of the board (from a newer copy of the store) and start the server again. Or stop the "
+    "server and rebuild the board from the journal: with `live rebuild --board {board}` if the store does not hold it, "
+    "else with `live reconcile --board {board} --repair --to store`. Or accept the loss with `live serve "
+    "--accept-loss`: the board continues with what the store holds, and else starts empty. What is known is in {path}"
 )

@@ -4,23 +4,52 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
+import msgspec
 import structlog
 
 from live.errors import SetupError, StoreUnavailableError
 from live.store.board.keys import Keys, SystemKeys
-from live.store.connection.client import Store, store_errors
+from live.store.connection.client import Store, required, store_errors
 from live.store.connection.handshake import FORMAT
-from live.store.connection.pipelined import PipelinedConnection, Word
+from live.store.connection.pipelined import Holds, PipelinedConnection, Word
+from live.store.connection.topology import refusal
 from live.store.registry.definitions import DefinitionStore
 
 log = structlog.get_logger()
 
 _Command = tuple[str, tuple[Word, ...]]  # a store key, and the words of a command on it
-_Calls = Callable[[Sequence[_Command]], Awaitable[list[Any]]]
+_Calls = Callable[[Sequence[_Command]], Awaitable[list[Any]]]  # whose errors are values
 
 BEAT: Final = 0.5  # seconds within which a loss is noticed
+
+
+class Losses(msgspec.Struct):
+    """What the store lost: a sentence for each loss of the whole store, and for each board that lost data."""
+
+    store: list[str] = []
+    boards: dict[str, str] = {}
+
+    def __bool__(self) -> bool:
+        """Tell whether anything is lost."""
+        return bool(self.store or self.boards)
+
+    def __str__(self) -> str:
+        """Say what is lost."""
+        return "; ".join((*self.store, *self.boards.values()))
+
+    def require_none(self, board: str | None = None) -> None:
+        """Refuse to work with a store that lost data. `board` limits this to one board.
+
+        Raises:
+            SetupError: the store, or the board, lost data.
+        """
+        found = (
+            self if board is None else Losses(self.store, {board: self.boards[board]} if board in self.boards else {})
+        )
+        if found:
+            raise SetupError(f"the store has lost data: {found}")
 
 
 class LossWatch:
@@ -30,84 +59,106 @@ class LossWatch:
         self._client = client
         self._prefix = prefix
         self._names = SystemKeys(prefix)
-        client.high_water.active = True
+        # A replica that is behind has lost nothing, and may not say so to the servers that share a data directory.
+        client.high_water.active = not client.is_replica
 
     def guard_connections(self) -> None:
         """Compare over every new connection before any other command, because a restarted store may have lost data."""
-        self._client.shared.on_connect.append(self._compare_on_connect)
+        if not self._client.is_replica:
+            self._client.servers.on_connect.append(self._compare_on_connect)
 
     async def run(self) -> None:
         """Compare until cancelled. A store can lose data without a new connection, or another process may notice it."""
         high_water = self._client.high_water
-        while True:
+        while high_water.active:
             await asyncio.sleep(BEAT)
             try:
                 high_water.refresh()
                 high_water.offsets.refresh()
                 if not high_water.lost:
-                    faults = await self._compare(self._client.calls, boards=False)
-                    self._report(faults)
+                    self._report(await self._compare(self._client.outcomes, boards=False))
             except StoreUnavailableError:
                 pass  # those who need the store report it, and the next connection is compared
             except (SetupError, OSError) as error:
                 log.error("the data directory can't be used", reason=str(error))  # noqa: TRY400 - the reason says all
 
-    async def find(self) -> list[str]:
-        """Return a sentence for each thing that the store lost. Remember a store that is new to the data directory."""
+    async def find(self) -> Losses:
+        """Return what the store lost. Remember a store that is new to the data directory."""
+        if self._client.is_replica:
+            return Losses()
         known = bool(self._client.high_water.facts.store)
         async with store_errors():  # of the data directory too, where a new store is remembered
-            faults = await self._compare(self._client.calls, boards=True)
-        if not known:
-            return faults
+            losses = await self._compare(self._client.outcomes, boards=True)
+        if not known or losses.store:
+            return losses
         # Find the boards that are defined and missing. A board that has expired is about to be deleted.
         defined = (await DefinitionStore(self._client, self._prefix).load()).boards
         epochs = {board: definition.epoch for board, definition in defined.items() if definition.state == "live"}
         commands: list[_Command] = []
         for keys in (Keys(self._prefix, board) for board in epochs):
             commands += [(name, ("HGET", name, "epoch")) for name in (keys.meta, keys.gone)]
-        replies = await self._client.calls(commands)
-        return faults + [
-            f"board {board} is defined with epoch {epoch}, and the store holds {(held or b'none').decode()}"
-            for (board, epoch), held, deleted in zip(epochs.items(), replies[::2], replies[1::2], strict=True)
-            if epoch.encode() not in (held, deleted)
-        ]
+        replies = await self._client.outcomes(commands)
+        for (board, epoch), held, deleted in zip(epochs.items(), replies[::2], replies[1::2], strict=True):
+            if isinstance(held, Exception) or isinstance(deleted, Exception):
+                continue  # as in `_compare`
+            if epoch.encode() not in (held, deleted) and board not in losses.boards:
+                losses.boards[board] = (
+                    f"board {board} is defined with epoch {epoch}, and the store holds {(held or b'none').decode()}"
+                )
+        return losses
 
-    async def _compare_on_connect(self, connection: PipelinedConnection) -> None:
-        """Compare the store behind a new connection.
+    async def _compare_on_connect(self, connection: PipelinedConnection, holds: Holds) -> None:
+        """Compare what the server behind a new connection holds.
 
         Raises:
-            StoreUnavailableError: the store lost data. The waiting command is not sent; later connections can read.
+            StoreUnavailableError: data was lost that nobody knew about. The waiting command is not sent, because it may
+                concern what was lost. Later connections can be used.
         """
         high_water = self._client.high_water
         if high_water.lost:
             return
         high_water.offsets.refresh()  # what other processes have acknowledged counts too
-        self._report(await self._compare(partial(_over, connection), boards=True))
-        if high_water.lost:
+        known = high_water.lost_boards
+        try:
+            losses = await self._compare(partial(_over, connection), boards=True, holds=holds)
+        except StoreUnavailableError as error:
+            if refusal(error.__cause__):
+                raise cast("Exception", error.__cause__) from None  # the waiting command is sent again
+            raise
+        self._report(losses)
+        if high_water.lost or high_water.lost_boards.keys() - known:
             raise StoreUnavailableError("the store lost data")
 
-    def _report(self, faults: list[str]) -> None:
-        if faults:
-            self._client.high_water.lose("; ".join(faults))
+    def _report(self, losses: Losses) -> None:
+        if losses.store:
+            self._client.high_water.lose(str(losses))
+        self._client.high_water.lose_boards(losses.boards)
 
-    async def _compare(self, calls: _Calls, *, boards: bool) -> list[str]:
+    async def _compare(self, calls: _Calls, *, boards: bool, holds: Holds = lambda _key: True) -> Losses:
         """Return what is missing or went back. Remember a store that the data directory does not know.
 
-        Read what is known first, and then what the store holds.
+        Read what is known first, and then what the store holds. Of several servers, compare what one of them holds.
+        Leave out boards that can't be read: nothing can be written to them either, and they are compared over the next
+        connection.
         """
         high_water = self._client.high_water
         known, positions = high_water.facts, high_water.board_positions if boards else {}
         versions = high_water.version_of("definitions"), high_water.version_of("producers")
-        compared = sorted(positions.keys() | known.epochs.keys()) if boards else []
         names = self._names
-        metas = [Keys(self._prefix, board).meta for board in compared]
-        commands: list[_Command] = [
+        metas = {board: Keys(self._prefix, board).meta for board in sorted(positions.keys() | known.epochs.keys())}
+        compared = {board: meta for board, meta in metas.items() if boards and holds(meta)}
+        whole: list[_Command] = [
             (names.store, ("GET", names.store)),
             (names.definitions, ("HGET", names.definitions, ":version")),
             (names.producers, ("HGET", names.producers, ":version")),
-            *((meta, ("HMGET", meta, "epoch", "offset")) for meta in metas),
         ]
-        identity, definitions, producers, *states = await calls(commands)
+        held = [command for command in whole if holds(command[0])]
+        replies = await calls([*held, *((meta, ("HMGET", meta, "epoch", "offset")) for meta in compared.values())])
+        answers = required(replies[: len(held)])
+        found = {name: answer for (name, _), answer in zip(held, answers, strict=True)}
+        if not known.store and names.store not in found:
+            return Losses()  # another server holds the identity, and nothing is known yet
+        identity = found.get(names.store)
         if not known.store:
             if identity is None:  # an empty store gets its identity and format number
                 store, number = names.store, names.format
@@ -116,34 +167,34 @@ class LossWatch:
                     (store, ("SETNX", store, secrets.token_hex(16))),
                     (store, ("GET", store)),
                 ]
-                *_, identity = await calls(begin)
+                *_, identity = required(await calls(begin))
             high_water.remember_store((identity or b"").decode())
-            return []
-        if (identity or b"").decode() != known.store:
-            held = f"has the identity {identity.decode()}" if identity else "has no identity"
-            return [f"the store {held}, and not {known.store}: it was emptied, or is another one"]
-        faults = [
-            f"the {what} went back from version {before} to {int(version or 0) or 'none'}"
-            for what, before, version in zip(
-                ("definitions of boards", "producers"), versions, (definitions, producers), strict=True
+            return Losses()
+        if names.store in found and (identity or b"").decode() != known.store:
+            has = f"has the identity {identity.decode()}" if identity else "has no identity"
+            return Losses([f"the store {has}, and not {known.store}: it was emptied, or is another one"])
+        losses = Losses()
+        losses.store += [
+            f"the {what} went back from version {before} to {int(found[key] or 0) or 'none'}"
+            for what, key, before in zip(
+                ("definitions of boards", "producers"), (names.definitions, names.producers), versions, strict=True
             )
-            if int(version or 0) < before
+            if key in found and int(found[key] or 0) < before
         ]
-        for board, (epoch, offset) in zip(compared, states, strict=True):
+        for board, state in zip(compared, replies[len(held) :], strict=True):
+            if isinstance(state, Exception):
+                continue
+            epoch, offset = state
             expected, held_epoch = known.epochs.get(board), (epoch or b"").decode()
             before, highest = positions.get(board, ("", -1))
             if expected is not None and held_epoch != expected:
-                faults.append(f"board {board} had epoch {expected}, and the store holds {held_epoch or 'none'}")
+                losses.boards[board] = f"board {board} had epoch {expected}, and the store holds {held_epoch or 'none'}"
             elif held_epoch == before and int(offset or 0) < highest:
-                faults.append(
+                losses.boards[board] = (
                     f"board {board} (epoch {held_epoch}) went back from offset {highest} to {int(offset or 0)}"
                 )
-        return faults
+        return losses
 
 
 async def _over(connection: PipelinedConnection, commands: Sequence[_Command]) -> list[Any]:
-    replies = await connection.calls([words for _, words in commands])
-    for reply in replies:
-        if isinstance(reply, Exception):
-            raise reply
-    return replies
+    return await connection.calls([words for _, words in commands])

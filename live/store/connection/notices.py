@@ -101,12 +101,12 @@ async def listen(client: Store, channels: Channels) -> AsyncIterator[Notice]:
         receiver = _Receiver()
         try:
             async with store_errors():  # a block of its own, because this call may swallow a cancellation
-                await receiver.open(client.connection_pool)
+                await receiver.open(await client.servers.subscription_pool())
             async with store_errors():
                 if channels.boards:
                     receiver.send(("SUBSCRIBE", *channels.boards))
                 channels.receiver = receiver
-                async for notice in _receive_notices(receiver, channels, len(channels.boards)):
+                async for notice in _receive_notices(client, receiver, channels, len(channels.boards)):
                     yield notice
         except StoreUnavailableError as error:
             yield Away(str(error))
@@ -116,8 +116,12 @@ async def listen(client: Store, channels: Channels) -> AsyncIterator[Notice]:
             receiver.abort()
 
 
-async def _receive_notices(receiver: _Receiver, channels: Channels, unconfirmed: int) -> AsyncIterator[Notice]:
+async def _receive_notices(
+    client: Store, receiver: _Receiver, channels: Channels, unconfirmed: int
+) -> AsyncIterator[Notice]:
     """Yield the notices of one connection until it is lost. Raise an error if it stays silent or the store refuses.
+
+    A replica that may be out of date is such an error too.
 
     `unconfirmed` is the number of channels of the first subscription, whose confirmations come first.
     """
@@ -126,6 +130,7 @@ async def _receive_notices(receiver: _Receiver, channels: Channels, unconfirmed:
         yield Missed()
     while not receiver.lost.done():
         replies = await receiver.receive(_PING_INTERVAL)
+        client.servers.require_current()
         if not replies and not receiver.lost.done():
             if waiting_for_pong:
                 raise TimeoutError(f"the store did not answer a ping within {_PING_INTERVAL}s")
@@ -217,5 +222,5 @@ class Changes:
         receiver = self._receiver = _ChannelReceiver()
         self._missed = True
         async with store_errors():
-            await receiver.open(self._client.connection_pool)
+            await receiver.open(await self._client.servers.subscription_pool())
             receiver.send(("PSUBSCRIBE", self._pattern))

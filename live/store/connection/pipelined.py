@@ -15,25 +15,40 @@ from typing import Any, Final, cast
 import hiredis
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.exceptions import ConnectionError as LostConnectionError
-from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
+from redis.exceptions import NoPermissionError, NoScriptError, RedisError, ResponseError
 from redis.typing import EncodableT
 
+from live.errors import StoreUnavailableError
+
 Word = str | bytes | int | float
+
+ERRORS: Final = (RedisError, OSError, TimeoutError)  # what calls of redis-py and of our connection raise
 
 SILENCE: Final = 3  # timeouts of a call: how long a store may owe replies and send nothing
 _CHECKS: Final = 10  # checks for late replies, in the timeout of a call
 
 _USER: Final = re.compile(r"(?<![^ ])User .*?(?= has no )", re.DOTALL)
-_ERRORS: Final = {"NOSCRIPT": NoScriptError, "NOPERM": NoPermissionError}
+_KINDS: Final = {"NOSCRIPT": NoScriptError, "NOPERM": NoPermissionError}
 
 
 def _error(text: str) -> ResponseError:
-    return _ERRORS.get(text.partition(" ")[0], ResponseError)(text)
+    return _KINDS.get(text.partition(" ")[0], ResponseError)(text)
 
 
 def reason_of(error: Exception) -> str:
     """Return the text of an error, for logs and for `/readyz`: it does not name the user of the store."""
     return _USER.sub("this user", str(error)) or type(error).__name__
+
+
+def as_unavailable(error: Exception) -> StoreUnavailableError:
+    """Return the error that a caller of the store gets, for one of `Store.outcomes`."""
+    if isinstance(error, StoreUnavailableError):
+        return error
+    reason = reason_of(error)
+    public = f"the store refuses: {reason}" if isinstance(error, ResponseError) else "the store does not answer"
+    found = StoreUnavailableError(reason, public=public)
+    found.__cause__ = error  # `may_have_run` reads it
+    return found
 
 
 class OurConnection:
@@ -248,14 +263,21 @@ class PipelinedConnection(StoreConnection):
                 call.future.set_exception(kind(reason))
 
 
+Holds = Callable[[str], bool]  # whether a server holds a store key
+Hook = Callable[[PipelinedConnection, Holds], Awaitable[None]]
+
+
 class SharedConnection:
-    """The connection that all calls of a process share. It is opened when it is needed, and again after a loss.
+    """The connection to a server that all calls of a process share. It is opened when needed, and again after a loss.
 
     Each of `on_connect` runs on a new connection before any call is sent over it.
     """
 
-    def __init__(self, pool: ConnectionPool, timeout: float) -> None:
-        self.on_connect: list[Callable[[PipelinedConnection], Awaitable[None]]] = []
+    def __init__(
+        self, pool: ConnectionPool, timeout: float, on_connect: Sequence[Hook] = (), holds: Holds = lambda _key: True
+    ) -> None:
+        self._on_connect = on_connect
+        self._holds = holds
         self._pool = pool
         self._timeout = timeout
         self._connection: PipelinedConnection | None = None
@@ -286,8 +308,13 @@ class SharedConnection:
             self._opening = asyncio.create_task(self._open())
         return await asyncio.shield(self._opening)
 
+    def drop(self) -> None:
+        """Drop the connection, if there is one. The next call opens another one."""
+        if self._connection is not None:
+            self._connection.abort()
+
     async def close(self) -> None:
-        """Drop the connection."""
+        """Drop the connection, and wait until it has ended."""
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait([self._opening])
@@ -300,8 +327,8 @@ class SharedConnection:
             connection = PipelinedConnection(self._timeout)
             await connection.open(self._pool)
             try:
-                for prepare in self.on_connect:
-                    await prepare(connection)
+                for prepare in self._on_connect:
+                    await prepare(connection, self._holds)
             except BaseException:
                 connection.abort()
                 raise

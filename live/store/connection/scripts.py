@@ -12,7 +12,8 @@ A script without such a line may write or not, and fails at its first write that
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final, Generic, Protocol, Self, TypeVar, cast
@@ -21,7 +22,7 @@ import msgspec
 from redis.exceptions import NoScriptError, ResponseError
 
 from live.errors import StoreUnavailableError
-from live.store.connection.pipelined import PipelinedConnection, Word
+from live.store.connection.pipelined import Holds, PipelinedConnection, Word
 
 FOLDER: Final = files("live.store") / "lua"
 _INCLUDE: Final = re.compile(r"^--@include (\w+)\n", re.MULTILINE)
@@ -48,7 +49,7 @@ class Script(Generic[_R]):
         self.name = name
         self.request = request
         self.source = source or load(name)
-        self._hash = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+        self._hash = _hash_of(self.source)
 
     def changed(self, source: str) -> Self:
         """Return the script with another source, for tests."""
@@ -91,18 +92,25 @@ def load(name: str) -> str:
 
 
 @cache
-def all_sources() -> tuple[str, ...]:
-    """Return the sources of all scripts."""
+def all_sources() -> Mapping[str, str]:
+    """Return the sources of all scripts by their hashes."""
     names = sorted(path.name for path in FOLDER.iterdir())
-    return tuple(load(name.removesuffix(".lua")) for name in names if name.endswith(".lua"))
+    sources = [load(name.removesuffix(".lua")) for name in names if name.endswith(".lua")]
+    return {_hash_of(source): source for source in sources}
 
 
-async def send_sources(connection: PipelinedConnection) -> None:
-    """Send all scripts over a new connection, because a store that was restarted knows none.
+async def send_sources(connection: PipelinedConnection, _holds: Holds) -> None:
+    """Send the scripts that a store lacks over a new connection: a store that was restarted knows none.
 
     Otherwise the first event for a thousand boards would send the longest script a thousand times. If the store
     refuses, each script is sent when it is needed.
     """
-    for reply in await connection.calls([("SCRIPT", "LOAD", source) for source in all_sources()]):
-        if isinstance(reply, Exception) and not isinstance(reply, ResponseError):
-            raise reply
+    sources = all_sources()
+    with suppress(ResponseError):
+        known = await connection.call("SCRIPT", "EXISTS", *sources)
+        lacking = [source for source, there in zip(sources.values(), known, strict=True) if not there]
+        await connection.calls([("SCRIPT", "LOAD", source) for source in lacking])
+
+
+def _hash_of(source: str) -> str:
+    return hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()

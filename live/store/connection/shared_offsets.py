@@ -18,6 +18,7 @@ import os
 import secrets
 import struct
 import zlib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -124,12 +125,16 @@ class SharedOffsets:
                 return
         raise OSError(f"the files in {self._folder} keep changing")
 
-    def forget(self) -> None:
-        """Forget all positions, and delete the files of processes that have ended."""
+    def forget(self, names: Collection[str] | None = None) -> None:
+        """Forget some positions, or all, and delete the files of processes that have ended."""
+        kept = {} if names is None else {name: at for name, at in self.known.items() if name not in names}
+        old, self._own = self._own, None
         self.known, self._read = {}, {}
-        if self._own is not None:
-            self._own.path.unlink(missing_ok=True)
-            self.close()
+        for name, position in kept.items():
+            self.note(name, *position)
+        if old is not None:
+            old.path.unlink(missing_ok=True)
+            old.close()
         for path in self._others():
             if _is_abandoned(path):
                 path.unlink(missing_ok=True)

@@ -1,22 +1,26 @@
 #!lua flags=allow-oom
 -- Records that a process is alive, and names all processes that are.
 -- KEYS[1] processes — hash: process, the time of its last beat (ms); expires when no process is left
+-- KEYS[2] versions — hash: process, the version of the definitions that it runs; expires like the other
 -- Request: BeatRequest
--- Returns {now, process, ...} — now in milliseconds
+-- Returns {now, process, version, ...} — now in milliseconds; a version is '' where a process has reported none
 local request = cmsgpack.unpack(ARGV[1])
-local processes = KEYS[1]
+local processes, versions = KEYS[1], KEYS[2]
 --@include clock
 
-local reply, held = {digits(now), request.process}, redis.call('HGETALL', processes)
+local reply, held = {digits(now), request.process, request.version}, redis.call('HGETALL', processes)
 for i = 1, #held, 2 do
   if held[i] ~= request.process then
     if math.abs(now - tonumber(held[i + 1])) < request.ttl then
-      reply[#reply + 1] = held[i]
+      reply[#reply + 1], reply[#reply + 2] = held[i], redis.call('HGET', versions, held[i]) or ''
     else
       redis.call('HDEL', processes, held[i])
+      redis.call('HDEL', versions, held[i])
     end
   end
 end
 redis.call('HSET', processes, request.process, digits(now))
 redis.call('PEXPIRE', processes, request.ttl)
+redis.call('HSET', versions, request.process, request.version)
+redis.call('PEXPIRE', versions, request.ttl)
 return reply

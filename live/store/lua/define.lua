@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Stores or deletes the definition of a board, if no definition has changed since the caller read them, and adds an
--- entry to the audit log.
+-- Stores or deletes the definition of a board, if no definition has changed since the caller read them, adds an entry to
+-- the audit log, and announces the new version on the channel that has the name of KEYS[1].
 -- KEYS[1] definitions — hash: board, its definition as JSON; the field ':version' grows with every change
 -- KEYS[2] trail — stream: the audit log
 -- KEYS[3] store — string: the identity of the store
@@ -30,4 +30,5 @@ else
 end
 redis.call('LPUSH', changes, version .. ' ' .. request.board)
 redis.call('LTRIM', changes, 0, request.changes - 1)
+redis.call('PUBLISH', definitions, version)
 return {'ok', version}

@@ -14,6 +14,7 @@ local request = cmsgpack.unpack(ARGV[1])
 local meta, writers, slots = unpack(KEYS)
 --@include clock
 --@include lacks_batch
+--@include opened
 local held, born = redis.call('HGET', meta, 'epoch'), request.born
 if born and held ~= born then return {'epoch', held or ''} end
 if not held then return {'none'} end
@@ -25,12 +26,9 @@ if request.votes and redis.call('HEXISTS', meta, 'secret') == 0 and redis.call('
   redis.call('HSET', meta, 'secret', request.secret)  -- nobody can have voted yet
 end
 redis.call('HSETNX', meta, 'span', request.span)
-local state = redis.call('HMGET', meta, 'epoch', 'shape', 'newest', 'span', 'bucket', 'latest', 'secret')
 local known = redis.call('HGETALL', writers)
 for i = 1, #known, 2 do
   local sent = tonumber(string.match(known[i + 1], '%d+$'))
   if sent < seconds - request.idle then redis.call('HDEL', writers, known[i]) end
 end
-local span = tonumber(state[4])
-local bucket = math.max(math.floor(seconds / span) * span, tonumber(state[5] or 0))
-return {state[1], state[2] or '', state[3] or '', state[4], digits(bucket), digits(now), state[6] or '', state[7] or ''}
+return opened()

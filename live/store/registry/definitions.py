@@ -166,7 +166,9 @@ class DefinitionStore(VersionedHash):
     async def keep(
         self, version: str, board: str, definition: Definition | None, audit: tuple[str, What, dict[str, Any]] | None
     ) -> str | None:
-        """Write a definition, or remove it (None), if the version is still `version`.
+        """Write the definition of a board; None removes it.
+
+        Change nothing if any definition has changed since `version`.
 
         `audit` is the entry for the audit log: who, what, and the choices.
 
@@ -177,7 +179,7 @@ class DefinitionStore(VersionedHash):
             StoreUnavailableError: the store is unavailable; with `unknown`, the change may have been made.
         """
         high_water = self._client.high_water
-        high_water.require_no_loss()
+        high_water.require_no_loss(board)
         who, what, choices = audit or ("", "", {})
         request = DefineRequest(
             version=version,

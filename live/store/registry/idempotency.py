@@ -4,15 +4,34 @@ import asyncio
 import hashlib
 import math
 import zlib
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
 from live.store.connection.client import Store
-from live.store.connection.pipelined import Word
+from live.store.connection.scripts import Script, Text, text
 
 _PIECE: Final = 65_536  # bytes compressed at a time, so that other tasks can run
 _PLAIN: Final = b"{"  # a response that starts with it is stored uncompressed
+
+
+class OnceRequest(msgspec.Struct):
+    """Store a field for an `Idempotency-Key`.
+
+    Attributes:
+        field: `body` or `answer`.
+        content: the digest of the body, or the packed response.
+        seconds: how long to keep it.
+    """
+
+    field: str
+    content: Text
+    seconds: int
+
+
+ONCE: Final = Script("once", OnceRequest)
 
 
 class StoredResponses:
@@ -31,9 +50,7 @@ class StoredResponses:
         """
         self._client.high_water.require_no_loss()
         name = self._name(producer, key)
-        _, (held, answer), _ = await self._at_once(
-            name, ("HSETNX", name, "body", body), ("HMGET", name, "body", "answer"), ("EXPIRE", name, self._kept)
-        )
+        held, answer = await ONCE(self._client, [name], OnceRequest("body", text(body), self._kept))
         if held != body:
             raise ProblemError(
                 "idempotency_key_reused", "this Idempotency-Key was used with another body; use a new one"
@@ -50,18 +67,10 @@ class StoredResponses:
         """
         name, packed = self._name(producer, key), await _packed(answer)
         try:
-            _, kept, _ = await self._at_once(
-                name, ("HSETNX", name, "answer", packed), ("HGET", name, "answer"), ("EXPIRE", name, self._kept)
-            )
+            _, kept = await ONCE(self._client, [name], OnceRequest("answer", text(packed), self._kept))
         except StoreUnavailableError as error:
             raise StoreUnavailableError(str(error), unknown=True) from error
         return _unpacked(bytes(kept)), len(kept)
-
-    async def _at_once(self, name: str, *commands: tuple[Word, ...]) -> list[Any]:
-        """Run commands on a store key in one transaction, and return their replies."""
-        replies = await self._client.calls([(name, words) for words in (("MULTI",), *commands, ("EXEC",))])
-        answers: list[Any] = replies[-1]
-        return answers
 
     def _name(self, producer: str, key: str) -> str:
         digest = hashlib.blake2b(f"{producer}\n{key}".encode(), digest_size=16).hexdigest()

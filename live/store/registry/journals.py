@@ -34,6 +34,8 @@ class JournalHealth(msgspec.Struct, frozen=True, kw_only=True):
         fullest: the board with the most waiting bytes.
         most: the number of its waiting bytes.
         gaps: how many gaps this process has found.
+        delayed: the number of journals that can't be read from the store now.
+        why: a sentence about one of these journals.
         lost: the number of boards of which SQL has more than the store.
         example: a sentence about one of these boards.
         damage: what is damaged in SQL, for people; empty if nothing is.
@@ -44,6 +46,8 @@ class JournalHealth(msgspec.Struct, frozen=True, kw_only=True):
     fullest: str = ""
     most: int = 0
     gaps: int = 0
+    delayed: int = 0
+    why: str = ""
     lost: int = 0
     example: str = ""
     damage: str = ""
@@ -63,9 +67,9 @@ def faults_of(health: bytes | None, fault: bytes | None, backlog: int) -> list[s
     if health is None:
         return faults or ["no process moves the journals to SQL"]
     found = msgspec.json.decode(health, type=JournalHealth)
-    if found.lost:
-        more = f". The same for {counted(found.lost - 1, 'other board')}" if found.lost > 1 else ""
-        faults.append(f"{found.example}{more}")
+    for count, example in ((found.delayed, found.why), (found.lost, found.example)):
+        if count:
+            faults.append(example + (f". The same for {counted(count - 1, 'other board')}" if count > 1 else ""))
     if found.lag > _LONGEST_LAG:
         faults.append(f"SQL is {found.lag:.0f} s behind; {found.waiting:,} bytes wait in the store")
     if found.most >= backlog:

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+from redis.exceptions import ResponseError
 
+from live.errors import StoreUnavailableError
 from live.store.board.keys import Keys
 from live.store.connection.client import Store
 from live.store.connection.scripts import Script
@@ -43,8 +45,12 @@ _BOARDS_A_CALL: Final = 64  # which takes the store a few milliseconds at most
 class Presence:
     """Report the viewers of one process, and count those of all processes under one prefix of store keys."""
 
-    def __init__(self, client: Store, prefix: str, present: Script[PresenceRequest] = PRESENT) -> None:
+    def __init__(
+        self, client: Store, prefix: str, present: Script[PresenceRequest] = PRESENT, primary: Store | None = None
+    ) -> None:
+        """Report to a store. For a replica, report to its primary, or to nobody if the primary is not known."""
         self._client = client
+        self._reports = primary if client.is_replica else client
         self._prefix = prefix
         self._present = present
         self._process = secrets.token_hex(8)
@@ -54,11 +60,15 @@ class Presence:
     async def report(self, counts: Mapping[str, int]) -> dict[str, int]:
         """Report how many viewers this process has on some boards, once a beat. Return how many all processes have.
 
-        The result leaves out boards that do not exist, and boards without a viewer both now and at the last report.
+        The result leaves out boards that do not exist, boards without a viewer both now and at the last report, and
+        boards that can't be reached: the next report is for them too.
 
         Raises:
-            StoreUnavailableError: the store is unavailable; it may have received a part of the report.
+            StoreUnavailableError: no board can be reached. The store may have received the report.
         """
+        reports = self._reports
+        if reports is None:
+            return {}
         async with self._reporting:
             now = time.monotonic()
             reported = {board: at for board, at in self._reported.items() if now < at + _TTL}  # the others have expired
@@ -66,6 +76,7 @@ class Presence:
             # First, because a reply may be lost.
             self._reported = reported | {board: now for board, count in due.items() if count}
             totals: dict[str, int] = {}
+            failed: dict[str, StoreUnavailableError] = {}
             boards = list(due.items())
             for first in range(0, len(boards), _BOARDS_A_CALL):
                 calls, commands = [], []
@@ -74,15 +85,23 @@ class Presence:
                     keys, request = [names.meta, names.viewers], PresenceRequest(self._process, count, _TTL_MS)
                     calls.append((board, keys, request))
                     commands.append((names.meta, self._present.command(keys, request)))
-                replies = await self._client.outcomes(commands)
+                replies = await reports.outcomes(commands)
                 for (board, keys, request), reply in zip(calls, replies, strict=True):
-                    # A store that has forgotten the script gets its source with a call of its own.
-                    refused = isinstance(reply, Exception)
-                    found = await self._present(self._client, keys, request) if refused else reply
-                    if found[0] == b"ok":
+                    found = reply
+                    if isinstance(reply, ResponseError):
+                        # A store that has forgotten the script gets its source with a call of its own.
+                        try:
+                            found = await self._present(reports, keys, request)
+                        except StoreUnavailableError as error:
+                            found = error
+                    if isinstance(found, StoreUnavailableError):
+                        failed[board] = found
+                    elif found[0] == b"ok":
                         totals[board] = int(found[1])
+            if failed and len(failed) == len(due):
+                raise next(iter(failed.values()))
             for board, count in due.items():
-                if not count:
+                if not count and board not in failed:
                     del self._reported[board]
         return totals
 

@@ -3,6 +3,8 @@
 Each process says every two seconds that it is alive. From the list of all processes, it computes which boards it owns
 (rendezvous hashing). So the processes mostly agree, and when a process ends, only its boards move. Ownership saves
 work, and correctness does not depend on it. Work that only one process at a time may do needs a lease.
+
+Each process also reports which version of the definitions of boards it runs, so that a change can wait for all of them.
 """
 
 import hashlib
@@ -18,10 +20,11 @@ from live.store.connection.scripts import Script
 
 
 class BeatRequest(msgspec.Struct):
-    """Record that a process is alive, for `ttl` ms."""
+    """Record that a process is alive, for `ttl` ms, and which version of the definitions of boards it runs."""
 
     process: str
     ttl: int
+    version: str
 
 
 BEAT: Final = Script("beat", BeatRequest)
@@ -44,7 +47,9 @@ class Processes:
     def __init__(self, client: Store, prefix: str, beat: Script[BeatRequest] = BEAT) -> None:
         self._client = client
         self._beat = beat
-        self._key = SystemKeys(prefix).processes
+        names = SystemKeys(prefix)
+        self._key, self._versions_key = names.processes, names.process_versions
+        self._version = ""
         self._own = secrets.token_hex(8)
         self._all: frozenset[str] = frozenset({self._own})
         self._shift: float | None = None  # the store's clock against the monotonic clock of this machine
@@ -52,13 +57,30 @@ class Processes:
     async def beat(self) -> Beat:
         """Report that this process is alive, and find out which others are."""
         before = time.monotonic()
-        now, *processes = await self._beat(self._client, [self._key], BeatRequest(self._own, _TTL_MS))
+        now, processes = await self._report()
         took = time.monotonic() - before
-        known, self._all = self._all, frozenset(process.decode() for process in processes)
-        shift = int(now) / 1000 - before
+        known, self._all = self._all, frozenset(processes)
+        shift = now / 1000 - before
         was_set = self._shift is not None and abs(shift - self._shift) > _JUMP + took
         self._shift = shift
         return Beat(has_ended=not known <= self._all, was_set=was_set)
+
+    async def all_run(self, version: str) -> bool:
+        """Report the version of the definitions that this process runs. Return whether no other process runs less.
+
+        A process that has reported no version is of an older version of the server, or has not begun. The version is
+        empty before the first definition, and reported as 0.
+        """
+        self._version = version or "0"
+        _, processes = await self._report()
+        return all(int(theirs) >= int(self._version) for theirs in processes.values() if theirs)
+
+    async def _report(self) -> tuple[int, dict[str, str]]:
+        """Return the time of the store, and the version that each live process has reported."""
+        request = BeatRequest(self._own, _TTL_MS, self._version)
+        now, *found = await self._beat(self._client, [self._key, self._versions_key], request)
+        names = (process.decode() for process in found[::2])
+        return int(now), dict(zip(names, (version.decode() for version in found[1::2]), strict=True))
 
     def owns(self, board: str) -> bool:
         """Return whether this process owns a board."""
@@ -74,7 +96,8 @@ class Processes:
         Raises:
             StoreUnavailableError: the store is unavailable; the others notice after a few seconds.
         """
-        await self._client.call(self._key, "HDEL", self._key, self._own)
+        keys = (self._key, self._versions_key)
+        await self._client.calls([(key, ("HDEL", key, self._own)) for key in keys])
 
 
 class HoldRequest(msgspec.Struct):

@@ -98,7 +98,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "BoardPage.as_of": "The time of a page of the past, RFC 3339. Omitted on the present.",
     "RecordView.as_of": "The time of a record of the past, RFC 3339. Omitted on the present.",
     "final": "True for a period that the board does not keep any more. Omitted on other periods.",
-    "revision": "How often the period became final: more than once if the board was told to keep more periods.",
+    "revision": "How many times the period became final. A period that the board keeps again becomes final once more.",
     "Explanation.as_of": "The time, RFC 3339.",
     "Explanation.changes": "The newest changes before that time, the last one first.",
     "Explanation.parts": "What each slot holds of the score, the oldest slot first.",

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from live.domain.ranking import Page
 from live.errors import EPOCH_LOST_DETAIL, EpochLostError, ProblemError, StoreUnavailableError
+from live.fanout.engine.channel import SILENCE
 from live.ingest import replies
 from live.ingest.replies import Headers, Reply
 from live.network.encodings import takes_gzip
@@ -34,14 +35,23 @@ def negotiated(request: Request, reply: Reply) -> Response:
     return as_response(reply.gzipped if takes_gzip(request.headers.getlist("accept-encoding")) else reply)
 
 
-def json_response(body: object) -> Response:
+def cache_control(seconds: int) -> bytes:
+    """Return the `Cache-Control` of replies that everybody may see, and that caches may use for so long.
+
+    While a cache asks again, it may answer with what it has for `SILENCE`. A viewer, too, hears for at most this long
+    nothing of a server that it has lost, so readers behind a cache do not take old records for new ones for longer.
+    """
+    return b"public, max-age=%d, stale-while-revalidate=%d" % (seconds, SILENCE) if seconds else REVALIDATED
+
+
+def json_response(body: object, cache: bytes = REVALIDATED) -> Response:
     """Make a JSON response without a tag, for one request."""
-    return as_response(Reply(HTTPStatus.OK, _JSON, msgspec.json.encode(body), cache=REVALIDATED))
+    return as_response(Reply(HTTPStatus.OK, _JSON, msgspec.json.encode(body), cache=cache))
 
 
-def kept_json(body: object) -> Reply:
+def kept_json(body: object, cache: bytes = REVALIDATED) -> Reply:
     """Make a JSON reply without a tag that many requests share."""
-    return Reply(HTTPStatus.OK, _JSON, msgspec.json.encode(body), (VARY,), REVALIDATED)
+    return Reply(HTTPStatus.OK, _JSON, msgspec.json.encode(body), (VARY,), cache)
 
 
 class Derived(Generic[_T]):
@@ -58,10 +68,17 @@ class Derived(Generic[_T]):
         return made
 
 
-def page_reply(known: str, page: Page, kind: Hashable, body: Callable[[], object], version: object = None) -> Reply:
+def page_reply(
+    known: str,
+    page: Page,
+    kind: Hashable,
+    body: Callable[[], object],
+    version: object = None,
+    cache: bytes = REVALIDATED,
+) -> Reply:
     """Make the JSON reply of a page, with an `ETag`. It is a 304 if `known`, an `If-None-Match`, names that tag.
 
-    The page keeps one reply of each kind, which all its readers share until `version` differs.
+    The page keeps one reply of each kind and `Cache-Control`, which all its readers share until `version` differs.
     """
     made = page.made
     tag: str | None = made.get("tag")
@@ -73,19 +90,19 @@ def page_reply(known: str, page: Page, kind: Hashable, body: Callable[[], object
         tags = {part.strip() for part in known.split(",")}
         named = tag if tag in tags or "*" in tags else f"W/{tag}"  # `*` names the tag strongly
         if named == tag or named in tags:
-            unmodified: Reply = made.get(named) or made.keep(named, unchanged(named))
+            unmodified: Reply = made.get((named, cache)) or made.keep((named, cache), unchanged(named, cache))
             return unmodified
-    kept: tuple[object, Reply] | None = made.get(kind)
+    kept: tuple[object, Reply] | None = made.get((kind, cache))
     if kept is None or kept[0] != version:
         data = msgspec.json.encode(body())
-        reply = Reply(HTTPStatus.OK, _JSON, data, _tagged(tag), REVALIDATED)
-        kept = made.keep(kind, (version, reply), reply.most_memory)
+        reply = Reply(HTTPStatus.OK, _JSON, data, _tagged(tag), cache)
+        kept = made.keep((kind, cache), (version, reply), reply.most_memory)
     return kept[1]
 
 
-def unchanged(tag: str) -> Reply:
+def unchanged(tag: str, cache: bytes = REVALIDATED) -> Reply:
     """Make the 304 reply to a client that has the state of `tag`, as the client sent it."""
-    return Reply(HTTPStatus.NOT_MODIFIED, b"", b"", _tagged(tag), REVALIDATED)
+    return Reply(HTTPStatus.NOT_MODIFIED, b"", b"", _tagged(tag), cache)
 
 
 def _tagged(tag: str) -> Headers:

@@ -97,8 +97,8 @@ class BaselineView(msgspec.Struct, frozen=True):
 
 async def list_boards(request: Request) -> Response:
     """Return the definitions of all boards."""
-    summaries = [summary_of(board) for board in live_of(request).boards.by_id.values()]
-    return json_response(BoardList(summaries))
+    live = live_of(request)
+    return json_response(BoardList([summary_of(board) for board in live.boards.by_id.values()]), live.board_cache)
 
 
 async def get_board(request: Request) -> Response:
@@ -145,13 +145,13 @@ class BoardQuery(PageQuery, frozen=True, kw_only=True):
             what = Selection("score", _score(query["score"]), "", limit)
         else:
             what = Selection("rank", whole_number(query, "start", 0, 0, MAX_START), "", limit)
-        return cls(live=live, client=client, board=board, what=what, when=when)
+        return cls(live=live, client=client, board=board, what=what, when=when, cache=live.board_cache)
 
     def render(self, known: str, found: PageResult) -> Reply:
         """Make the JSON reply."""
         if found.is_past:
             return past_reply(_document(found))
-        return page_reply(known, found.page, "board", lambda: _document(found), found.viewers)
+        return page_reply(known, found.page, "board", lambda: _document(found), found.viewers, self.cache)
 
 
 def _document(found: PageResult) -> BoardPage:
@@ -254,10 +254,10 @@ async def get_baseline(request: Request) -> Response:
     ledger = await live.use(request.path_params["board"])
     board, baseline = ledger.state.board, await live.baselines.of(ledger.baseline)
     if baseline is None:
-        return json_response(BaselineView(board.id, ledger.state.epoch or "", None, None, {}))
+        return json_response(BaselineView(board.id, ledger.state.epoch or "", None, None, {}), live.board_cache)
 
     def view() -> Reply:
         period, since = period_name(board, baseline.slot), rfc3339(baseline.time)
-        return kept_json(BaselineView(board.id, baseline.epoch, period, since, baseline.ranks))
+        return kept_json(BaselineView(board.id, baseline.epoch, period, since, baseline.ranks), live.board_cache)
 
     return negotiated(request, live.encoded.of(baseline, view))

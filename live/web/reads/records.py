@@ -76,19 +76,20 @@ async def list_records(request: Request) -> Response:
     pages = await ledger.reader.find_all(members, 1, period=period)
     found = zip(members, pages, strict=True)
     records = [_ranked(PageResult(board, page), member, 0) for member, page in found if page is not None]
-    return json_response(RecordList(board.id, records[0].period if records else None, records))
+    body = RecordList(board.id, records[0].period if records else None, records)
+    return json_response(body, live.board_cache)
 
 
 async def get_member_records(request: Request) -> Response:
     """Return the record of one member on every board that it is on."""
-    member = request.path_params["key"]
+    live, member = live_of(request), request.path_params["key"]
 
     async def find(ledger: Ledger) -> RecordView | None:
         page = await ledger.reader.find(member, 1)
         return None if page is None else _ranked(PageResult(ledger.state.board, page), member, 0)
 
-    found = await live_of(request).over_boards(find)
-    return json_response(MemberRecords(member, list(filter(None, found))))
+    found = await live.over_boards(find)
+    return json_response(MemberRecords(member, list(filter(None, found))), live.board_cache)
 
 
 async def get_record(request: Request) -> Response:
@@ -117,7 +118,7 @@ class RecordQuery(PageQuery, frozen=True, kw_only=True):
         if key_fault(member) is not None:
             raise ProblemError("record_not_found", "no member can have this name")
         what = Selection("around", max(around, 1), member, 0)  # the gap needs the record above
-        return cls(live=live, client=client, board=board, what=what, when=when, around=around)
+        return cls(live=live, client=client, board=board, what=what, when=when, cache=live.board_cache, around=around)
 
     def render(self, known: str, found: PageResult) -> Reply | None:
         """Make the JSON reply. Return None for a contestant without votes, which has no record."""
@@ -125,8 +126,9 @@ class RecordQuery(PageQuery, frozen=True, kw_only=True):
             return None
         if found.is_past:
             return past_reply(_ranked(found, str(self.what.name), self.around))
+        member, around = str(self.what.name), self.around
         return page_reply(
-            known, found.page, ("record", self.around), lambda: _ranked(found, str(self.what.name), self.around)
+            known, found.page, ("record", around), lambda: _ranked(found, member, around), cache=self.cache
         )
 
     async def complete(self, known: str, ledger: Ledger, found: PageResult) -> Reply:
@@ -142,7 +144,7 @@ class RecordQuery(PageQuery, frozen=True, kw_only=True):
         last = await ledger.reader.read(1, start=max(0, page.rank_count - 1), period=period)
         own = Record(key=member, score=0, rank=0, metadata=msgspec.Raw(metadata))
         view = _view(found._replace(page=page), own, gap=last.records[0].score if last.records else None)
-        return page_reply(known, page, "contestant", lambda: view)
+        return page_reply(known, page, "contestant", lambda: view, cache=self.cache)
 
 
 def _ranked(found: PageResult, member: str, around: int) -> RecordView:

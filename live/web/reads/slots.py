@@ -49,6 +49,7 @@ class SlotList(msgspec.Struct, frozen=True):
 async def list_slots(request: Request) -> Response:
     """Return the slots of several members, or those of the first records of the board."""
     live = live_of(request)
+    cache = live.board_cache
     ledger = await live.use(request.path_params["board"])
     board, members = ledger.state.board, request.query_params.getlist("key")
     limit = whole_number(request.query_params, "limit", DEFAULT_SLOTS, 1, MAX_SLOTS)
@@ -57,23 +58,24 @@ async def list_slots(request: Request) -> Response:
             raise ProblemError("parameter_invalid", f"without `key`, `limit` must be from 1 to {TOP_SLOTS}")
         top = await live.top_slots.of(ledger.reader)
         if limit == DEFAULT_SLOTS:
-            return negotiated(request, live.encoded.of(top, lambda: kept_json(_list_of(board, top, limit))))
-        return json_response(_list_of(board, top, limit))
+            return negotiated(request, live.encoded.of(top, lambda: kept_json(_list_of(board, top, limit), cache)))
+        return json_response(_list_of(board, top, limit), cache)
     if len(members) > MAX_MEMBERS or len(members) * limit > _MAX_VALUES:
         raise ProblemError(
             "parameter_invalid", f"give `key` 1 to {MAX_MEMBERS} times, and at most {_MAX_VALUES // limit} times here"
         )
-    return json_response(_list_of(board, await read_slots(ledger.state, members, limit), limit))
+    return json_response(_list_of(board, await read_slots(ledger.state, members, limit), limit), cache)
 
 
 async def get_slots(request: Request) -> Response:
     """Return the slots of one member."""
-    ledger = await live_of(request).use(request.path_params["board"])
+    live = live_of(request)
+    ledger = await live.use(request.path_params["board"])
     limit = whole_number(request.query_params, "limit", DEFAULT_SLOTS, 1, MAX_SLOTS)
     found = await read_slots(ledger.state, [request.path_params["key"]], limit)
     if not found.values or not any(value is not None for value in found.values[0] or ()):
         raise ProblemError("record_not_found", f"the member has no events in the newest {limit} slots of the window")
-    return json_response(_list_of(ledger.state.board, found, limit))
+    return json_response(_list_of(ledger.state.board, found, limit), live.board_cache)
 
 
 def _list_of(board: Board, found: SlotValues, limit: int) -> SlotList:

@@ -25,7 +25,7 @@ from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import PageResult
-from live.web.http.responses import VARY
+from live.web.http.responses import REVALIDATED, VARY
 from live.web.services import Live
 
 _T = TypeVar("_T")
@@ -74,13 +74,17 @@ def some_members(members: list[str], most: int) -> list[str]:
 
 
 class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A query for a page, from a client that is known by its network."""
+    """A query for a page, from a client that is known by its network.
+
+    `cache` is the `Cache-Control` of a reply that shows the store.
+    """
 
     live: Live
     client: str
     board: str
     what: Selection
     when: When = NOW
+    cache: bytes = REVALIDATED
     is_counted: ClassVar[bool] = False  # whether the reply says how many viewers the board has
 
     def render(self, known: str, found: PageResult) -> Reply | None:

@@ -75,7 +75,7 @@ def _read_object(body: bytes, code: str, expected: str) -> dict[str, Any]:
 
     Args:
         body: the body of a request.
-        code: the problem to raise for any other JSON.
+        code: the code of the problem to raise if the body is no JSON object.
         expected: what the body must be, in words.
 
     Raises:
@@ -146,11 +146,12 @@ async def _choices(request: Request) -> dict[str, Any]:
 
 
 async def _definition(live: Live, board: str, status: HTTPStatus) -> Response:
-    """Respond to a change with the board as this process now runs it."""
+    """Respond to a change with the board as this process now runs it, and the others too."""
     await live.registry.refresh(has_changed=True)
     shown = live.boards.by_id.get(board)
     if shown is None:
         raise StoreUnavailableError(f"board {board} can't be run here", unknown=True)
+    await live.registry.until_known()
     headers = dict(NOT_STORED)
     if status == HTTPStatus.CREATED:
         headers["Location"] = f"{live.settings.root_path}/v1/boards/{board}"

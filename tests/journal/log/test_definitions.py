@@ -91,7 +91,7 @@ async def keeps_the_secret(board: Journaled) -> None:
 
 
 async def outlives_an_older_store(board: Journaled, *, noticed: bool) -> None:
-    """A key and a title are newer than the copy of the store that comes back."""
+    """The store is restored from a copy that lacks the newest API key and the newest title."""
     held = Copied(board)
     await held.begin()
     copy = await held.dump()

@@ -21,6 +21,8 @@ from live.settings import Duration, Size
 from live.store.board.journal_stream import MOST_ENTRIES, journals, read_entries, trim
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import delete_keys
+from live.store.connection.client import Store, required
+from tests.harness.boards import rolling_board
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.waiting import eventually
@@ -90,7 +92,7 @@ async def test_trimming_before_the_commit_is_detected(valkey_url: str, tmp_path:
     """The mutant loses entries that it has not stored when it is killed."""
 
     async def read_and_trim(client: Any, wanted: Any) -> Any:
-        found = await read_entries(client, wanted)
+        found = required(await read_entries(client, wanted))
         for (keys, epoch, _), entries in zip(wanted, found, strict=True):
             if entries:
                 await trim(client, keys, epoch, entries[-1].id, 0)
@@ -366,6 +368,63 @@ async def test_an_error_beside_the_drainer_is_visible(valkey_url: str, tmp_path:
                 running.cancel()
 
 
+async def one_journal_fails(board: Journaled) -> None:
+    """The store refuses to read one journal for a while, and the other one goes on."""
+    other = Ledger(board.client, rolling_board(board="other"), board.settings)
+    await board.like("a")
+    await other.writer.add([make_entry("a", 1, None, None)])
+    stream, aside = other.state.journal, f"{other.state.journal}:aside"
+    await board.client.rename(stream, aside)
+    await board.client.set(stream, "not a stream")
+    drainer = await board.drainer()
+    running = asyncio.create_task(drainer.run())
+
+    async def drained() -> bool:
+        return not await board.waiting()
+
+    async def is_delayed() -> bool:
+        return [name for name, _ in drainer._health.delayed] == ["other"]
+
+    async def goes_on() -> bool:
+        return not drainer._health.delayed and not await board.client.xlen(stream)
+
+    try:
+        await eventually(is_delayed)
+        for _ in range(3):
+            await board.like("b")
+            await eventually(drained, 10)
+        assert drainer.writes
+        assert drainer._health.delayed
+        await board.client.delete(stream)
+        await board.client.rename(aside, stream)
+        await eventually(goes_on)
+        await board.must_agree()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_journal_that_cant_be_read_delays_only_itself(valkey_url: str, tmp_path: Path) -> None:
+    """It goes on by itself when the store can be read again."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await one_journal_fails(board)
+
+
+@pytest.mark.mutant
+async def test_a_journal_that_delays_all_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The mutant fails every command of a packet with the first one."""
+    outcomes = Store.outcomes
+
+    async def first_error(self: Store, commands: Any) -> list[Any]:
+        replies = await outcomes(self, commands)
+        errors = [reply for reply in replies if isinstance(reply, Exception)]
+        return errors[:1] * len(replies) if errors else replies
+
+    async with journaled(valkey_url, tmp_path) as board:
+        with must_be_caught("an error for all journals"), replaced(Store, "outcomes", first_error):
+            await one_journal_fails(board)
+
+
 async def after_failed_commits(board: Journaled) -> None:
     """After a gap, SQL refuses some commits. More entries wait than one call reads."""
     await board.like("a")
@@ -401,7 +460,7 @@ async def test_whole_boards_that_are_added_again_are_detected(valkey_url: str, t
     right = read_entries
 
     async def first_only(client: Any, wanted: Any) -> Any:
-        found = await right(client, wanted)
+        found = required(await right(client, wanted))
         return [
             [] if kept and kept[0].head.startswith("add ") and await is_behind(kept[0].id) else kept for kept in found
         ]

@@ -22,6 +22,7 @@ from live.store.board.journal_stream import TRIM, read_streams, trim
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import delete_keys
 from live.store.board.state import SCRIPTS, Scripts
+from live.store.connection.client import required
 from live.store.connection.scripts import Script
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import compiled, must_be_caught, mutated, replaced
@@ -44,7 +45,9 @@ async def press(board: Journaled, add: Script[Any], rounds: int) -> None:
     state = ledgers[0].state
 
     async def waiting() -> int:
-        (stream,) = await read_streams(board.client, board.settings.key_prefix, [("posts", state.epoch or "")])
+        (stream,) = required(
+            await read_streams(board.client, board.settings.key_prefix, [("posts", state.epoch or "")])
+        )
         return stream.waiting
 
     async def produce(ledger: Ledger) -> None:
@@ -100,9 +103,9 @@ async def create_again(board: Journaled, *, wipe: bool = False) -> None:
         await board.like("new")
 
     epoch, prefix = again.state.epoch or "", board.settings.key_prefix
-    (before,) = await read_streams(board.client, prefix, [("posts", epoch)])
+    (before,) = required(await read_streams(board.client, prefix, [("posts", epoch)]))
     await trim(board.client, old.keys, old.epoch or "", "1-0", 100_000)
-    (stream,) = await read_streams(board.client, prefix, [("posts", epoch)])
+    (stream,) = required(await read_streams(board.client, prefix, [("posts", epoch)]))
     assert stream == before, "the entries of another life wait as before"
 
     await drainer.sweep()
@@ -198,7 +201,7 @@ def dying() -> Iterator[None]:
 async def test_a_watermark_outside_the_transaction_is_detected(valkey_url: str, tmp_path: Path, *, begun: bool) -> None:
     """A drainer that is killed between its two commits does not know of the first one.
 
-    Whoever reads the journal begins again with the first entry, so the first entries don't count twice. Others do.
+    The first entries don't count twice, because a fold begins again with the first entry. Later entries do.
     """
 
     def segments_only(connection: Any, pieces: Any, *, prefix: str) -> None:

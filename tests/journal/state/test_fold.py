@@ -1,7 +1,9 @@
 """The fold reads from the journal what only the scripts can know."""
 
+import msgspec
 import pytest
 
+from live.boards.definition import read_board
 from live.domain.event import make_entry
 from live.journal.log.entries import parse_head
 from live.journal.state.fold import apply
@@ -51,6 +53,7 @@ async def rotation_gives_tags(store: str, mutant: Mutant | None) -> None:
         await client.aclose()
 
 
+@pytest.mark.one_server
 async def test_tags_from_rotation_are_in_the_journal(valkey_url: str) -> None:
     """The script finds the members in any order."""
     await rotation_gives_tags(valkey_url, None)
@@ -105,3 +108,31 @@ def test_a_journal_of_an_older_version_is_folded() -> None:
         apply(data, parse_head(head), body)
     found = ranked_at(rolling_board(ties="first"), data, parse_head(OLDER[-1][0]).time // 1000)
     assert [(member, found.scores[member]) for member in found.members] == [("a", 2), ("c", 2), ("b", 1)]
+
+
+async def test_a_member_that_is_withdrawn_is_not_registered(valkey_url: str) -> None:
+    """The fold has the members that the store has, with their metadata."""
+    settings = fresh_settings(valkey_url, journal="sqlite")
+    client = connect(valkey_url, settings)
+    ledger = Ledger(client, read_board("vote", {"window": "forever", "votes": {"registered": True}}), settings)
+    for member in ("ann", "bob"):
+        await ledger.moderation.enter(member, b'{"n":1}')
+    await ledger.moderation.withdraw("ann")
+    folded = Folded(client, ledger.state.keys, ledger.state.epoch or "")
+    await folded.read()
+    assert folded.contents.entrants == {"bob": b'{"n":1}'}
+    await client.aclose()
+
+
+async def test_a_journal_that_begins_later_has_the_identities_from_before(valkey_url: str) -> None:
+    """With them it has the span that tells how long each is remembered."""
+    settings = fresh_settings(valkey_url)
+    client = connect(valkey_url, settings)
+    before = Ledger(client, rolling_board(), settings)
+    await before.writer.add([make_entry("a", 1, None, bytes(16))])
+    after = Ledger(client, rolling_board(), msgspec.structs.replace(settings, journal="sqlite"))
+    await after.state.open()
+    folded = Folded(client, after.state.keys, after.state.epoch or "")
+    await folded.read()
+    assert (folded.contents.span, len(folded.contents.seen)) == (after.state.span, 1)
+    await client.aclose()

@@ -1,4 +1,4 @@
-"""Periods that a board no longer keeps are in the archive. They are final until the board is told to keep more."""
+"""Periods that a board no longer keeps are in the archive. They are final until the board keeps more periods."""
 
 import csv
 import io

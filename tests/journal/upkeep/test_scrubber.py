@@ -5,8 +5,6 @@ import os
 import random
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, suppress
 from datetime import UTC, datetime
@@ -27,6 +25,7 @@ from live.journal.upkeep import scrubber
 from live.maintenance.status import verify
 from live.settings import Duration, Settings, as_environment
 from tests.harness.boards import rolling_board
+from tests.harness.forked import run_live
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.postgres import Postgres, has_postgres, running_postgres
@@ -221,21 +220,16 @@ async def test_verify_reads_what_is_left(valkey_url: str, tmp_path: Path) -> Non
     async with journaled(valkey_url, tmp_path) as board:
         path = await filled(board)
         spoil_a_segment(path)
-        words = [sys.executable, "-m", "live", "journal", "verify"]
-        environment = {**os.environ, **as_environment(board.settings), "COLUMNS": "300"}
-        done = await asyncio.to_thread(
-            subprocess.run, words, env=environment, capture_output=True, text=True, check=False
-        )
+        environment = {**os.environ, **as_environment(board.settings)}
+        done = await asyncio.to_thread(run_live, "journal", "verify", environment=environment)
         assert done.returncode == 1, done.stderr
         assert "DAMAGED; " in done.stdout
         assert "a checksum does not match" in done.stdout
         with path.open("r+b") as file:
             file.write(b"not a database")
-        done = await asyncio.to_thread(
-            subprocess.run, words, env=environment, capture_output=True, text=True, check=False
-        )
+        done = await asyncio.to_thread(run_live, "journal", "verify", environment=environment)
         assert done.returncode == 1, done.stderr
-        assert done.stdout == f"DAMAGED: the journal is damaged: {path}: file is not a database\n"
+        assert done.stdout.replace("\n", "") == f"DAMAGED: the journal is damaged: {path}: file is not a database"
 
 
 def spoil_a_segment(path: Path) -> None:

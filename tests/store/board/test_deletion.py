@@ -73,7 +73,7 @@ class Prefix:
 
     async def everything(self) -> dict[bytes, bytes | None]:
         """Every store key of the prefix, with its content."""
-        found = [key async for key in self.client.scan_iter(match=f"{self.settings.key_prefix}:*", count=1000)]
+        found = [key.encode() async for key in self.client.names(f"{self.settings.key_prefix}:*")]
         return {key: await self.client.dump(key) for key in found}
 
 

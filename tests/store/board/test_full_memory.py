@@ -220,10 +220,10 @@ async def test_a_board_in_use_does_not_expire(store: StoreProcess) -> None:
         made = (await board_admin.definitions.load()).boards["one"]
         board = Board(id="one", title="one", idle_ttl=1)
         meta = f"{settings.key_prefix}:{{one}}:meta"
-        used = int(await client.shared.call("HGET", meta, "used"))
+        used = int(await client.servers.shared.call("HGET", meta, "used"))
         await fill_up(client)
         await Ledger(client, board, settings, born=made.epoch).state.use()
-        assert int(await client.shared.call("HGET", meta, "used")) > used
+        assert int(await client.servers.shared.call("HGET", meta, "used")) > used
         await client.delete(meta)
         with pytest.raises(EpochLostError):
             await Ledger(client, board, settings, born=made.epoch).state.use()

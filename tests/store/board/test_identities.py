@@ -49,7 +49,7 @@ async def buckets(ledger: Ledger) -> dict[str, int]:
     """The existing buckets: when each expires, in milliseconds since 1970."""
     client: Any = ledger.state.client
     pattern = f"{ledger.state.keys.channel}:seen:*"
-    found = {key async for key in client.scan_iter(match=pattern, count=1000)}
+    found = {key.encode() async for key in client.names(pattern)}
     return {key.decode().rpartition(":")[2]: int(await client.execute_command("PEXPIRETIME", key)) for key in found}
 
 
@@ -270,6 +270,7 @@ async def fill(ledger: Ledger, count: int) -> None:
         await ledger.writer.add(batch)
 
 
+@pytest.mark.one_server
 @pytest.mark.slow
 async def test_an_identity_takes_at_most_100_bytes(any_store: str) -> None:
     """The store's own figure for a hundred thousand identities, at a size at which its table has just grown."""

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from live.domain.board import Journaling
 from live.domain.event import make_entry
 from live.store.board.journal_stream import begin_journal, journals, read_entries, read_streams
+from live.store.connection.client import required
 from live.store.connection.pipelined import Word
 from tests.harness.boards import open_ledger, rolling_board
 
@@ -33,7 +34,7 @@ async def test_a_journal_begins_with_identities_that_are_counted_meanwhile(
 
         monkeypatch.setattr(client, "call", slow_call)
         await begin_journal(client, keys, epoch)
-        ((first,),) = await read_entries(client, [(keys, epoch, "0-0")])
+        ((first,),) = required(await read_entries(client, [(keys, epoch, "0-0")]))
     assert not late
     assert first.head.startswith("adopt")
     assert ID in first.content
@@ -46,7 +47,7 @@ async def test_a_journal_that_begins_again_twice_has_one_such_entry(any_store: s
         await ledger.writer.add([make_entry("a")])
         epoch = ledger.state.epoch or ""
         names = [await begin_journal(client, keys, epoch, again=True) for _ in range(3)]
-        (entries,) = await read_entries(client, [(keys, epoch, "0-0")])
+        (entries,) = required(await read_entries(client, [(keys, epoch, "0-0")]))
         assert names == [entries[-1].id] * 3
         await ledger.writer.add([make_entry("b")])
         assert await begin_journal(client, keys, epoch, again=True) != names[0]
@@ -77,7 +78,7 @@ async def test_a_journal_begins_although_identities_change_faster_than_they_are_
 
         monkeypatch.setattr(client, "names", slow_names)
         await begin_journal(client, keys, epoch, again=True)
-        (entries,) = await read_entries(client, [(keys, epoch, "0-0")])
+        (entries,) = required(await read_entries(client, [(keys, epoch, "0-0")]))
     assert walks == 1
     assert bytes([4]) * 16 in entries[-1].content, "the one that was counted during the walk"
 
@@ -88,13 +89,13 @@ async def test_a_board_that_turns_its_journal_off_has_none_once_it_is_open(valke
         await before.writer.add([make_entry("a")])
         client, prefix = before.state.client, before.state.settings.key_prefix
         names = [("posts", before.state.epoch or "")]
-        assert [stream.entries for stream in await read_streams(client, prefix, names)] == [2]
+        assert [stream.entries for stream in required(await read_streams(client, prefix, names))] == [2]
         board = replace(rolling_board(), journal=Journaling(level="off"))
         async with open_ledger(valkey_url, board, journal="sqlite", key_prefix=prefix) as after:
             await after.state.open()
             assert await journals(client, prefix) == []
             await after.writer.add([make_entry("a")])
-        (stream,) = await read_streams(client, prefix, names)
+        (stream,) = required(await read_streams(client, prefix, names))
         assert (stream.entries, stream.link) == (0, "")
 
 
@@ -105,8 +106,12 @@ async def test_what_the_store_holds_of_journals_is_read_at_once(valkey_url: str)
             await ledger.writer.add([make_entry("a")])
         state, prefix = ledger.state, ledger.state.settings.key_prefix
         names = [("posts", state.epoch or ""), ("posts", "0badbad0"), ("none", "0badbad0")]
-        here, other, none = await read_streams(state.client, prefix, names)
+        here, other, none = required(await read_streams(state.client, prefix, names))
         assert (here.ended, here.entries > 1, here.waiting > 0, here.link != "") == (False, True, True, True)
         assert other == none == (True, 0, 0, "")
         await state.client.hset(state.keys.gone, "epoch", "0badbad0")
-        assert [stream.ended for stream in await read_streams(state.client, prefix, names)] == [False, False, True]
+        assert [stream.ended for stream in required(await read_streams(state.client, prefix, names))] == [
+            False,
+            False,
+            True,
+        ]

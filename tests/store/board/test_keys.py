@@ -65,6 +65,7 @@ def test_no_two_boards_share_a_store_key() -> None:
         assert not set(one) & set(other)
 
 
+@pytest.mark.one_server
 async def test_the_pattern_finds_the_slots_of_one_board(valkey_url: str) -> None:
     """It matches neither slots of another board or prefix, nor the board's other store keys."""
     prefix = fresh_settings(valkey_url).key_prefix

@@ -167,7 +167,7 @@ async def test_an_idle_board_catches_up(any_store: str) -> None:
         await drain(ledger)
 
         assert await scores(ledger) == {"awake": 1}
-        slots = [key async for key in ledger.state.client.scan_iter(match=ledger.state.keys.slot_pattern)]
+        slots = [key.encode() async for key in ledger.state.client.names(ledger.state.keys.slot_pattern)]
         assert slots == [ledger.state.keys.slot(T0 + 7 * 24 * HOUR).encode()]
 
 

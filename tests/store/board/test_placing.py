@@ -77,6 +77,7 @@ async def test_every_lookup_matches_the_whole_board(
                 assert shown(page.records) == whole[page.start : place + around + 1]
 
 
+@pytest.mark.one_server
 async def test_many_members_are_read_in_bounded_calls(valkey_url: str) -> None:
     """Hundreds of members with few and many neighbours are returned in order, each as if it was looked up alone."""
     chance = random.Random(2)

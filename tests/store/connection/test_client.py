@@ -93,6 +93,7 @@ async def test_a_silent_store_is_unavailable(own_store: StoreProcess, own_client
         await own_client.call("", "PING")
 
 
+@pytest.mark.one_server
 async def test_calls_wait_for_a_connection_of_the_pool(valkey_url: str) -> None:
     """More calls than connections wait for their turn, and all get a reply."""
     client = connect(valkey_url, fresh_settings(valkey_url, store_connections=4))
@@ -117,7 +118,7 @@ async def test_a_temporary_error_means_unavailable(own_client: Store, spoil: str
     """The store replies with an error that will pass, and the client is warnings to try again."""
     await own_client.call("", "PING")
     for command in spoil.splitlines():
-        await own_client.execute_command(*command.split())  # type: ignore[no-untyped-call]
+        await own_client.execute_command(*command.split())
     with pytest.raises(StoreUnavailableError, match=answer):
         await own_client.call("", *call.split())
 
@@ -181,6 +182,7 @@ async def test_an_error_reply_means_unavailable(valkey_url: str) -> None:
     await client.aclose()
 
 
+@pytest.mark.one_server
 async def test_a_durable_store_has_no_warnings(any_store: str) -> None:
     """Append-only, appendfsync always, no eviction."""
     assert await warnings(any_store) == []

@@ -80,7 +80,7 @@ async def frozen_process_stops_no_server(valkey_url: str) -> None:
         return await status() == 503
 
     async def is_written() -> bool:
-        return "went back from offset" in HighWater(settings.data_dir, settings.key_prefix).lost
+        return "went back from offset" in HighWater(settings.data_dir, settings.key_prefix).loss_of("posts")
 
     async with serving(settings) as client, connected(valkey_url, settings) as store:
         assert await is_counted()

@@ -23,7 +23,7 @@ from live.store.board.ledger import Ledger
 from live.store.connection import handshake
 from live.store.connection.client import connect
 from live.store.connection.handshake import FORMAT, MIGRATIONS, StoreFormatError, StoreRoleError
-from live.store.connection.loss import LossWatch
+from live.store.connection.loss import Losses, LossWatch
 from live.store.connection.pipelined import PipelinedConnection
 from tests.harness.boards import rolling_board
 from tests.harness.commands import run_command
@@ -34,9 +34,9 @@ from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
 from tests.harness.waiting import eventually
 
 REASONS = {
-    "replica": "the store is a replica of 127.0.0.1:1, which takes no writes: name its primary",
-    "cluster": "the store is a node of a Cluster, and Live Board needs one server that holds all store keys",
-    "sentinel": "this server is a Sentinel, which holds no data: name the primary that it watches",
+    "replica": "the store is a replica of 127.0.0.1:1, which takes no writes: use redis://127.0.0.1:1",
+    "cluster": "the store is a node of a Cluster: use redis+cluster://HOST:PORT",
+    "sentinel": "this server is a Sentinel, which holds no data: use redis+sentinel://HOST:PORT/NAME",
 }
 
 
@@ -116,7 +116,7 @@ async def keeps_the_loss_to_itself(primary: StoreProcess, folder: Path) -> None:
     try:
         ledger = Ledger(client, rolling_board(), settings)
         watch = LossWatch(client, settings.key_prefix)
-        assert await watch.find() == []
+        assert await watch.find() == Losses()
         watch.guard_connections()
         await ledger.state.open()
         client.high_water.note("posts", ledger.state.epoch, 10)  # as if it had acknowledged more
@@ -133,13 +133,13 @@ async def keeps_the_loss_to_itself(primary: StoreProcess, folder: Path) -> None:
             return False
 
         await eventually(lambda: _lost_or(client, refused))
-        assert client.high_water.lost == ""
+        assert (client.high_water.lost, client.high_water.lost_boards) == ("", {})
     finally:
         await client.aclose()
 
 
 async def _lost_or(client: Any, refused: Any) -> bool:
-    return bool(client.high_water.lost) or await refused()
+    return bool(client.high_water.lost or client.high_water.lost_boards) or await refused()
 
 
 async def test_a_replica_is_not_compared(own_store: StoreProcess, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ async def test_a_replica_is_not_compared(own_store: StoreProcess, tmp_path: Path
 async def test_no_check_of_the_role_is_detected(tmp_path: Path) -> None:
     """The server would wait for ten seconds and name another reason."""
 
-    async def trusting(_connection: object) -> None:
+    async def trusting(*_connection: object, url: str) -> None:
         pass
 
     with (
@@ -166,7 +166,7 @@ async def test_no_check_of_the_role_is_detected(tmp_path: Path) -> None:
 async def test_a_comparison_before_the_check_of_the_role_is_detected(own_store: StoreProcess, tmp_path: Path) -> None:
     """The server would report a loss, and acknowledge nothing until an operator accepts it."""
 
-    async def trusting(_connection: object) -> None:
+    async def trusting(*_connection: object, url: str) -> None:
         pass
 
     with must_be_caught("a replica is compared"), replaced(live.store.connection.client, "require_primary", trusting):
@@ -192,13 +192,14 @@ async def stored_number(client: Any, settings: Settings) -> Any:
 async def test_a_new_store_gets_a_number_and_an_identity(any_store: str) -> None:
     """A server writes both when it starts. A command that only inspects the store writes no store key."""
     async with stored(any_store, None) as (settings, client):
-        await client.shared.call("PING")
+        await client.servers.shared.call("PING")
         assert await stored_number(client, settings) is None
         await check_store(settings, Boards([]))
         assert await stored_number(client, settings) == b"%d" % FORMAT
         await check_store(settings, Boards([]))
 
 
+@pytest.mark.one_server
 async def test_a_store_without_a_number_is_migrated(any_store: str) -> None:
     """The data of earlier versions is found under the current names, and the store has a number."""
     async with stored(any_store, None) as (settings, client):
@@ -206,7 +207,7 @@ async def test_a_store_without_a_number_is_migrated(any_store: str) -> None:
         old, new = names.moved[0]
         await client.hset(old, "b", "{}")
         await client.set(names.store, "me")
-        await client.shared.call("PING")
+        await client.servers.shared.call("PING")
         assert (await client.exists(old), await client.hgetall(new)) == (0, {b"b": b"{}"})
         assert await stored_number(client, settings) == b"%d" % FORMAT
 
@@ -222,22 +223,24 @@ async def test_an_unknown_format_is_refused(any_store: str, held: object, messag
     """No command accesses such a store, nothing in it changes, and a server does not start on it."""
     async with stored(any_store, held) as (settings, client):
         with pytest.raises(StoreFormatError, match=message):
-            await client.shared.call("SET", f"{settings.key_prefix}:mine", 1)
+            await client.servers.shared.call("SET", f"{settings.key_prefix}:mine", 1)
         assert await client.exists(f"{settings.key_prefix}:mine") == 0
         assert await stored_number(client, settings) == str(held).encode()
         with pytest.raises(SetupError, match=message):
             await check_store(settings, Boards([]))
 
 
+@pytest.mark.one_server
 async def test_a_format_without_a_migration_is_refused(any_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message says which version to run in between. Nothing is migrated in part."""
     monkeypatch.setattr(handshake, "FORMAT", FORMAT + 2)
     async with stored(any_store, FORMAT) as (settings, client):
         with pytest.raises(StoreUnavailableError, match=f"it can't migrate format {FORMAT}. Start a version that can"):
-            await client.shared.call("PING")
+            await client.servers.shared.call("PING")
         assert await stored_number(client, settings) == b"%d" % FORMAT
 
 
+@pytest.mark.one_server
 async def test_an_older_format_is_migrated_step_by_step(any_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each migration runs once, in order, and then the number is written."""
     steps: list[tuple[int, bytes | None]] = []
@@ -252,7 +255,7 @@ async def test_an_older_format_is_migrated_step_by_step(any_store: str, monkeypa
 
         monkeypatch.setattr(handshake, "FORMAT", FORMAT + 2)
         monkeypatch.setattr(handshake, "MIGRATIONS", {**MIGRATIONS, FORMAT: first, FORMAT + 1: second})
-        await client.shared.call("PING")
+        await client.servers.shared.call("PING")
         assert steps == [(1, b"%d" % FORMAT), (2, b"%d" % FORMAT)]
         assert await stored_number(client, settings) == b"%d" % (FORMAT + 2)
 
@@ -262,10 +265,10 @@ async def test_a_full_store_without_a_number_is_read(own_store: StoreProcess) ->
     async with stored(own_store.url, None) as (settings, client):
         await client.set(SystemKeys(settings.key_prefix).store, "me")
         await client.config_set("maxmemory", 1)
-        assert await client.shared.call("PING") == b"PONG"
+        assert await client.servers.shared.call("PING") == b"PONG"
         assert await stored_number(client, settings) is None
         await client.config_set("maxmemory", 0)
         other = connect(own_store.url, settings)
-        await other.shared.call("PING")
+        await other.servers.shared.call("PING")
         await other.aclose()
         assert await stored_number(client, settings) == b"%d" % FORMAT

@@ -48,8 +48,8 @@ def test_the_first_store_and_epoch_are_kept(tmp_path: Path) -> None:
     assert (one.facts.store, one.facts.epochs) == ("abc", {"posts": "e1"})
 
 
-def test_a_loss_found_by_one_process_stops_all(tmp_path: Path) -> None:
-    """Processes that start later are stopped too. Everything else that they knew is kept."""
+def test_the_loss_of_a_board_found_by_one_process_stops_it_in_all(tmp_path: Path) -> None:
+    """Also in processes that start later. Other boards go on, and everything else that they knew is kept."""
     one, two = high_water(tmp_path), high_water(tmp_path)
     one.remember_store("abc")
     two.refresh()
@@ -57,8 +57,61 @@ def test_a_loss_found_by_one_process_stops_all(tmp_path: Path) -> None:
     two.require_keys()
     for process in (one, two, high_water(tmp_path)):
         with pytest.raises(EpochLostError, match="went back from offset 5 to 3"):
-            process.require_no_loss()
+            process.require_no_loss("posts")
+        process.require_no_loss("other")
+        process.require_no_loss()
         assert process.facts.keys_required or process is one
+
+
+def test_a_loss_of_the_whole_store_stops_every_board(tmp_path: Path) -> None:
+    """In all processes, also when the loss of a board was known before."""
+    one, two = high_water(tmp_path), high_water(tmp_path)
+    one.lose_boards({"posts": "posts is gone"})
+    one.lose("it was emptied")
+    two.refresh()
+    for process in (one, two):
+        for board in ("posts", "other", ""):
+            assert process.loss_of(board) == "it was emptied"
+
+
+def test_a_loss_that_the_version_before_recorded_stops_everything(tmp_path: Path) -> None:
+    """It knew no losses of single boards. A server that starts finds out what is lost."""
+    accepted = {"at": 1, "lost": "it was emptied", "store": "old", "epochs": {"posts": "e0"}}
+    before = {"store": "abc", "keys_required": True, "epochs": {"posts": "e1"}, "accepted": [accepted]}
+    lost = "board posts (epoch e1) went back from offset 5 to 3"
+    (tmp_path / "witness-live.json").write_bytes(msgspec.json.encode({**before, "lost": lost}))
+    one = high_water(tmp_path)
+    assert (one.lost, one.lost_boards, one.facts.epochs) == (lost, {}, {"posts": "e1"})
+    assert one.facts.accepted[0].boards is None
+    one.end_losses([])
+    one.lose_boards({"posts": lost})
+    for process in (one, high_water(tmp_path)):
+        assert (process.lost, process.lost_boards, process.loss_of("other")) == ("", {"posts": lost}, "")
+
+
+def test_the_accepted_loss_of_a_board_ends_no_other_loss(tmp_path: Path) -> None:
+    """The other boards keep their epochs, positions and versions. Processes that knew the board are started again."""
+    one, other = high_water(tmp_path), high_water(tmp_path)
+    one.remember_store("abc")
+    for board in ("posts", "hot", "quiet"):
+        one.remember_epoch(board, "e1")
+        one.check_offset(board, "e1", 7, -1)
+    one.check_version("definitions", "4", 0)
+    other.refresh()
+    one.lose_boards({"posts": "posts is gone"})
+    one.lose_boards({"hot": "hot is gone"})
+    with one.accepting("posts is gone", ["posts"]):
+        one.remember_epoch("posts", "e2")
+    other.refresh()
+    for process in (one, high_water(tmp_path)):
+        assert process.lost_boards == {"hot": "hot is gone"}
+        assert process.facts.epochs == {"posts": "e2", "hot": "e1", "quiet": "e1"}
+        assert process.board_positions == {"hot": ("e1", 7), "quiet": ("e1", 7)}
+        assert (process.version_of("definitions"), process.lost, process.facts.store) == (4, "", "abc")
+    (accepted,) = one.facts.accepted
+    assert (accepted.boards, accepted.epochs) == (("posts",), {"posts": "e1"})
+    assert "start this one again" in other.loss_of("posts")
+    assert (other.loss_of("hot"), other.loss_of("quiet"), other.lost) == ("hot is gone", "", "")
 
 
 def test_a_held_lock_keeps_changes_from_the_file(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ from tests.harness.waiting import eventually
 
 PATIENCE = 0.3
 
+pytestmark = pytest.mark.one_server  # each has connections of its own
+
 
 @asynccontextmanager
 async def connected(url: str, patience: float = 5) -> AsyncIterator[Store]:
@@ -62,13 +64,13 @@ async def test_a_thousand_concurrent_calls_get_their_own_replies(any_store: str)
     """Short and long ones, text and bytes, awaited in any order."""
     async with connected(any_store) as client:
         texts = [bytes([number % 256]) * (number * 37 % 5000) + b"%d" % number for number in range(1000)]
-        assert await asyncio.gather(*(client.shared.call("ECHO", text) for text in texts)) == texts
+        assert await asyncio.gather(*(client.servers.shared.call("ECHO", text) for text in texts)) == texts
 
 
 async def test_replies_of_every_kind(any_store: str) -> None:
     """Null, numbers, nested arrays, and a megabyte in pieces."""
     async with connected(any_store) as client:
-        call = client.shared.call
+        call = client.servers.shared.call
         assert await call("EVAL", "return {1, {'a', false}, {}}", 0) == [1, [b"a", None], []]
         assert await call("GET", fresh_settings(any_store).key_prefix) is None
         assert await call("PING") == b"PONG"
@@ -78,7 +80,7 @@ async def test_replies_of_every_kind(any_store: str) -> None:
 async def test_an_error_affects_one_call(any_store: str) -> None:
     """Each kind is the exception that redis-py has for it. Other calls get their replies."""
     async with connected(any_store) as client:
-        connection = client.shared
+        connection = client.servers.shared
         names = ["ECHO a", f"EVALSHA {'0' * 40} 0", "ECHO b", "NOSUCH", "ECHO c"]
         a, script, b, command, c = await outcomes(*(send(connection, *name.split()) for name in names))
         assert [a, b, c] == [b"a", b"b", b"c"]
@@ -95,9 +97,9 @@ async def test_a_command_that_is_not_allowed(own_store: StoreProcess) -> None:
     async with connected(own_store.url) as admin:
         await admin.acl_setuser("me", enabled=True, passwords=["+p w"], keys=["*"], commands=["+echo", "+client"])
     async with connected(own_store.url.replace("unix://", "unix://me:p%20w@")) as client:
-        assert await client.shared.call("ECHO", "a") == b"a"
+        assert await client.servers.shared.call("ECHO", "a") == b"a"
         with pytest.raises(NoPermissionError):
-            await client.shared.call("GET", "a")
+            await client.servers.shared.call("GET", "a")
     async with connected(own_store.url.replace("unix://", "unix://me:wrong@")) as client:
         with pytest.raises(StoreUnavailableError, match="invalid username-password"):
             await client.call("", "ECHO", "a")
@@ -106,21 +108,21 @@ async def test_a_command_that_is_not_allowed(own_store: StoreProcess) -> None:
 async def test_a_cancelled_call_shifts_no_reply(any_store: str) -> None:
     """Its reply still arrives, and is dropped."""
     async with connected(any_store) as client:
-        await client.shared.call("PING")
-        calls = [send(client.shared, "ECHO", number) for number in range(200)]
+        await client.servers.shared.call("PING")
+        calls = [send(client.servers.shared, "ECHO", number) for number in range(200)]
         await asyncio.sleep(0)  # all are sent, and none is answered
         for call in calls[::2]:
             call.cancel()
         got = await outcomes(*calls)
         assert got[1::2] == [b"%d" % number for number in range(1, 200, 2)]
         assert all(isinstance(reply, asyncio.CancelledError) for reply in got[::2])
-        assert await client.shared.call("ECHO", "after") == b"after"
+        assert await client.servers.shared.call("ECHO", "after") == b"after"
 
 
 async def test_a_lost_connection_fails_all_waiting_calls(own_store: StoreProcess) -> None:
     """It is unknown whether they have run. The next call connects again."""
     async with connected(own_store.url) as client:
-        await client.shared.call("PING")
+        await client.servers.shared.call("PING")
         waiting = [ask(client, *call) for call in (("BLPOP", "none", 0), ("ECHO", 1), ("ECHO", 2))]
         killer: Any = client
         await eventually(lambda: _blocked(client))
@@ -128,7 +130,7 @@ async def test_a_lost_connection_fails_all_waiting_calls(own_store: StoreProcess
         for lost in await outcomes(*waiting):
             assert isinstance(lost.__cause__, LostConnectionError)
             assert may_have_run(lost)
-        assert await client.shared.call("ECHO", "again") == b"again"
+        assert await client.servers.shared.call("ECHO", "again") == b"again"
 
 
 async def _blocked(client: Store) -> bool:
@@ -163,54 +165,57 @@ async def one_late_reply(store: StoreProcess, folder: Path) -> None:
         connected(proxy.url, 1) as client,
         connected(store.url) as other,
     ):
-        await client.shared.call("PING")
+        await client.servers.shared.call("PING")
         before = await connections(other)
         proxy.passing.clear()
-        late, some = send(client.shared, "ECHO", "late"), asyncio.create_task(client.shared.calls([("ECHO", 1)] * 3))
+        late, some = (
+            send(client.servers.shared, "ECHO", "late"),
+            asyncio.create_task(client.servers.shared.calls([("ECHO", 1)] * 3)),
+        )
         await asyncio.sleep(0.6)
-        behind = send(client.shared, "ECHO", "behind")
+        behind = send(client.servers.shared, "ECHO", "behind")
         assert [type(error) for error in await outcomes(late, some)] == [TimeoutError] * 2
         proxy.passing.set()
         assert await outcomes(behind) == [b"behind"]
-        assert await client.shared.calls([("ECHO", 4), ("ECHO", 5)]) == [b"4", b"5"]
+        assert await client.servers.shared.calls([("ECHO", 4), ("ECHO", 5)]) == [b"4", b"5"]
         assert await connections(other) == before
 
 
 async def a_slow_store(store: StoreProcess, _folder: Path) -> None:
     """A command that blocks the store fails only its own call."""
     async with connected(store.url, 1) as client, connected(store.url) as other:
-        await client.shared.call("PING")
+        await client.servers.shared.call("PING")
         before = await connections(other)
         slow = ask(client, "DEBUG", "SLEEP", "1.25")
         await asyncio.sleep(0.95)
-        behind = send(client.shared, "ECHO", "behind")
+        behind = send(client.servers.shared, "ECHO", "behind")
         (error,) = await outcomes(slow)
         assert isinstance(error.__cause__, TimeoutError)
         assert may_have_run(error)
         assert await outcomes(behind) == [b"behind"]
-        assert await client.shared.call("ECHO", "after") == b"after"
+        assert await client.servers.shared.call("ECHO", "after") == b"after"
         assert await connections(other) == before
 
 
 async def a_finished_call(store: StoreProcess, _folder: Path) -> None:
     """A connection whose calls have all had replies stays open, however long ago that was."""
     async with connected(store.url, 0.1) as client, connected(store.url) as other:
-        assert await client.shared.call("ECHO", "a") == b"a"
+        assert await client.servers.shared.call("ECHO", "a") == b"a"
         before = await connections(other)
         for _ in range(8):
             await asyncio.sleep(0.07)
-            assert await client.shared.call("ECHO", "b") == b"b"
+            assert await client.servers.shared.call("ECHO", "b") == b"b"
         await asyncio.sleep(0.5)
-        assert await client.shared.call("ECHO", "c") == b"c"
+        assert await client.servers.shared.call("ECHO", "c") == b"c"
         assert await connections(other) == before
 
 
 async def a_busy_process(store: StoreProcess, _folder: Path) -> None:
     """Replies that arrived while this process was busy are read before their calls time out."""
     async with connected(store.url, 0.2) as client, connected(store.url) as other:
-        await client.shared.call("PING")
+        await client.servers.shared.call("PING")
         before = await connections(other)
-        calls = [send(client.shared, "ECHO", number) for number in range(5)]
+        calls = [send(client.servers.shared, "ECHO", number) for number in range(5)]
         await asyncio.sleep(0)
         time.sleep(0.2 * (SILENCE + 2))  # noqa: ASYNC251 - it is to block the loop
         assert await outcomes(*calls) == [b"%d" % number for number in range(5)]
@@ -260,7 +265,7 @@ async def test_a_frozen_store_fails_calls_in_time(own_store: StoreProcess) -> No
     """Each call times out by itself. A store that wakes soon replies on the same connection."""
     async with connected(own_store.url, PATIENCE) as client, connected(own_store.url) as other:
         loop = asyncio.get_running_loop()
-        await client.shared.call("PING")
+        await client.servers.shared.call("PING")
         before = await connections(other)
         with own_store.frozen():
             started = loop.time()
@@ -268,7 +273,7 @@ async def test_a_frozen_store_fails_calls_in_time(own_store: StoreProcess) -> No
             assert PATIENCE * 0.9 < loop.time() - started < PATIENCE + 1
             assert {type(error.__cause__) for error in lost} == {TimeoutError}
             assert all(may_have_run(error) for error in lost)
-        assert await client.shared.call("ECHO", "awake") == b"awake"
+        assert await client.servers.shared.call("ECHO", "awake") == b"awake"
         assert await connections(other) == before
 
 
@@ -276,26 +281,26 @@ async def test_a_frozen_store_fails_calls_in_time(own_store: StoreProcess) -> No
 async def test_a_silent_store_is_disconnected(own_store: StoreProcess) -> None:
     """If the store stays silent, the connection is dropped, and the next call opens another."""
     async with connected(own_store.url, PATIENCE) as client, connected(own_store.url) as other:
-        await client.shared.call("PING")
+        await client.servers.shared.call("PING")
         before = await connections(other)
-        dead = client.shared._connection
+        dead = client.servers.shared._connection
         assert dead is not None
         with own_store.frozen():
             started = time.monotonic()
             errors = []
             while not dead.ended:
-                errors += await outcomes(send(client.shared, "ECHO", "still"))
+                errors += await outcomes(send(client.servers.shared, "ECHO", "still"))
             assert time.monotonic() - started > SILENCE * PATIENCE * 0.9
             assert {type(error) for error in errors} <= {TimeoutError, LostConnectionError}
             assert str(errors[-1]).startswith("the store owes replies and has sent nothing for ")
-        assert await client.shared.call("ECHO", "awake") == b"awake"
+        assert await client.servers.shared.call("ECHO", "awake") == b"awake"
         assert await connections(other) == before + 1
 
 
 async def test_an_empty_pipeline_sends_nothing(any_store: str) -> None:
     """The result is empty, without a call to the store."""
     async with connected(any_store) as client:
-        assert await client.shared.calls([]) == []
+        assert await client.servers.shared.calls([]) == []
 
 
 async def test_concurrent_calls_share_one_connection(own_store: StoreProcess) -> None:
@@ -304,10 +309,10 @@ async def test_concurrent_calls_share_one_connection(own_store: StoreProcess) ->
         await other.ping()
         for made in (1, 2):
             before = await connections(other)
-            assert len(await asyncio.gather(*(client.shared.call("PING") for _ in range(100)))) == 100
+            assert len(await asyncio.gather(*(client.servers.shared.call("PING") for _ in range(100)))) == 100
             assert await connections(other) == before + 1, f"connection {made}"
-            assert client.shared._connection is not None
-            client.shared._connection.abort()
+            assert client.servers.shared._connection is not None
+            client.servers.shared._connection.abort()
 
 
 async def test_a_line_can_start_before_its_store(own_store: StoreProcess) -> None:
@@ -318,21 +323,21 @@ async def test_a_line_can_start_before_its_store(own_store: StoreProcess) -> Non
         assert all(isinstance(error.__cause__, LostConnectionError) for error in lost)
         assert not any(may_have_run(error) for error in lost)
         own_store.start()
-        assert await client.shared.call("PING") == b"PONG"
+        assert await client.servers.shared.call("PING") == b"PONG"
 
 
 async def test_a_closed_line_leaves_nothing_behind(own_store: StoreProcess) -> None:
     """Calls in progress end, and the store sees the connection close. Closing while connecting works too."""
     async with connected(own_store.url) as other:
         async with connected(own_store.url) as client:
-            await client.shared.call("PING")
-            call = send(client.shared, "BLPOP", "none", 0)
+            await client.servers.shared.call("PING")
+            call = send(client.servers.shared, "BLPOP", "none", 0)
             await eventually(lambda: _blocked(other))
         (lost,) = await outcomes(call)
         assert isinstance(lost, LostConnectionError)
 
         async with connected(own_store.url) as client:
-            call = send(client.shared, "PING")
+            call = send(client.servers.shared, "PING")
             await asyncio.sleep(0)
         (lost,) = await outcomes(call)
         assert lost == b"PONG" or isinstance(lost, asyncio.CancelledError | LostConnectionError)
@@ -384,9 +389,9 @@ def running(store: StoreProcess) -> Iterator[StoreProcess]:
 async def test_the_line_supports_tls(tls_store: str) -> None:
     """It takes a password and a database, like redis-py. An untrusted certificate is refused."""
     async with connected(tls_store) as client:
-        echoes = [client.shared.call("ECHO", "x" * size) for size in range(0, 100_000, 5000)]
+        echoes = [client.servers.shared.call("ECHO", "x" * size) for size in range(0, 100_000, 5000)]
         assert [len(echo) for echo in await asyncio.gather(*echoes)] == list(range(0, 100_000, 5000))
-        assert b"db=1" in await client.shared.call("CLIENT", "INFO")
+        assert b"db=1" in await client.servers.shared.call("CLIENT", "INFO")
     async with connected(tls_store.partition("?")[0]) as client:
         with pytest.raises(StoreUnavailableError, match="certificate"):
             await client.call("", "PING")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -27,6 +28,7 @@ from live.store.board.requests import rules_of
 from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script
+from live.store.registry.idempotency import StoredResponses
 from live.store.registry.items import Items
 from live.store.registry.presence import Presence
 from live.store.registry.processes import Processes, ProcessLease
@@ -80,6 +82,8 @@ async def test_callers_send_what_the_headers_document(valkey_url: str, recorded_
             auditor = Auditor(client, board.id, settings.key_prefix, lambda *_: None)
             await drive(client, Ledger(client, board, settings), auditor)
         record, _ = await ProducerStore(client, settings.key_prefix).add("shop", Scope())
+        stored = StoredResponses(client, settings)
+        await stored.begin("shop", "k", b"digest")
         await CreditStore(client, settings.key_prefix).take(record.producer(1, 1), 0, 1, 1)
         await watch(Presence(client, settings.key_prefix))
         await create_and_delete(client, settings)
@@ -91,7 +95,7 @@ async def test_callers_send_what_the_headers_document(valkey_url: str, recorded_
     known = [
         {name} for name in (":producers", "rate:shop", ":boards", ":demo", ":items", ":processes", "brief", "again")
     ]
-    known += [{board.id} for board in BOARDS]
+    known += [{board.id} for board in BOARDS] + [{stored._name("shop", "k").partition("{")[2].rstrip("}")}]
     for script, keys, request in recorded_calls:
         header = parse_header(script.source)
         assert type(request) is script.request
@@ -135,6 +139,8 @@ async def drive(client: Store, ledger: Ledger, auditor: Auditor) -> None:
     await ledger.moderation.hide("c", hidden=False)
     await client.hset(ledger.state.keys.meta, f"total{ledger.state.table(page.slot).suffix}", 99)
     await auditor.audit(repair=True)
+    with patch.object(Store, "is_replica", new=True):
+        await Ledger(client, ledger.state.board, ledger.state.settings).state.open()
     (start, *_) = await ledger.state.call("ZRANGE", ledger.state.keys.slots, 0, -1)
     await read_piece(ledger.state, ledger.state.keys.slot(int(start)))
 

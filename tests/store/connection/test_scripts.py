@@ -24,7 +24,7 @@ from tests.harness.store import StoreProcess
 async def refused(store: Store, script: Script[Any]) -> str:
     """Why the store refuses a script as a whole; empty when it runs the script."""
     try:
-        await store.shared.call("EVAL", script.source, 0, "no request")
+        await store.servers.shared.call("EVAL", script.source, 0, "no request")
     except ResponseError as error:
         return "" if "script:" in str(error) else str(error)  # it ran, and failed because it has no request
     return ""
@@ -46,6 +46,7 @@ async def test_the_store_refuses_writing_scripts_as_a_whole(own_store: StoreProc
                 assert ("read only replica" in await refused(client, USED[name])) is ("no-writes" not in line), name
 
 
+@pytest.mark.one_server
 async def test_a_missing_script_is_loaded(valkey_url: str) -> None:
     """A store that does not know the hash receives the source, once."""
     client = connect(valkey_url, fresh_settings(valkey_url))
@@ -108,7 +109,7 @@ async def test_scripts_refuse_a_missing_board(valkey_url: str) -> None:
     with pytest.raises(EpochLostError):
         await ledger.reader.read(1)
     assert await Presence(client, settings.key_prefix).report({"posts": 1}) == {}
-    assert [key async for key in client.scan_iter(match=f"{Keys(settings.key_prefix, 'posts').channel}*")] == []
+    assert [key.encode() async for key in client.names(f"{Keys(settings.key_prefix, 'posts').channel}*")] == []
     await client.aclose()
 
 

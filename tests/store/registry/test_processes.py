@@ -73,6 +73,27 @@ async def test_a_silent_process_has_ended(any_store: str, monkeypatch: pytest.Mo
     await client.aclose()
 
 
+async def test_processes_report_the_version_that_they_run(any_store: str) -> None:
+    """A change has arrived everywhere when no live process reports an earlier one. Beats repeat the report."""
+    settings = fresh_settings(any_store)
+    client = connect(any_store, settings)
+    one, other, new = (Processes(client, settings.key_prefix) for _ in range(3))
+    assert await one.all_run("9")
+    await new.beat()
+    assert await one.all_run("9"), "a process that has reported no version is not waited for"
+    assert await other.all_run("9")
+    assert not await other.all_run("10")
+    await one.beat()
+    assert not await other.all_run("10")
+    assert await one.all_run("10")
+    assert await other.all_run("10")
+    assert not await one.all_run("11")
+    await other.leave()
+    assert await one.all_run("11")
+    await client.aclose()
+
+
+@pytest.mark.one_server
 async def test_a_clock_that_is_set_is_noticed(any_store: str) -> None:
     """Once, in either direction."""
     settings = fresh_settings(any_store)

@@ -278,7 +278,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 
 @pytest.mark.slow
-@settings(max_examples=1000)
+@settings(max_examples=300)
 @given(
     body=st.one_of(st.binary(max_size=80), st.lists(scraps, max_size=12).map(b"".join), mutated()), lines=st.booleans()
 )

@@ -248,7 +248,7 @@ async def test_a_process_that_ended_is_replaced(tmp_path: Path) -> None:
         with pytest.raises(JournalError, match="unable to open"):
             await past.run("a", identity)
     finally:
-        past.close()
+        await past.aclose()
 
 
 async def test_a_question_that_takes_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +261,7 @@ async def test_a_question_that_takes_too_long_is_refused(tmp_path: Path, monkeyp
         with pytest.raises(JournalError, match="unable to open"):
             await past.run("a", identity)
     finally:
-        past.close()
+        await past.aclose()
 
 
 def test_a_cache_keeps_the_two_forms_of_the_past_apart() -> None:

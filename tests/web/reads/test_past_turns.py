@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,9 +47,9 @@ async def reading(folder: Path) -> AsyncIterator[Past]:
         yield past
     finally:
         processes = [] if past._pool is None else list(past._pool._processes.values())
-        past.close()
         for process in processes:
             process.kill()  # otherwise the test run waits for what a mutant does not stop
+        await past.aclose()
 
 
 async def started(folder: Path, queries: int = 1) -> None:
@@ -225,3 +226,45 @@ async def test_a_long_history_of_a_large_board_is_refused(valkey_url: str) -> No
         assert (members <= 30_000, steps) == (True, 10_000_000 // members)
         answer = await client.get("/v1/boards/all/history", params={"key": "k1", "from": begin, "step": "60s"})
         assert answer.status_code == 200, answer.text
+
+
+async def read_and_leave(folder: Path, *, waits: bool) -> None:
+    """Begin a long reading, and end while it goes on."""
+    past = Past(Settings(data_dir=folder))
+    reading = asyncio.create_task(past.run(GREEDY, sleep_on))
+    await started(folder)
+    if waits:
+        await past.aclose()
+    else:
+        assert past._pool is not None
+        past._pool.shutdown(wait=False, cancel_futures=True)
+    reading.cancel()
+
+
+def be_a_worker(folder: Path, *, waits: bool) -> None:
+    """Do it in a process that another one has started, as the workers of a server are."""
+    asyncio.run(read_and_leave(folder, waits=waits))
+
+
+def a_worker_ends(folder: Path, *, waits: bool = True) -> None:
+    """Check that such a process ends."""
+    worker = get_context("spawn").Process(target=be_a_worker, args=(folder,), kwargs={"waits": waits})
+    worker.start()
+    worker.join(60 if waits else 3)
+    has_ended = worker.exitcode == 0
+    worker.kill()
+    worker.join()
+    assert has_ended, "the worker waits for its own processes"
+
+
+@pytest.mark.slow
+def test_a_worker_that_reads_the_past_ends(tmp_path: Path) -> None:
+    """It ends its own processes first. Otherwise it would stop the thread that ends them, and wait for them."""
+    a_worker_ends(tmp_path)
+
+
+@pytest.mark.mutant
+def test_a_worker_that_leaves_its_processes_alone_is_detected(tmp_path: Path) -> None:
+    """Without waiting, it never ends."""
+    with must_be_caught("no waiting"):
+        a_worker_ends(tmp_path, waits=False)

@@ -113,7 +113,8 @@ class Baselines:
 
     async def of(self, board: BoardBaseline) -> Baseline | None:
         """Return the newest baseline of a board; None if there is none yet."""
-        if time.monotonic() >= board.checked_at + _LONGEST_WAIT:  # another process may have kept one
+        writes = not board.state.client.is_replica
+        if writes and time.monotonic() >= board.checked_at + _LONGEST_WAIT:  # another process may have kept one
             board.checked_at = time.monotonic()  # first, so that other requests need not
             with suppress(StoreUnavailableError, EpochLostError):  # the read reports it
                 await board.keep()

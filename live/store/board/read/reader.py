@@ -244,15 +244,17 @@ class BoardReader:
         raise state.moved_too_often()
 
 
-async def read_positions(client: Store, boards: Sequence[BoardReader]) -> list[tuple[str, int]]:
-    """Return the position (epoch and offset) of each board, with one round trip."""
+async def read_positions(client: Store, boards: Sequence[BoardReader]) -> list[tuple[str, int] | Exception]:
+    """Return the position (epoch and offset) of each board, with one round trip, and errors in its place."""
     metas = [board.state.keys.meta for board in boards]
-    replies = await client.calls([(meta, ("HMGET", meta, "epoch", "offset")) for meta in metas])
-    return [((epoch or b"").decode(), int(offset or 0)) for epoch, offset in replies]
+    replies = await client.outcomes([(meta, ("HMGET", meta, "epoch", "offset")) for meta in metas])
+    return [
+        reply if isinstance(reply, Exception) else ((reply[0] or b"").decode(), int(reply[1] or 0)) for reply in replies
+    ]
 
 
 async def read_tops(client: Store, wanted: Sequence[tuple[BoardReader, int]]) -> list[Page | Exception]:
-    """Read the tops of several boards, each of its own size, with one round trip. Return errors as values."""
+    """Read the tops of several boards, each of its own size, with one round trip, and errors in their place."""
     plans = [board.plan() for board, _ in wanted]
     commands = [
         (
@@ -261,14 +263,13 @@ async def read_tops(client: Store, wanted: Sequence[tuple[BoardReader, int]]) ->
         )
         for (board, size), plan in zip(wanted, plans, strict=True)
     ]
-    try:
-        replies = await client.outcomes(commands)
-    except StoreUnavailableError as error:
-        return [error] * len(wanted)
+    replies = await client.outcomes(commands)
     pages: list[Page | Exception] = []
     for (board, size), plan, reply in zip(wanted, plans, replies, strict=True):
         try:
-            if isinstance(reply, list) and board.state.epoch is not None and board.is_answered(reply, plan.known):
+            if isinstance(reply, StoreUnavailableError):
+                pages.append(reply)
+            elif isinstance(reply, list) and board.state.epoch is not None and board.is_answered(reply, plan.known):
                 pages.append(page_of(reply, plan.board, plan.slot))
             else:  # there is no page in the reply: read the board again, alone
                 pages.append(await board.read(size))

@@ -121,7 +121,7 @@ class PageResult(NamedTuple):
 
     @property
     def is_past(self) -> bool:
-        """Whether this is a page of the past: it does not change."""
+        """Whether this is a page of the past. Such a page does not change."""
         return self.as_of is not None or self.revision is not None
 
 

@@ -243,7 +243,10 @@ def _count(group: SlotPlan, board: Board, key: str, amount: int, index: int, sen
 
 
 def _vote_fault(plan: Plan, votes: Votes, clock: str, time: int | None, extra: Extra | None) -> str | None:
-    """Return why an event is not a valid vote, or None if it is valid. A server clock ignores the event's time."""
+    """Return why an event is not a valid vote, or None if it is valid.
+
+    Only a board with an event clock looks at the event's time.
+    """
     if extra is None or extra.actor is None:
         return "actor_required"
     by_event = clock == "event" and time is not None

@@ -36,7 +36,7 @@ class Opened:
 
     async def owned(self) -> int:
         """The number of the board's store keys."""
-        return len([key async for key in self.client.scan_iter(match=f"{self.keys.channel}*", count=1000)])
+        return len([key.encode() async for key in self.client.names(f"{self.keys.channel}*")])
 
 
 @asynccontextmanager

@@ -1,0 +1,92 @@
+"""A replica that is only read: by processes that show boards far from the primary, or without a right to write.
+
+A replica may be behind its primary. What it holds was true, so it is shown while the primary keeps in touch. After
+that, the replica counts as unavailable, so viewers see their boards as stale.
+"""
+
+import asyncio
+from typing import Any, Final
+
+from redis.asyncio import ConnectionPool
+from redis.exceptions import ConnectionError as LostConnectionError
+from redis.exceptions import ResponseError
+
+from live.errors import StoreUnavailableError
+from live.store.connection.handshake import require_kind
+from live.store.connection.pipelined import ERRORS, Holds, PipelinedConnection, SharedConnection
+from live.store.connection.topology import Servers
+
+_CHECK_INTERVAL: Final = 0.5  # seconds
+_PING_PERIOD: Final = 10  # seconds between two pings of a primary that has nothing to send, unless the server says
+_SLACK: Final = 2  # seconds, because a ping may be late and ages are whole seconds
+
+
+class Replica(Servers):
+    """A single replica. It stays one server when it is promoted: then it is up to date."""
+
+    def __init__(self, pool: ConnectionPool, timeout: float, url: str) -> None:
+        super().__init__(pool, timeout)
+        self._url = url
+        self._behind = ""  # why the data may be out of date
+        self.on_connect.append(self._check_on_connect)
+
+    def primary(self, _key: str) -> SharedConnection | None:
+        """Return the connection to the replica.
+
+        Raises:
+            LostConnectionError: the replica may be out of date.
+        """
+        self.require_current()
+        return self.shared
+
+    async def send(self, commands: Any) -> list[Any]:  # noqa: ANN401 - as the class above
+        """Send commands. Raises as `primary`."""
+        self.require_current()
+        return await super().send(commands)
+
+    async def subscription_pool(self) -> ConnectionPool:
+        """Return what connects to the replica, which passes on what its primary announces. Raises as `primary`."""
+        self.require_current()
+        return await super().subscription_pool()
+
+    def require_current(self) -> None:
+        """Raise an error while the replica may be out of date."""
+        if self._behind:
+            raise LostConnectionError(self._behind)
+
+    async def watch(self) -> None:
+        """Find out whether the primary keeps in touch, until cancelled."""
+        while True:
+            await asyncio.sleep(_CHECK_INTERVAL)
+            try:
+                self._behind = await _fault(self.shared)
+            except (*ERRORS, StoreUnavailableError):
+                pass  # each call reports it
+
+    async def _check_on_connect(self, connection: PipelinedConnection, _holds: Holds) -> None:
+        """Check a new connection before its first command.
+
+        Raises:
+            StoreRoleError: the server is a node of a Cluster or a Sentinel.
+            StoreUnavailableError: the replica may be out of date.
+        """
+        await require_kind(connection, "one", self._url)
+        self._behind = await _fault(connection)
+        if self._behind:
+            raise StoreUnavailableError(self._behind)
+
+
+async def _fault(connection: SharedConnection | PipelinedConnection) -> str:
+    """Say why a server may be out of date; empty for a primary, and for a replica that hears from one."""
+    lines = [line.partition(":") for line in (await connection.call("INFO", "replication")).decode().splitlines()]
+    state = {name: value for name, _, value in lines}
+    if state.get("role") == "master":
+        return ""
+    if state.get("master_link_status") != "up":
+        return "the replica is cut off from its primary"
+    try:
+        (_, period) = await connection.call("CONFIG", "GET", "repl-ping-replica-period")
+    except (ResponseError, ValueError):
+        period = _PING_PERIOD
+    silent = int(state.get("master_last_io_seconds_ago", 0))
+    return f"the replica has heard nothing from its primary for {silent} s" if silent > int(period) + _SLACK else ""

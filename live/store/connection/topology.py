@@ -1,0 +1,500 @@
+"""The servers of a store: a single one, the primary that Sentinels name, or the primaries of a Cluster.
+
+redis-py finds the servers. All calls to a server share one pipelined connection. A server may refuse a command without
+running it, because another server holds the store key or because it is not ready. Such a command is sent again.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from redis.asyncio import Connection, ConnectionPool, SSLConnection, UnixDomainSocketConnection
+from redis.asyncio.cluster import ClusterNode, NodesManager
+from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import (
+    MasterNotFoundError,
+    Sentinel,
+    SentinelConnectionPool,
+    SentinelManagedConnection,
+    SentinelManagedSSLConnection,
+)
+from redis.backoff import NoBackoff
+from redis.crc import key_slot
+from redis.exceptions import ConnectionError as LostConnectionError
+from redis.exceptions import MovedError, RedisClusterException, ResponseError
+
+from live.errors import StoreUnavailableError
+from live.store.connection.handshake import Kind, StoreRoleError, about, require_kind
+from live.store.connection.pipelined import (
+    ERRORS,
+    Holds,
+    Hook,
+    OurConnection,
+    PipelinedConnection,
+    SharedConnection,
+    Word,
+    as_unavailable,
+)
+
+Command = tuple[str, tuple[Word, ...]]  # a store key, and the words of a command on it
+Place = tuple[str, int]  # a host and a port
+
+_PAUSE: Final = 0.05  # seconds until a command that was refused is sent again
+_DISCOVERY: Final = 1.0  # seconds within which a server or a Sentinel has to say where the primaries are
+_REDIRECTIONS: Final = ("MOVED", "ASK")
+_NOT_READY: Final = ("TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "NOREPLICAS", "READONLY")
+
+
+def ours(kind: type[AbstractConnection]) -> type[AbstractConnection]:
+    """Return redis-py's class of connections with what we add."""
+    return _OURS[kind]
+
+
+_OURS: Final[dict[type[AbstractConnection], type[AbstractConnection]]] = {
+    kind: type(f"Our{kind.__name__}", (OurConnection, kind), {})
+    for kind in (
+        Connection,
+        SSLConnection,
+        UnixDomainSocketConnection,
+        SentinelManagedConnection,
+        SentinelManagedSSLConnection,
+    )
+}
+
+
+def refusal(reply: object) -> str:
+    """Return why a server did not run a command that is to be sent again, such as `MOVED`. Empty for other replies."""
+    word = str(reply).partition(" ")[0] if isinstance(reply, ResponseError) else ""
+    return word if word in _REDIRECTIONS or word in _NOT_READY else ""
+
+
+class Servers:
+    """The servers of a store: here a single one, which holds every store key. Its refusals are errors."""
+
+    def __init__(self, pool: ConnectionPool, timeout: float) -> None:
+        self.on_connect: list[Hook] = []
+        self.shared = SharedConnection(pool, timeout, self.on_connect)
+        self._pool = pool
+        self._timeout = timeout
+
+    def primary(self, _key: str) -> SharedConnection | None:
+        """Return the connection to the primary that holds a store key, if it is known."""
+        return self.shared
+
+    def require_current(self) -> None:
+        """Raise an error while the data may be older than what viewers may take for new. Primaries are up to date."""
+
+    async def find(self, key: str) -> SharedConnection:
+        """Find the primary that holds a store key.
+
+        Raises:
+            LostConnectionError: nobody says which server it is.
+            ResponseError: no server holds the store key now.
+            StoreRoleError: the servers are not what the URL says.
+        """
+        del key
+        return self.shared
+
+    async def send(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands, in one packet for each server.
+
+        Refusals are replies. If the connection to one of several servers fails, the replies to the commands for it are
+        the error.
+
+        Raises:
+            RedisError, OSError, TimeoutError, StoreUnavailableError: there is no reply to any command.
+        """
+        return await self.shared.calls([words for _, words in commands])
+
+    async def send_again(self, _command: Command, error: Exception) -> Any:  # noqa: ANN401 - any reply
+        """Send a command again whose first attempt ended in an error, or raise the error."""
+        raise error
+
+    async def primaries(self) -> dict[str, SharedConnection]:
+        """Return the connections to all servers that hold store keys, by their names."""
+        return {"": self.shared}
+
+    async def replicas(self) -> dict[str, SharedConnection]:
+        """Return new connections to all replicas, by their names. Close them."""
+        return {}
+
+    async def subscription_pool(self) -> ConnectionPool:
+        """Return what connects to a server that passes all announcements on."""
+        return self._pool
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.shared.close()
+
+
+class _Discovered(Servers):
+    """Servers that others name. What one refuses without running is sent again, until the deadline."""
+
+    def __init__(self, pool: ConnectionPool, timeout: float, patience: float) -> None:
+        super().__init__(pool, timeout)
+        self._patience = patience
+
+    async def send(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands, and again what was refused."""
+        replies: list[Any] = [None] * len(commands)
+        await self._send(commands, range(len(commands)), replies)
+        await self._send_refused(commands, replies)
+        return replies
+
+    async def send_again(self, command: Command, error: Exception) -> Any:  # noqa: ANN401 - any reply
+        """Send a command again that was refused, or raise its error."""
+        replies: list[Any] = [error]
+        if refusal(error):
+            await self._send_refused([command], replies)
+        elif not isinstance(error, ResponseError):
+            self._lost()
+        if isinstance(replies[0], Exception):
+            raise replies[0]
+        return replies[0]
+
+    async def _send_refused(self, commands: Sequence[Command], replies: list[Any]) -> None:
+        """Send what was refused until it is answered or the deadline has passed."""
+        until = asyncio.get_running_loop().time() + self._patience
+        while (again := [index for index, reply in enumerate(replies) if refusal(reply)]) and (
+            asyncio.get_running_loop().time() < until
+        ):
+            if await self._redirect([(commands[index][0], replies[index]) for index in again]):
+                await asyncio.sleep(_PAUSE)
+            await self._send(commands, again, replies)
+
+    async def _send(self, commands: Sequence[Command], indexes: Iterable[int], replies: list[Any]) -> None:
+        """Send the commands at some indexes, and put their replies in place."""
+        packets: dict[SharedConnection, list[int]] = {}
+        for index in indexes:
+            try:
+                connection = await self._connection_for(commands[index][0], replies[index])
+            except ERRORS as error:
+                replies[index] = error if isinstance(error, ResponseError) else as_unavailable(error)
+            else:
+                packets.setdefault(connection, []).append(index)
+
+        async def send_to(connection: SharedConnection, packet: list[int]) -> None:
+            words: list[tuple[Word, ...]] = []
+            for index in packet:
+                if refusal(replies[index]) == "ASK":
+                    words.append(("ASKING",))
+                words.append(commands[index][1])
+            try:
+                found = iter(await connection.calls(words))
+            except (*ERRORS, StoreUnavailableError) as error:
+                self._lost()
+                for index in packet:
+                    replies[index] = error if refusal(error) else as_unavailable(error)
+                return
+            for index in packet:
+                if refusal(replies[index]) == "ASK":
+                    next(found)
+                replies[index] = next(found)
+
+        await asyncio.gather(*(send_to(connection, packet) for connection, packet in packets.items()))
+
+    async def _connection_for(self, key: str, _before: object) -> SharedConnection:
+        """Return where to send a command, after its last reply."""
+        return self.primary(key) or await self.find(key)
+
+    async def _redirect(self, refused: Sequence[tuple[str, ResponseError]]) -> bool:
+        """Learn from refusals, each of a command on a store key. Return whether to pause before the next attempt."""
+        raise NotImplementedError
+
+    def _lost(self) -> None:
+        """Learn that a connection was lost."""
+
+
+class Watched(_Discovered):
+    """The primary that Sentinels name. redis-py asks them for each new connection."""
+
+    def __init__(self, pool: "PrimaryPool", timeout: float, patience: float) -> None:
+        super().__init__(pool, timeout, patience)
+        self._primary_pool = pool
+        self.on_connect.append(self._require_primary)
+
+    async def replicas(self) -> dict[str, SharedConnection]:
+        """Return new connections to the replicas that the Sentinels name. Close them."""
+        pool = self._primary_pool
+        found = await pool.sentinel_manager.discover_slaves(pool.service_name)
+        return {f"{host}:{port}": SharedConnection(pool.pool_of(host, port), self._timeout) for host, port in found}
+
+    async def close(self) -> None:
+        """Close all connections, also those to the Sentinels."""
+        await super().close()
+        await self._primary_pool.sentinel_manager.aclose()
+
+    async def _require_primary(self, connection: PipelinedConnection, _holds: Holds) -> None:
+        """Refuse a server that is no longer the primary. Ask another Sentinel next."""
+        fields = await about(connection)
+        if fields.get(b"role", b"master") != b"master":
+            self._primary_pool.distrust()
+            raise ResponseError("READONLY the Sentinels name a server that is a replica")
+
+    async def _redirect(self, refused: Sequence[tuple[str, ResponseError]]) -> bool:
+        if any(refusal(error) == "READONLY" for _, error in refused):
+            self.shared.drop()
+        return True
+
+
+class PrimaryPool(SentinelConnectionPool):
+    """Connects to the primary that Sentinels name."""
+
+    def __init__(
+        self, name: str, places: Sequence[Place], url: str, options: dict[str, Any], login: dict[str, Any]
+    ) -> None:
+        """Prepare connections.
+
+        Args:
+            name: the name under which the Sentinels watch the primary.
+            places: the Sentinels.
+            url: the URL of the Sentinels, for messages.
+            options: of connections to the primary.
+            login: the user name and the password for the Sentinels.
+        """
+        self._kind: type[AbstractConnection] = options.get("connection_class", Connection)
+        managed = SentinelManagedSSLConnection if self._kind is SSLConnection else SentinelManagedConnection
+        self._options = {key: value for key, value in options.items() if key != "connection_class"}
+        personal = ("username", "password", "db")
+        asking = {key: value for key, value in self._options.items() if key not in personal} | login
+        for limit in ("socket_timeout", "socket_connect_timeout"):
+            asking[limit] = min(asking[limit], _DISCOVERY)
+        secure = {"ssl": True} if self._kind is SSLConnection else {}
+        self._names = Sentinel(places, sentinel_kwargs=asking | secure)  # type: ignore[no-untyped-call]
+        self._url = url
+        super().__init__(name, self._names, connection_class=ours(managed), **self._options)  # type: ignore[no-untyped-call]
+
+    def pool_of(self, host: str, port: int) -> ConnectionPool:
+        """Return what connects to another server with the same options."""
+        return ConnectionPool(ours(self._kind), host=host, port=port, **self._options)
+
+    def distrust(self) -> None:
+        """Ask the Sentinel last that has answered: it names a server that is not the primary."""
+        self._names.sentinels.append(self._names.sentinels.pop(0))
+
+    async def get_master_address(self) -> Place:
+        """Ask the Sentinels.
+
+        Raises:
+            StoreRoleError: they are no Sentinels, or watch no primary of this name.
+            LostConnectionError: none of them answers, or they know of no primary that is up.
+        """
+        try:
+            place: Place = await super().get_master_address()  # type: ignore[no-untyped-call]
+        except (MasterNotFoundError, ResponseError) as error:
+            raise await self._reason(error) from error
+        return place
+
+    async def _reason(self, error: Exception) -> Exception:
+        """Find out why no Sentinel names a primary."""
+        said = ""
+        for sentinel in self._names.sentinels:
+            try:
+                watched = await sentinel.sentinel_masters()
+            except ResponseError as refused:
+                place = sentinel.connection_pool.connection_kwargs
+                role = await _wrong_kind(self.pool_of(place["host"], place["port"]), "sentinel", self._url)
+                return role or refused
+            except ERRORS as away:
+                said = str(away)
+                continue
+            if self.service_name not in watched:
+                known = (
+                    ", ".join(f"{self._url}/{name}" for name in sorted(map(str, watched))) or "none: they watch nothing"
+                )
+                return StoreRoleError(f"the Sentinels watch no primary {self.service_name!r}: use {known}")
+            said = "the primary is down"
+        del error
+        return LostConnectionError(f"No connection available: the Sentinels name no primary: {said}")
+
+
+class Cluster(_Discovered):
+    """The primaries of a Cluster. Each holds the store keys of some slots."""
+
+    def __init__(
+        self, places: Sequence[Place], url: str, options: dict[str, Any], timeout: float, patience: float
+    ) -> None:
+        """Prepare connections.
+
+        Args:
+            places: some servers of the Cluster.
+            url: the URL of these servers, for messages.
+            options: of connections to the servers.
+            timeout: of calls.
+            patience: seconds for which commands are sent again.
+        """
+        self._kind: type[AbstractConnection] = options.get("connection_class", Connection)
+        self._options = {key: value for key, value in options.items() if key != "connection_class"}
+        super().__init__(self._pool_of(*places[0]), timeout, patience)
+        asking = dict(options)
+        for limit in ("socket_timeout", "socket_connect_timeout"):
+            asking[limit] = min(asking[limit], _DISCOVERY)
+        self._places = list(places)
+        self._url = url
+        self._nodes = NodesManager(
+            [ClusterNode(host, port, **asking) for host, port in places],
+            require_full_coverage=False,
+            connection_kwargs=asking,
+        )
+        self._connections: dict[str, SharedConnection] = {}
+        self._learning: asyncio.Task[None] | None = None
+        self._closed = False
+        self._ear = 0
+
+    def primary(self, key: str) -> SharedConnection | None:
+        """Return the connection to the primary of the slot of a store key, if it is known."""
+        nodes = self._nodes.slots_cache.get(key_slot(key.encode()))
+        return self._connection_to(nodes[0]) if nodes else None
+
+    async def find(self, key: str) -> SharedConnection:
+        """Ask the servers which of them holds a store key."""
+        if not self._nodes.slots_cache:
+            await self._learn()
+        found = self.primary(key)
+        if found is None:
+            raise ResponseError("CLUSTERDOWN no server holds the slot of this store key")
+        return found
+
+    async def send(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands, in one packet for each primary."""
+        if not self._nodes.slots_cache:
+            await self._learn()
+        return await super().send(commands)
+
+    async def primaries(self) -> dict[str, SharedConnection]:
+        """Return the connections to all primaries."""
+        if not self._nodes.slots_cache:
+            await self._learn()
+        return {node.name: self._connection_to(node) for node in self._nodes.get_nodes_by_server_type("primary")}
+
+    async def replicas(self) -> dict[str, SharedConnection]:
+        """Return new connections to all replicas. Close them."""
+        await self._learn()  # a server that has become a replica lately may be missing
+        nodes = self._nodes.get_nodes_by_server_type("replica")
+        return {node.name: SharedConnection(self._pool_of(node.host, int(node.port)), self._timeout) for node in nodes}
+
+    async def subscription_pool(self) -> ConnectionPool:
+        """Return what connects to one of the primaries: each passes on what is announced on any."""
+        if not self._nodes.slots_cache:
+            await self._learn()
+        nodes = self._nodes.get_nodes_by_server_type("primary")
+        self._ear += 1  # another server, in case the last one is down
+        node = nodes[self._ear % len(nodes)]
+        return self._pool_of(node.host, int(node.port))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        self._closed = True  # calls that fail now begin nothing new
+        await super().close()
+        for connection in list(self._connections.values()):
+            await connection.close()
+        if (learning := self._learning) is not None:
+            await asyncio.wait([learning], timeout=_DISCOVERY)  # redis-py leaves connections open when it is cancelled
+            learning.cancel()
+            await asyncio.wait([learning])
+        await self._nodes.aclose()
+        await self._nodes.aclose("startup_nodes")
+
+    def _pool_of(self, host: str, port: int) -> ConnectionPool:
+        return ConnectionPool(ours(self._kind), host=host, port=port, **self._options)
+
+    def _connection_to(self, node: ClusterNode) -> SharedConnection:
+        connection = self._connections.get(node.name)
+        if connection is None:
+            pool = self._pool_of(node.host, int(node.port))
+            connection = SharedConnection(pool, self._timeout, self.on_connect, lambda key: self.primary(key) is mine)
+            mine = self._connections[node.name] = connection
+        return connection
+
+    async def _connection_for(self, key: str, before: object) -> SharedConnection:
+        if refusal(before) == "ASK":
+            moved = MovedError(str(before).partition(" ")[2])
+            return self._connection_to(ClusterNode(moved.host, moved.port))
+        return await super()._connection_for(key, before)
+
+    async def _redirect(self, refused: Sequence[tuple[str, ResponseError]]) -> bool:
+        pause = False
+        for key, error in refused:
+            kind = refusal(error)
+            if kind == "MOVED":
+                moved = MovedError(str(error).partition(" ")[2])
+                if moved.host and moved.slot_id in self._nodes.slots_cache:
+                    await self._nodes.move_slot(moved)
+                else:  # the server leaves its name out
+                    pause = True
+            if kind == "READONLY" and (connection := self.primary(key)) is not None:
+                connection.drop()
+            pause |= kind not in _REDIRECTIONS
+        self._lost()  # ask the servers as well, in the background
+        return pause
+
+    def _lost(self) -> None:
+        if self._learning is None and not self._closed:
+            self._learning = asyncio.create_task(self._ask())
+            self._learning.add_done_callback(self._end_learning)
+
+    def _end_learning(self, task: asyncio.Task[None]) -> None:
+        self._learning = None
+        if not task.cancelled():
+            task.exception()  # somebody may wait for it; otherwise the next attempt may find an answer
+
+    async def _learn(self) -> None:
+        """Ask which server holds which slots. All callers wait for the same answer."""
+        self._lost()
+        if self._learning is None:
+            raise LostConnectionError("No connection available: the client is closed")
+        await asyncio.shield(self._learning)
+
+    async def _ask(self) -> None:
+        try:
+            await self._nodes.initialize()
+        except (RedisClusterException, IndexError) as error:
+            for host, port in self._places:  # ask these too, next time: all servers may have other addresses now
+                node = ClusterNode(host, port, **self._nodes.connection_kwargs)
+                self._nodes.startup_nodes.setdefault(node.name, node)
+            raise await self._reason(error) from error
+        known = self._nodes.nodes_cache
+        for name in [name for name in self._connections if name not in known]:
+            await self._connections.pop(name).close()
+
+    async def _reason(self, error: Exception) -> Exception:
+        """Find out why the servers do not say who holds what."""
+        said: Exception = error
+        for place in self._places:
+            reason = await _wrong_kind(self._pool_of(*place), "cluster", self._url)
+            if isinstance(reason, StoreRoleError):
+                return reason
+            said = reason or said
+        if isinstance(said, ResponseError):
+            return said
+        return LostConnectionError(f"No connection available: no server of the Cluster answers: {said}")
+
+
+def no_retry() -> Retry:
+    """Return what makes redis-py try once only: who calls decides about further attempts."""
+    return Retry(NoBackoff(), 0)
+
+
+async def _wrong_kind(pool: ConnectionPool, kind: Kind, url: str) -> Exception | None:
+    """Return an error if a server is not of the kind that the scheme of a URL says, or if it does not answer."""
+    place = f"{pool.connection_kwargs['host']}:{pool.connection_kwargs['port']}"
+    connection = PipelinedConnection(_DISCOVERY)
+    try:
+        await connection.open(pool)
+        await require_kind(connection, kind, f"{url.partition('+')[0]}://{place}")
+        if kind == "cluster":
+            await connection.call("CLUSTER", "SLOTS")
+    except (*ERRORS, StoreRoleError) as error:
+        return error
+    finally:
+        connection.abort()
+    return None
+
+
+async def close_quietly(connections: Iterable[SharedConnection]) -> None:
+    """Close connections that are no longer needed."""
+    for connection in connections:
+        with suppress(*ERRORS):
+            await connection.close()

@@ -1,0 +1,263 @@
+"""The parent of the workers: it holds the listening sockets, and starts, replaces and ends the workers.
+
+Each worker has a listening socket of its own, and the kernel spreads connections evenly over all sockets. The parent
+keeps every socket open, so connections wait in its queue while no worker accepts them. If the worker of a socket has
+ended, another worker accepts its connections until the next one is ready.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.context import SpawnProcess
+from typing import Final
+
+import structlog
+
+from live.metrics import SharedMetrics
+from live.workers.worker import END, LEAVE, READY, RETIRE, STOPPING, TAKE, run_worker
+
+log = structlog.get_logger()
+
+_SPAWN: Final = get_context("spawn")
+_READY_WITHIN: Final = 30.0  # seconds that a new worker has before a reload gives up
+_FIRST_START: Final = 5.0  # seconds in which only a worker of its own takes a socket, so that a start spreads evenly
+_SERVED_WELL: Final = 10.0  # seconds; the next worker starts at once if this one has served for so long
+_SHORTEST_PAUSE: Final = 0.5  # seconds before a worker starts again; each further one is twice as long
+_LONGEST_PAUSE: Final = 30.0
+
+
+class Worker:
+    """A worker, as its parent sees it. `started` becomes true when it is ready, and false if it ends before."""
+
+    def __init__(self, place: int, metrics: str) -> None:
+        """Start a worker for the listening socket with the number `place`."""
+        loop = asyncio.get_running_loop()
+        self.place = place
+        self.is_ready = False  # whether it can accept connections
+        self.ready_at: float | None = None
+        self.started: asyncio.Future[bool] = loop.create_future()
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self.cause = ""  # why the parent ended it
+        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.channel.settimeout(0)
+        with theirs:
+            self._process: SpawnProcess = _SPAWN.Process(target=run_worker, args=(place + 1, theirs, metrics))
+            self._process.start()
+        assert self._process.pid is not None  # noqa: S101 - it was started
+        self.pid: int = self._process.pid
+
+    def send(self, word: str, listener: socket.socket | None = None) -> None:
+        """Send an order. If the worker has just ended, the parent learns that by itself."""
+        with suppress(OSError):
+            descriptors = [] if listener is None else [listener.fileno()]
+            socket.send_fds(self.channel, [word.encode()], descriptors)
+
+    def signal(self, number: signal.Signals, cause: str) -> None:
+        """End it, for a cause that its last log line names."""
+        self.cause = cause
+        os.kill(self.pid, number)  # it is not reaped yet
+
+    def reap(self) -> str:
+        """Return how it ended."""
+        self._process.join()
+        status = self._process.exitcode or 0
+        self._process.close()
+        self.channel.close()
+        return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+
+
+class Supervisor:
+    """All workers. `_current` has the worker of each socket, or None while that waits to be started."""
+
+    def __init__(self, listeners: Sequence[socket.socket], metrics: SharedMetrics) -> None:
+        self._listeners = listeners
+        self._metrics = metrics
+        self._workers: set[Worker] = set()
+        self._current: list[Worker | None] = [None] * len(listeners)
+        self._accepts: list[Worker | None] = [None] * len(listeners)  # who accepts from each socket
+        self._failures = [0] * len(listeners)  # workers of each socket in a row that did not serve well
+        self._first_until = 0.0
+        self._is_stopping = False
+        self._changed = asyncio.Event()
+        self._reload_wanted = asyncio.Event()
+
+    async def run(self) -> None:
+        """Run the workers until SIGTERM or SIGINT. SIGHUP replaces them one after another."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.stop)
+        loop.add_signal_handler(signal.SIGHUP, self._reload_wanted.set)
+        self._first_until = time.monotonic() + _FIRST_START
+        loop.call_later(_FIRST_START, self._assign)
+        for place in range(len(self._listeners)):
+            self._start_current(place)
+        reloading = asyncio.create_task(self._reload_when_asked())
+        while self._workers or not self._is_stopping:
+            self._changed.clear()
+            await self._changed.wait()
+        reloading.cancel()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.remove_signal_handler(number)
+
+    def stop(self) -> None:
+        """End all workers."""
+        if not self._is_stopping:
+            log.info("stopping all workers")
+        self._is_stopping = True
+        self._changed.set()
+        for worker in self._workers:
+            worker.signal(signal.SIGTERM, "the server stops")
+
+    # One worker
+
+    def _start(self, place: int) -> Worker:
+        worker = Worker(place, str(self._metrics.folder))
+        self._workers.add(worker)
+        loop = asyncio.get_running_loop()
+        ended = os.pidfd_open(worker.pid)
+
+        def end() -> None:
+            loop.remove_reader(ended)
+            os.close(ended)
+            loop.remove_reader(worker.channel)
+            self._has_ended(worker)
+
+        loop.add_reader(ended, end)
+        loop.add_reader(worker.channel, self._receive, worker)
+        log.info("worker started", worker=place + 1, pid=worker.pid)
+        return worker
+
+    def _start_current(self, place: int) -> None:
+        if not self._is_stopping and self._current[place] is None:
+            self._current[place] = self._start(place)
+
+    def _receive(self, worker: Worker) -> None:
+        word = ""
+        with suppress(OSError):
+            word = worker.channel.recv(64).decode()
+        if word == READY:
+            worker.is_ready, worker.ready_at = True, time.monotonic()
+            if not worker.started.done():
+                worker.started.set_result(True)
+            log.info("worker serves", worker=worker.place + 1, pid=worker.pid)
+        else:
+            worker.is_ready = False
+            if word != STOPPING:  # it has closed the channel
+                asyncio.get_running_loop().remove_reader(worker.channel)
+        self._assign()
+
+    def _has_ended(self, worker: Worker) -> None:
+        how = worker.reap()
+        self._metrics.fold(worker.pid)
+        self._workers.discard(worker)
+        worker.is_ready = False
+        if not worker.started.done():
+            worker.started.set_result(False)
+        worker.ended.set_result(None)
+        place, served = worker.place, 0.0 if worker.ready_at is None else time.monotonic() - worker.ready_at
+        if worker.cause:
+            log.info("worker ended", worker=place + 1, pid=worker.pid, reason=worker.cause, status=how)
+        else:
+            # The process id makes each line another cause, so that no line is left out as a repetition.
+            text = f"worker {worker.pid} ended by itself"
+            log.error(text, worker=place + 1, pid=worker.pid, status=how, served=round(served, 1))
+        if self._current[place] is worker:
+            self._current[place] = None
+            self._start_again(place, served)
+        self._assign()
+        self._changed.set()
+
+    def _start_again(self, place: int, served: float) -> None:
+        """Start the next worker of a socket: at once after one that served well, else after a growing pause."""
+        if self._is_stopping:
+            return
+        failures = self._failures[place] = 0 if served >= _SERVED_WELL else self._failures[place] + 1
+        pause = pause_after(failures, has_served=served > 0)
+        if pause:
+            log.info("worker starts again after a pause", worker=place + 1, seconds=pause, failures=failures)
+        asyncio.get_running_loop().call_later(pause, self._start_current, place)
+
+    # Sockets
+
+    def _assign(self) -> None:
+        """Let a worker accept from each socket: its own if that is ready, else another one."""
+        ready = sorted((worker for worker in self._workers if worker.is_ready), key=lambda worker: worker.place)
+        current = [worker for worker in ready if worker is self._current[worker.place]] or ready
+        if not ready or self._is_stopping:
+            return
+        for place, listener in enumerate(self._listeners):
+            before, own = self._accepts[place], self._current[place]
+            if own is not None and own.is_ready:
+                wanted = own
+            elif before is None and time.monotonic() < self._first_until:
+                continue
+            elif before is not None and before.is_ready:
+                wanted = before
+            else:
+                wanted = current[place % len(current)]
+            if wanted is not before:
+                wanted.send(f"{TAKE} {place}", listener)
+                if before is not None and before.is_ready:
+                    before.send(f"{LEAVE} {place}")
+                self._accepts[place] = wanted
+
+    # Reload
+
+    async def _reload_when_asked(self) -> None:
+        while True:
+            await self._reload_wanted.wait()
+            self._reload_wanted.clear()
+            await self._reload()
+
+    async def _reload(self) -> None:
+        """Replace all workers, one after another.
+
+        A new worker takes the socket of an old one, which retires. When no old worker accepts connections any more, the
+        old ones disconnect their viewers. So each viewer is disconnected once, and returns to a new worker.
+        """
+        log.info("replacing all workers")
+        retired: list[Worker] = []
+        for place in range(len(self._listeners)):
+            old, new = self._current[place], self._start(place)
+            if not await self._is_ready_in_time(new):
+                break
+            if old is None or old is not self._current[place]:  # it ended meanwhile
+                old = self._current[place]
+            self._current[place] = new
+            self._failures[place] = 0
+            self._assign()
+            if old is not None:
+                old.send(RETIRE)
+                old.cause = "a new worker replaces it"
+                retired.append(old)
+        for worker in retired:
+            worker.send(END)
+            await worker.ended
+        log.info("replaced workers", workers=len(retired), of=len(self._listeners))
+
+    async def _is_ready_in_time(self, worker: Worker) -> bool:
+        """Wait until a new worker is ready. Otherwise end it, and return False."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_READY_WITHIN):
+                if await asyncio.shield(worker.started):
+                    return True
+        if self._is_stopping:
+            return False
+        if not worker.ended.done():
+            worker.signal(signal.SIGKILL, "it was not ready in time")
+        log.error("a new worker did not become ready, so the old workers stay", worker=worker.place + 1, pid=worker.pid)
+        return False
+
+
+def pause_after(failures: int, *, has_served: bool) -> float:
+    """Return how many seconds to wait after `failures` workers in a row have ended early.
+
+    The first one that has served is replaced at once.
+    """
+    steps = failures - 1 if has_served else failures
+    return 0.0 if steps <= 0 else min(_LONGEST_PAUSE, _SHORTEST_PAUSE * 2 ** min(steps - 1, 10))

@@ -1,0 +1,169 @@
+"""A worker: one of several server processes. Its parent tells it from which listening sockets to accept connections."""
+
+import asyncio
+import signal
+import socket
+import sys
+from contextlib import suppress
+from multiprocessing import parent_process
+from pathlib import Path
+from typing import Final, cast
+
+import structlog
+import uvicorn
+from starlette.types import ASGIApp
+
+from live.domain.board_file import load_boards
+from live.errors import SetupError
+from live.logs import configure_logs
+from live.metrics import WORKER_CONNECTIONS, SharedMetrics
+from live.protocols.http.connection import HttpProtocol
+from live.protocols.http.shared import SharedParts
+from live.settings import Settings, load_settings
+from live.system.processes import end_with_parent, relax_collector
+from live.web.app import make_app
+
+# What a parent and its worker send each other, each as one packet.
+TAKE: Final = "take"  # with a number and a descriptor: accept connections from this listening socket
+LEAVE: Final = "leave"  # with the number: accept no more connections from it
+RETIRE: Final = "retire"  # answer what has begun and one request more of each connection, with `Connection: close`
+END: Final = "end"  # disconnect the viewers, and end when no connection is left
+READY: Final = "ready"  # the worker can accept connections
+STOPPING: Final = "stopping"  # the worker ends, and accepts no more
+
+_LARGEST: Final = 64  # bytes of a packet
+_CLOSING: Final = 10.0  # seconds that viewers have to answer the close frame
+
+log = structlog.get_logger()
+
+
+def run_worker(number: int, channel: socket.socket, metrics: str) -> None:
+    """Serve until the parent says otherwise. The settings come from the environment.
+
+    Args:
+        number: its name in metrics.
+        channel: the connection to the parent.
+        metrics: the folder in which the workers combine their metrics.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent acts on it
+    # uvicorn raises the signal again after it has stopped. Exit normally then.
+    signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(0))
+    parent = parent_process()
+    assert parent is not None and parent.pid is not None, "a worker is started by a parent"  # noqa: S101, PT018
+    end_with_parent(parent.pid)
+    settings = load_settings()
+    configure_logs(settings.log_level)
+    with SharedMetrics(Path(metrics)):
+        try:
+            app = make_app(settings, load_boards(settings.boards))
+        except SetupError as error:
+            log.error("a worker can't start", reason=str(error))  # noqa: TRY400 - a mistake of the user, not ours
+            raise SystemExit(2) from None
+        relax_collector()
+        _WorkerServer(server_config(app, settings), settings, channel, number).run()
+
+
+def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    """Configure how uvicorn serves an application."""
+    return uvicorn.Config(
+        app,
+        http=HttpProtocol,
+        ws="none",  # `HttpProtocol` takes WebSockets itself
+        server_header=False,
+        access_log=False,
+        log_config=None,
+        timeout_keep_alive=max(1, round(settings.idle_timeout)),
+        proxy_headers=False,
+        timeout_graceful_shutdown=max(1, round(settings.shutdown_timeout)),
+    )
+
+
+class _WorkerServer(uvicorn.Server):
+    """A server that accepts connections from the listening sockets that its parent names."""
+
+    def __init__(self, config: uvicorn.Config, settings: Settings, channel: socket.socket, number: int) -> None:
+        super().__init__(config)
+        self._connections = WORKER_CONNECTIONS.labels(str(number))
+        self._settings = settings
+        self._channel = channel
+        self._accepting: dict[int, asyncio.Server] = {}
+        self._orders: asyncio.Queue[tuple[str, int, list[int]]] = asyncio.Queue()
+        self._idle_until = 0.0  # how long idle connections may stay after it has retired
+        self._ends_at: float | None = None  # when it ends although connections are left
+        self._obeying: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - uvicorn's signature
+        """Start the application, and tell the parent."""
+        await super().startup(sockets=[])
+        asyncio.get_running_loop().add_reader(self._channel, self._receive)
+        self._obeying = asyncio.create_task(self._obey())
+        self._send(READY)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Tell uvicorn whether to stop."""
+        self._connections.set(len(self.server_state.connections))
+        if self._ends_at is not None:
+            is_idle = not (self.server_state.connections or self.server_state.tasks)
+            if is_idle or asyncio.get_running_loop().time() > self._ends_at:
+                return True
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let others accept connections, and stop."""
+        self._send(STOPPING)
+        asyncio.get_running_loop().remove_reader(self._channel)
+        if self._obeying is not None:
+            self._obeying.cancel()
+        for place in list(self._accepting):
+            self._leave(place)
+        await super().shutdown(sockets)
+
+    def _send(self, word: str) -> None:
+        with suppress(OSError):  # the parent has ended, so this process ends too
+            self._channel.send(word.encode())
+
+    def _receive(self) -> None:
+        data, descriptors, _, _ = socket.recv_fds(self._channel, _LARGEST, 1)
+        if not data:  # the parent has ended
+            asyncio.get_running_loop().remove_reader(self._channel)
+            self.should_exit = True
+            return
+        word, _, place = data.decode().partition(" ")
+        self._orders.put_nowait((word, int(place or 0), descriptors))
+
+    async def _obey(self) -> None:
+        """Do what the parent says, in the same order."""
+        while True:
+            word, place, descriptors = await self._orders.get()
+            if word == TAKE:
+                await self._take(place, socket.socket(fileno=descriptors[0]))
+            elif word == LEAVE:
+                self._leave(place)
+            elif word == RETIRE:
+                self._retire()
+            elif word == END:
+                self._parts.reaper.hub.drain()
+                self._ends_at = max(self._idle_until, asyncio.get_running_loop().time() + _CLOSING)
+
+    async def _take(self, place: int, listener: socket.socket) -> None:
+        def connect() -> asyncio.Protocol:
+            return HttpProtocol(self.config, self.server_state, self.lifespan.state)
+
+        loop = asyncio.get_running_loop()
+        self._accepting[place] = await loop.create_server(connect, sock=listener, backlog=self.config.backlog)
+
+    def _leave(self, place: int) -> None:
+        """Stop accepting connections from a socket. Those in its queue wait for the next worker that accepts."""
+        self._accepting.pop(place).close()
+
+    def _retire(self) -> None:
+        self._idle_until = asyncio.get_running_loop().time() + self._settings.idle_timeout
+        self._parts.is_retiring = True
+        for connection in list(cast("set[object]", self.server_state.connections)):
+            if isinstance(connection, HttpProtocol):
+                connection.retire()
+
+    @property
+    def _parts(self) -> SharedParts:
+        parts: SharedParts = self.lifespan.state["parts"]
+        return parts

@@ -1,0 +1,39 @@
+"""Boards whose server is gone, while the servers of the other boards answer."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from live.errors import StoreUnavailableError
+from live.store.connection.client import Store
+from live.store.connection.pipelined import Word
+
+_REASON = "the server of this board is gone"
+
+
+@contextmanager
+def away(*boards: str, takes_all: bool = False) -> Iterator[None]:
+    """Let every command on the store keys of some boards fail while in the context.
+
+    With `takes_all`, one that fails lets all commands of its packet fail, as a mutant does.
+    """
+    call, outcomes = Store.call, Store.outcomes
+
+    def is_away(key: str) -> bool:
+        return any(f"{{{board}}}" in key for board in boards)
+
+    async def call_one(self: Store, key: str, *words: Word) -> Any:
+        if is_away(key):
+            raise StoreUnavailableError(_REASON)
+        return await call(self, key, *words)
+
+    async def call_many(self: Store, commands: Sequence[tuple[str, tuple[Word, ...]]]) -> list[Any]:
+        here = [command for command in commands if not is_away(command[0])]
+        if takes_all and len(here) < len(commands):
+            return [StoreUnavailableError(_REASON)] * len(commands)
+        replies = iter(await outcomes(self, here))
+        return [StoreUnavailableError(_REASON) if is_away(key) else next(replies) for key, _ in commands]
+
+    with patch.object(Store, "call", call_one), patch.object(Store, "outcomes", call_many):
+        yield

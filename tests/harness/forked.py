@@ -1,0 +1,96 @@
+"""The command `live` in processes of its own, which are forked from one that has imported it already.
+
+Importing takes longer than most tests: half a second for each of a thousand processes. `python` starts where a test
+needs another interpreter, or a library that is loaded before it.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from multiprocessing import get_context
+from pathlib import Path
+from subprocess import CompletedProcess, TimeoutExpired
+from typing import Final
+
+from live.cli.main import COMMANDS, main
+
+_CONTEXT: Final = get_context("forkserver")
+_CONTEXT.set_forkserver_preload([__name__, *{module for module, _ in COMMANDS.values()}])
+
+
+class ForkedProcess:
+    """A process that runs a command, with the part of `subprocess.Popen` that tests use."""
+
+    def __init__(
+        self, words: Sequence[str], environment: Mapping[str, str], folder: Path, out: Path, err: Path
+    ) -> None:
+        """Start it in a folder. What it prints is appended to the files `out` and `err`."""
+        given = list(words), dict(environment), folder, out, err
+        self._process = _CONTEXT.Process(target=_run, args=given)
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid: int = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status; negative for a signal, None while it runs."""
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        """Return the exit status."""
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end and return the exit status.
+
+        Raises:
+            TimeoutExpired: it runs for longer.
+        """
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise TimeoutExpired("live", timeout or 0)
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, if it still runs."""
+        if self._process.exitcode is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """End it as an operator does."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """End it as `kill -9` does."""
+        self._process.kill()
+
+
+def run_live(*words: str, environment: Mapping[str, str], timeout: float = 60) -> CompletedProcess[str]:
+    """Run a command to its end, without a terminal, with these environment variables only.
+
+    Raises:
+        TimeoutExpired: it takes longer than `timeout` seconds.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        out, err = Path(folder, "out"), Path(folder, "err")
+        process = ForkedProcess(words, environment, Path.cwd(), out, err)
+        try:
+            status = process.wait(timeout)
+        finally:
+            process.kill()
+        return CompletedProcess(words, status, out.read_text(encoding="utf-8"), err.read_text(encoding="utf-8"))
+
+
+def _run(words: Sequence[str], environment: Mapping[str, str], folder: Path, out: Path, err: Path) -> None:
+    """Become the command: its arguments, environment, folder and output."""
+    for descriptor, path in ((1, out), (2, err)):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(file, descriptor)
+        os.close(file)
+    os.environ.clear()
+    os.environ.update(environment)
+    tempfile.tempdir = None
+    os.chdir(folder)
+    sys.argv = ["live", *words]
+    main()

@@ -1,0 +1,184 @@
+"""Real stores of several servers: a primary and replicas with Sentinels, and a Cluster."""
+
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, cast
+
+import hiredis
+import redis
+from redis.sentinel import Sentinel
+
+from live.domain.urls import servers_of
+from tests.harness.network import free_port
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import DEADLINE
+
+NAME: Final = "board"  # under which the Sentinels watch the primary
+SLOTS: Final = 16384
+
+
+class Server(StoreProcess):
+    """A server that others can reach over a port. Tests ask it over its socket."""
+
+    def __init__(self, binary: str, folder: Path, *options: str) -> None:
+        self.port = free_port()
+        self.place = f"127.0.0.1:{self.port}"
+        folder.mkdir(parents=True)
+        sync = ("--repl-diskless-sync-delay", "0")
+        super().__init__(binary, folder, "--port", str(self.port), "--bind", "127.0.0.1", *sync, *options)
+
+    def ask(self, *words: str | int) -> Any:
+        """Send one command and return its reply."""
+        reader = hiredis.Reader()
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(DEADLINE)
+            connection.connect(str(self.path))
+            connection.sendall(hiredis.pack_command(words))  # type: ignore[arg-type] # the stub is wrong
+            while (reply := reader.gets()) is False:
+                reader.feed(connection.recv(65_536))
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def fields(self, *words: str | int) -> dict[str, str]:
+        """Send one command, and return its reply of lines such as `name:value`."""
+        lines = [line.partition(":") for line in self.ask(*words).decode().splitlines()]
+        return {name: value for name, colon, value in lines if colon}
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has been started and has not ended."""
+        return self.process is not None and self.process.poll() is None
+
+
+class SentinelServer(Server):
+    """A Sentinel that watches one primary."""
+
+    def __init__(self, binary: str, folder: Path, primary: Server, patience: int) -> None:
+        super().__init__(binary, folder)
+        path = folder / "sentinel.conf"
+        path.write_text(
+            f"port {self.port}\nunixsocket {self.path}\ndir {folder}\nbind 127.0.0.1\n"
+            f"sentinel monitor {NAME} 127.0.0.1 {primary.port} 2\n"
+            f"sentinel down-after-milliseconds {NAME} {patience}\n"
+            f"sentinel failover-timeout {NAME} {3 * patience}\n",
+            encoding="ascii",
+        )
+        self._command = [binary, str(path), "--sentinel"]
+
+    def watched(self) -> dict[bytes, bytes]:
+        """What it knows of the primary."""
+        reply = self.ask("SENTINEL", "MASTER", NAME)
+        return dict(zip(reply[::2], reply[1::2], strict=True))
+
+
+class SentinelSet:
+    """A primary with two replicas, and three Sentinels, which promote a replica after `patience` milliseconds."""
+
+    def __init__(self, binary: str, folder: Path, *options: str, patience: int = 1000) -> None:
+        first = Server(binary, folder / "0", *options)
+        copied = ("--replicaof", f"127.0.0.1 {first.port}")
+        self.servers = [first, *(Server(binary, folder / str(number), *copied, *options) for number in (1, 2))]
+        self.sentinels = [SentinelServer(binary, folder / f"s{number}", first, patience) for number in range(3)]
+        self.url = f"redis+sentinel://{','.join(sentinel.place for sentinel in self.sentinels)}/{NAME}"
+
+    def start(self) -> None:
+        """Start all, and wait until each Sentinel knows the replicas and the other Sentinels."""
+        for server in self.servers:
+            server.start()
+        wait(lambda: self.servers[0].ask("INFO", "replication").count(b"state=online") == 2)
+        for sentinel in self.sentinels:
+            sentinel.start()
+        known = (b"num-slaves", b"num-other-sentinels")
+        wait(lambda: all(sentinel.watched()[name] == b"2" for sentinel in self.sentinels for name in known))
+
+    def kill(self) -> None:
+        """End all."""
+        for server in [*self.sentinels, *self.servers]:
+            server.kill()
+
+    @property
+    def primary(self) -> Server:
+        """The server that is the primary now."""
+        return next(server for server in self.servers if server.runs and server.ask("ROLE")[0] == b"master")
+
+
+class ClusterSet:
+    """A Cluster of three primaries with replicas, which are promoted after `patience` milliseconds."""
+
+    def __init__(self, binary: str, folder: Path, *options: str, replicas: int = 1, patience: int = 2000) -> None:
+        self._buses = [free_port() for _ in range(3 * (1 + replicas))]
+        enabled = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(patience), "--cluster-port")
+        self.servers = [
+            Server(binary, folder / str(number), *enabled, str(bus), *options) for number, bus in enumerate(self._buses)
+        ]
+        self.url = f"redis+cluster://{','.join(server.place for server in self.servers[:3])}"
+
+    def start(self) -> None:
+        """Start all, form the Cluster, and wait until every server knows that it works."""
+        first, *others = self.servers
+        for number, server in enumerate(self.servers):
+            server.start()
+            server.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+        for server in others:
+            server.ask("CLUSTER", "MEET", "127.0.0.1", first.port, self._buses[0])
+        for number, server in enumerate(self.servers[:3]):
+            server.ask("CLUSTER", "ADDSLOTSRANGE", number * SLOTS // 3, (number + 1) * SLOTS // 3 - 1)
+        wait(lambda: all(len(nodes(server)) == len(self.servers) for server in self.servers))
+        for number, server in enumerate(self.servers[3:]):
+            server.ask("CLUSTER", "REPLICATE", self.servers[number % 3].ask("CLUSTER", "MYID").decode())
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until every server knows that the Cluster works and has all its replicas."""
+        wait(lambda: all(self._settled(server) for server in self.servers if server.runs))
+
+    def kill(self) -> None:
+        """End all."""
+        for server in self.servers:
+            server.kill()
+
+    @property
+    def primaries(self) -> list[Server]:
+        """The servers that are primaries now."""
+        return [server for server in self.servers if server.runs and server.ask("ROLE")[0] == b"master"]
+
+    def _settled(self, server: Server) -> bool:
+        copies = sum("slave" in node.split()[2] and node.split()[7] == "connected" for node in nodes(server))
+        role = server.ask("ROLE")
+        linked = role[0] == b"master" or role[3] == b"connected"
+        return linked and copies == len(self.servers) - 3 and server.fields("CLUSTER", "INFO")["cluster_state"] == "ok"
+
+
+def store_of(engine: str, binary: str, folder: Path) -> StoreProcess | SentinelSet | ClusterSet:
+    """A store of `one` server, with `sentinel`, or of a `cluster`. A busy machine stalls for seconds."""
+    if engine == "sentinel":
+        return SentinelSet(binary, folder, patience=15_000)
+    if engine == "cluster":
+        return ClusterSet(binary, folder, patience=15_000)
+    return StoreProcess(binary, folder)
+
+
+def plain_client(url: str) -> redis.Redis:
+    """A client of a store without our code; of a Cluster, of its first server."""
+    if url.startswith("redis+sentinel"):
+        sentinels = Sentinel(servers_of(url, 0), socket_timeout=DEADLINE)  # type: ignore[no-untyped-call]
+        return cast("redis.Redis", sentinels.master_for(NAME))  # type: ignore[no-untyped-call]
+    host, port = servers_of(url, 0)[0] if url.startswith("redis+cluster") else ("", 0)
+    return redis.Redis(host=host, port=port) if port else redis.Redis.from_url(url)
+
+
+def nodes(server: Server) -> list[str]:
+    """What a server of a Cluster knows of each."""
+    text: str = server.ask("CLUSTER", "NODES").decode()
+    return text.splitlines()
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds."""
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end, "the servers are not ready"
+        time.sleep(0.05)

@@ -1,0 +1,133 @@
+"""Real workers of a server, whose parent is the test: a mutant can take the place of a part of the parent."""
+
+import asyncio
+import os
+import socket
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from unittest.mock import patch
+
+import httpx
+
+from live.metrics import SharedMetrics
+from live.serve import bound_sockets
+from live.settings import Settings, as_environment
+from live.system.processes import share
+from live.workers import supervisor
+from live.workers.supervisor import Supervisor
+from live.workers.worker import run_worker
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
+
+Listeners = Callable[[list[socket.socket]], Sequence[socket.socket]]
+
+
+class RunningWorkers:
+    """The workers, the URL at which they serve, and the folder of their metrics."""
+
+    def __init__(self, url: str, folder: Path, parent: Supervisor) -> None:
+        self.url = url
+        self.parent = parent
+        self.folder = folder
+
+    @property
+    def port(self) -> int:
+        """The port of all listening sockets."""
+        return int(self.url.rpartition(":")[2])
+
+    def pids(self) -> list[int]:
+        """The processes, oldest first."""
+        return children(os.getpid())
+
+    def held(self) -> Counter[int]:
+        """How many connections each worker has accepted and holds."""
+        inodes = {}
+        for pid in self.pids():
+            for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(OSError):  # it has just been closed
+                    target = str(descriptor.readlink())
+                    if target.startswith("socket:["):
+                        inodes[target[8:-1]] = pid
+        lines = [line.split() for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]]
+        port = f":{self.port:04X}"
+        return Counter(
+            inodes[fields[9]]
+            for fields in lines
+            if fields[1].endswith(port) and fields[3] == "01" and fields[9] in inodes
+        )
+
+    async def answer(self, count: int = 40) -> bool:
+        """Tell whether the server answers that many new connections within ten seconds."""
+
+        async def ask() -> bool:
+            try:
+                async with httpx.AsyncClient(base_url=self.url, timeout=10) as client:
+                    return (await client.get("/healthz")).status_code == 200
+            except httpx.HTTPError:
+                return False
+
+        return all(await asyncio.gather(*(ask() for _ in range(count))))
+
+
+@asynccontextmanager
+async def running_workers(
+    store: str,
+    workers: int,
+    listen: Listeners = lambda listeners: listeners,
+    target: object = run_worker,
+    **changes: object,
+) -> AsyncIterator[RunningWorkers]:
+    """Workers on a free port, which end with the `with` block.
+
+    `listen` makes the sockets for the parent from those that `live serve` binds. Each worker runs `target`.
+    """
+    settings: Settings = share(fresh_settings(store, workers=workers, **changes))
+    with (
+        bound_sockets(settings) as listeners,
+        SharedMetrics.new() as metrics,
+        patch.dict(os.environ, as_environment(settings), PROMETHEUS_MULTIPROC_DIR=str(metrics.folder)),
+        patch.object(supervisor, "run_worker", target),
+    ):
+        parent = Supervisor(listen(listeners), metrics)
+        running = asyncio.create_task(parent.run())
+        try:
+            yield RunningWorkers(f"http://127.0.0.1:{listeners[0].getsockname()[1]}", metrics.folder, parent)
+        finally:
+            parent.stop()
+            await running
+
+
+async def until_ready(workers: RunningWorkers) -> None:
+    """Wait until every worker accepts connections."""
+
+    async def are_ready() -> bool:
+        return all(worker is not None and worker.is_ready for worker in workers.parent._current)
+
+    await eventually(are_ready)
+
+
+def children(parent: int) -> list[int]:
+    """The workers of a server, oldest first."""
+    found = Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="ascii").split()
+    return [int(child) for child in found if "spawn_main" in _command(child)]
+
+
+def _command(process: str) -> str:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text(encoding="utf-8")
+    except OSError:  # it has just ended
+        return ""
+
+
+def never_ready(_number: int, _channel: socket.socket, _metrics: str) -> None:
+    """End at once, as a worker does that can't start."""
+    raise SystemExit(3)
+
+
+def slow_to_start(number: int, channel: socket.socket, metrics: str) -> None:
+    """Start as slowly as on a busy machine."""
+    time.sleep(2)
+    run_worker(number, channel, metrics)

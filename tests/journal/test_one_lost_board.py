@@ -1,0 +1,313 @@
+"""A board that the store loses under load takes no events, and every other board goes on, also after a restart."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import msgspec
+import pytest
+from redis.asyncio import Redis
+
+from live.settings import HostPattern, Settings
+from live.store.connection.high_water import Facts, HighWater
+from tests.harness.boards import rolling_board
+from tests.harness.forked import run_live
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.server import ServerProcess, serving, until_ready
+from tests.harness.settings import fresh_settings
+from tests.harness.sse import Stream, streaming
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.fault]
+
+FILE: Final = """
+[[board]]
+id = "near"
+source = ["near"]
+[[board]]
+id = "far"
+source = ["far"]
+"""
+
+Lose = Callable[["Far"], Coroutine[Any, Any, None]]
+
+
+class Far:
+    """The store keys of the board that gets lost."""
+
+    def __init__(self, store: str, prefix: str) -> None:
+        self.client: Any = Redis.from_url(store)
+        self.prefix = prefix
+        self.copy: dict[bytes, bytes] = {}
+
+    async def keep(self) -> None:
+        """Copy the board as it is."""
+        async for name in self.client.scan_iter(f"{self.prefix}:{{far}}:*"):
+            self.copy[name] = await self.client.dump(name)
+
+    async def go_back(self) -> None:
+        """Put the copy in place of the board."""
+        names = [name async for name in self.client.scan_iter(f"{self.prefix}:{{far}}:*")]
+        async with self.client.pipeline(transaction=True) as commands:
+            commands.delete(*names)
+            for name, content in self.copy.items():
+                commands.restore(name, 0, content)
+            await commands.execute()
+
+    async def lose_state(self) -> None:
+        """Delete the state of the board."""
+        await self.client.delete(f"{self.prefix}:{{far}}:meta")
+
+    async def waiting(self, board: str) -> int:
+        """How many entries of the journals of a board wait in the store."""
+        streams = [name async for name in self.client.scan_iter(f"{self.prefix}:{{{board}}}:journal:*")]
+        return sum([await self.client.xlen(stream) for stream in streams])
+
+
+class Load:
+    """Producers of a board: how many events were acknowledged, and of those that began after the loss."""
+
+    def __init__(self, client: httpx.AsyncClient, board: str) -> None:
+        self.client, self.board = client, board
+        self.acknowledged = self.after = self.refused = 0
+        self.is_lost = self.is_over = False
+
+    async def send(self) -> httpx.Response:
+        """Send one event."""
+        began_after = self.is_lost
+        answer = await self.client.post("/v1/events", json={"board": self.board, "type": self.board, "key": "k"})
+        if answer.status_code == 200 and answer.json()["accepted"]:
+            self.acknowledged += 1
+            self.after += began_after
+        else:
+            self.refused += 1
+        return answer
+
+    async def run(self) -> None:
+        """Send events until the load is over."""
+        while not self.is_over:
+            with suppress(httpx.TransportError):
+                await self.send()
+
+
+@asynccontextmanager
+async def running(*loads: Load) -> AsyncIterator[None]:
+    """Producers at work."""
+    tasks = [asyncio.create_task(load.run()) for load in loads for _ in range(2)]
+    try:
+        yield
+    finally:
+        for load in loads:
+            load.is_over = True
+        await asyncio.gather(*tasks)
+
+
+async def begin(client: httpx.AsyncClient, far: Far) -> tuple[Load, Load]:
+    """Count on both boards, copy one of them, and count more."""
+    near_load, far_load = Load(client, "near"), Load(client, "far")
+    for load in (near_load, far_load):
+        for _ in range(5):
+            assert (await load.send()).status_code == 200
+
+    async def drained() -> bool:
+        return not await far.waiting("near") + await far.waiting("far")
+
+    await eventually(drained)
+    await far.keep()
+    for _ in range(3):
+        assert (await far_load.send()).status_code == 200
+    await eventually(drained)
+    return near_load, far_load
+
+
+async def only_far_stops(client: httpx.AsyncClient, near: Load, other: Load, stream: Stream) -> None:
+    """Check a server whose store has just lost one board, under load."""
+    refused, counted = near.refused, near.acknowledged
+
+    async def moves() -> bool:
+        return near.acknowledged >= counted + 20 and other.refused >= 5
+
+    await eventually(moves, 20)
+    assert (near.refused, other.after) == (refused, 0), "only the lost board refuses, and it refuses everything"
+    answer = await other.send()
+    assert (answer.status_code, answer.json()["code"]) == (503, "epoch_lost"), answer.text
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stream.follow(counted + 20), 10)
+    assert stream.model.offset >= counted + 20, "the viewers of the other board get nothing"
+    assert not stream.model.stale
+
+    async def named() -> bool:
+        ready = await client.get("/readyz")
+        assert ready.status_code == 200, ready.text
+        return any("board far takes no events until an operator decides" in one for one in ready.json()["reasons"])
+
+    await eventually(named)
+
+
+async def drains(far: Far, near: Load) -> None:
+    """Check that the journal of the other board moves, after its load."""
+
+    async def drained() -> bool:
+        return not await far.waiting("near")
+
+    for _ in range(3):
+        assert (await near.send()).status_code == 200
+        await eventually(drained, 10)
+
+
+async def lose_under_load(store: str, folder: Path, lose: Lose) -> None:
+    """A server with two boards and viewers, of which the store loses one."""
+    settings = fresh_settings(store, data_dir=folder, journal="sqlite")
+    far = Far(store, settings.key_prefix)
+    try:
+        async with serving(settings, rolling_board(board="near"), rolling_board(board="far")) as client:
+            await until_ready(client)
+            near, other = await begin(client, far)
+            async with streaming(client, board="near") as stream:
+                async with running(near, other):
+                    await lose(far)
+                    other.is_lost = True
+                    await only_far_stops(client, near, other, stream)
+                await drains(far, near)
+            assert await score(client, "near") == near.acknowledged
+    finally:
+        await far.client.aclose()
+
+
+LOSSES: Final = pytest.mark.parametrize("lose", [Far.go_back, Far.lose_state], ids=["back", "gone"])
+
+
+@LOSSES
+async def test_one_lost_board_stops_alone(valkey_url: str, tmp_path: Path, lose: Lose) -> None:
+    """Nothing is acknowledged on top of what was lost, and the other board does not notice."""
+    await lose_under_load(valkey_url, tmp_path, lose)
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("mistake", ["for all", "in silence"])
+async def test_a_loss_of_the_wrong_extent_is_detected(valkey_url: str, tmp_path: Path, mistake: str) -> None:
+    """One mutant stops every board, and the other one stops none."""
+
+    def wrong(high_water: HighWater, reasons: Mapping[str, str]) -> None:
+        if mistake == "for all" and reasons:
+            high_water.lose("; ".join(reasons.values()))
+
+    with must_be_caught(mistake), replaced(HighWater, "lose_boards", wrong):
+        await lose_under_load(valkey_url, tmp_path, Far.go_back)
+
+
+class Machine:
+    """A server with a journal and two boards of the boards file, and commands beside it."""
+
+    def __init__(self, store: str, folder: Path) -> None:
+        file = folder / "boards.toml"
+        file.write_text(FILE, encoding="utf-8")
+        self.settings = Settings(
+            port=0, store=store, data_dir=folder / "data", boards=file, journal="sqlite",
+            allowed_hosts=(HostPattern("x"),),
+        )  # fmt: skip
+        self.server = ServerProcess(self.settings, folder)
+        self.run = partial(run_live, environment=self.server.environment, timeout=120)
+
+    @property
+    def facts(self) -> Facts:
+        """What the data directory says."""
+        path = self.settings.data_dir / f"witness-{self.settings.key_prefix}.json"
+        return msgspec.json.decode(path.read_bytes(), type=Facts)
+
+    @asynccontextmanager
+    async def client(self, *loads: Load) -> AsyncIterator[httpx.AsyncClient]:
+        """A client of the server, which the producers use too."""
+        async with httpx.AsyncClient(base_url=self.server.url, timeout=30) as client:
+            for load in loads:
+                load.client = client
+            yield client
+
+    def lost(self) -> list[str]:
+        """What `live journal status` lists as lost."""
+        found: list[str] = json.loads(self.run("journal", "status", "--json").stdout)["lost"]
+        return found
+
+
+async def score(client: httpx.AsyncClient, board: str) -> int:
+    """The score of the only member."""
+    page = (await client.get(f"/v1/boards/{board}")).json()
+    return sum(record["score"] for record in page.get("records", ()))
+
+
+async def lose_and_start_again(machine: Machine, far: Far, lose: Lose) -> tuple[Load, Load, int]:
+    """Lose a board under load, and start the server again, which serves the other one only.
+
+    Returns the producers, and what the store holds of the lost board.
+    """
+    async with machine.client() as client:
+        near, other = await begin(client, far)
+        async with streaming(client, board="near") as stream, running(near):
+            await lose(far)  # with everything in SQL, so that the journal can restore what was acknowledged
+            other.is_lost = True
+            async with running(other):
+                await only_far_stops(client, near, other, stream)
+        await drains(far, near)
+    assert ["far" in line for line in machine.lost()] == [True], machine.lost()
+    assert machine.run("backup", str(machine.settings.data_dir / "refused")).returncode == 2
+    await asyncio.to_thread(machine.server.stop)
+    await asyncio.to_thread(machine.server.start)
+    assert machine.facts.lost_boards.keys() == {"far"}
+    async with machine.client(near, other) as client:
+        assert (await near.send()).status_code == 200
+        assert (await other.send()).json()["code"] == "epoch_lost"
+        assert (await client.get("/readyz")).status_code == 200
+        await drains(far, near)
+        held = await score(client, "far")
+    await asyncio.to_thread(machine.server.stop)
+    return near, other, held
+
+
+@pytest.mark.parametrize(
+    ("lose", "words"),
+    [
+        (Far.go_back, ()),
+        (Far.lose_state, ()),
+        (Far.go_back, ("reconcile", "--board", "far", "--repair", "--to", "store")),
+        (Far.lose_state, ("rebuild", "--board", "far")),
+    ],
+    ids=["back-accept", "gone-accept", "back-reconcile", "gone-rebuild"],
+)
+async def test_a_server_starts_with_a_lost_board_until_an_operator_decides(
+    own_store: StoreProcess, tmp_path: Path, lose: Lose, words: tuple[str, ...]
+) -> None:
+    """The decision ends the loss of this board, and leaves the other one alone."""
+    machine = Machine(own_store.url, tmp_path)
+    far = Far(own_store.url, machine.settings.key_prefix)
+    machine.server.start()
+    try:
+        near, other, held = await lose_and_start_again(machine, far, lose)
+        before = machine.facts
+        if words:
+            done = await asyncio.to_thread(machine.run, *words)
+            assert done.returncode == 0 or "the store is replaced" in done.stdout, done.stdout + done.stderr
+        await asyncio.to_thread(machine.server.start, *([] if words else ["--accept-loss"]))
+        after = machine.facts
+        assert (after.lost, after.lost_boards) == ("", {})
+        assert after.epochs["near"] == before.epochs["near"], "a board that lost nothing keeps its epoch"
+        assert after.epochs["far"] != before.epochs["far"]
+        async with machine.client(near, other) as client:
+            for load in (near, other):
+                assert (await load.send()).status_code == 200
+            expected = other.acknowledged if words else held + 1
+            assert [await score(client, "near"), await score(client, "far")] == [near.acknowledged, expected]
+            await drains(far, near)
+            await drains(far, other)
+        compared = json.loads((await asyncio.to_thread(machine.run, "reconcile", "--json")).stdout)
+        assert compared["equal"], compared
+        assert machine.lost() == []
+    finally:
+        await far.client.aclose()
+        if machine.server.process is not None and machine.server.process.poll() is None:
+            machine.server.kill()

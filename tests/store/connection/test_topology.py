@@ -1,0 +1,243 @@
+"""Stores of several servers: their URLs, where commands go, and which servers are refused."""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio.cluster import NodesManager
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
+
+from live.domain.board import Boards
+from live.domain.event import make_entry
+from live.errors import SetupError
+from live.serve import check_store
+from live.settings import Duration, Settings
+from live.store.board.ledger import Ledger
+from live.store.connection import topology
+from live.store.connection.client import Store, connect
+from live.store.connection.durability import rewrite_log, unsafe_settings
+from live.store.connection.loss import Losses, LossWatch
+from live.store.connection.notices import Changed, Channels, Missed, listen
+from live.store.registry.idempotency import StoredResponses
+from tests.harness.boards import rolling_board
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.settings import fresh_settings
+from tests.harness.topologies import NAME
+from tests.harness.waiting import eventually
+
+NAMES = [f"board{number}" for number in range(24)]  # they lie on all servers of a Cluster
+
+
+@pytest.fixture
+async def client(several_servers: str) -> AsyncIterator[Store]:
+    """A client of each kind of store."""
+    client = connect(several_servers, fresh_settings(several_servers))
+    yield client
+    await client.aclose()
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("redis+sentinel://a,b", "the name of the primary follows the Sentinels"),
+        ("redis+sentinel://a,b/", "the name of the primary follows the Sentinels"),
+        ("redis+sentinel://a,b/one/two", "the name of the primary follows the Sentinels"),
+        ("redis+sentinel:///name", "name the servers"),
+        ("redis+cluster://a,", "name the servers"),
+        ("redis+cluster://a, b", "name the servers"),
+        ("redis+cluster://a/1", "a Cluster has no databases"),
+        ("redis+cluster://a?db=1", "options are username, password and ssl_…, not db"),
+        ("redis+cluster://a:x", "not a port"),
+        ("redis+cluster://a,b:1:2", "IPv6"),
+        ("redis+sentinel://a/name?timeout=1", "options are db, username, password, sentinel_username"),
+        ("redis+other://a", r"expected redis://… or .*redis\+sentinel://… .*or rediss\+cluster://…"),
+        ("unix+cluster:///a", "expected redis://…"),
+        ("redis+cluster://:Zx4@cretQ9y@a,b", "percent-encode"),
+        ("redis+sentinel://:Zx4cretQ9y,b/name", "not a port"),
+    ],
+)
+def test_an_invalid_url_of_several_servers_is_refused(url: str, reason: str) -> None:
+    """The message says what is allowed, and does not quote what may be a secret."""
+    with pytest.raises(SetupError, match=reason) as caught:
+        connect(url, Settings())
+    assert "cretQ9y" not in str(caught.value)
+
+
+async def test_a_url_gives_names_passwords_and_options() -> None:
+    """Percent-encoded text is decoded. Sentinels get their own user name and password only."""
+    url = (
+        "rediss+sentinel://al%40ice:Zx4%2Fcret@a:1,[::1]:2,c/my%20name?db=3&sentinel_password=Q9y%25&ssl_cert_reqs=none"
+    )
+    store = connect(url, Settings())
+    assert isinstance(store.servers, topology.Watched)
+    pool = store.connection_pool
+    assert isinstance(pool, topology.PrimaryPool)
+    assert pool.service_name == "my name"
+    given = pool.connection_kwargs
+    assert (given["username"], given["password"], given["db"], given["ssl_cert_reqs"]) == (
+        "al@ice", "Zx4/cret", 3, "none",
+    )  # fmt: skip
+    asked = [sentinel.connection_pool.connection_kwargs for sentinel in pool.sentinel_manager.sentinels]
+    assert [(one["host"], one["port"], one["username"], one["password"]) for one in asked] == [
+        ("a", 1, None, "Q9y%"), ("::1", 2, None, "Q9y%"), ("c", 26379, None, "Q9y%"),
+    ]  # fmt: skip
+    shown = f"{store!r} {store.servers!r} {pool!r} {pool.sentinel_manager!r}"
+    assert [secret for secret in ("al@ice", "Zx4", "Q9y") if secret in shown] == []
+    await store.aclose()
+
+
+def test_the_library_has_what_the_topology_uses() -> None:
+    """redis-py does not document all of it as public. Another version may have other names."""
+    assert {"startup_nodes", "slots_cache", "nodes_cache"} <= set(NodesManager.__slots__)
+    for owner, names in (
+        (NodesManager, ("initialize", "move_slot", "get_nodes_by_server_type", "aclose")),
+        (Sentinel, ("discover_slaves", "sentinel_masters", "aclose")),
+        (SentinelConnectionPool, ("get_master_address", "make_connection")),
+    ):
+        assert all(callable(getattr(owner, name)) for name in names)
+    begun = inspect.signature(NodesManager).parameters
+    assert {"startup_nodes", "require_full_coverage", "connection_kwargs"} <= set(begun)
+
+
+async def commands_reach_their_servers(client: Store, prefix: str) -> None:
+    """Single commands, packets, walks and redis-py's methods find the store keys, wherever they lie."""
+    keys = [f"{prefix}:{{{name}}}" for name in NAMES]
+    for key in keys:
+        assert await client.call(key, "SET", key, key) == b"OK"
+    assert await client.calls([(key, ("GET", key)) for key in keys]) == [key.encode() for key in keys]
+    assert sorted([name async for name in client.names(f"{prefix}:*")]) == sorted(keys)
+    assert await asyncio.gather(*(client.get(key) for key in keys)) == [key.encode() for key in keys]
+    replies = await client.outcomes([(key, ("HGET", key, "field")) for key in keys])
+    assert all("WRONGTYPE" in str(reply) for reply in replies)
+
+
+async def test_commands_reach_their_servers(client: Store, several_servers: str) -> None:
+    """Each goes to the server that holds its store key."""
+    await commands_reach_their_servers(client, fresh_settings("").key_prefix)
+    count = 3 if "cluster" in several_servers else 1
+    assert len(await client.each("PING")) == count
+
+    async def answers() -> bool:  # servers that have become replicas just now are not listed yet
+        return [reply for _, reply in await client.each("PING", replicas=True)] == [b"PONG"] * max(3, 2 * count)
+
+    await eventually(answers)
+
+
+@pytest.mark.mutant
+async def test_one_server_for_all_store_keys_is_detected(cluster_url: str) -> None:
+    """The other store keys lie elsewhere."""
+    client = connect(cluster_url, fresh_settings("", write_deadline=Duration(0.2)))
+    cluster = client.servers
+    assert isinstance(cluster, topology.Cluster)
+    await client.call("a", "PING")
+    first = cluster.primary("a")
+    with must_be_caught("one server gets everything"), replaced(topology.Cluster, "primary", lambda *_: first):
+        replies = await client.outcomes([(name, ("GET", name)) for name in NAMES])
+        assert [str(reply) for reply in replies if isinstance(reply, Exception)] == []
+    await client.aclose()
+
+
+async def test_boards_count_and_announce(several_servers: str, tmp_path: Path) -> None:
+    """A server starts, boards on all servers count events, and a listener hears of every board."""
+    settings = fresh_settings(several_servers, data_dir=tmp_path)
+    await check_store(settings, Boards([rolling_board(board=name) for name in NAMES]))
+    own = connect(several_servers, settings)
+    watch = LossWatch(own, settings.key_prefix)
+    watch.guard_connections()
+    ledgers = [Ledger(own, rolling_board(board=name), settings) for name in NAMES]
+    channels = Channels({ledger.state.keys.channel: ledger.state.board.id for ledger in ledgers})
+    heard: set[str] = set()
+    begun = asyncio.Event()
+
+    async def hear() -> None:
+        async for notice in listen(own, channels):
+            if isinstance(notice, Changed):
+                heard.add(notice.board)
+            elif isinstance(notice, Missed):
+                begun.set()
+
+    hearing = asyncio.create_task(hear())
+    await begun.wait()
+    for ledger in ledgers:
+        await ledger.state.open()
+        await ledger.writer.add([make_entry("a", 2, None), make_entry("b", 1, None)])
+    pages = [await ledger.reader.read(10) for ledger in ledgers]
+    assert [[(record.key, record.score) for record in page.records] for page in pages] == [[("a", 2), ("b", 1)]] * 24
+
+    async def all_heard() -> bool:
+        return heard == set(NAMES)
+
+    await eventually(all_heard)
+    hearing.cancel()
+    await asyncio.gather(hearing, return_exceptions=True)
+    assert await watch.find() == Losses()
+    assert (own.high_water.lost, own.high_water.lost_boards) == ("", {})
+    await own.aclose()
+
+
+async def test_responses_and_files_of_several_servers(client: Store) -> None:
+    """What was several commands is one script, and every server rewrites its file."""
+    stored = StoredResponses(client, fresh_settings(""))
+    assert await stored.begin("shop", "k", b"digest") is None
+    assert (await stored.finish("shop", "k", b"{}"))[0] == b"{}"
+    assert await stored.begin("shop", "k", b"digest") == b"{}"
+    assert await rewrite_log(client) == ""
+    (line,) = await unsafe_settings(client)
+    assert "replicas" in line
+
+
+async def test_a_user_without_administration_is_enough(several_servers: str, tmp_path: Path) -> None:
+    """As at managed services. The server starts, counts, and says what it could not check."""
+    rules = ("ACL", "SETUSER", "app", "reset", "on", ">pw", "~*", "&*", "+@all", "-@admin", "-@dangerous", "-hello")
+    admin = connect(several_servers, Settings())
+    assert {reply for _, reply in await admin.each(*rules, replicas=True)} == {b"OK"}
+    await admin.aclose()
+    url = several_servers.replace("://", "://app:pw@")
+    settings = fresh_settings(url, data_dir=tmp_path)
+    await check_store(settings, Boards([rolling_board()]))
+    client = connect(url, settings)
+    ledger = Ledger(client, rolling_board(), settings)
+    await ledger.state.open()
+    await ledger.writer.add([make_entry("a", 2, None)])
+    assert [record.score for record in (await ledger.reader.read(10)).records] == [2]
+    lines = await unsafe_settings(client)
+    assert any("does not show its settings" in line for line in lines)
+    assert any("does not show whether it has replicas" in line for line in lines)
+    assert "run BGREWRITEAOF yourself" in await rewrite_log(client)
+    await client.aclose()
+
+
+async def refused(url: str, folder: Path) -> str:
+    """What a server that starts says about its store."""
+    with pytest.raises(SetupError) as caught:
+        async with asyncio.timeout(30):
+            await check_store(fresh_settings(url, data_dir=folder), Boards([rolling_board()]))
+    return str(caught.value)
+
+
+async def test_a_wrong_url_is_refused_with_the_right_one(sentinel_url: str, cluster_url: str, tmp_path: Path) -> None:
+    """Whatever the server is, the message says which URL to use."""
+    node = cluster_url.partition("://")[2].partition(",")[0]
+    watcher = sentinel_url.partition("://")[2].partition(",")[0]
+    for url, right in (
+        (f"redis://{node}", f"use redis+cluster://{node}"),
+        (f"redis+sentinel://{node}/x", f"use redis+cluster://{node}"),
+        (f"redis://{watcher}", f"use redis+sentinel://{watcher}/{NAME}"),
+        (f"redis+cluster://{watcher}", f"use redis+sentinel://{watcher}/{NAME}"),
+        (f"redis+sentinel://{watcher}/other", f"use redis+sentinel://{watcher}/{NAME}"),
+    ):
+        assert right in await refused(url, tmp_path)
+    sentinels = connect(sentinel_url, Settings())
+    assert isinstance(sentinels.servers, topology.Watched)
+    (primary,) = [name for name, role in await sentinels.each("ROLE", replicas=True) if role[0] == b"master"] or [""]
+    (replica, *_) = await sentinels.servers.replicas()
+    fields: Any = await sentinels.connection_pool.get_master_address()  # type: ignore[attr-defined]
+    assert primary == ""
+    place = f"{fields[0]}:{fields[1]}"
+    assert f"use redis://{place}" in await refused(f"redis://{replica}", tmp_path)
+    assert f"use redis://{place}" in await refused(f"redis+cluster://{place}", tmp_path)
+    assert f"use redis://{place}" in await refused(f"redis+sentinel://{place}/{NAME}", tmp_path)
+    await sentinels.aclose()

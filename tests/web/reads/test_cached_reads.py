@@ -1,0 +1,108 @@
+"""Reads of boards that caches may answer (`LIVE_CACHE`): which they are, and that both paths agree."""
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from live.fanout.engine.channel import SILENCE
+from live.settings import CacheTime
+from live.web.reads.fast import FastReads
+from tests.harness.both_paths import FRIEND, Both, both_servers, read, tag_in
+from tests.harness.mutation import must_be_caught, replaced
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CACHED = f"public, max-age=1, stale-while-revalidate={SILENCE:.0f}"
+EVERYBODY = [
+    "/v1/boards", "/v1/boards/posts", "/v1/boards/large?limit=3&start=2", "/v1/boards/weeks?period=previous",
+    "/v1/boards/posts/records/a", "/v1/boards/contest/records/Bo", "/v1/boards/posts/records?key=a&key=b",
+    "/v1/records/a", "/v1/boards/posts/slots", "/v1/boards/posts/slots?key=a", "/v1/boards/posts/records/a/slots",
+    "/v1/boards/posts/baseline", "/v1/boards/empty", "/v1/boards/fleeting",
+]  # fmt: skip
+UNCACHED = {
+    "/v1/boards/posts?wait=1ms": "no-cache",
+    "/v1/boards/none": "no-store",
+    "/v1/boards/posts?limit=0": "no-store",
+    "/v1/boards/posts/records/nobody": "no-store",
+    "/v1/items?key=a": "no-cache",
+    "/v1/trail": "no-store",
+    "/boards/posts": "no-cache",
+    "/healthz": "no-store",
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cached(valkey_url: str) -> AsyncIterator[Both]:
+    """Both servers with the setting."""
+    async with both_servers(valkey_url, cache=CacheTime(1), allowed_origins=(FRIEND,)) as both:
+        yield both
+
+
+def fields_of(answer: bytes, name: str) -> list[str]:
+    """The values of a header field."""
+    return [value.decode() for value in re.findall(rb"\r\n%s: ([^\r]*)" % name.encode(), answer.split(b"\r\n\r\n")[0])]
+
+
+@pytest.mark.parametrize("target", EVERYBODY)
+async def test_what_everybody_may_see_is_cacheable(cached: Both, target: str) -> None:
+    """Answers vary by what changes them."""
+    for fields in ((), (("Accept-Encoding", "gzip"),), (("Origin", FRIEND),), (("Authorization", "Bearer x.y"),)):
+        answer = await cached.same(read(target, *fields))
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert fields_of(answer, "cache-control") == [CACHED]
+        (varies,) = fields_of(answer, "vary")
+        assert "Origin" in varies
+        assert ("Accept-Encoding" in varies) or b"etag" not in answer
+
+
+@pytest.mark.parametrize(
+    "target", ["/v1/boards/large", "/v1/boards/large/records/book-1", "/v1/boards/weeks?period=previous"]
+)
+async def test_a_304_renews_what_a_cache_has(cached: Both, target: str) -> None:
+    """Both forms of a tag, with the same header fields as the 200."""
+    for fields in ((), (("Accept-Encoding", "gzip"),)):
+        full = await cached.same(read(target, *fields))
+        known = ("If-None-Match", tag_in(full))
+        answer = await cached.same(read(target, *fields, known))
+        assert answer.startswith(b"HTTP/1.1 304 ")
+        for name in ("cache-control", "vary", "etag"):
+            assert fields_of(answer, name) == fields_of(full, name)
+
+
+async def test_a_wait_and_a_read_share_a_page_but_no_header_field(cached: Both) -> None:
+    """Whichever comes first. Both show the same page, or answer 304."""
+    plain, waiting = "/v1/boards/posts?limit=5", "/v1/boards/posts?limit=5&wait=1ms"
+    known = ("If-None-Match", tag_in(await cached.same(read(plain))))
+    for fields in ((), (known,)):
+        for target, expected in ((plain, CACHED), (waiting, "no-cache"), (plain, CACHED)):
+            for answer in await cached.answers(read(target, *fields)):
+                assert fields_of(answer, "cache-control") == [expected]
+
+
+@pytest.mark.parametrize(("target", "cache"), UNCACHED.items())
+async def test_everything_else_is_not_kept(cached: Both, target: str, cache: str) -> None:
+    """Waits, errors, pages for people, titles, and what administrators see."""
+    for answer in await cached.answers(read(target)):
+        assert fields_of(answer, "cache-control") == [cache]
+
+
+async def test_without_the_setting_every_reader_asks(both: Both) -> None:
+    """It is off by default."""
+    for target in EVERYBODY:
+        assert fields_of(await both.same(read(target)), "cache-control") == ["no-cache"]
+
+
+@pytest.mark.mutant
+async def test_an_answer_that_only_one_path_marks_is_noticed(cached: Both) -> None:
+    """The mutant has the fast path ignore the setting."""
+    right = FastReads._completed
+
+    def unmarked(self: FastReads, plain: Any, reply: Any) -> Any:
+        return msgspec.structs.replace(right(self, plain, reply), cache=b"no-cache")
+
+    with replaced(FastReads, "_completed", unmarked), must_be_caught("a fast path without the setting"):
+        await cached.same(read("/v1/boards/posts"))

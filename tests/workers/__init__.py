@@ -1,0 +1,1 @@
+"""Tests of the parent and its workers."""

@@ -1,0 +1,67 @@
+"""Limits over all workers, and what the metrics show of the workers."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from unittest.mock import patch
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from live.system import processes
+from tests.harness.mutation import must_be_caught
+from tests.harness.waiting import eventually
+from tests.harness.workers import running_workers, until_ready
+
+
+async def admit_as_many(store: str) -> None:
+    """Let many viewers come to two workers. Together they admit as many as the setting allows."""
+    async with running_workers(store, 2, max_viewers=10) as workers, AsyncExitStack() as watching:
+        await until_ready(workers)
+        address = f"{workers.url.replace('http', 'ws')}/v1/boards/posts/live"
+
+        async def watch() -> bool:
+            try:
+                await watching.enter_async_context(connect(address, open_timeout=60))
+            except InvalidStatus:
+                return False
+            return True
+
+        admitted = sum(await asyncio.gather(*(watch() for _ in range(60))))
+        assert admitted == 10
+
+
+@pytest.mark.slow
+async def test_limits_hold_over_all_workers(valkey_url: str) -> None:
+    """Ten viewers in all, not ten for each worker."""
+    await admit_as_many(valkey_url)
+
+
+@pytest.mark.slow
+@pytest.mark.mutant
+async def test_a_limit_for_each_worker_is_noticed(valkey_url: str) -> None:
+    """A server with two workers would admit twice as many."""
+    with must_be_caught("limits are not divided"), patch.object(processes, "SHARED_LIMITS", ()):
+        await admit_as_many(valkey_url)
+
+
+@pytest.mark.slow
+async def test_the_metrics_show_the_spread(valkey_url: str) -> None:
+    """Each worker has a series with its connections."""
+    async with running_workers(valkey_url, 2) as workers:
+        await until_ready(workers)
+        opened = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", workers.port) for _ in range(50)))
+
+        async def are_shown() -> bool:
+            async with httpx.AsyncClient(base_url=workers.url, timeout=60) as client:
+                lines = (await client.get("/metrics")).text.splitlines()
+            shown = {number: f'live_worker_connections{{worker="{number}"}} ' for number in (1, 2)}
+            counts = [
+                float(line.rpartition(" ")[2]) for line in lines for name in shown.values() if line.startswith(name)
+            ]
+            return len(counts) == 2 and all(counts) and sum(counts) >= 50
+
+        await eventually(are_shown)
+        for _, writer in opened:
+            writer.close()

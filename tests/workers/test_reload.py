@@ -1,0 +1,200 @@
+"""SIGHUP under load: no request is cut, each viewer is disconnected once, and the metrics stay right."""
+
+import asyncio
+import signal
+from contextlib import suppress
+from typing import Any
+from unittest.mock import patch
+
+import httpx
+import msgspec
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
+
+from live.errors import SHUTTING_DOWN
+from live.metrics import SharedMetrics
+from live.workers import supervisor
+from live.workers.worker import RETIRE
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.waiting import eventually
+from tests.harness.workers import RunningWorkers, never_ready, running_workers, slow_to_start, until_ready
+
+
+class Load:
+    """Producers that post as fast as they can, and viewers that return when the server says so."""
+
+    def __init__(self, workers: RunningWorkers, viewers: int) -> None:
+        self.accepted = 0
+        self.closed = [0] * viewers  # how often each viewer was disconnected
+        self.connected = [False] * viewers
+        self._workers = workers
+
+    async def produce(self) -> None:
+        """Post. An error of the connection fails the test."""
+        async with httpx.AsyncClient(base_url=self._workers.url, timeout=60) as client:
+            while True:
+                try:
+                    response = await client.post("/v1/events", json=[{"key": "a"}] * 5)
+                except httpx.HTTPError as error:
+                    raise AssertionError(f"a POST was cut: {error!r}") from error
+                assert response.status_code == 200, response.text
+                self.accepted += response.json()["accepted"]
+
+    async def watch(self, number: int) -> None:
+        """Watch, and return after each disconnection."""
+        address = f"{self._workers.url.replace('http', 'ws')}/v1/boards/posts/live"
+        while True:
+            pause = 0.0
+            try:
+                viewer = await connect(address, open_timeout=60)
+            except (OSError, InvalidHandshake) as error:
+                raise AssertionError(f"a viewer can't connect: {error!r}") from error
+            async with viewer:
+                self.connected[number] = True
+                with suppress(ConnectionClosed):
+                    async for message in viewer:
+                        pause = msgspec.json.decode(message).get("retry_after", 0.0)
+                assert viewer.close_code == SHUTTING_DOWN, viewer.close_code
+            self.connected[number] = False
+            self.closed[number] += 1
+            await asyncio.sleep(pause)
+
+
+async def reload(workers: RunningWorkers) -> None:
+    """Replace all workers, and wait until the old ones have ended."""
+    before = set(workers.pids())
+    signal.raise_signal(signal.SIGHUP)
+
+    async def are_new() -> bool:
+        after = set(workers.pids())
+        return len(after) == len(before) and not before & after
+
+    await eventually(are_new)
+
+
+async def sums(workers: RunningWorkers) -> dict[str, float]:
+    """The counters and histograms, as they are now."""
+    async with httpx.AsyncClient(base_url=workers.url, timeout=60) as client:
+        text = (await client.get("/metrics")).text
+    lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+    kinds = ("_total", "_count", "_bucket", "_sum")
+    return {name: float(value) for name, _, value in lines if name.partition("{")[0].endswith(kinds)}
+
+
+async def reload_under_load(store: str, effort: int, reloads: int = 2, **named: Any) -> None:
+    """Reload while producers post and viewers watch."""
+    producers, viewers = min(16, 3 * effort), min(1000, 30 * effort)
+    async with running_workers(store, 2 if effort == 1 else 4, open=True, **named) as workers:
+        await until_ready(workers)
+        load = Load(workers, viewers)
+        tasks = [asyncio.create_task(load.watch(number)) for number in range(viewers)]
+        tasks += [asyncio.create_task(load.produce()) for _ in range(producers)]
+
+        async def all_watch() -> bool:
+            for task in tasks:
+                if task.done():
+                    task.result()
+            return all(load.connected)
+
+        try:
+            await eventually(all_watch)
+            before, files = await sums(workers), 0
+            for number in range(reloads):
+                await reload(workers)
+                await eventually(all_watch)
+                assert load.closed == [number + 1] * viewers
+                held = len(list(workers.folder.glob("*.db")))
+                assert files in {0, held}, "the number of files changes with each reload"
+                files = held
+                after = await sums(workers)
+                back = {name: (value, after.get(name)) for name, value in before.items() if after.get(name, 0) < value}
+                assert not back, "sums that have gone back"
+                before = after
+        finally:
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+        faults = [error for error in ended if not isinstance(error, asyncio.CancelledError)]
+        assert not faults, faults
+
+        async def all_counted() -> bool:  # a reply of /metrics may be a second old
+            return (await sums(workers))['live_events_accepted_total{board="posts"}'] >= load.accepted
+
+        await eventually(all_counted)
+
+
+@pytest.mark.slow
+async def test_a_reload_cuts_nothing(valkey_url: str, effort: int) -> None:
+    """Every POST is answered, each viewer is disconnected once per reload, and no file of a dead worker is left."""
+    await reload_under_load(valkey_url, effort, reloads=2 if effort == 1 else 5)
+
+
+@pytest.mark.slow
+@pytest.mark.mutant
+async def test_connections_that_close_at_once_are_noticed(valkey_url: str) -> None:
+    """A parent that ends old workers with SIGTERM closes connections on which a request is under way."""
+    right = supervisor.Worker.send
+
+    def terminate(worker: supervisor.Worker, word: str, *rest: Any) -> None:
+        if word == RETIRE:
+            worker.signal(signal.SIGTERM, "")
+        right(worker, word, *rest)
+
+    with must_be_caught("SIGTERM for a reload"), replaced(supervisor.Worker, "send", terminate):
+        await reload_under_load(valkey_url, 2, reloads=4)
+
+
+@pytest.mark.slow
+@pytest.mark.mutant
+async def test_files_of_dead_workers_are_noticed(valkey_url: str) -> None:
+    """Their number would grow with each reload."""
+    with must_be_caught("files stay"), replaced(SharedMetrics, "fold", lambda *_: None):
+        await reload_under_load(valkey_url, 1)
+
+
+@pytest.mark.slow
+async def test_a_reload_that_fails_changes_nothing(valkey_url: str) -> None:
+    """New workers that can't start, for example because of the boards file, leave the old ones alone."""
+    async with running_workers(valkey_url, 2) as workers:
+        await until_ready(workers)
+        before = workers.pids()
+        right = supervisor.Supervisor._is_ready_in_time
+        answers: list[bool] = []
+
+        async def noted(parent: supervisor.Supervisor, worker: supervisor.Worker) -> bool:
+            answers.append(await right(parent, worker))
+            return answers[-1]
+
+        async def has_failed() -> bool:
+            return answers == [False] and workers.pids() == before
+
+        with (
+            patch.object(supervisor, "run_worker", never_ready),
+            patch.object(supervisor.Supervisor, "_is_ready_in_time", noted),
+        ):
+            signal.raise_signal(signal.SIGHUP)
+            await eventually(has_failed)
+        assert await workers.answer()
+        await reload(workers)
+
+
+async def reloads_with_slow_workers(store: str) -> None:
+    """Reload while workers take long to start, as on a busy machine."""
+    async with running_workers(store, 2, target=slow_to_start) as workers:
+        await until_ready(workers)
+        await reload(workers)
+
+
+@pytest.mark.slow
+async def test_a_reload_waits_for_slow_workers(valkey_url: str) -> None:
+    """The old workers serve meanwhile."""
+    await reloads_with_slow_workers(valkey_url)
+
+
+@pytest.mark.slow
+@pytest.mark.mutant
+async def test_a_short_wait_is_noticed(valkey_url: str) -> None:
+    """A wait that is shorter than a start on this machine ends every reload. On a busy one, five seconds are."""
+    with must_be_caught("a short wait"), patch.object(supervisor, "_READY_WITHIN", 1.0):
+        await reloads_with_slow_workers(valkey_url)

@@ -1,0 +1,246 @@
+"""Real workers: the spread of connections, workers that end, and what a parent leaves behind."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from socket import socket
+from typing import Any
+from unittest.mock import patch
+
+import httpx
+import pytest
+
+from live.workers import supervisor
+from live.workers.supervisor import Supervisor, pause_after
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.server import ServerProcess
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
+from tests.harness.workers import Listeners, RunningWorkers, children, never_ready, running_workers, until_ready
+
+
+async def spread_evenly(store: str, count: int, **named: Any) -> None:
+    """Open many connections at once, three times. No worker holds much more than its share."""
+    async with running_workers(store, 4, max_connections=40_000, max_address_connections=40_000, **named) as workers:
+        await until_ready(workers)
+        for _ in range(3):
+            await spread_once(workers, count)
+
+
+async def spread_once(workers: RunningWorkers, count: int) -> None:
+    """Open many connections at once."""
+    found = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", workers.port) for _ in range(count)))
+
+    async def all_held() -> bool:
+        return workers.held().total() >= count
+
+    async def none_held() -> bool:
+        return not workers.held()
+
+    try:
+        await eventually(all_held)
+        held = workers.held()
+    finally:
+        for _, writer in found:
+            writer.close()
+    await eventually(none_held)
+    assert max(held.values()) <= 1.3 * held.total() / 4, held
+
+
+@pytest.mark.slow
+async def test_connections_spread_evenly(valkey_url: str, effort: int) -> None:
+    """Every worker has a listening socket of its own, so the kernel spreads connections that come at once."""
+    await spread_evenly(valkey_url, min(4000, 1000 * effort))
+
+
+@pytest.mark.slow
+@pytest.mark.mutant
+async def test_one_listening_socket_for_all_is_noticed(valkey_url: str) -> None:
+    """Then whichever worker wakes first takes most of them."""
+
+    def one(listeners: list[socket]) -> Sequence[socket]:
+        for listener in listeners[1:]:
+            listener.close()
+        return [listeners[0]] * len(listeners)
+
+    listen: Listeners = one
+    with must_be_caught("one listening socket"):
+        await spread_evenly(valkey_url, 1000, listen=listen)
+
+
+async def others_take_over(store: str) -> None:
+    """Kill a worker, whose successor does not come soon. Clients of its socket are answered."""
+    async with running_workers(store, 2) as workers:
+        await until_ready(workers)
+        with patch.object(supervisor, "pause_after", lambda *_args, **_named: 1000.0):
+            first, _ = workers.pids()
+            os.kill(first, signal.SIGKILL)
+
+            async def has_ended() -> bool:
+                return len(workers.pids()) == 1
+
+            await eventually(has_ended)
+            assert await workers.answer(), "some connections wait on a socket from which nobody accepts"
+
+
+@pytest.mark.slow
+async def test_no_client_waits_for_a_worker_that_has_ended(valkey_url: str) -> None:
+    """Another worker accepts the connections of its socket."""
+    await others_take_over(valkey_url)
+
+
+@pytest.mark.slow
+@pytest.mark.mutant
+async def test_a_socket_without_a_worker_is_noticed(valkey_url: str) -> None:
+    """Its clients would wait until the next worker is ready."""
+    right = Supervisor._assign
+
+    def only_its_own(parent: Supervisor) -> None:
+        if all(worker is not None and worker.is_ready for worker in parent._current):
+            right(parent)
+
+    with must_be_caught("nobody takes over a socket"), replaced(Supervisor, "_assign", only_its_own):
+        await others_take_over(valkey_url)
+
+
+@pytest.mark.slow
+async def test_a_killed_worker_is_replaced(valkey_url: str, tmp_path: Path) -> None:
+    """The log says how it ended, and that another one has started. So it does after SIGHUP."""
+    server = ServerProcess(fresh_settings(valkey_url, workers=2), tmp_path)
+    server.start()
+    try:
+        assert server.process is not None
+        pid = server.process.pid
+
+        async def are_two() -> bool:
+            return server.log().count('"worker serves"') >= 2
+
+        await eventually(are_two)
+        first, second = children(pid)
+        os.kill(first, signal.SIGKILL)
+
+        async def is_replaced() -> bool:
+            return server.log().count('"worker serves"') == 3
+
+        await eventually(is_replaced)
+        assert second in children(pid)
+        assert f'"worker {first} ended by itself"' in server.log()
+        assert '"status": "signal SIGKILL"' in server.log()
+        assert server.log().count('"worker started"') == 3
+        server.process.send_signal(signal.SIGHUP)
+
+        async def are_replaced() -> bool:
+            return '"replaced workers"' in server.log()
+
+        await eventually(are_replaced)
+        assert second not in children(pid)
+        assert server.stop() == 0
+        assert server.log().count('"worker started"') == 5
+        assert server.log().count('"event": "worker ended"') == 4
+        assert "Traceback" not in server.log()
+    finally:
+        server.kill()
+
+
+async def starts_rarely() -> None:
+    """Pauses grow between the starts of a worker that is never ready."""
+    starts: list[float] = []
+    ends: list[float] = []
+
+    def noting(times: list[float], right: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: Any) -> Any:
+            times.append(time.monotonic())
+            return right(*arguments)
+
+        return noted
+
+    with (
+        patch.object(Supervisor, "_start", noting(starts, Supervisor._start)),
+        patch.object(Supervisor, "_has_ended", noting(ends, Supervisor._has_ended)),
+    ):
+        async with running_workers("", 1, target=never_ready):
+
+            async def have_started() -> bool:
+                return len(starts) == 3
+
+            await eventually(have_started)
+    pauses = [start - end for end, start in zip(ends, starts[1:], strict=False)]
+    assert pauses[0] >= 0.5, pauses
+    assert pauses[1] >= 1, pauses
+
+
+@pytest.mark.slow
+async def test_a_worker_that_is_never_ready_starts_rarely() -> None:
+    """It would use all of the processor otherwise."""
+    await starts_rarely()
+
+
+@pytest.mark.slow
+@pytest.mark.mutant
+async def test_a_hot_loop_is_noticed() -> None:
+    """A parent that starts the next worker at once."""
+    with must_be_caught("no pause"), replaced(supervisor, "pause_after", lambda *_args, **_named: 0.0):
+        await starts_rarely()
+
+
+def test_pauses_grow_to_a_limit() -> None:
+    """A worker that has served is replaced at once, when it is the first to end."""
+    assert pause_after(0, has_served=True) == 0
+    assert pause_after(1, has_served=True) == 0
+    assert [pause_after(count, has_served=False) for count in (1, 2, 3, 4, 100)] == [0.5, 1, 2, 4, 30]
+    assert pause_after(2, has_served=True) == pause_after(1, has_served=False)
+
+
+def alive(processes: Sequence[int]) -> bool:
+    """Whether any of some processes exists."""
+    return any(Path(f"/proc/{process}").exists() for process in processes)
+
+
+@pytest.mark.slow
+async def test_a_killed_parent_leaves_nothing(valkey_url: str, tmp_path: Path) -> None:
+    """The workers end, and the last one removes the folder of the metrics."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    server = ServerProcess(fresh_settings(valkey_url, workers=2), tmp_path)
+    server.environment["TMPDIR"] = str(temporary)
+    server.start()
+    assert server.process is not None
+    workers = children(server.process.pid)
+
+    async def serves() -> bool:
+        async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+            return (await client.get("/healthz")).status_code == 200
+
+    await eventually(serves)
+    assert list(temporary.glob("live-metrics-*"))
+    server.kill()
+
+    async def nothing() -> bool:
+        return not list(temporary.iterdir()) and not alive(workers)
+
+    await eventually(nothing)
+
+
+@pytest.mark.slow
+async def test_one_process_ignores_sighup(valkey_url: str, tmp_path: Path) -> None:
+    """It can't replace itself, and says so."""
+    server = ServerProcess(fresh_settings(valkey_url), tmp_path)
+    server.start()
+    try:
+        assert server.process is not None
+
+        async def is_ignored() -> bool:
+            assert server.process is not None
+            server.process.send_signal(signal.SIGHUP)
+            return "SIGHUP is ignored" in server.log()
+
+        async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+            assert (await client.get("/healthz")).status_code == 200
+            await eventually(is_ignored)
+            assert (await client.get("/healthz")).status_code == 200
+        assert server.stop() == 0
+    finally:
+        server.kill()
