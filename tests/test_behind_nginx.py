@@ -13,7 +13,6 @@ import httpx
 import pytest
 from playwright.async_api import Request
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed
 
 from tests.harness.browser import CHROMIUM, launched, rows, until_first, until_live
 from tests.harness.nginx import NGINX, TRUSTED, behind_nginx, nginx
@@ -21,7 +20,7 @@ from tests.harness.producer import post
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
 from tests.harness.sse import streaming
-from tests.harness.viewer import ModelViewer
+from tests.harness.viewer import ModelViewer, keep_watching
 from tests.harness.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(NGINX is None, reason="nginx is not installed")]
@@ -93,7 +92,7 @@ async def test_a_restart_of_the_server_loses_nothing(own_store: Any, tmp_path: P
     acknowledged: list[int] = []
     model = ModelViewer()
     with nginx(server.url, tmp_path / "nginx") as url:
-        watching = asyncio.create_task(watch(f"{url.replace('http', 'ws')}/v1/boards/posts/live", model))
+        watching = asyncio.create_task(keep_watching(f"{url.replace('http', 'ws')}/v1/boards/posts/live", model))
         producing = asyncio.create_task(produce(url, acknowledged))
         try:
             for _ in range(2):
@@ -127,16 +126,6 @@ def lasting_port() -> int:
         port = random.randrange(lowest // 2, lowest)
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
-
-
-async def watch(url: str, model: ModelViewer) -> None:
-    """A viewer that reconnects whenever it is disconnected."""
-    async for viewer in connect(url, process_exception=lambda _error: None):
-        try:
-            async for message in viewer:
-                model.receive(message)
-        except ConnectionClosed:
-            continue
 
 
 async def produce(url: str, acknowledged: list[int]) -> None:

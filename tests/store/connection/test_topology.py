@@ -210,6 +210,19 @@ async def test_a_user_without_administration_is_enough(several_servers: str, tmp
     await client.aclose()
 
 
+async def test_connections_that_ask_at_once_lose_no_sentinel(sentinel_url: str) -> None:
+    """redis-py puts the Sentinel that answers first."""
+    scheme, _, places = sentinel_url.partition("://")
+    store = connect(f"{scheme}://127.0.0.1:1,{places}", Settings())  # nobody listens there
+    pool = store.connection_pool
+    assert isinstance(pool, topology.PrimaryPool)
+    before = set(pool.sentinel_manager.sentinels)
+    found = await asyncio.gather(*(pool.get_master_address() for _ in range(3)))
+    assert len(set(found)) == 1
+    assert set(pool.sentinel_manager.sentinels) == before
+    await store.aclose()
+
+
 async def refused(url: str, folder: Path) -> str:
     """What a server that starts says about its store."""
     with pytest.raises(SetupError) as caught:
