@@ -18,12 +18,13 @@ from typing import Final
 from live.domain.producer import Principal
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
-from live.store.connection.client import Store
-from live.store.registry.rate_credit import CreditStore
+from live.store.connection.client import Store, may_have_run
+from live.store.registry.rate_credit import CreditStore, Loan
 
 _BORROWED: Final = 0.1  # seconds of a producer's rate that a process borrows
 _MOST_ACCOUNTS: Final = 10_000
 _ROUNDING: Final = 1e-6  # of an event
+_RETRY_PAUSE: Final = 0.05
 
 
 class _Account:
@@ -82,6 +83,7 @@ class RateLimiter:
     ) -> None:
         self._credit = credit or CreditStore(client, settings.key_prefix)
         self._clock = clock
+        self._patience = float(settings.write_deadline)
         self._accounts: dict[str, _Account] = {}
 
     def admit_now(self, producer: Principal) -> bool:
@@ -167,7 +169,7 @@ class RateLimiter:
                 need = sum(not waiter.done() for waiter in account.waiting)
                 debt = max(0, -account.credit)
                 asked_at = self._clock()  # before the store's time, so credit expires too early rather than too late
-                loan = await self._credit.take(producer, debt, need, spare)
+                loan = await self._take(producer, debt, need, spare)
                 # The store counted the waiting requests at its own time, so no credit for them can have expired.
                 lent = loan.lent - account.admit_waiting(min(need, loan.lent))
                 account.credit += debt + lent
@@ -184,6 +186,18 @@ class RateLimiter:
         finally:
             account.task = None
             account.refuse_waiting(partial(StoreUnavailableError, "the rate could not be read"))
+
+    async def _take(self, producer: Principal, debt: int, need: int, spare: int) -> Loan:
+        """Ask the store. While it can't be reached, ask again until the write deadline, as the writer does."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._patience
+        while True:
+            try:
+                return await self._credit.take(producer, debt, need, spare)
+            except StoreUnavailableError as error:
+                if may_have_run(error) or loop.time() + _RETRY_PAUSE >= deadline:
+                    raise
+            await asyncio.sleep(_RETRY_PAUSE)
 
 
 def _refusal(producer: Principal, wait: float) -> ProblemError:

@@ -201,7 +201,7 @@ async def test_an_unavailable_store_rejects_all_waiting_requests(own_store: Stor
         codes = Counter(answer.json()["code"] for answer in answers)
         assert codes["outcome_unknown"] >= 1, "for the batch that was sent"
         assert codes["store_unavailable"] >= 1, "for the requests that were not"
-        assert duration < 4, "each took its own deadline"
+        assert duration < len(answers), "each took its own deadline"
 
         async def is_counted() -> bool:
             return (await client.post("/v1/events", json={"key": "end"})).status_code == 200
