@@ -104,6 +104,25 @@ class SentinelSet:
         """The server that is the primary now."""
         return next(server for server in self.servers if server.runs and server.ask("ROLE")[0] == b"master")
 
+    def cut_off(self) -> None:
+        """Wait until the replicas have everything. From then on they receive nothing."""
+        first = self.primary
+        replicas = [server for server in self.servers if server is not first]
+        wait(lambda: all(server.ask("ROLE")[4] == first.ask("ROLE")[1] for server in replicas))
+        for server in replicas:
+            server.ask("CONFIG", "SET", "masteruser", "nobody", "masterauth", "wrong")
+        first.ask("CLIENT", "KILL", "TYPE", "replica")
+        wait(lambda: all(server.ask("ROLE")[3] != b"connected" for server in replicas))
+
+    def fail_over(self) -> None:
+        """Kill the primary, and wait until a replica is promoted."""
+        first = self.primary
+        first.kill()
+        for server in self.servers:
+            if server is not first:
+                server.ask("CONFIG", "SET", "masteruser", "", "masterauth", "")
+        wait(lambda: any(server.runs and server.ask("ROLE")[0] == b"master" for server in self.servers))
+
 
 class ClusterSet:
     """A Cluster of three primaries with replicas, which are promoted after `patience` milliseconds."""

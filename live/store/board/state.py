@@ -178,6 +178,10 @@ class BoardState:
         """Compare an offset with the highest offset that was known before the command was sent."""
         self.client.high_water.check_offset(self.board.id, self.epoch or "", int(offset), known)
 
+    def acknowledge(self, offset: int) -> None:
+        """Remember an offset that a client is about to be told."""
+        self.client.high_water.note(self.board.id, self.epoch or "", offset)
+
     def update_clock(self, newest: bytes, now: bytes, latest: bytes) -> None:
         """Update the board's clock from a reply."""
         self.clock = Clock(int(newest) if newest else None, int(now), int(latest) if latest else None)

@@ -5,6 +5,9 @@ the epochs of the boards of the boards file, what was lost, and which losses an 
 one board, or the whole store: its identity, the definitions of boards, or the producers. Every change is synced to
 disk, at once or, if another process is writing, half a second later. The numbers that grow often are in the files of
 `shared_offsets.py`: the highest offset of each board, and the versions of definitions and producers.
+
+A single server has synced whatever it shows, so whatever was seen has to be there later. Where replicas are promoted,
+only what was acknowledged has to be there.
 """
 
 import asyncio
@@ -75,6 +78,7 @@ class HighWater:
     def __init__(self, folder: Path, prefix: str) -> None:
         self.path = folder / f"witness-{prefix}.json"
         self.active = False
+        self.keeps_seen = True  # a server that no replica replaces has synced whatever it shows
         self.facts = Facts()
         self.offsets = SharedOffsets(folder, prefix)
         self._lock_path = folder / f"witness-{prefix}.lock"
@@ -127,29 +131,36 @@ class HighWater:
         return {name: position for name, position in self.offsets.known.items() if not name.startswith(_VERSION)}
 
     def note(self, board: str, epoch: str, offset: int) -> None:
-        """Remember the position of a board."""
+        """Remember a position of a board that a client was told, or that the store can't lose again."""
         if self.active:
             try:
                 self.offsets.note(board, epoch, offset)
             except OSError as error:  # such as a full disk; events that were counted are still acknowledged
                 log.error("positions can't be shared with other processes", reason=str(error))  # noqa: TRY400 - it says all
 
+    def note_version(self, what: Versioned, version: int) -> None:
+        """Remember a version as `note` does."""
+        self.note(_VERSION + what, self._generation, version)
+
     # What replies of the store show
 
     def check_offset(self, board: str, epoch: str, offset: int, known: int) -> None:
-        """Compare the offset of a board with the one that was `known` before the request, and remember it."""
+        """Compare the offset of a board with the one that was `known` before the request.
+
+        Remember it only if the store can't lose it again: a replica that is promoted may lack what nobody acknowledged.
+        """
         if offset < known:
             self.lose_boards({board: f"board {board} (epoch {epoch}) went back from offset {known} to {offset}"})
-        else:
+        elif self.keeps_seen:
             self.note(board, epoch, offset)
 
     def check_version(self, what: Versioned, found: str, known: int) -> None:
-        """Compare a version with the one that was `known` before the request, and remember it."""
+        """Compare a version with the one that was `known` before the request. Remember it as `check_offset` does."""
         version = int(found or 0)
         if version < known:
             self.lose(f"the {what} went back from version {known} to {version or 'none'}")
-        else:
-            self.note(_VERSION + what, self._generation, version)
+        elif self.keeps_seen:
+            self.note_version(what, version)
 
     def remember_store(self, identity: str) -> None:
         """Remember the identity of the store."""

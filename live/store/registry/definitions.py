@@ -204,7 +204,10 @@ class DefinitionStore(VersionedHash):
                 f"the store has the identity {reply[1].decode() or 'none'}, and not {high_water.facts.store}"
             )
             high_water.require_no_loss()
-        return reply[1].decode() if reply[0] == b"ok" else None
+        if reply[0] != b"ok":
+            return None
+        high_water.note_version("definitions", int(reply[1]))
+        return str(reply[1].decode())
 
     async def audit_log(self, limit: int) -> list[AuditEntry]:
         """Return the last entries of the audit log, newest first."""

@@ -78,6 +78,7 @@ class ProducerStore(VersionedHash):
             request = RegisterRequest(producer, text(known), text(msgspec.json.encode(record)))
             reply = await self._register(self._client, [self.key], request)
             if reply[0] == b"ok":
+                self._client.high_water.note_version("producers", int(reply[1]))
                 return record
         raise StoreUnavailableError(f"other processes changed producer {producer} {_MAX_TRIES} times in a row")
 

@@ -28,6 +28,7 @@ class BoardModeration:
         if reply[0] == b"full":
             detail = f"board {state.board.id} registers {most} members: raise its `max_members`"
             raise ProblemError("too_many_members", detail)
+        state.acknowledge(int(reply[1]))
         return bool(reply[2])
 
     async def withdraw(self, member: str) -> None:
@@ -45,6 +46,7 @@ class BoardModeration:
         )
         if reply[0] == b"voted":
             raise ProblemError("record_voted", "hide the record instead")
+        state.acknowledge(int(reply[1]))
         if not reply[2]:
             raise ProblemError("record_not_found", "the member is not registered")
 
@@ -68,6 +70,7 @@ class BoardModeration:
                 slots=parts,
             )
             reply = await state.run(state.scripts.hide, keys, request)
+        state.acknowledge(int(reply[1]))
 
     async def is_hidden(self, member: str) -> bool:
         """Return whether a member is hidden."""

@@ -84,6 +84,8 @@ class BoardWriter:
                         reason = f"board {state.board.id}: offset {offset} is not in the journal's database yet"
                         raise StoreUnavailableError(reason, unknown=True)
                     await asyncio.sleep(_SQL_POLL)
+            if offset is not None:
+                state.acknowledge(offset)
             return Added(offset, refused, moved, widest)
 
     async def put(self, fill: Callable[[Board, Plan], None]) -> list[Any]:
@@ -104,6 +106,8 @@ class BoardWriter:
                 plan = begin_plan(board, state.clock)
                 fill(board, plan)
                 reply = await self._send(board, plan, 0)
+                if reply[0] == b"ok":
+                    state.acknowledge(int(reply[1]))
                 if reply[0] != b"replan":
                     return reply
             raise state.moved_too_often()
