@@ -116,7 +116,7 @@ REBUILT = {"a member without a tag is hidden unnoticed"}  # mutants that only a 
 @pytest.mark.timeout(300)
 def test_every_board_matches_the_reference(volatile_store: StoreProcess, effort: int) -> None:
     """Random boards and random schedules."""
-    run_machine(lambda: BoardMachine(volatile_store), examples=150 * effort, steps=30)
+    run_machine(lambda: BoardMachine(volatile_store), examples=80 * effort, steps=30)
 
 
 @pytest.mark.mutant

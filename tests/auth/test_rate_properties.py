@@ -45,7 +45,7 @@ jumping = st.lists(st.one_of(st.builds(Step, pauses, st.integers(0, 1), st.just(
 bodies = st.lists(st.builds(Step, pauses, st.integers(0, 1), st.integers(1, 30)), min_size=8, max_size=40)
 limits = st.tuples(st.sampled_from([0.5, 1.0, 3.0, 8.0, 100.0]), st.sampled_from([1, 2, 3, 5, 9, 25]))
 quick = settings(
-    max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
+    max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
     derandomize=True,
 )  # fmt: skip
 

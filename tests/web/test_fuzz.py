@@ -112,7 +112,7 @@ def test_every_answer_is_as_the_contract_says(
             case.path_parameters.update({name: known[name] for name in case.path_parameters if there})
             statuses.add(case.call_and_validate(session=session, checks=CONFORMANCE).status_code)
 
-        for examples in (min(25 * effort, 150), 150):
+        for examples in (min(12 * effort, 150), 150):
             asked = given(api[path][method].as_strategy(mode), st.sampled_from((True, True, False)))(ask)
             settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))(asked)()
             if mode.is_negative or wanted & statuses:
@@ -320,7 +320,7 @@ class Tally:
 
 def test_thousands_of_bodies_of_any_kind(server: ServerProcess, effort: int) -> None:
     """Several at a time over kept connections. Each answer is a count with refusals, or a client error."""
-    bodies = min(2000 * effort, 10_000)
+    bodies = min(1000 * effort, 10_000)
     tally = Tally()
     lines = [Line(server.url) for _ in range(AT_ONCE)]
 
