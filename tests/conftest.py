@@ -107,7 +107,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 def pytest_xdist_auto_num_workers() -> int:
     """Several workers for each core, because many tests mostly wait for servers."""
-    return (os.cpu_count() or 1) * 4
+    return (os.cpu_count() or 1) * 3
 
 
 # A test may run on a busy machine: so no test asserts an absolute time.
