@@ -8,6 +8,7 @@ import argparse
 import hashlib
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -38,6 +39,7 @@ LIBRARIES: Final = (
     "websockets.asyncio.client", "zstandard",
 )  # fmt: skip
 MOST: Final = 60  # tests that a mutant gets; all of hundreds would take minutes for each that survives
+OUTPUT: Final = "output"  # the file in the copy where pytest writes
 FAILED: Final = 1  # exit status of pytest when a test has failed; others mean that the tests did not run
 
 
@@ -63,10 +65,10 @@ def main() -> None:
         _import_libraries(copy)
         lines = {package: covered_lines(copy, package) for package in arguments.packages}
         caught = 0
-        for number, drawn in enumerate(draw(lines, arguments.count, arguments.seed), 1):
+        for number, drawn in enumerate(draw(copy, lines, arguments.count, arguments.seed), 1):
             started = time.monotonic()
             verdict = run(copy, drawn)
-            caught += verdict == "caught"
+            caught += verdict.startswith("caught")
             path, mutant = drawn.path, drawn.mutant
             say(
                 f"{number:3} {verdict}: {path}:{mutant.line} {mutant.kind}: {mutant.wrong!r} "
@@ -128,7 +130,8 @@ def _pytest(copy: Path, arguments: Sequence[str]) -> NoReturn:
     """Become a process like one that was started in the copy."""
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(os.open(copy / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 1)
     os.dup2(1, 2)
     os.chdir(copy)
     os.environ |= {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -146,18 +149,7 @@ def covered_lines(copy: Path, package: str) -> dict[tuple[str, int], list[str]]:
     known = CACHE / f"{package.replace('/', '.')}-{_state(copy, package)}"
     if not known.exists():
         say(f"measuring what the tests of {package} cover")
-        CACHE.mkdir(parents=True, exist_ok=True)
-        data, plain = copy / ".coverage", copy / ".coveragerc"
-        plain.write_text("")  # not the settings of `make coverage`, which also measure other processes
-        command = [sys.executable, "-m", "coverage", "run", f"--rcfile={plain}", f"--data-file={data}"]
-        command += [f"--source=live/{package}", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        command += ["-p", "tests.mutate.contexts", "-m", "not mutant", f"tests/{package}"]
-        done = subprocess.run(
-            command, cwd=copy, env=os.environ | {"PYTHONPATH": str(copy)}, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            sys.exit(f"the tests of {package} do not pass without a mistake:\n{done.stdout[-2000:]}{done.stderr}")
-        data.rename(known)
+        _measure(copy, package, known)
     found = CoverageData(str(known))
     found.read()
     contexts = {
@@ -169,6 +161,23 @@ def covered_lines(copy: Path, package: str) -> dict[tuple[str, int], list[str]]:
     return {place: sorted(tests, key=lambda test: (breadth[test], test)) for place, tests in contexts.items()}
 
 
+def _measure(copy: Path, package: str, known: Path) -> None:
+    """Run the tests of a package, which have to pass, and write the lines that each of them runs."""
+    with TemporaryDirectory(prefix="live-measure-") as folder:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "auto", "--dist", "loadfile"]
+        command += ["-p", "tests.mutate.contexts", "-m", "not mutant", f"tests/{package}"]
+        names = {"PYTHONPATH": str(copy), "MUTATE_DATA": f"{folder}/data", "MUTATE_SOURCE": f"live/{package}"}
+        done = subprocess.run(command, cwd=copy, env=os.environ | names, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(f"the tests of {package} do not pass without a mistake:\n{done.stdout[-2000:]}{done.stderr}")
+        whole = CoverageData(f"{folder}/whole")
+        for part in Path(folder).glob("data.*"):
+            whole.update(CoverageData(str(part)))
+        whole.write()
+        CACHE.mkdir(parents=True, exist_ok=True)
+        shutil.move(f"{folder}/whole", known)
+
+
 def _state(copy: Path, package: str) -> str:
     """A digest of the package and its tests. Changes elsewhere hardly change what these tests cover."""
     digest = hashlib.sha256()
@@ -177,16 +186,16 @@ def _state(copy: Path, package: str) -> str:
     return digest.hexdigest()[:16]
 
 
-def draw(lines: dict[str, dict[tuple[str, int], list[str]]], count: int, seed: int) -> list[Drawn]:
+def draw(copy: Path, lines: dict[str, dict[tuple[str, int], list[str]]], count: int, seed: int) -> list[Drawn]:
     """Draw mutants from all lines of the packages with equal chances.
 
     A line that runs in another process, or in none, gets all tests of its package.
     """
     chance = random.Random(seed)
     every = [
-        (package, path.relative_to(ROOT).as_posix(), mutant)
+        (package, path.relative_to(copy).as_posix(), mutant)
         for package in lines
-        for path in sorted((ROOT / "live" / package).rglob("*.py"))
+        for path in sorted((copy / "live" / package).rglob("*.py"))
         for mutant in mutants_of(path.read_bytes())
     ]
     chosen = chance.sample(every, min(count, len(every)))
@@ -197,15 +206,24 @@ def draw(lines: dict[str, dict[tuple[str, int], list[str]]], count: int, seed: i
 
 
 def run(copy: Path, drawn: Drawn) -> str:
-    """Run the tests of a mutant. Returns `caught` or `SURVIVED`, or the exit status of a run that proves nothing."""
+    """Run the tests of a mutant.
+
+    Returns:
+        `caught by` the test that failed, or `SURVIVED`, or the exit status of a run that proves nothing.
+    """
     path = copy / drawn.path
     right = path.read_bytes()
     path.write_bytes(drawn.mutant.apply(right))
     try:
-        status = pytest_in(copy, "-x", "-m", "not mutant", "--timeout", "60", *drawn.tests)
+        # The thread ends the whole run: an exception could vanish in a mutant that loops.
+        limits = ("--timeout", "60", "--timeout-method", "thread")
+        status = pytest_in(copy, "-x", "-m", "not mutant", *limits, *drawn.tests)
     finally:
         path.write_bytes(right)
-    return {0: "SURVIVED", FAILED: "caught"}.get(status, f"pytest ended with {status}")
+    if status == FAILED:
+        failed = re.findall(r"^(?:FAILED|ERROR) (tests/.+)", (copy / OUTPUT).read_text(errors="replace"), re.MULTILINE)
+        return f"caught by {failed[0] if failed else 'a deadline'}"
+    return "SURVIVED" if status == 0 else f"pytest ended with {status}"
 
 
 def _end(_signal: int, _frame: object) -> NoReturn:
