@@ -141,8 +141,12 @@ async def test_a_score_near_the_end_of_its_range_is_logged_once(valkey_url: str)
         """Count shares of the range in one batch."""
         most = bench.ledger.state.board.most
         await bench.committer.commit([make_entry("a", int(most * amount), None) for amount in amounts])
+        return left()
+
+    def left() -> float | None:
         return REGISTRY.get_sample_value("live_score_range_left", {"board": "range"})
 
+    assert left() == 1
     async with bench.running():
         with capture_logs() as logs:
             assert await left_after(0.5, 0.39) == pytest.approx(0.11)
