@@ -173,6 +173,7 @@ GROUPS = [
     ("0::/", {"memory.max": "5000000"}, 5_000_000),
     ("0::/docker/1", {}, 8_192_000),
     ("0::/docker/1", {"memory.max": "4000000"}, 4_000_000),
+    ("0::/a:b", {"a:b/memory.max": "3000000"}, 3_000_000),
     ("4:memory:/a\n3:cpu:/", {"memory/a/memory.limit_in_bytes": "1000000"}, 1_000_000),
     ("4:memory:/", {"memory/memory.limit_in_bytes": "9223372036854771712"}, 8_192_000),
 ]

@@ -12,7 +12,7 @@ from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 
 from live.domain.board import Boards
 from live.domain.event import make_entry
-from live.errors import SetupError
+from live.errors import SetupError, StoreUnavailableError
 from live.serve import check_store
 from live.settings import Duration, Settings
 from live.store.board.ledger import Ledger
@@ -110,6 +110,7 @@ async def commands_reach_their_servers(client: Store, prefix: str) -> None:
     assert await client.calls([(key, ("GET", key)) for key in keys]) == [key.encode() for key in keys]
     assert sorted([name async for name in client.names(f"{prefix}:*")]) == sorted(keys)
     assert await asyncio.gather(*(client.get(key) for key in keys)) == [key.encode() for key in keys]
+    assert await client.ping()
     replies = await client.outcomes([(key, ("HGET", key, "field")) for key in keys])
     assert all("WRONGTYPE" in str(reply) for reply in replies)
 
@@ -124,6 +125,14 @@ async def test_commands_reach_their_servers(client: Store, several_servers: str)
         return [reply for _, reply in await client.each("PING", replicas=True)] == [b"PONG"] * max(3, 2 * count)
 
     await eventually(answers)
+
+
+async def test_servers_that_nobody_knows_are_unavailable() -> None:
+    """None of the named servers answers."""
+    client = connect("redis+cluster://127.0.0.1:1", Settings())
+    with pytest.raises(StoreUnavailableError):
+        await client.each("PING")
+    await client.aclose()
 
 
 @pytest.mark.mutant

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -119,6 +120,28 @@ async def test_an_empty_baseline_is_replaced_within_a_minute(valkey_url: str) ->
         assert await made.ranks() == {}
         assert await made.at(T0 + MINUTE) == HOUR / 1000 - 60
         assert await made.ranks() == {"a": 1}
+
+
+async def test_a_board_that_was_empty_is_looked_at_once_it_counts(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is looked at again at the next full minute, not hours later."""
+    monkeypatch.setattr("live.store.board.read.baseline._MINUTE", 0.01)
+    async with simulation(valkey_url) as made:
+        await set_clock(made.client, made.settings, T0 + MINUTE - 1)
+        board, keeper = made.ledger.baseline, BaselineKeeper()
+        keeper.add(board)
+        keeping = asyncio.create_task(keeper.run())
+
+        async def kept_at(time: int) -> bool:
+            return board.time == time
+
+        await eventually(partial(kept_at, T0 + MINUTE - 1))
+        await set_clock(made.client, made.settings, T0 + MINUTE)
+        await made.add(a=3)
+        await eventually(partial(kept_at, T0 + MINUTE))
+        assert await made.ranks() == {"a": 1}
+        await stop(keeping)
 
 
 async def test_a_new_period_has_a_new_baseline(valkey_url: str) -> None:
