@@ -87,6 +87,7 @@ CASES: Final[dict[str, Case]] = {
     "invalid JSON": _case(post(b'{"key"'), status=400),
     "invalid gzip": _case(post(ONE, _GZIP), status=400),
     "no body": _case(post(b""), status=400),
+    "no body over ASGI": _case(post(b"", target="/v1/%65vents"), status=400),
     "no length": _case(request("POST", "/v1/events", JSON), status=400),
     "unknown type": _case(post(ONE, ("Content-Type", "text/plain")), status=415),
     "no type": _case(request("POST", "/v1/events", ("Content-Length", "11"), body=ONE), status=415),
