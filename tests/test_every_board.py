@@ -51,7 +51,9 @@ MUTANTS = {
         "add", "if rules.ties == 'falling' then return", "if rules.ties ~= 'falling' then return"
     ),
     "a tag stays": Mutant("add", "dropped[#dropped + 1] = name end", "dropped[#dropped + 1] = '' end"),
-    "a level stays": Mutant("add", "if call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"),
+    "a level stays": Mutant(
+        "add", "if size == 0 or call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"
+    ),
     "a hidden record is ranked": Mutant("add", "if unseen[j] then", "if false then"),
     "a member without a tag is hidden unnoticed": Mutant("hide", "if rules.ties then granted", "if false then granted"),
     "a hidden record is subtracted": Mutant("rotate", "if unseen[i] then", "if false then"),
@@ -63,7 +65,7 @@ MUTANTS = {
         "hide", "if score and rules.cap then trim(", "if false then trim("
     ),
     "a hidden level stays": Mutant(
-        "hide", "if call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"
+        "hide", "if size == 0 or call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"
     ),
     "a hidden record stays in the total": Mutant("hide", "grow(ranking, gained)  -- the rest", "local _ = 0"),
     "a frozen board forgets what it has counted": Mutant(
@@ -82,7 +84,7 @@ MUTANTS = {
         "add", "record(board, 'add', request.writer, request.sequence)", "local _ = 0"
     ),
     "a rotated level stays": Mutant(
-        "rotate", "if call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"
+        "rotate", "if size == 0 or call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"
     ),
 }
 CAPPED: dict[str, Any] = {"window": "forever", "operator": "best", "cap": 2}

@@ -16,7 +16,7 @@ MUTANTS = {
     "a slot expires too early": Mutant("rotate", ">= request.kept", "> request.kept"),
     "a slot expires too late": Mutant("rotate", ">= request.kept", ">= request.kept - 10"),
     "a negative score is dropped": Mutant("rotate", "elseif score ~= 0 then", "elseif score > 0 then"),
-    "a slot is dropped half subtracted": Mutant("rotate", "if call('EXISTS', slot) == 0", "if true"),
+    "a slot is dropped half subtracted": Mutant("rotate", "if left == 0", "if true"),
     "a subtracted field stays": Mutant("rotate", "then\n  call('HDEL', slot, unpack(members))", "then"),
     "a score of zero stays": Mutant("add", "if score == 0 then score = nil end", ""),
     "a slot is not listed": Mutant("add", "call('ZADD', slots, group.start, group.start)", "local _ = 0"),

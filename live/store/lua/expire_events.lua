@@ -48,13 +48,15 @@ for i = 1, #due do
 end
 
 announce(board)
-local held = call('HMGET', slot, unpack(members))
+local held, size = call('HMGET', slot, unpack(members)), call('HLEN', slot)
 local kept, emptied = {}, {}
 for i = 1, #members do
   local value = tonumber(held[i] or 0) - values[i]
+  if held[i] then size = size - 1 end
   if value == 0 then
     emptied[#emptied + 1] = members[i]
   else
+    size = size + 1
     kept[#kept + 1], kept[#kept + 2] = members[i], digits(value)
   end
 end
@@ -69,7 +71,7 @@ end
 subtract({key = ranking, reached = reached, levels = levels, suffix = ''}, board.offset, members, values)
 local last = call('ZSCORE', log, due[#due])
 call('ZREM', log, unpack(due))
-if call('EXISTS', slot) == 0 then call('ZREM', slots, request.start) end
+if size == 0 then call('ZREM', slots, request.start) end  -- not asked: see `put`
 record_tags(board, granted)
 if board.left then
   local offset, number = struct.unpack('>I5I3', due[#due])

@@ -45,11 +45,12 @@ for i = 1, 2 * most, 2 do
 end
 
 announce(board)
+local left = call('HLEN', slot) - #members  -- a store key that is gone can't be asked while a Cluster moves its slot
 if #members > 0 then
   call('HDEL', slot, unpack(members))
   subtract({key = ranking, reached = reached, levels = levels, suffix = ''}, board.offset, members, values)
 end
-if call('EXISTS', slot) == 0 then call('ZREM', slots, request.start) end
+if left == 0 then call('ZREM', slots, request.start) end
 
 record_tags(board, granted)
 commit(board, 'newest', request.clock.current)

@@ -37,8 +37,8 @@ local function put_named(ranking, members, old, new)
       r = r + 2
     end
   end
-  if dropped then call('ZREM', ranking.key, unpack(dropped)) end
   if r > 0 then call('ZADD', ranking.key, unpack(ranked)) end
+  if dropped then call('ZREM', ranking.key, unpack(dropped)) end
 end
 
 local granted = {}  -- the tags that no event gave: suffix, member and number of each
@@ -67,8 +67,8 @@ if rules.ties then
         ranked[#ranked + 1], ranked[#ranked + 2] = score, name
       end
     end
-    if #dropped > 0 then call('ZREM', ranking.key, unpack(dropped)) end
     if #ranked > 0 then call('ZADD', ranking.key, unpack(ranked)) end
+    if #dropped > 0 then call('ZREM', ranking.key, unpack(dropped)) end
     if #tags > 0 then call('HSET', ranking.reached, unpack(tags)) end
     if #untagged > 0 and not keeps_tags then call('HDEL', ranking.reached, unpack(untagged)) end
   end
@@ -112,32 +112,37 @@ end
 
 local put_levels
 if rules.dense then
-  -- Keeps the set of all scores in the ranking.
-  function put_levels(ranking, members, old, new)
-    local left = {}
+  -- Keeps the set of all scores in the ranking, which had `size` records before.
+  function put_levels(ranking, size, members, old, new)
+    local left, unused = {}, {}
     for i = 1, #members do
       local score, before = new[i], old[i]
       if score ~= false and score ~= before then
-        if before then left[#left + 1] = digits(before) end
-        if score then call('ZADD', ranking.levels, score, digits(score)) end
+        if before then left[#left + 1] = digits(before) else size = size + 1 end
+        if score then call('ZADD', ranking.levels, score, digits(score)) else size = size - 1 end
       end
     end
     for i = 1, #left do
-      if call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then call('ZREM', ranking.levels, left[i]) end
+      if size == 0 or call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then unused[#unused + 1] = left[i] end
     end
+    if #unused > 0 then call('ZREM', ranking.levels, unpack(unused)) end
   end
 end
 
 -- Gives distinct members the scores `new`, where nil is no record and false no change. `names` and `old` are from
 -- `look_up`; `events` and `keeps_tags` only matter where ties go by time.
+--
+-- While a Cluster moves the slot of the board, the store refuses commands on store keys that are gone, also of a script
+-- that has written already. So nothing here may ask for a store key that it may have emptied: it adds first, then takes.
 local function put(ranking, offset, members, names, old, new, events, keeps_tags)
+  local size = put_levels and call('ZCARD', ranking.key)
   if put_tagged then
     put_tagged(ranking, offset, members, names, old, new, events, keeps_tags)
   else
     put_named(ranking, members, old, new)
   end
   if put_total then put_total(ranking, members, old, new) end
-  if put_levels then put_levels(ranking, members, old, new) end
+  if put_levels then put_levels(ranking, size, members, old, new) end
 end
 
 local trim
