@@ -25,6 +25,7 @@ Word = str | bytes | int | float
 ERRORS: Final = (RedisError, OSError, TimeoutError)  # what calls of redis-py and of our connection raise
 
 SILENCE: Final = 3  # timeouts of a call: how long a store may owe replies and send nothing
+_AGAIN: Final = 0.1  # seconds until an attempt to connect is cancelled again: redis-py may swallow a cancellation
 _CHECKS: Final = 10  # checks for late replies, in the timeout of a call
 
 _USER: Final = re.compile(r"(?<![^ ])User .*?(?= has no )", re.DOTALL)
@@ -315,9 +316,9 @@ class SharedConnection:
 
     async def close(self) -> None:
         """Drop the connection, and wait until it has ended."""
-        if self._opening is not None:
-            self._opening.cancel()
-            await asyncio.wait([self._opening])
+        while (opening := self._opening) is not None and not opening.done():
+            opening.cancel()
+            await asyncio.wait([opening], timeout=_AGAIN)
         if self._connection is not None:
             self._connection.abort()
             await self._connection.lost

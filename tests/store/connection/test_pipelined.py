@@ -348,6 +348,27 @@ async def test_a_closed_line_leaves_nothing_behind(own_store: StoreProcess) -> N
         await eventually(alone)
 
 
+async def test_a_line_that_is_closed_while_it_logs_in_is_closed(tmp_path: Path) -> None:
+    """The server accepts, and answers nothing. redis-py swallows a cancellation in the moment after it has sent."""
+    asked, ended = asyncio.Event(), asyncio.Event()
+
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        asked.set()
+        await reader.read()
+        ended.set()
+        writer.close()
+
+    async with await asyncio.start_unix_server(mute, tmp_path / "mute.sock"):
+        async with connected(f"unix://{tmp_path / 'mute.sock'}", 10) as client:
+            call = send(client.servers.shared, "PING")
+            await asked.wait()
+        (lost,) = await outcomes(call)
+        assert isinstance(lost, asyncio.CancelledError)
+        await asyncio.wait([asyncio.create_task(ended.wait())], timeout=5)
+        assert ended.is_set()
+
+
 def make_certificate(folder: Path) -> tuple[Path, Path]:
     """A key and a self-signed certificate for localhost."""
     key, certificate = folder / "key.pem", folder / "certificate.pem"
