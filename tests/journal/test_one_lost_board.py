@@ -11,9 +11,9 @@ from typing import Any, Final
 import httpx
 import msgspec
 import pytest
-from redis.asyncio import Redis
 
 from live.settings import HostPattern, Settings
+from live.store.connection.client import connect
 from live.store.connection.high_water import Facts, HighWater
 from tests.harness.boards import rolling_board
 from tests.harness.forked import run_live
@@ -35,39 +35,42 @@ id = "far"
 source = ["far"]
 """
 
+GO_BACK: Final = """
+redis.call('DEL', unpack(KEYS))
+for i = 1, #ARGV, 2 do redis.call('RESTORE', ARGV[i], 0, ARGV[i + 1]) end
+"""
+
 Lose = Callable[["Far"], Coroutine[Any, Any, None]]
 
 
 class Far:
     """The store keys of the board that gets lost."""
 
-    def __init__(self, store: str, prefix: str) -> None:
-        self.client: Any = Redis.from_url(store)
-        self.prefix = prefix
-        self.copy: dict[bytes, bytes] = {}
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        self.client = connect(settings.store, msgspec.structs.replace(settings, data_dir=folder / "far"))
+        self.prefix = settings.key_prefix
+        self.copy: dict[str, bytes] = {}
 
     async def keep(self) -> None:
         """Copy the board as it is."""
-        async for name in self.client.scan_iter(f"{self.prefix}:{{far}}:*"):
-            self.copy[name] = await self.client.dump(name)
+        async for name in self.client.names(f"{self.prefix}:{{far}}:*"):
+            self.copy[name] = await self.client.call(name, "DUMP", name)
 
     async def go_back(self) -> None:
-        """Put the copy in place of the board."""
-        names = [name async for name in self.client.scan_iter(f"{self.prefix}:{{far}}:*")]
-        async with self.client.pipeline(transaction=True) as commands:
-            commands.delete(*names)
-            for name, content in self.copy.items():
-                commands.restore(name, 0, content)
-            await commands.execute()
+        """Put the copy in place of the board, at once."""
+        names = [name async for name in self.client.names(f"{self.prefix}:{{far}}:*")]
+        parts = [part for pair in self.copy.items() for part in pair]
+        await self.client.call(names[0], "EVAL", GO_BACK, len(names), *names, *parts)
 
     async def lose_state(self) -> None:
         """Delete the state of the board."""
-        await self.client.delete(f"{self.prefix}:{{far}}:meta")
+        meta = f"{self.prefix}:{{far}}:meta"
+        await self.client.call(meta, "DEL", meta)
 
     async def waiting(self, board: str) -> int:
         """How many entries of the journals of a board wait in the store."""
-        streams = [name async for name in self.client.scan_iter(f"{self.prefix}:{{{board}}}:journal:*")]
-        return sum([await self.client.xlen(stream) for stream in streams])
+        streams = [name async for name in self.client.names(f"{self.prefix}:{{{board}}}:journal:*")]
+        return sum([await self.client.call(stream, "XLEN", stream) for stream in streams])
 
 
 class Load:
@@ -164,7 +167,7 @@ async def drains(far: Far, near: Load) -> None:
 async def lose_under_load(store: str, folder: Path, lose: Lose) -> None:
     """A server with two boards and viewers, of which the store loses one."""
     settings = fresh_settings(store, data_dir=folder, journal="sqlite")
-    far = Far(store, settings.key_prefix)
+    far = Far(settings, folder)
     try:
         async with serving(settings, rolling_board(board="near"), rolling_board(board="far")) as client:
             await until_ready(client)
@@ -284,7 +287,7 @@ async def test_a_server_starts_with_a_lost_board_until_an_operator_decides(
 ) -> None:
     """The decision ends the loss of this board, and leaves the other one alone."""
     machine = Machine(own_store.url, tmp_path)
-    far = Far(own_store.url, machine.settings.key_prefix)
+    far = Far(machine.settings, tmp_path)
     machine.server.start()
     try:
         near, other, held = await lose_and_start_again(machine, far, lose)

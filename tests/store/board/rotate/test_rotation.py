@@ -249,10 +249,11 @@ async def test_a_busy_board_is_checked_once_a_second(any_store: str) -> None:
 async def test_the_next_event_notices_a_clock_that_was_set_ahead(any_store: str) -> None:
     """Everything that left the window in the meantime expires then, long before the next regular check."""
     settings = fresh_settings(any_store)
+    scripts = with_clock(SCRIPTS, settings)
     client = connect(any_store, settings)
     board = rolling_board("3h", "1h")
     await set_clock(client, settings, 100 * HOUR * 1000)
-    ledger = Ledger(client, board, settings, with_clock(SCRIPTS, settings))
+    ledger = Ledger(client, board, settings, scripts)
     async with rotating(ledger, interval=600):
         await ledger.writer.add([make_entry("old")])
         await asyncio.sleep(1.2)  # the pause after a check is over: only the event wakes it
