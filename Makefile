@@ -5,6 +5,10 @@ SECONDS ?= 600
 PACKAGES ?= journal store ingest fanout protocols
 COUNT ?= 20
 RUN := $(VENV)/bin
+# Not what reads SQL only, parses bodies or estimates memory: that is the same on every engine.
+ON_ENGINES := tests/store tests/boards tests/journal/log tests/journal/test_one_lost_board.py tests/ingest tests/fanout \
+	--ignore tests/store/board/check/test_usage.py --ignore tests/ingest/test_bodies.py \
+	--ignore tests/fanout/test_replays.py --ignore tests/fanout/test_replay_refusals.py
 PARALLEL := --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 # Tests start hundreds of processes, which are to find compiled modules.
@@ -25,8 +29,8 @@ test-fast: $(VENV)/test  ## run the tests that take little time: no browser, no 
 	$(RUN)/pytest $(PARALLEL) -m 'not (browser or fault or mutant or slow)'
 
 test-engines: $(VENV)/test  ## run the tests of stores, boards, journals and viewers with Sentinels and on a Cluster
-	for engine in sentinel cluster; do \
-	$(RUN)/pytest $(PARALLEL) --engine $$engine tests/store tests/boards tests/journal tests/ingest tests/fanout || exit 1; done
+	for engine in $(or $(ENGINE),sentinel cluster); do \
+	$(RUN)/pytest $(PARALLEL) --numprocesses 4 --engine $$engine $(ON_ENGINES) || exit 1; done
 
 coverage: $(VENV)/test  ## run all tests but the mutants, and print the branch coverage of live/
 	rm -rf .cache/coverage && mkdir -p .cache/coverage
