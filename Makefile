@@ -42,8 +42,8 @@ attack: $(VENV)/test  ## run the tests in tests/security twenty times as long, a
 	$(RUN)/pytest tests/security tests/web/test_fuzz.py tests/test_properties.py --effort 20 --timeout 3600
 	$(RUN)/pytest -m hypothesis --effort 20
 
-faults: $(VENV)/test  ## run the tests that kill, cut and fill servers, with 50 kills in each gap
-	$(RUN)/pytest -m fault --effort 17 --timeout 3600
+faults: $(VENV)/test  ## run the tests that kill, cut and fill servers, with 50 kills in each gap (ENGINE=cluster: of that engine)
+	$(RUN)/pytest -m 'fault$(if $(ENGINE), and $(ENGINE) and not mutant)' --effort $(if $(ENGINE),20,17) --timeout 3600
 
 soak: $(VENV)/test  ## cause random faults under load for ten minutes (SECONDS=600), and compare what is left
 	$(RUN)/python -m tests.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))

