@@ -26,7 +26,16 @@ from tests.harness.producer import post
 from tests.harness.server import serving, until_ready
 from tests.harness.settings import fresh_settings
 from tests.harness.store import REDIS_SERVER
-from tests.harness.topologies import NAME, ClusterSet, SentinelServer, SentinelSet, Server, nodes
+from tests.harness.topologies import (
+    NAME,
+    ClusterSet,
+    SentinelServer,
+    SentinelSet,
+    Server,
+    move_at_once,
+    move_by_keys,
+    slots_of,
+)
 from tests.harness.viewer import ModelViewer, keep_watching
 from tests.harness.waiting import eventually
 
@@ -250,36 +259,6 @@ async def test_a_trusted_sentinel_is_detected(tmp_path: Path) -> None:
         await asks_past_a_wrong_sentinel(tmp_path / "role")
     with must_be_caught("the same Sentinel again"), replaced(topology.PrimaryPool, "distrust", trusting):
         await asks_past_a_wrong_sentinel(tmp_path / "order")
-
-
-async def move_at_once(source: Server, target: Server, slot: int) -> None:
-    """Move a slot as Valkey 9 does: the server copies it as a whole."""
-    name = target.ask("CLUSTER", "MYID").decode()
-    await ask(source, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", name)
-
-    async def moved() -> bool:
-        return f"[{slot}" not in str(nodes(target)) and slot in slots_of(target)
-
-    await eventually(moved)
-
-
-async def move_by_keys(source: Server, target: Server, slot: int) -> None:
-    """Move a slot key by key, as every version can."""
-    names = {server: server.ask("CLUSTER", "MYID").decode() for server in (source, target)}
-    target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", names[source])
-    source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", names[target])
-    while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1):
-        await ask(source, "MIGRATE", "127.0.0.1", target.port, keys[0].decode(), 0, 5000)
-        await asyncio.sleep(0.02)  # events meet a slot that is half here, half there
-    for server in (target, source):
-        server.ask("CLUSTER", "SETSLOT", slot, "NODE", names[target])
-
-
-def slots_of(server: Server) -> set[int]:
-    """The slots that a server holds by its own word."""
-    (own,) = [node.split()[8:] for node in nodes(server) if "myself" in node.split()[2]]
-    ranges = [part.split("-") for part in own if not part.startswith("[")]
-    return {slot for first, *last in ranges for slot in range(int(first), int(last[0] if last else first) + 1)}
 
 
 Move = Callable[[Server, Server, int], Awaitable[None]]

@@ -1,5 +1,6 @@
 """Real stores of several servers: a primary and replicas with Sentinels, and a Cluster."""
 
+import asyncio
 import socket
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from redis.sentinel import Sentinel
 from live.domain.urls import servers_of
 from tests.harness.network import free_port
 from tests.harness.store import StoreProcess
-from tests.harness.waiting import DEADLINE
+from tests.harness.waiting import DEADLINE, eventually
 
 NAME: Final = "board"  # under which the Sentinels watch the primary
 SLOTS: Final = 16384
@@ -201,3 +202,33 @@ def wait(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end, "the servers are not ready"
         time.sleep(0.05)
+
+
+async def move_at_once(source: Server, target: Server, slot: int) -> None:
+    """Move a slot as Valkey 9 does: the server copies it as a whole."""
+    name = target.ask("CLUSTER", "MYID").decode()
+    await asyncio.to_thread(source.ask, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", name)
+
+    async def moved() -> bool:
+        return f"[{slot}" not in str(nodes(target)) and slot in slots_of(target)
+
+    await eventually(moved)
+
+
+async def move_by_keys(source: Server, target: Server, slot: int) -> None:
+    """Move a slot key by key, as every version can."""
+    names = {server: server.ask("CLUSTER", "MYID").decode() for server in (source, target)}
+    target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", names[source])
+    source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", names[target])
+    while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1):
+        await asyncio.to_thread(source.ask, "MIGRATE", "127.0.0.1", target.port, keys[0].decode(), 0, 5000)
+        await asyncio.sleep(0.02)  # events meet a slot that is half here, half there
+    for server in (target, source):
+        server.ask("CLUSTER", "SETSLOT", slot, "NODE", names[target])
+
+
+def slots_of(server: Server) -> set[int]:
+    """The slots that a server holds by its own word."""
+    (own,) = [node.split()[8:] for node in nodes(server) if "myself" in node.split()[2]]
+    ranges = [part.split("-") for part in own if not part.startswith("[")]
+    return {slot for first, *last in ranges for slot in range(int(first), int(last[0] if last else first) + 1)}

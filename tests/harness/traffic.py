@@ -1,0 +1,158 @@
+"""Events and viewers of the boards of one server, and what became of them while servers of its store fail."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+from msgspec.structs import replace
+
+from live.domain.board import Board
+from live.journal.database import Database
+from live.journal.log.reader import contents_of
+from live.journal.log.timelines import find_timeline
+from live.settings import Duration, Settings
+from live.store.board.check.audit import Auditor
+from live.store.board.ledger import Ledger
+from live.store.connection.client import Store, connect
+from tests.harness import figures
+from tests.harness.server import serving, until_ready
+from tests.harness.settings import fresh_settings
+from tests.harness.tasks import stop
+from tests.harness.viewer import ModelViewer, keep_watching
+from tests.harness.waiting import eventually
+
+MEMBERS: Final = [f"k{number}" for number in range(7)]
+
+
+class Traffic:
+    """Producers of all boards, one event at a time for each, and a viewer of each board.
+
+    An event that was not acknowledged is sent again with the same id, so what is acknowledged equals what is counted.
+    """
+
+    def __init__(self, client: httpx.AsyncClient, settings: Settings, boards: Sequence[Board]) -> None:
+        self.client = client
+        self.settings = settings
+        self.boards = {board.id: board for board in boards}
+        self.acknowledged = dict.fromkeys(self.boards, 0)
+        self.refused: dict[str, list[str]] = {name: [] for name in self.boards}
+        self.longest = dict.fromkeys(self.boards, 0.0)  # seconds between two acknowledged events
+        self.viewers = {name: ModelViewer() for name in self.boards}
+        self.ended = False
+
+    async def produce(self, name: str) -> None:
+        """Send events for one board until the end, and the last one until it is acknowledged."""
+        last, sent = time.monotonic(), 0
+        while not self.ended or sent > self.acknowledged[name]:
+            sent = self.acknowledged[name] + 1
+            event = {"board": name, "type": name, "key": MEMBERS[sent % len(MEMBERS)], "id": str(sent)}
+            try:
+                answer = await self.client.post("/v1/events", json=event)
+                taken = answer.status_code == 200 and answer.json()["accepted"] + answer.json()["duplicate"] == 1
+                reason = answer.text
+            except httpx.TransportError as error:
+                taken, reason = False, repr(error)
+            if taken:
+                self.acknowledged[name] += 1
+                self.longest[name], last = max(self.longest[name], time.monotonic() - last), time.monotonic()
+            else:
+                self.refused[name].append(reason)
+                await asyncio.sleep(0.05)
+
+    async def more(self, *names: str) -> None:
+        """Wait until some boards, by default all, have counted more events, and their viewers have seen that."""
+        wanted = {name: (self.acknowledged[name] + 3, self.viewers[name].offset) for name in names or self.boards}
+
+        async def moved() -> bool:
+            return all(
+                self.acknowledged[name] >= count and self.viewers[name].offset != offset
+                for name, (count, offset) in wanted.items()
+            )
+
+        await eventually(moved)
+
+    async def compare(self) -> None:
+        """Check that acknowledged = store = journal, and that each board is sound and each viewer up to date."""
+        client = connect(self.settings.store, replace(self.settings, data_dir=self.settings.data_dir / "compared"))
+        store, journal = {}, {}
+        try:
+            for board in self.boards.values():
+                ledger = Ledger(client, board, self.settings)
+                await ledger.state.open()
+                keys, epoch = ledger.state.keys, ledger.state.epoch or ""
+                await eventually(partial(self._is_drained, client, keys.journal(epoch)))
+                await eventually(partial(self._is_shown, ledger))
+                auditor = Auditor(client, board.id, self.settings.key_prefix, lambda *_: None)
+                assert (await auditor.audit(repair=False)).clean
+                buckets = [name async for name in client.names(keys.seen_pattern)]
+                store[board.id] = sum([await client.call(name, "SCARD", name) for name in buckets])
+                journal[board.id] = await asyncio.to_thread(self._in_sql, board.id, epoch)
+        finally:
+            await client.aclose()
+        figures.record(
+            figures.Figures(
+                acknowledged=sum(self.acknowledged.values()), store=sum(store.values()), journal=sum(journal.values()),
+                refused=sum(map(len, self.refused.values())), longest_stop=max(self.longest.values()),
+            )
+        )  # fmt: skip
+        assert (store, journal) == (self.acknowledged, self.acknowledged)
+
+    async def _is_drained(self, client: Store, stream: str) -> bool:
+        return bool(await client.call(stream, "XLEN", stream) == 0)
+
+    async def _is_shown(self, ledger: Ledger) -> bool:
+        model = self.viewers[ledger.state.board.id]
+        records = (await ledger.reader.read(len(MEMBERS))).records
+        seen = [(record.key, record.score) for record in model.records]
+        return not model.stale and seen == [(record.key, record.score) for record in records]
+
+    def _in_sql(self, board: str, epoch: str) -> int:
+        """How many events SQL has counted once, by their identities."""
+        prefix = self.settings.key_prefix
+        with Database("sqlite", self.settings.data_dir, prefix, writes=False) as database:
+
+            def read(connection: Any) -> int:
+                timeline = find_timeline(connection, prefix, board, epoch)
+                assert timeline is not None
+                return sum(map(len, contents_of(connection, prefix, timeline).seen.values()))
+
+            return database.work(read)
+
+
+@asynccontextmanager
+async def traffic(store: str, folder: Path, *boards: Board, deadline: float = 30) -> AsyncIterator[Traffic]:
+    """Events and viewers of boards while in the context, then a comparison. `deadline` is that of a write."""
+    settings = fresh_settings(
+        store,
+        data_dir=folder / "data",
+        write_deadline=Duration(deadline),
+        store_timeout=Duration(1),
+        journal="sqlite",
+        anonymous_admin=True,
+        open=True,
+    )
+    async with serving(settings, *boards) as client:
+        await until_ready(client)
+        found = Traffic(client, settings, boards)
+        url = str(client.base_url).replace("http", "ws").rstrip("/")
+        watching = [
+            asyncio.create_task(keep_watching(f"{url}/v1/boards/{name}/live", model))
+            for name, model in found.viewers.items()
+        ]
+        try:
+            async with asyncio.TaskGroup() as producing:
+                for name in found.boards:
+                    producing.create_task(found.produce(name))
+                try:
+                    await found.more()
+                    yield found
+                finally:
+                    found.ended = True
+            await found.compare()
+        finally:
+            await stop(*watching)
