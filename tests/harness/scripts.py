@@ -14,6 +14,7 @@ from live.store.board.journal_stream import TRIM
 from live.store.board.manage.digests import ERASE
 from live.store.board.manage.lifecycle import DELETE_KEYS, EXPIRE_BOARD, RENEW, UPDATE
 from live.store.board.manage.restore import RESTORE
+from live.store.board.reign import CONFIRM
 from live.store.board.state import SCRIPTS
 from live.store.connection.client import Store, connect
 from live.store.registry.definitions import CHANGES, DEFINE
@@ -27,7 +28,7 @@ from live.store.registry.rate_credit import GCRA
 FOLDER = Path(live.store.__file__).parent / "lua"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}
 PARTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((FOLDER / "lib").glob("*.lua"))}
-BEGINNINGS = (UPDATE, EXPIRE_BOARD, DELETE_KEYS, RENEW, DEFINE, CHANGES, RESTORE, TRIM, PIECE, ERASE)
+BEGINNINGS = (UPDATE, EXPIRE_BOARD, DELETE_KEYS, RENEW, DEFINE, CHANGES, RESTORE, TRIM, PIECE, ERASE, CONFIRM)
 OTHERS = (AUDIT, BEAT, FIX_TOTALS, REGISTER, GCRA, ONCE, PRESENT, PUT_ITEMS, VIEWERS, HOLD)
 USED = {script.name: script for script in (*msgspec.structs.astuple(SCRIPTS), *BEGINNINGS, *OTHERS)}
 GOOD = "-- Does it.\n-- KEYS[1] a — hash: it\n-- Request: Plain\n-- Returns {'ok'}\nreturn {KEYS[1]}\n"
@@ -42,6 +43,7 @@ FLAGS = {
         *(
             "audit",
             "beat",
+            "confirm",
             "define",
             "delete_keys",
             "erase",

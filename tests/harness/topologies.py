@@ -122,7 +122,13 @@ class SentinelSet:
         for server in self.servers:
             if server is not first:
                 server.ask("CONFIG", "SET", "masteruser", "", "masterauth", "")
-        wait(lambda: any(server.runs and server.ask("ROLE")[0] == b"master" for server in self.servers))
+        wait(self._has_primary)
+
+    def _has_primary(self) -> bool:
+        try:
+            return any(server.runs and server.ask("ROLE")[0] == b"master" for server in self.servers)
+        except ConnectionResetError:  # a Sentinel promotes the server, and ends all its connections
+            return False
 
 
 class ClusterSet:

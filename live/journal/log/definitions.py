@@ -35,6 +35,10 @@ class DefinitionLog:
         self._database = database
         self._versions: dict[str, bytes] = {}
 
+    def forget(self) -> None:
+        """Compare everything at the next call: after a failover, another change may have the same version."""
+        self._versions.clear()
+
     async def follow(self) -> bool:
         """Copy what has changed since the last call.
 

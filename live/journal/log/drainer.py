@@ -14,13 +14,13 @@ moves no more entries of the board until an operator decides. The other journals
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import structlog
 
 from live.domain.board import Boards
-from live.errors import JournalError, SetupError, StoreUnavailableError
+from live.errors import EpochLostError, JournalError, SetupError, StoreUnavailableError
 from live.journal.database import Database
 from live.journal.log.definitions import DefinitionLog
 from live.journal.log.entries import parse_head
@@ -56,6 +56,7 @@ from live.store.board.journal_stream import (
     trim,
 )
 from live.store.board.keys import Keys
+from live.store.board.reign import confirm, require_acknowledged
 from live.store.connection.client import Store, required
 from live.store.connection.notices import Changes
 from live.store.registry.definitions import DefinitionStore
@@ -143,7 +144,7 @@ class Drainer:
                     log.error("the journal has stopped", reason=str(error))  # noqa: TRY400 - the reason says all
                     await asyncio.sleep(_RETRY)
                 except (StoreUnavailableError, ConflictError) as error:
-                    health.fault = str(error)
+                    health.fault, health.sql_away = str(error), isinstance(error, JournalError)
                     log.warning("the journal waits", reason=str(error))
                 except Exception as error:
                     self.writes, health.fault = False, f"the journal has stopped: {error!r}"
@@ -223,6 +224,12 @@ class Drainer:
         self._timelines = {(timeline.board, timeline.epoch): timeline for timeline in known} | retried
         listed = [name for name in await journals(self._client, self._prefix) if name not in self._delayed]
         self._behind = set()
+        if self._client.servers.promotes:
+            self._definitions.forget()
+            for first in range(0, len(listed), _BOARDS):
+                some = listed[first : first + _BOARDS]
+                await self._known_timelines(some)
+                await self._confirm(some)
         await self._drain(listed)
         streams = await self._streams([name for name in listed if name in self._timelines])
         for name, stream in streams.items():  # stop at the boards of which SQL has more than the store
@@ -288,6 +295,8 @@ class Drainer:
                     # the most.
                     full |= {name} if len(entries) == MOST_ENTRIES else set()
         self._delay(failed)
+        # A process that met an unchecked board has announced a change that has no entry. Rotation does that too.
+        await self._confirm([name for name, entries in zip(names, found, strict=True) if entries == []])
         if not segments:
             return []
         started = time.perf_counter()
@@ -304,6 +313,22 @@ class Drainer:
             self._health.count_gaps(len(segment.gaps))
         await self._trim([segment.after for segment in segments])
         return [name for name in names if name in full and name not in self._delayed]
+
+    async def _confirm(self, names: Iterable[Name]) -> None:
+        """Check boards after a failover, and let those go on that lack nothing of what was acknowledged."""
+        if self._client.servers.promotes:
+            await asyncio.gather(*map(self._confirm_one, names))  # the calls share packets
+
+    async def _confirm_one(self, name: Name) -> None:
+        keys, epoch, offset = Keys(self._prefix, name[0]), name[1], ""
+        with self._delaying(name), suppress(EpochLostError):
+            while (found := await confirm(self._client, keys, epoch, offset)) is not None:
+                timeline = self._timelines[name]
+                if found[1] and went_back(timeline, found[1]):
+                    self._stop(timeline, found[1])
+                    return
+                require_acknowledged(self._client, name[0], epoch, found[0])
+                offset = str(found[0])
 
     async def _trim(self, timelines: Sequence[Timeline]) -> None:
         """Delete from the store what SQL has. While a backup needs the entries, only record that SQL has them."""

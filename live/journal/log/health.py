@@ -29,6 +29,7 @@ class HealthReport:
         delayed: for each journal that can't be read from the store now, the reason.
         lost: for each journal of which SQL has more than the store, a sentence that says so.
         damage: what is damaged in SQL; empty if nothing is.
+        sql_away: whether SQL does not answer.
     """
 
     def __init__(self, client: Store, prefix: str) -> None:
@@ -37,6 +38,7 @@ class HealthReport:
         self.delayed: dict[tuple[str, str], str] = {}
         self.lost: dict[tuple[str, str], str] = {}
         self.damage = ""
+        self.sql_away = False
         self._client = client
         self._prefix = prefix
         self._drained = time.monotonic()  # when SQL last had everything
@@ -47,7 +49,7 @@ class HealthReport:
 
     def mark_drained(self, since: float) -> None:
         """Record that SQL has everything that was in the store at a time of the monotonic clock."""
-        self._drained, self.fault = time.monotonic(), ""
+        self._drained, self.fault, self.sql_away = time.monotonic(), "", False
         JOURNAL_LAG.set(self._drained - since)
 
     def count_gaps(self, count: int) -> None:
@@ -98,5 +100,6 @@ class HealthReport:
             lost=len(self.lost),
             example=next(iter(self.lost.values()), ""),
             damage=self.damage,
+            sql_away=self.sql_away,
         )
         await publish_health(self._client, self._prefix, health, self.fault)

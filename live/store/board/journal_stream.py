@@ -9,6 +9,7 @@ import msgspec
 from live.domain.board import Shape
 from live.errors import StoreUnavailableError
 from live.store.board.keys import Keys, SystemKeys
+from live.store.board.reign import unchecked
 from live.store.board.requests import AdoptRequest, SlotRef, TrimRequest
 from live.store.connection.client import Store, required
 from live.store.connection.pipelined import Word, as_unavailable
@@ -90,6 +91,8 @@ async def begin_journal(
             bucket = None if newest is None else int(newest)
             request = AdoptRequest(epoch=epoch, slots=parts, buckets=buckets, bucket=bucket, tables=tables, again=again)
             reply = await adopt(client, names, request)
+            if reply[0] == b"reign":
+                raise unchecked(keys.board)
             if reply[0] != b"slots":
                 return reply[1].decode() if reply[0] == b"ok" else ""
 

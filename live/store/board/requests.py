@@ -218,6 +218,14 @@ class TouchRequest(msgspec.Struct):
     epoch: str
 
 
+class ConfirmRequest(msgspec.Struct):
+    """Record that a board was checked at an offset. An empty offset only asks whether it was."""
+
+    epoch: str
+    channel: str
+    offset: str
+
+
 class RotatePeriodRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Move on to the newest period, or delete the oldest one.
 

@@ -16,6 +16,7 @@ from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.settings import Settings
 from live.store.board.journal_stream import announced, begin_journal, stop_journal
 from live.store.board.keys import Keys, Table
+from live.store.board.reign import Fence
 from live.store.board.requests import (
     AddRequest,
     AdoptRequest,
@@ -124,6 +125,8 @@ class BoardState:
         self.born = born
         self.keys = Keys(settings.key_prefix, board.id)
         self.epoch: str | None = None
+        self.shown_epoch = ""  # the epoch that clients see, as last read: the epoch, and digits of the reign
+        self.fence = Fence(client, self.keys, settings)
         self.clock = Clock(None, 0)
         # Called when something may be due sooner than rotation expects.
         self.on_sooner: Callable[[], None] = _nothing
@@ -138,11 +141,15 @@ class BoardState:
     # Calls to the store
 
     async def run(self, script: Script[_R], keys: Sequence[str], request: _R) -> list[Any]:
-        """Run one of the scripts."""
-        reply = await script(self.client, keys, request)
-        if reply[0] == b"epoch":
-            raise self.lost(reply[1])
-        return reply
+        """Run one of the scripts. Check the board first if nobody has after a failover."""
+        while True:
+            reply = await script(self.client, keys, request)
+            if reply[0] == b"epoch":
+                raise self.lost(reply[1])
+            if reply[0] != b"reign":
+                return reply
+            _, offset, journal, epoch = reply
+            await self.fence.check(epoch.decode(), int(offset), journal)
 
     async def call(self, *words: Word) -> Any:  # noqa: ANN401 - any reply
         """Run a command on a store key of the board."""
@@ -173,6 +180,18 @@ class BoardState:
     def known(self) -> int:
         """The highest known offset of the board. Read it before you send a command."""
         return self.client.high_water.offset_of(self.board.id, self.epoch)
+
+    def check_epoch(self, shown: bytes) -> None:
+        """Compare the epoch that clients see with the board's own.
+
+        Raises:
+            EpochLostError: the board has another epoch.
+        """
+        found = shown.decode()
+        if found != self.shown_epoch:
+            if not found or not self.epoch or found[: len(self.epoch)] != self.epoch:
+                raise self.lost(shown)
+            self.shown_epoch = found
 
     def check_offset(self, offset: bytes, known: int) -> None:
         """Compare an offset with the highest offset that was known before the command was sent."""
@@ -251,7 +270,7 @@ class BoardState:
         self.secret = secret
         self.update_clock(newest, now, latest)
         self.span, self.bucket = int(span), int(bucket)
-        self.epoch = epoch.decode()
+        self.epoch = self.shown_epoch = epoch.decode()
         if self.board.journal.level == "off" and not self.client.is_replica:
             await stop_journal(self.client, self.keys, self.epoch)
         if not self.born:

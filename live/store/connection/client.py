@@ -194,7 +194,7 @@ def connect(url: str, settings: Settings) -> Store:
         raise SetupError(f"the store {place}: {scrubbed(str(error), url)}") from None
     store = cast("Store", Store.from_pool(pool))
     store.high_water = HighWater(settings.data_dir, settings.key_prefix)
-    store.high_water.keeps_seen = not isinstance(servers, Watched | Cluster)
+    store.high_water.keeps_seen = not servers.promotes
     store.servers = servers
     check = partial(
         check_format,

@@ -43,6 +43,8 @@ async def unsafe_settings(client: Store) -> list[str]:
     )
     if refusals:
         lines.append(f"the store does not show whether it has replicas ({reason_of(refusals[0])})")
+        if client.servers.promotes:
+            lines.append("without INFO, boards are not checked after a failover: they go on with what a replica has")
     elif replicas:
         lines.append(_REPLICAS.format(counted(replicas, "replica")))
     return lines

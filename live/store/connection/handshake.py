@@ -3,6 +3,7 @@
 The format is a number in the store, by which a server knows whether it can read the data.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal
 
@@ -17,6 +18,8 @@ from live.store.connection.pipelined import Holds, PipelinedConnection, reason_o
 log = structlog.get_logger()
 
 FORMAT: Final = 1
+
+_REPLICATION_ID: Final = re.compile(rb"^master_replid:([0-9a-f]{16})", re.MULTILINE)  # enough digits to tell them apart
 
 Kind = Literal["one", "sentinel", "cluster"]  # what the URL of a store says that its servers are
 
@@ -104,6 +107,22 @@ async def require_kind(connection: PipelinedConnection, kind: Kind, url: str) ->
             expected = "node of a Cluster" if kind == "cluster" else "Sentinel"
             raise StoreRoleError(f"{place} is no {expected}: use {scheme}://{place}")
     return fields
+
+
+async def learn_reign(connection: PipelinedConnection, _holds: Holds) -> None:
+    """Learn the reign of a server from its replication id, which is new after each promotion.
+
+    A server that does not tell has none. Then boards go on after a failover as those of a single server do.
+
+    Raises:
+        ResponseError: the server refuses, for example because it is loading its data.
+    """
+    try:
+        text: bytes = await connection.call("INFO", "replication")
+    except NoPermissionError:
+        return
+    found = _REPLICATION_ID.search(text)
+    connection.reign = found[1].decode() if found else ""
 
 
 async def move_names(connection: PipelinedConnection, prefix: str) -> None:

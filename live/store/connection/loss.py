@@ -77,6 +77,8 @@ class LossWatch:
                 high_water.offsets.refresh()
                 if not high_water.lost:
                     self._report(await self._compare(self._client.outcomes, boards=False))
+                async with store_errors():
+                    await self._client.servers.learn_reigns()
             except StoreUnavailableError:
                 pass  # those who need the store report it, and the next connection is compared
             except (SetupError, OSError) as error:
@@ -120,7 +122,9 @@ class LossWatch:
         high_water.offsets.refresh()  # what other processes have acknowledged counts too
         known = high_water.lost_boards
         try:
-            losses = await self._compare(partial(_over, connection), boards=True, holds=holds)
+            losses = await self._compare(
+                partial(_over, connection), boards=True, holds=holds, reign=lambda _key: connection.reign
+            )
         except StoreUnavailableError as error:
             if refusal(error.__cause__):
                 raise cast("Exception", error.__cause__) from None  # the waiting command is sent again
@@ -134,12 +138,19 @@ class LossWatch:
             self._client.high_water.lose(str(losses))
         self._client.high_water.lose_boards(losses.boards)
 
-    async def _compare(self, calls: _Calls, *, boards: bool, holds: Holds = lambda _key: True) -> Losses:
+    async def _compare(
+        self,
+        calls: _Calls,
+        *,
+        boards: bool,
+        holds: Holds = lambda _key: True,
+        reign: Callable[[str], str] | None = None,
+    ) -> Losses:
         """Return what is missing or went back. Remember a store that the data directory does not know.
 
         Read what is known first, and then what the store holds. Of several servers, compare what one of them holds.
         Leave out boards that can't be read: nothing can be written to them either, and they are compared over the next
-        connection.
+        connection. Leave out positions of boards that nobody has checked after a failover: see `store/board/reign.py`.
         """
         high_water = self._client.high_water
         known, positions = high_water.facts, high_water.board_positions if boards else {}
@@ -153,7 +164,9 @@ class LossWatch:
             (names.producers, ("HGET", names.producers, ":version")),
         ]
         held = [command for command in whole if holds(command[0])]
-        replies = await calls([*held, *((meta, ("HMGET", meta, "epoch", "offset")) for meta in compared.values())])
+        replies = await calls(
+            [*held, *((meta, ("HMGET", meta, "epoch", "offset", "reign")) for meta in compared.values())]
+        )
         answers = required(replies[: len(held)])
         found = {name: answer for (name, _), answer in zip(held, answers, strict=True)}
         if not known.store and names.store not in found:
@@ -184,12 +197,13 @@ class LossWatch:
         for board, state in zip(compared, replies[len(held) :], strict=True):
             if isinstance(state, Exception):
                 continue
-            epoch, offset = state
+            epoch, offset, checked = state
+            ruling = (reign or self._client.servers.reign_of)(compared[board])
             expected, held_epoch = known.epochs.get(board), (epoch or b"").decode()
             before, highest = positions.get(board, ("", -1))
             if expected is not None and held_epoch != expected:
                 losses.boards[board] = f"board {board} had epoch {expected}, and the store holds {held_epoch or 'none'}"
-            elif held_epoch == before and int(offset or 0) < highest:
+            elif held_epoch == before and int(offset or 0) < highest and ruling in ("", (checked or b"").decode()):
                 losses.boards[board] = (
                     f"board {board} (epoch {held_epoch}) went back from offset {highest} to {int(offset or 0)}"
                 )

@@ -22,6 +22,16 @@ from live.errors import StoreUnavailableError
 
 Word = str | bytes | int | float
 
+
+class _Reign(str):
+    """The type of `REIGN`."""
+
+    __slots__ = ()
+
+
+REIGN: Final = _Reign()
+"""The last word of a command, in whose place a connection sends the reign of its server."""
+
 ERRORS: Final = (RedisError, OSError, TimeoutError)  # what calls of redis-py and of our connection raise
 
 SILENCE: Final = 3  # timeouts of a call: how long a store may owe replies and send nothing
@@ -81,6 +91,7 @@ class StoreConnection(asyncio.Protocol):
         self.ended = False  # lost, or about to be: a command that is sent now would get no reply
         self._reader = hiredis.Reader(replyError=_error)
         self._transport: asyncio.Transport | None = None
+        self.reign = ""  # tells the reigns of servers apart; empty where no replica is promoted
         self._unsent: list[bytes] = []
         self._writer: asyncio.StreamWriter | None = None
 
@@ -101,6 +112,8 @@ class StoreConnection(asyncio.Protocol):
         if not self._unsent:
             asyncio.get_running_loop().call_soon(self._flush)
         for words in commands:
+            if words[-1] is REIGN:
+                words = (*words[:-1], self.reign)  # noqa: PLW2901
             self._unsent.append(hiredis.pack_command(words))  # type: ignore[arg-type] # the stub is wrong
 
     def _flush(self) -> None:
@@ -308,6 +321,16 @@ class SharedConnection:
         if self._opening is None:  # all callers await the same attempt
             self._opening = asyncio.create_task(self._open())
         return await asyncio.shield(self._opening)
+
+    @property
+    def reign(self) -> str:
+        """The reign of the server, as last read."""
+        return "" if self._connection is None else self._connection.reign
+
+    async def prepare_again(self, prepare: Hook) -> None:
+        """Run a hook on the connection, if there is one."""
+        if self._connection is not None and not self._connection.ended:
+            await prepare(self._connection, self._holds)
 
     def drop(self) -> None:
         """Drop the connection, if there is one. The next call opens another one."""

@@ -1,8 +1,9 @@
 """The Lua scripts. A script is called by its hash, and its source is sent to a store that lacks it.
 
-The source is one file of `live/store/lua`, with the files that it includes. The only argument of a script is its
+The source is one file of `live/store/lua`, with the files that it includes. The first argument of a script is its
 request: a struct that is packed as MessagePack. The fields of the struct are read by their names. The store keys that
-the script uses are declared beside the request.
+the script uses are declared beside the request. A script that compares the reign has it as its second argument: each
+connection adds that of its server, because a request may be sent to another server than was meant.
 
 The first line of a script says what the store lets it do. `#!lua` alone stands in scripts that write: the store refuses
 such a script as a whole when its `maxmemory` is reached. `#!lua flags=allow-oom` stands in those that free memory, or
@@ -22,7 +23,7 @@ import msgspec
 from redis.exceptions import NoScriptError, ResponseError
 
 from live.errors import StoreUnavailableError
-from live.store.connection.pipelined import Holds, PipelinedConnection, Word
+from live.store.connection.pipelined import REIGN, Holds, PipelinedConnection, Word
 
 FOLDER: Final = files("live.store") / "lua"
 _INCLUDE: Final = re.compile(r"^--@include (\w+)\n", re.MULTILINE)
@@ -30,6 +31,7 @@ _INCLUDE: Final = re.compile(r"^--@include (\w+)\n", re.MULTILINE)
 # Bytes that need not be UTF-8 are sent as text: the `cmsgpack` library of the store reads no binary type.
 Text = str | msgspec.Raw
 
+_REIGN: Final = "ARGV[2]"
 _FIXED: Final = 32  # bytes from which the length of a text does not fit into its first byte
 _encode: Final = msgspec.msgpack.Encoder().encode
 _R = TypeVar("_R", bound=msgspec.Struct)
@@ -50,6 +52,7 @@ class Script(Generic[_R]):
         self.request = request
         self.source = source or load(name)
         self._hash = _hash_of(self.source)
+        self._more = (REIGN,) if _REIGN in self.source else ()
 
     def changed(self, source: str) -> Self:
         """Return the script with another source, for tests."""
@@ -68,7 +71,7 @@ class Script(Generic[_R]):
 
     def command(self, keys: Sequence[str], request: _R) -> tuple[Word, ...]:
         """Return the command that runs the script, if the store knows it."""
-        return ("EVALSHA", self._hash, len(keys), *keys, _encode(request))
+        return ("EVALSHA", self._hash, len(keys), *keys, _encode(request), *self._more)
 
 
 def text(content: bytes) -> msgspec.Raw:

@@ -26,7 +26,7 @@ from redis.exceptions import ConnectionError as LostConnectionError
 from redis.exceptions import MovedError, RedisClusterException, ResponseError
 
 from live.errors import StoreUnavailableError
-from live.store.connection.handshake import Kind, StoreRoleError, about, require_kind
+from live.store.connection.handshake import Kind, StoreRoleError, about, learn_reign, require_kind
 from live.store.connection.pipelined import (
     ERRORS,
     Holds,
@@ -72,6 +72,8 @@ def refusal(reply: object) -> str:
 
 class Servers:
     """The servers of a store: here a single one, which holds every store key. Its refusals are errors."""
+
+    promotes = False  # whether a replica, which may lack something, may become a primary
 
     def __init__(self, pool: ConnectionPool, timeout: float) -> None:
         self.on_connect: list[Hook] = []
@@ -124,6 +126,13 @@ class Servers:
         """Return what connects to a server that passes all announcements on."""
         return self._pool
 
+    def reign_of(self, _key: str) -> str:
+        """Return the reign of the server that holds a store key, as last read; empty if it is not known."""
+        return ""
+
+    async def learn_reigns(self) -> None:
+        """Read the reigns of all servers again: a server may have been a replica for a moment."""
+
     async def close(self) -> None:
         """Close all connections."""
         await self.shared.close()
@@ -132,9 +141,27 @@ class Servers:
 class _Discovered(Servers):
     """Servers that others name. What one refuses without running is sent again, until the deadline."""
 
+    promotes = True
+
     def __init__(self, pool: ConnectionPool, timeout: float, patience: float) -> None:
         super().__init__(pool, timeout)
         self._patience = patience
+        self.on_connect.append(learn_reign)
+
+    def reign_of(self, key: str) -> str:
+        """Return the reign of the server that holds a store key, as last read; empty if it is not known."""
+        connection = self.primary(key)
+        return "" if connection is None else connection.reign
+
+    async def learn_reigns(self) -> None:
+        """Read the reigns of all servers again: a server may have been a replica for a moment."""
+        connections = (await self.primaries()).values()
+        replies = await asyncio.gather(
+            *(connection.prepare_again(learn_reign) for connection in connections), return_exceptions=True
+        )
+        for reply in replies:
+            if isinstance(reply, BaseException) and not isinstance(reply, ERRORS):
+                raise reply
 
     async def send(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands, and again what was refused."""

@@ -32,8 +32,10 @@
 --         {'crowded', start, member, ...} — these members are new in these slots, and there is no room for them
 --         {'range', start, member, held, ...} — these values would leave the range; held is the value so far, or
 --         for a log the sum of all absolute amounts
+--         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
 local packed = ARGV[1]
 local request = cmsgpack.unpack(packed)
+local reign = ARGV[2] or ''
 local meta, slots, writers, log, taken, entrants, hidden, journal = unpack(KEYS, 1, 8)
 local identities, groups = request.identities, request.groups
 local buckets = identities and {unpack(KEYS, identities.newest, identities.oldest + 1)}
@@ -44,6 +46,7 @@ for i = 1, groups and #groups or 0 do
   group.ranking = ranking
 end
 --@include clock
+--@include reign
 --@include board
 --@include ranking
 --@include journal

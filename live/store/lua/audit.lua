@@ -13,15 +13,20 @@
 --         members; the sums add up what the slots hold of them, and each sum is exact; then follows each member whose
 --         score ('' for no record) differs from what the slots hold
 --         {'slots'} — the slots have changed: ask again with their new store keys
+--         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
 local request = cmsgpack.unpack(ARGV[1])
+local reign = ARGV[2] or ''
 local ranking, reached, levels, meta, slots, hidden, journal = unpack(KEYS, 1, 7)
 --@include clock
+--@include reign
 --@include board
 --@include ranking
 --@include journal
 --@include same_slots
 local board, members = read_board(), request.members or {}
 if board.epoch ~= request.epoch then return {'slots'} end
+local refused = request.repair and unchecked(board.reign)
+if refused then return refused end
 if request.tables then
   if not call('ZSCORE', slots, request.starts[1]) then return {'slots'} end
 elseif not same_slots(request.starts or {}) then

@@ -11,16 +11,21 @@
 --         milliseconds, and the number of its records
 --         {'epoch', epoch} — the board has another epoch; '' if there is no board
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
+--         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
 local request = cmsgpack.unpack(ARGV[1])
+local reign = ARGV[2] or ''
 local ranking, levels, meta, baseline = unpack(KEYS)
+--@include reign
 --@include clock
 --@include order
 --@include page
 local MINUTE, HOUR = 60000, 3600000
 
-local state = redis.call('HMGET', meta, 'epoch', 'newest', 'latest')
+local state = redis.call('HMGET', meta, 'epoch', 'newest', 'latest', 'reign')
 local newest = tonumber(state[2])
 if state[1] ~= request.epoch then return {'epoch', state[1] or ''} end
+local refused = unchecked(state[4])
+if refused then return refused end
 if not fits(request.clock, newest, nil) then return replan(newest, tonumber(state[3])) end
 
 local function wait_of(count)

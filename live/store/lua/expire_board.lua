@@ -6,9 +6,12 @@
 -- Returns {'left'} — the board has expired, now or before
 --         {'used', wait} — the board is in use; wait is the time until it can expire, in milliseconds
 --         {'epoch', epoch} — the board has another epoch
+--         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
 local request = cmsgpack.unpack(ARGV[1])
+local reign = ARGV[2] or ''
 local meta, gone = KEYS[1], KEYS[2]
 --@include clock
+--@include reign
 --@include board
 if call('EXISTS', meta) == 0 then return {'left'} end
 local _, refusal = open_board()

@@ -12,10 +12,13 @@
 -- Returns {'ok', offset}
 --         {'slots'} — the slots have changed: ask again with their new store keys
 --         {'epoch', epoch} — the board has another epoch; '' if there is no board
+--         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
 local packed = ARGV[1]
 local request = cmsgpack.unpack(packed)
+local reign = ARGV[2] or ''
 local meta, slots, hidden, journal = unpack(KEYS, 1, 4)
 --@include clock
+--@include reign
 --@include board
 --@include ranking
 --@include journal

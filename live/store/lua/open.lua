@@ -10,8 +10,11 @@
 --         {'none'} — there is no board: create it
 --         {'adopt', epoch} — the board is to have a journal, and has none, or one that lacks a batch: begin it
 --         {'epoch', epoch} — the board has another epoch than it was created with; '' for none
+--         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
 local request = cmsgpack.unpack(ARGV[1])
+local reign = ARGV[2] or ''
 local meta, writers, slots = unpack(KEYS)
+--@include reign
 --@include clock
 --@include lacks_batch
 --@include opened
@@ -20,7 +23,11 @@ if born and held ~= born then return {'epoch', held or ''} end
 if not held then return {'none'} end
 if request.journal then
   local journal = redis.call('HGET', meta, 'journal')
-  if not journal or lacks_batch(journal) then return {'adopt', held} end
+  if not journal or lacks_batch(journal) then
+    local refused = unchecked(redis.call('HGET', meta, 'reign'))
+    if refused then return {'reign', refused[2], '', held} end  -- SQL can't tell what is missing
+    return {'adopt', held}
+  end
 end
 if request.votes and redis.call('HEXISTS', meta, 'secret') == 0 and redis.call('ZCARD', slots) == 0 then
   redis.call('HSET', meta, 'secret', request.secret)  -- nobody can have voted yet

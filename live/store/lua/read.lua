@@ -11,11 +11,14 @@
 --         is not on the board; rank belongs to the first record; described is the number of members with metadata
 --         {epoch, offset} — the board is at the position that the caller knows
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
+--         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
 local request = cmsgpack.unpack(ARGV[1])
+local reign = ARGV[2] or ''
 local ranking, reached, levels, meta, metadata = unpack(KEYS)
 --@include clock
 --@include order
 --@include page
+--@include reign
 --@include position
 local head, refusal = current_position()
 if refusal then return refusal end

@@ -9,8 +9,10 @@
 -- Returns {'ok', offset, journaled} — journaled is '1' if a journal has to begin, and else ''
 --         {'none'} — there is no board
 local request = cmsgpack.unpack(ARGV[1])
+local reign = ARGV[2] or ''
 local meta = KEYS[1]
 --@include clock
+--@include reign
 --@include board
 local board = read_board()
 if not board.epoch then return {'none'} end
@@ -18,6 +20,7 @@ local parent, lost = board.epoch, 0
 if request.was == parent and request.known > board.offset then lost = request.known end
 board.epoch = request.epoch
 announce(board)
+if reign ~= '' then call('HSET', meta, 'reign', reign) end
 if board.journal then
   call('HSET', meta, 'parent', parent .. ' ' .. digits(lost) .. ' ' .. string.match(board.journal, '^(.*) %d+$'))
   call('HDEL', meta, 'journal', 'drained', 'safe')

@@ -7,14 +7,18 @@
 -- Returns {epoch, offset, {hidden, ...}, {{value, ...}, ...}} — for each member a text if it is hidden, then for each
 --         slot the values of the members; epoch is '' for no board
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
+--         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
 local request = cmsgpack.unpack(ARGV[1])
+local reign = ARGV[2] or ''
 local meta, hidden = KEYS[1], KEYS[2]
+--@include reign
 --@include clock
 local members = request.members
-local state = redis.call('HMGET', meta, 'epoch', 'offset', 'newest', 'latest')
-local newest = tonumber(state[3])
+local state = redis.call('HMGET', meta, 'epoch', 'offset', 'newest', 'latest', 'reign')
+local newest, refused = tonumber(state[3]), unchecked(state[5])
+if refused then return refused end
 if state[1] and not fits(request.clock, newest, nil) then return replan(newest, tonumber(state[4])) end
 
 local values = {}
 for i = 3, #KEYS do values[i - 2] = redis.call('HMGET', KEYS[i], unpack(members)) end
-return {state[1] or '', state[2] or '0', redis.call('HMGET', hidden, unpack(members)), values}
+return {state[1] and shown(state[1], state[5]) or '', state[2] or '0', redis.call('HMGET', hidden, unpack(members)), values}

@@ -4,9 +4,12 @@
 -- Request: TouchRequest
 -- Returns {'ok'}
 --         {'epoch', epoch} — the board has another epoch; '' if there is no board
+--         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
 local request = cmsgpack.unpack(ARGV[1])
+local reign = ARGV[2] or ''
 local meta = KEYS[1]
 --@include clock
+--@include reign
 --@include board
 local _, refusal = open_board()
 if refusal then return refusal end

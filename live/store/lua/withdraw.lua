@@ -9,10 +9,13 @@
 -- Returns {'ok', offset, withdrawn} — withdrawn is 0 when the member was not registered
 --         {'voted'} — a member that has votes stays
 --         {'epoch', epoch} — the board has another epoch; '' if there is no board
+--         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
 local packed = ARGV[1]
 local request = cmsgpack.unpack(packed)
+local reign = ARGV[2] or ''
 local meta, entrants, ranking, reached, journal = unpack(KEYS)
 --@include clock
+--@include reign
 --@include board
 --@include journal
 local board, refusal = open_board()

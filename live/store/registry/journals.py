@@ -39,6 +39,7 @@ class JournalHealth(msgspec.Struct, frozen=True, kw_only=True):
         lost: the number of boards of which SQL has more than the store.
         example: a sentence about one of these boards.
         damage: what is damaged in SQL, for people; empty if nothing is.
+        sql_away: whether SQL does not answer.
     """
 
     lag: float = 0.0
@@ -51,6 +52,14 @@ class JournalHealth(msgspec.Struct, frozen=True, kw_only=True):
     lost: int = 0
     example: str = ""
     damage: str = ""
+    sql_away: bool = False
+
+
+async def is_sql_away(client: Store, prefix: str) -> bool:
+    """Return whether no process moves the journals to SQL, or whether SQL does not answer that process."""
+    key = SystemKeys(prefix).journal_health
+    health = await client.call(key, "GET", key)
+    return health is None or msgspec.json.decode(health, type=JournalHealth).sql_away
 
 
 async def publish_health(client: Store, prefix: str, health: JournalHealth, fault: str) -> None:

@@ -24,6 +24,7 @@ from live.store.board.ledger import Ledger
 from live.store.board.manage.digests import erase_digests, read_held
 from live.store.board.manage.lifecycle import renew
 from live.store.board.read.slots import read_slots
+from live.store.board.reign import confirm
 from live.store.board.requests import rules_of
 from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
@@ -155,6 +156,7 @@ async def journal(client: Store, settings: Settings) -> None:
     assert held is not None
     await erase_digests(client, folded.keys, held, [bytes(16)], msgspec.msgpack.encode(Erase(key=b"", digests=[])))
     await trim(client, folded.keys, folded.epoch, folded.last, 1)
+    assert await confirm(client, folded.keys, folded.epoch, "") is None
     await folded.rebuild(BOARDS[0], Keys(settings.key_prefix, "again"), "2")
 
 

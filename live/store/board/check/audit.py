@@ -11,6 +11,7 @@ from live.domain.window import EVER
 from live.errors import SetupError
 from live.store.board.keys import Keys, Table
 from live.store.board.read.reader import HIGH, TAG
+from live.store.board.reign import unchecked
 from live.store.board.requests import AuditRequest, FixTotalsRequest, Rules
 from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
@@ -183,6 +184,8 @@ class Auditor:
             )
             if reply[0] == b"ok":
                 break
+            if reply[0] == b"reign":
+                raise unchecked(keys.board)
             await self._read_epoch()
             if shape.tables:
                 return  # the period has been deleted

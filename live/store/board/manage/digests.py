@@ -7,6 +7,7 @@ import msgspec
 
 from live.domain.board import Shape
 from live.store.board.keys import Keys
+from live.store.board.reign import unchecked
 from live.store.board.requests import EraseRequest
 from live.store.connection.client import Store
 from live.store.connection.scripts import Script, text
@@ -79,6 +80,8 @@ async def erase_digests(client: Store, keys: Keys, held: Held, digests: Collecti
             entry=text(entry),
         )
         reply = await ERASE(client, [keys.meta, keys.slots, keys.journal(held.epoch), *votes, *buckets], request)
+    if reply[0] == b"reign":
+        raise unchecked(keys.board)
     return bool(reply[0] == b"ok")
 
 

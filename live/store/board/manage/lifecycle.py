@@ -9,6 +9,7 @@ from live.domain.board import MOST_REMEMBERED, Board
 from live.settings import LONGEST
 from live.store.board.journal_stream import announced, begin_journal
 from live.store.board.keys import Keys
+from live.store.board.reign import unchecked
 from live.store.board.requests import (
     CreateRequest,
     DeleteKeysRequest,
@@ -48,9 +49,9 @@ async def update(client: Store, keys: Keys, epoch: str, revision: int, *, frozen
 
     If the board has this revision or a newer one, or does not exist, nothing changes.
     """
-    await UPDATE(
-        client, [keys.meta], UpdateRequest(epoch=epoch, channel=keys.channel, revision=revision, frozen=frozen)
-    )
+    request = UpdateRequest(epoch=epoch, channel=keys.channel, revision=revision, frozen=frozen)
+    if (await UPDATE(client, [keys.meta], request))[0] == b"reign":
+        raise unchecked(keys.board)
 
 
 async def renew(client: Store, keys: Keys, epoch: str, known: tuple[str, int] = ("", -1)) -> bool:
@@ -78,6 +79,8 @@ async def expire(client: Store, keys: Keys, epoch: str, idle: float) -> float | 
             return None
         case [b"used", wait]:
             return int(wait) / 1000
+        case [b"reign", *_]:
+            raise unchecked(keys.board)
     return float("inf")  # another board has this id by now
 
 

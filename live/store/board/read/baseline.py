@@ -94,7 +94,7 @@ class BoardBaseline:
         fields = await state.call("HMGET", state.keys.baseline, "epoch", "suffix", "time", "records")
         if fields[0] is None or fields[0].decode() != state.epoch:
             return None
-        epoch, suffix, kept_at, records = fields
+        _, suffix, kept_at, records = fields
         rows = _decode(records)
         members, scores = rows[::2], [int(float(score)) for score in rows[1::2]]
         ranks = dict(zip(members, ranks_of(scores, 1, 0, state.board.ranks), strict=True))
@@ -102,7 +102,7 @@ class BoardBaseline:
         for member, is_hidden in zip(members, hidden, strict=True):
             if is_hidden is not None:
                 del ranks[member]
-        return Baseline(epoch.decode(), int(suffix[1:]) if suffix else None, int(kept_at), ranks)
+        return Baseline(state.shown_epoch, int(suffix[1:]) if suffix else None, int(kept_at), ranks)
 
 
 class Baselines:

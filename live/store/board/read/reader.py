@@ -22,6 +22,7 @@ _WORK: Final = 20  # to find a member costs as much as to read so many records
 _UNCHANGED: Final = 2  # words of the reply if the board is at the known position
 _AT_ONCE: Final = 2  # calls in flight, so that the store need not wait for us; more would delay other clients
 HIGH: Final = 40  # bits of a total below its higher part
+_DIGITS: Final = 4  # of the reign, in the epoch that clients see
 TAG: Final = 8  # bytes before the member in a name, where ties go by time
 
 Mode = Literal["rank", "after", "before", "around", "score"]
@@ -208,8 +209,9 @@ class BoardReader:
         if reply[0] == b"replan":
             state.update_clock(*reply[1:])
             return False
-        if reply[0].decode() != state.epoch:
-            raise state.lost(reply[0])
+        if reply[0] == b"reign":
+            return False  # the next attempt checks the board
+        state.check_epoch(reply[0])
         state.check_offset(reply[1], known)
         return True
 
@@ -247,10 +249,16 @@ class BoardReader:
 async def read_positions(client: Store, boards: Sequence[BoardReader]) -> list[tuple[str, int] | Exception]:
     """Return the position (epoch and offset) of each board, with one round trip, and errors in its place."""
     metas = [board.state.keys.meta for board in boards]
-    replies = await client.outcomes([(meta, ("HMGET", meta, "epoch", "offset")) for meta in metas])
+    replies = await client.outcomes([(meta, ("HMGET", meta, "epoch", "offset", "reign")) for meta in metas])
     return [
-        reply if isinstance(reply, Exception) else ((reply[0] or b"").decode(), int(reply[1] or 0)) for reply in replies
+        reply if isinstance(reply, Exception) else (_shown_epoch(reply[0], reply[2]), int(reply[1] or 0))
+        for reply in replies
     ]
+
+
+def _shown_epoch(epoch: bytes | None, reign: bytes | None) -> str:
+    """Return the epoch that clients see, as the scripts do."""
+    return ((epoch or b"") + (reign or b"")[:_DIGITS]).decode()
 
 
 async def read_tops(client: Store, wanted: Sequence[tuple[BoardReader, int]]) -> list[Page | Exception]:

@@ -63,8 +63,7 @@ async def read_slots(state: BoardState, members: Sequence[str], most: int) -> Sl
             state.update_clock(*reply[1:])
             continue
         epoch, offset, hidden, columns = reply
-        if epoch.decode() != state.epoch:
-            raise state.lost(epoch)
+        state.check_epoch(epoch)
         state.check_offset(offset, known)
         values = [
             None

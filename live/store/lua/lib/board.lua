@@ -3,17 +3,19 @@ local call, tonumber, unpack = redis.call, tonumber, unpack  -- locals are found
 
 local function read_board()
   local held = call('HMGET', meta, 'epoch', 'offset', 'newest', 'latest', 'bucket', 'frozen', 'made',
-    'journal', 'left')
+    'journal', 'left', 'reign')
   return {
     epoch = held[1], offset = tonumber(held[2] or 0), newest = tonumber(held[3]), latest = tonumber(held[4]),
-    bucket = tonumber(held[5]), frozen = held[6], made = held[7], journal = held[8], left = held[9],
+    bucket = tonumber(held[5]), frozen = held[6], made = held[7], journal = held[8], left = held[9], reign = held[10],
   }
 end
 
--- Returns the state, or nil and the reply to a caller that knows another epoch.
+-- Returns the state, or nil and the reply to a caller that knows another epoch, or of a board that nobody has checked.
 local function open_board()
   local board = read_board()
   if board.epoch ~= request.epoch then return nil, {'epoch', board.epoch or ''} end
+  local refused = unchecked(board.reign)
+  if refused then return nil, refused end
   return board
 end
 

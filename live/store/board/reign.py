@@ -1,0 +1,95 @@
+"""The fence after a failover: a board is checked before anybody changes or reads it again.
+
+A replica that was promoted may lack what the old primary had acknowledged. Its replication id is new, so scripts refuse
+every board until somebody has checked it under this reign. The process that moves journals to SQL checks the boards
+that have a journal, because SQL shows what is missing. Any process checks the other boards by what its data directory
+knows.
+"""
+
+import time
+from typing import Final
+
+from redis.exceptions import ResponseError
+
+from live.errors import EpochLostError, StoreUnavailableError
+from live.settings import Settings
+from live.store.board.keys import Keys
+from live.store.board.requests import ConfirmRequest
+from live.store.connection.client import Store
+from live.store.connection.scripts import Script
+from live.store.registry.journals import is_sql_away
+
+CONFIRM: Final = Script("confirm", ConfirmRequest)
+
+_PATIENCE: Final = 2.0  # seconds that a board waits for SQL, unless producers wait for SQL as well
+_ASKING: Final = 0.5  # seconds between two requests to check a board
+
+
+def unchecked(board: str) -> StoreUnavailableError:
+    """Return the error for a board that was not checked yet. The store has changed nothing."""
+    error = StoreUnavailableError(f"board {board} waits until it was checked after a failover")
+    error.__cause__ = ResponseError("the board was not checked")
+    return error
+
+
+async def confirm(client: Store, keys: Keys, epoch: str, offset: str) -> tuple[int, str] | None:
+    """Record that a board was checked at an offset.
+
+    Return None if the board is checked, or has another epoch. Else it is at another offset: return this offset and the
+    link of the last entry in its journal.
+    """
+    reply = await CONFIRM(client, [keys.meta], ConfirmRequest(epoch=epoch, channel=keys.channel, offset=offset))
+    if reply[0] != b"reign":
+        return None
+    return int(reply[1]), reply[2].decode().rpartition(" ")[0]
+
+
+def require_acknowledged(client: Store, board: str, epoch: str, offset: int) -> None:
+    """Raise an error if a board lacks something that was acknowledged, as far as the data directory knows."""
+    high_water = client.high_water
+    high_water.offsets.refresh()
+    known = high_water.offset_of(board, epoch)
+    if offset < known:
+        reason = f"board {board} (epoch {epoch}) is at offset {offset} after a failover, and {known} was acknowledged"
+        high_water.lose_boards({board: reason})
+        raise EpochLostError(reason)
+
+
+class Fence:
+    """Check one board when a script refuses it."""
+
+    def __init__(self, client: Store, keys: Keys, settings: Settings) -> None:
+        self._client = client
+        self._keys = keys
+        self._prefix = settings.key_prefix
+        self._waits_for_sql = settings.journal_ack
+        self._refused_since = 0.0  # seconds of the monotonic clock
+        self._refused_at = float("-inf")
+        self._asked_at = float("-inf")
+
+    async def check(self, epoch: str, offset: int, journal: bytes) -> None:
+        """Check the board, and return when a script may run again. `journal` is empty if the board has no journal.
+
+        Raises:
+            StoreUnavailableError: the board waits for the process that moves journals to SQL.
+            EpochLostError: the board lost something that was acknowledged.
+        """
+        client, keys = self._client, self._keys
+        client.high_water.require_no_loss(keys.board)
+        if journal and not await self._may_go_on(epoch, offset):
+            raise unchecked(keys.board)
+        require_acknowledged(client, keys.board, epoch, offset)
+        await confirm(client, keys, epoch, str(offset))
+
+    async def _may_go_on(self, epoch: str, offset: int) -> bool:
+        """Ask the process that moves journals to check the board. Return whether to go on without SQL."""
+        now = time.monotonic()
+        if now > self._refused_at + _PATIENCE:
+            self._refused_since = now
+        self._refused_at = now
+        if now >= self._asked_at + _ASKING:
+            self._asked_at = now
+            await self._client.call(self._keys.meta, "PUBLISH", self._keys.channel, f"{epoch}:{offset}")
+        if self._waits_for_sql or now < self._refused_since + _PATIENCE:
+            return False
+        return await is_sql_away(self._client, self._prefix)

@@ -1,0 +1,24 @@
+#!lua flags=allow-oom
+-- Records that a board was checked under the reign of this server. Clients see another epoch from then on.
+--
+-- What the journal had in SQL (`safe`) may have been more than the board has now.
+-- KEYS[1] meta — hash: the board's state
+-- Request: ConfirmRequest
+-- Returns {'ok'} — the board is checked, now or before
+--         {'reign', offset, link, epoch} — the board was not checked, or has changed since: it is at another offset
+--         {'epoch', epoch} — the board has another epoch; '' if there is no board
+local request = cmsgpack.unpack(ARGV[1])
+local reign = ARGV[2] or ''
+local meta = KEYS[1]
+--@include reign
+--@include board
+local board, refusal = open_board()
+if board then return {'ok'} end
+if refusal[1] == 'epoch' or refusal[2] ~= request.offset then return refusal end
+
+board = read_board()
+local safe, offset = tonumber(call('HGET', meta, 'safe')), board.offset
+announce(board)
+if safe and safe > offset then call('HSET', meta, 'safe', string.format('%.0f', offset)) end
+commit(board, 'reign', reign)
+return {'ok'}

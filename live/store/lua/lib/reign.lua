@@ -1,0 +1,15 @@
+-- The fence after a failover. `reign` tells the reigns of servers apart: it is the replication id of the server, which
+-- is new after each promotion, and empty where no replica is promoted. The field `reign` of a board's state says under
+-- which reign the board was last checked.
+
+-- Returns the reply to the caller of a board that nobody has checked under this reign, and else nil.
+local function unchecked(held)
+  if reign == '' or held == reign then return end
+  local at = redis.call('HMGET', meta, 'offset', 'journal', 'epoch')
+  if at[3] then return {'reign', at[1] or '0', at[2] or '', at[3]} end
+end
+
+-- The epoch that clients see.
+local function shown(epoch, held)
+  return held and epoch .. string.sub(held, 1, 4) or epoch
+end
