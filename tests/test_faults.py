@@ -61,7 +61,7 @@ class NaiveScripts:
         await client.delete(slot)
         await client.zrem(slots, due[0])
         await client.hincrby(meta, "offset", 1)
-        await client.publish(request.channel, "changed")
+        await client.execute_command("SPUBLISH", request.channel, "changed")
         return [b"moved", b"1", b"0"]
 
 

@@ -37,7 +37,7 @@ _Found = tuple[Channel, Tick, Page | Exception | None]
 
 
 class Hub:
-    """All channels of the process, and the one connection that receives their notices.
+    """All channels of the process, and the subscriptions to their notices.
 
     `revision` grows with every change of a board's definition. If the store does not have a board, `explain` is called
     before the viewers learn this. If the board was deleted, `explain` removes the board from the hub.
@@ -63,6 +63,7 @@ class Hub:
         self._notices = Channels({})
         # When the last viewer left each board whose notices this process receives. Infinite while it has viewers.
         self._subscribed: dict[str, float] = {}
+        self._away: set[str] = set()  # those of which the server is unavailable
         self._schedule: TickSchedule[Channel] = TickSchedule(self._tick)
         self._addresses: Counter[str] = Counter()
         self._draining = False
@@ -210,6 +211,8 @@ class Hub:
         """Receive no more notices of a board."""
         if self._subscribed.pop(board, None) is not None:
             self._notices.remove(self.channels[board].reader.state.keys.channel)
+            self._away.discard(board)
+            STORE_STALE.set(bool(self._away))
 
     def _watched(self) -> list[Channel]:
         """List the channels with viewers, and some whose viewers have just left."""
@@ -289,17 +292,16 @@ class Hub:
             match notice:
                 case Changed(board) if board in self.channels:
                     self.channels[board].changed()
-                case Missed(None):
-                    STORE_STALE.set(0)
-                    for channel in self._watched():
-                        channel.read_again()
-                case Missed(board) if board in self.channels:
-                    self.channels[board].read_again()
-                case Away(reason):
-                    STORE_STALE.set(1)
-                    log.warning("the store is unavailable", reason=reason)
-                    for channel in self._watched():
-                        channel.set_stale(reason_of(StoreUnavailableError(reason)))
+                case Missed(boards):
+                    self._away.difference_update(boards)
+                    for board in self._subscribed.keys() & boards:
+                        self.channels[board].read_again()
+                case Away(boards, reason):
+                    log.warning("the store is unavailable", boards=len(boards), reason=reason)
+                    for board in self._subscribed.keys() & boards:
+                        self._away.add(board)
+                        self.channels[board].set_stale(reason_of(StoreUnavailableError(reason)))
+            STORE_STALE.set(bool(self._away))
 
     async def _check_positions(self) -> None:
         """Compare the positions of the boards with those that were read. A notice can get lost without an error."""

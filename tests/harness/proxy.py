@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 # What the store sends to a subscriber for one notice.
-_NOTICE: Final = re.compile(rb"\*3\r\n\$7\r\nmessage\r\n\$\d+\r\n[^\r]*\r\n\$(\d+)\r\n")  # before the message
+_NOTICE: Final = re.compile(rb"\*3\r\n\$8\r\nsmessage\r\n\$\d+\r\n[^\r]*\r\n\$(\d+)\r\n")  # before the message
 _PIECE: Final = 1 << 20
 _P = TypeVar("_P", bound="Proxy")
 _Hook = Callable[[bytes], Awaitable[bytes | None]]

@@ -22,6 +22,7 @@ import structlog
 from live.domain.board import Boards
 from live.errors import EpochLostError, JournalError, SetupError, StoreUnavailableError
 from live.journal.database import Database
+from live.journal.log.changes import Changes
 from live.journal.log.definitions import DefinitionLog
 from live.journal.log.entries import parse_head
 from live.journal.log.health import HealthReport
@@ -58,7 +59,6 @@ from live.store.board.journal_stream import (
 from live.store.board.keys import Keys
 from live.store.board.reign import confirm, require_acknowledged
 from live.store.connection.client import Store, required
-from live.store.connection.notices import Changes
 from live.store.registry.definitions import DefinitionStore
 from live.store.registry.journals import is_trimming_paused
 
@@ -97,6 +97,7 @@ class Drainer:
         self._unknown: set[Name] = set()
         self._behind: set[Name] = set()  # of which SQL has more than the store, at the last sweep or since
         self._recheck = False  # a sweep is due, because one of them may have changed
+        self._changes = Changes(client, prefix)
         self._health = HealthReport(client, prefix)
         self._scrubber = Scrubber(settings, self._health)
 
@@ -170,7 +171,13 @@ class Drainer:
     async def _work(self) -> None:
         """Drain, compact and scrub at once. If one of these tasks ends with an error, end all."""
         self._delayed.clear()
-        works = (self._drain_forever(), self._retry_forever(), self._compactor.run(), self._scrubber.run())
+        works = (
+            self._changes.run(),
+            self._drain_forever(),
+            self._retry_forever(),
+            self._compactor.run(),
+            self._scrubber.run(),
+        )
         tasks = [asyncio.create_task(work) for work in works]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -182,26 +189,29 @@ class Drainer:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _drain_forever(self) -> None:
-        changes = Changes(self._client, self._prefix)
-        async with changes.listening():
-            swept = float("-inf")
-            while True:
-                started = time.monotonic()
-                boards = changes.take()
-                if boards is None or self._recheck or started >= swept + _SWEEP:
-                    self._recheck = False
-                    await self.sweep()
-                    swept = started
-                elif boards:
-                    await self.drain(boards)
-                else:
-                    await self._database.check_files()  # otherwise each commit does
-                await self._trim_left()
-                await self._definitions.follow()
-                self._health.mark_drained(started)
-                rest = max(0.0, self._interval - (time.monotonic() - started))
-                # No notice says that definitions or API keys changed, so it does not wait for longer than the pause.
-                await changes.wait(rest, time.monotonic() + _PAUSE)
+        changes = self._changes
+        swept = float("-inf")
+        while True:
+            started = time.monotonic()
+            boards = changes.take()
+            if "" in changes.away:
+                raise changes.away[""]
+            if changes.away:
+                self._delay({name: changes.away[name[0]] for name in self._timelines if name[0] in changes.away})
+            if boards is None or self._recheck or started >= swept + _SWEEP:
+                self._recheck = False
+                await self.sweep()
+                swept = started
+            elif boards:
+                await self.drain(boards)
+            else:
+                await self._database.check_files()  # otherwise each commit does
+            await self._trim_left()
+            await self._definitions.follow()
+            self._health.mark_drained(started)
+            rest = max(0.0, self._interval - (time.monotonic() - started))
+            # No notice says that definitions or API keys changed, so it does not wait for longer than the pause.
+            await changes.wait(rest, time.monotonic() + _PAUSE)
 
     async def _retry_forever(self) -> None:
         """Drain the delayed journals, and look at those of lost boards. One that takes long to fail holds up nobody."""
@@ -256,6 +266,7 @@ class Drainer:
                     await forget_journal(self._client, Keys(self._prefix, name[0]), name[1])
                     self._timelines.pop(name, None)
             self._unknown = unknown
+        self._changes.follow((board for board, _ in self._timelines), only=True)
 
     async def drain(self, boards: Iterable[str]) -> None:
         """Move all entries of boards, and of journals that are new, to SQL. Raises as `sweep`."""
@@ -359,6 +370,7 @@ class Drainer:
         if new:
             begun = await self._database.run(lambda connection: begin_timelines(connection, self._prefix, new))
             self._timelines |= {(timeline.board, timeline.epoch): timeline for timeline in begun}
+            self._changes.follow(board for board, _ in new)
         return [self._timelines[name] for name in names]
 
     async def _segment(self, timeline: Timeline, entries: list[Entry]) -> Segment | None:

@@ -51,7 +51,7 @@ async def announced(client: Store, keys: Keys, epoch: str) -> AsyncIterator[None
     """Begin a journal in the `with` block. List it before it has an entry, and tell the drainer after the block."""
     await client.call(keys.journals, "SADD", keys.journals, f"{keys.board} {epoch}")
     yield
-    await client.call(keys.journals, "PUBLISH", keys.journals, f"{keys.board} {epoch}")
+    await client.call(keys.journals, "SPUBLISH", keys.journals, f"{keys.board} {epoch}")
 
 
 async def begin_journal(

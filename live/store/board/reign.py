@@ -89,7 +89,7 @@ class Fence:
         self._refused_at = now
         if now >= self._asked_at + _ASKING:
             self._asked_at = now
-            await self._client.call(self._keys.meta, "PUBLISH", self._keys.channel, f"{epoch}:{offset}")
+            await self._client.call(self._keys.meta, "SPUBLISH", self._keys.channel, f"{epoch}:{offset}")
         if self._waits_for_sql or now < self._refused_since + _PATIENCE:
             return False
         return await is_sql_away(self._client, self._prefix)

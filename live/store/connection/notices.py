@@ -1,22 +1,24 @@
 """Change notices: receive what the scripts announce, and report every gap in which notices may be missing.
 
-`listen` serves the hub, which watches some boards. `Changes` serves the drainer of the journals, which wants to know
-which of all boards have changed, over one subscription.
+Each board has a channel, which lies in the slot of its store keys. So a process listens to each server that holds one
+of its channels, and a gap or a silent server concerns only the boards of this server.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
+from redis.crc import key_slot
+from redis.exceptions import ConnectionError as LostConnectionError
 from redis.exceptions import ResponseError
 
 from live.errors import StoreUnavailableError
 from live.store.connection.client import Store, store_errors
-from live.store.connection.pipelined import StoreConnection
+from live.store.connection.pipelined import ERRORS, SharedConnection, StoreConnection, as_unavailable
+from live.store.connection.topology import Servers, refusal
 
-_PING_INTERVAL: Final = 1.0  # seconds of silence after which the store is pinged
+_PING_INTERVAL: Final = 1.0  # seconds of silence after which a server is pinged
 _RECONNECT_PAUSE: Final = 0.25
 
 
@@ -26,45 +28,20 @@ class Changed(msgspec.Struct, frozen=True):
     board: str
 
 
-class Missed(msgspec.Struct, frozen=True):
-    """Earlier notices may be missing, but no later ones. Check `board`, or every board if that is None."""
+class Missed(msgspec.Struct):
+    """Earlier notices of these boards may be missing, but no later ones. Check the boards."""
 
-    board: str | None = None
+    boards: list[str]
 
 
-class Away(msgspec.Struct, frozen=True):
-    """The store is unavailable."""
+class Away(msgspec.Struct):
+    """The server of these boards is unavailable."""
 
+    boards: list[str]
     reason: str
 
 
 Notice = Changed | Missed | Away
-
-
-class _Receiver(StoreConnection):
-    """A connection with subscriptions, and a queue of what it has received."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._replies: list[Any] = []
-        self._arrived = asyncio.Event()
-
-    def received(self, reply: Any) -> None:  # noqa: ANN401 - any reply
-        self._replies.append(reply)
-        self._arrived.set()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        super().connection_lost(error)
-        self._arrived.set()
-
-    async def receive(self, patience: float) -> list[Any]:
-        """Return what was received since the last call; empty after `patience` seconds of silence."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(patience):
-                await self._arrived.wait()
-        replies, self._replies = self._replies, []
-        self._arrived.clear()
-        return replies
 
 
 class Channels:
@@ -72,155 +49,281 @@ class Channels:
 
     def __init__(self, boards: Mapping[str, str]) -> None:
         self.boards = {channel.encode(): board for channel, board in boards.items()}
-        self.receiver: _Receiver | None = None
+        self.ears: Ears | None = None
 
     def add(self, channel: str, board: str) -> None:
         """Subscribe to one more channel. `Missed` for its board marks the beginning."""
-        self.boards[channel.encode()] = board
-        if self.receiver is not None:
-            self.receiver.send(("SUBSCRIBE", channel))
+        name = channel.encode()
+        self.boards[name] = board
+        if self.ears is not None:
+            self.ears.place([name])
 
     def remove(self, channel: str) -> None:
         """Unsubscribe from a channel."""
-        self.boards.pop(channel.encode(), None)
-        if self.receiver is not None:
-            self.receiver.send(("UNSUBSCRIBE", channel))
+        name = channel.encode()
+        self.boards.pop(name, None)
+        if self.ears is not None:
+            self.ears.leave(name)
 
 
 async def listen(client: Store, channels: Channels) -> AsyncIterator[Notice]:
     """Yield notices until cancelled, over any number of connections.
 
-    When the store has confirmed every channel of a new connection, yield one `Missed`: earlier announcements are lost.
-    A store that fails silently does not close its connection, so a silent store is pinged, with a deadline.
+    When a server has confirmed channels, yield `Missed` for their boards: earlier announcements are lost. A server that
+    fails silently does not close its connection, so a silent server is pinged, with a deadline.
 
     Args:
         client: the store.
         channels: the subscriptions.
     """
-    while True:
-        receiver = _Receiver()
-        try:
-            async with store_errors():  # a block of its own, because this call may swallow a cancellation
-                await receiver.open(await client.servers.subscription_pool())
-            async with store_errors():
-                if channels.boards:
-                    receiver.send(("SUBSCRIBE", *channels.boards))
-                channels.receiver = receiver
-                async for notice in _receive_notices(client, receiver, channels, len(channels.boards)):
-                    yield notice
-        except StoreUnavailableError as error:
-            yield Away(str(error))
-            await asyncio.sleep(_RECONNECT_PAUSE)
-        finally:
-            channels.receiver = None
-            receiver.abort()
+    ears = channels.ears = Ears(client.servers, channels.boards)
+    try:
+        ears.place(channels.boards)
+        while True:
+            for notice in await ears.receive():
+                yield notice
+    finally:
+        channels.ears = None
+        await ears.close()
 
 
-async def _receive_notices(
-    client: Store, receiver: _Receiver, channels: Channels, unconfirmed: int
-) -> AsyncIterator[Notice]:
-    """Yield the notices of one connection until it is lost. Raise an error if it stays silent or the store refuses.
+class _Ear(StoreConnection):
+    """A connection to a server, with the channels whose slots the server holds."""
 
-    A replica that may be out of date is such an error too.
-
-    `unconfirmed` is the number of channels of the first subscription, whose confirmations come first.
-    """
-    waiting_for_pong = False
-    if not unconfirmed:
-        yield Missed()
-    while not receiver.lost.done():
-        replies = await receiver.receive(_PING_INTERVAL)
-        client.servers.require_current()
-        if not replies and not receiver.lost.done():
-            if waiting_for_pong:
-                raise TimeoutError(f"the store did not answer a ping within {_PING_INTERVAL}s")
-            receiver.send(("PING",))
-            waiting_for_pong = True
-            continue
-        waiting_for_pong = False
-        for reply in replies:
-            match reply:
-                case [b"message", channel, _] if channel in channels.boards:
-                    yield Changed(channels.boards[channel])
-                case [b"subscribe", *_] if unconfirmed:
-                    unconfirmed -= 1
-                    if not unconfirmed:
-                        yield Missed()
-                case [b"subscribe", channel, *_] if channel in channels.boards:
-                    yield Missed(channels.boards[channel])
-                case ResponseError():
-                    raise reply
-
-
-class _ChannelReceiver(StoreConnection):
-    """A connection with one subscription. It collects the channels on which something was announced."""
-
-    def __init__(self) -> None:
+    def __init__(self, ears: "Ears", server: SharedConnection) -> None:
         super().__init__()
+        self.server = server
         self.channels: set[bytes] = set()
-        self.changed = asyncio.Event()
+        self.confirmed: set[bytes] = set()  # those of which every announcement arrives
+        self.refusal: ResponseError | None = None  # why the server closes this connection
+        self.has_heard = False  # since somebody last looked
+        self._ears = ears
+        self._is_open = False
+        self._moved: dict[int, ResponseError] = {}  # what the server says of slots that it does not hold
+
+    def begin(self) -> None:
+        """Subscribe to all channels: the connection is open. One command each, because commands can't span slots."""
+        self._is_open = True
+        self.send(*(("SSUBSCRIBE", channel) for channel in self.channels))
+        self._end_if_idle()
+
+    def join(self, channel: bytes) -> None:
+        """Subscribe to a channel as well."""
+        if channel not in self.channels:
+            self.channels.add(channel)
+            if self._is_open:
+                self.send(("SSUBSCRIBE", channel))
+
+    def leave(self, channel: bytes) -> None:
+        """Unsubscribe from a channel. Without channels, drop the connection."""
+        if channel in self.channels:
+            self.channels.discard(channel)
+            self.confirmed.discard(channel)
+            if self._is_open:
+                self.send(("SUNSUBSCRIBE", channel))
+                self._end_if_idle()
 
     def received(self, reply: Any) -> None:  # noqa: ANN401 - any reply
+        """Take a notice, or what the server says of a subscription."""
+        self.has_heard = True
         match reply:
-            case [b"pmessage", _, channel, _]:
-                self.channels.add(channel)
-                self.changed.set()
+            case [b"smessage", channel, _]:
+                self._ears.hear(channel)
+            case [b"ssubscribe", channel, _] if channel in self.channels:
+                self.confirmed.add(channel)
+                self._ears.miss(channel)
+            case [b"sunsubscribe", channel, _] if channel in self.confirmed:  # its slot has moved
+                self.confirmed.discard(channel)
+                self.send(("SSUBSCRIBE", channel))  # the server says where to
+            case ResponseError() if refusal(reply) == "MOVED":
+                if not self._moved:
+                    asyncio.get_running_loop().call_soon(self._hand_over)
+                self._moved[int(str(reply).split()[1])] = reply
             case ResponseError():
+                self.refusal = reply
                 self.abort()
 
-    def connection_lost(self, error: Exception | None) -> None:
-        super().connection_lost(error)
-        self.changed.set()
+    def _hand_over(self) -> None:
+        """Let other servers take the channels that this one does not hold."""
+        moved, self._moved = self._moved, {}
+        for channel in self.channels - self.confirmed:
+            if (error := moved.get(key_slot(channel))) is not None:
+                self.channels.discard(channel)
+                self._ears.place([channel], error)
+        self._end_if_idle()
+
+    def _end_if_idle(self) -> None:
+        if not self.channels:
+            self.abort()
 
 
-class Changes:
-    """Collect the boards under a prefix of store keys that have changed since the last `take`."""
+class Ears:
+    """The connections over which notices arrive: one for each server that holds a channel."""
 
-    def __init__(self, client: Store, prefix: str) -> None:
-        self._client = client
-        self._before = f"{prefix}:{{".encode()
-        self._pattern = f"{prefix}:{{*}}"
-        self._receiver: _ChannelReceiver | None = None
-        self._missed = True  # announcements may have been missed: every board may have changed
+    def __init__(self, servers: Servers, boards: Mapping[bytes, str]) -> None:
+        self._servers = servers
+        self._boards = boards
+        self._ears: dict[SharedConnection, _Ear] = {}
+        self._homeless: dict[bytes, Exception | None] = {}  # channels without a server, and why they have none
+        self._notices: list[Notice] = []
+        self._arrived = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._placing: asyncio.Task[None] | None = None
+        self._broken: BaseException | None = None
 
-    @asynccontextmanager
-    async def listening(self) -> AsyncIterator[None]:
-        """Listen in the `with` block."""
-        try:
-            await self._open()
-            yield
-        finally:
-            if self._receiver is not None:
-                self._receiver.abort()
+    @property
+    def confirmed(self) -> set[bytes]:
+        """The channels of which every announcement arrives."""
+        return {channel for ear in self._ears.values() for channel in ear.confirmed}
 
-    def take(self) -> set[str] | None:
-        """Return the boards that have changed since the last call; None if any board may have changed."""
-        receiver = self._receiver
-        if receiver is None or self._missed:
-            self._missed = False
-            return None
-        channels, receiver.channels = receiver.channels, set()
-        receiver.changed.clear()
-        return {channel[len(self._before) : -1].decode() for channel in channels}
+    async def receive(self) -> list[Notice]:
+        """Wait for notices."""
+        await self._arrived.wait()
+        self._arrived.clear()
+        if self._broken is not None:
+            raise self._broken
+        notices, self._notices = self._notices, []
+        return notices
 
-    async def wait(self, least: float, until: float) -> None:
-        """Wait `least` seconds, and then until a board changes, or until the time `until` of the loop's clock.
+    async def close(self) -> None:
+        """Drop all connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
-        Raises:
-            StoreUnavailableError: the connection was lost, and the store is unavailable.
-        """
-        await asyncio.sleep(least)
-        receiver = self._receiver
-        if receiver is None or receiver.ended:
-            await self._open()
+    # Notices
+
+    def hear(self, channel: bytes) -> None:
+        """Report a change."""
+        if (board := self._boards.get(channel)) is not None:
+            self._notices.append(Changed(board))
+            self._arrived.set()
+
+    def miss(self, channel: bytes) -> None:
+        """Report the end of a gap."""
+        if (board := self._boards.get(channel)) is None:
             return
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(until):
-                await receiver.changed.wait()
+        last = self._notices[-1] if self._notices else None
+        if isinstance(last, Missed):
+            last.boards.append(board)
+        else:
+            self._notices.append(Missed([board]))
+            self._arrived.set()
 
-    async def _open(self) -> None:
-        receiver = self._receiver = _ChannelReceiver()
-        self._missed = True
-        async with store_errors():
-            await receiver.open(await self._client.servers.subscription_pool())
-            receiver.send(("PSUBSCRIBE", self._pattern))
+    def _lose(self, channels: Iterable[bytes], error: Exception) -> None:
+        """Report that a server is unavailable, and find the servers of its channels again after a pause."""
+        left = [channel for channel in channels if channel in self._boards]
+        if left:
+            self._notices.append(Away([self._boards[channel] for channel in left], str(as_unavailable(error))))
+            self._arrived.set()
+            asyncio.get_running_loop().call_later(_RECONNECT_PAUSE, self.place, left, error)
+
+    # Servers
+
+    def place(self, channels: Iterable[bytes], error: Exception | None = None) -> None:
+        """Listen to channels where they are now. `error` says why the last server does not do."""
+        self._homeless.update(dict.fromkeys(channels, error))
+        if self._homeless and self._placing is None:
+            self._placing = self._begin(self._place())
+
+    def leave(self, channel: bytes) -> None:
+        """Listen no more to a channel."""
+        self._homeless.pop(channel, None)
+        for ear in self._ears.values():
+            ear.leave(channel)
+
+    async def _place(self) -> None:
+        """Find the server of each homeless channel."""
+        try:
+            while self._homeless:
+                waiting, self._homeless = self._homeless, {}
+                failed: dict[bytes, Exception] = {}
+                for channel, error in waiting.items():
+                    if channel not in self._boards:
+                        continue
+                    try:
+                        server = await self._find(channel.decode(), error, next(iter(failed.values()), None))
+                    except (*ERRORS, StoreUnavailableError) as reason:
+                        failed[channel] = reason
+                    else:
+                        self._join(server, channel)
+                if failed:
+                    self._lose(failed, next(iter(failed.values())))
+        finally:
+            self._placing = None
+
+    async def _find(self, key: str, error: Exception | None, failed: Exception | None) -> SharedConnection:
+        """Find the server of a channel. If nobody said where another one is, do not ask again."""
+        if error is not None:
+            await self._servers.learn(key, error)
+        server = self._servers.primary(key)
+        if server is None and failed is not None:
+            raise failed
+        return server or await self._servers.find(key)
+
+    def _join(self, server: SharedConnection, channel: bytes) -> None:
+        """Listen to a channel at a server."""
+        if channel not in self._boards:
+            return  # removed meanwhile
+        ear = self._ears.get(server)
+        if ear is None or ear.ended:
+            ear = self._ears[server] = _Ear(self, server)
+            self._begin(self._run(ear))
+        ear.join(channel)
+
+    async def _run(self, ear: _Ear) -> None:
+        """Listen to a server until it is unavailable, or no longer holds the channels."""
+        error: Exception = LostConnectionError("the connection to the store was lost")
+        is_away = False
+        try:
+            async with store_errors():  # a block of its own, because this call may swallow a cancellation
+                await ear.open(ear.server.pool)
+            async with store_errors():
+                ear.begin()
+                await self._watch(ear)
+        except StoreUnavailableError as reason:
+            is_away = True
+            error = reason.__cause__ if isinstance(reason.__cause__, Exception) else reason
+        finally:
+            ear.abort()
+            if self._ears.get(ear.server) is ear:
+                del self._ears[ear.server]
+        if is_away:
+            self._lose(ear.channels, error)
+        else:
+            self.place(ear.channels, error)
+
+    async def _watch(self, ear: _Ear) -> None:
+        """Return when another server holds the channels of an ear, or when the connection is lost after it worked.
+
+        Raise an error when the server is silent, when it refuses, and when it is a replica that may be out of date.
+        """
+        is_waiting = False
+        while True:
+            await asyncio.wait([ear.lost], timeout=_PING_INTERVAL)
+            self._servers.require_current()
+            if ear.lost.done():
+                if ear.confirmed and ear.refusal is None:
+                    return
+                raise ear.refusal or LostConnectionError("the connection to the store was lost")
+            if not ear.has_heard:
+                if is_waiting:
+                    raise TimeoutError(f"the store did not answer a ping within {_PING_INTERVAL}s")
+                ear.send(("PING",))
+            is_waiting, ear.has_heard = not ear.has_heard, False
+            for channel in ear.confirmed:
+                if self._servers.primary(channel.decode()) not in {None, ear.server}:
+                    return
+                break  # after a failover, all channels have another server; of a slot that moves, the server tells us
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._end)
+        return task
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._broken = error
+            self._arrived.set()

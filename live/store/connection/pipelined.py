@@ -292,7 +292,7 @@ class SharedConnection:
     ) -> None:
         self._on_connect = on_connect
         self._holds = holds
-        self._pool = pool
+        self.pool = pool
         self._timeout = timeout
         self._connection: PipelinedConnection | None = None
         self._opening: asyncio.Task[PipelinedConnection] | None = None
@@ -349,7 +349,7 @@ class SharedConnection:
     async def _open(self) -> PipelinedConnection:
         try:
             connection = PipelinedConnection(self._timeout)
-            await connection.open(self._pool)
+            await connection.open(self.pool)
             try:
                 for prepare in self._on_connect:
                     await prepare(connection, self._holds)

@@ -44,11 +44,6 @@ class Replica(Servers):
         self.require_current()
         return await super().send(commands)
 
-    async def subscription_pool(self) -> ConnectionPool:
-        """Return what connects to the replica, which passes on what its primary announces. Raises as `primary`."""
-        self.require_current()
-        return await super().subscription_pool()
-
     def require_current(self) -> None:
         """Raise an error while the replica may be out of date."""
         if self._behind:

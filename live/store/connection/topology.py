@@ -78,7 +78,6 @@ class Servers:
     def __init__(self, pool: ConnectionPool, timeout: float) -> None:
         self.on_connect: list[Hook] = []
         self.shared = SharedConnection(pool, timeout, self.on_connect)
-        self._pool = pool
         self._timeout = timeout
 
     def primary(self, _key: str) -> SharedConnection | None:
@@ -122,9 +121,8 @@ class Servers:
         """Return new connections to all replicas, by their names. Close them."""
         return {}
 
-    async def subscription_pool(self) -> ConnectionPool:
-        """Return what connects to a server that passes all announcements on."""
-        return self._pool
+    async def learn(self, key: str, error: Exception) -> None:
+        """Learn from an error of a command on a store key that is not sent again."""
 
     def reign_of(self, _key: str) -> str:
         """Return the reign of the server that holds a store key, as last read; empty if it is not known."""
@@ -180,6 +178,13 @@ class _Discovered(Servers):
         if isinstance(replies[0], Exception):
             raise replies[0]
         return replies[0]
+
+    async def learn(self, key: str, error: Exception) -> None:
+        """Learn where the servers are. Pause if the same server may answer soon."""
+        if not isinstance(error, ResponseError):
+            self._lost()
+        elif refusal(error) and await self._redirect([(key, error)]):
+            await asyncio.sleep(_PAUSE)
 
     async def _send_refused(self, commands: Sequence[Command], replies: list[Any]) -> None:
         """Send what was refused until it is answered or the deadline has passed."""
@@ -371,7 +376,6 @@ class Cluster(_Discovered):
         self._connections: dict[str, SharedConnection] = {}
         self._learning: asyncio.Task[None] | None = None
         self._closed = False
-        self._ear = 0
 
     def primary(self, key: str) -> SharedConnection | None:
         """Return the connection to the primary of the slot of a store key, if it is known."""
@@ -404,15 +408,6 @@ class Cluster(_Discovered):
         await self._learn()  # a server that has become a replica lately may be missing
         nodes = self._nodes.get_nodes_by_server_type("replica")
         return {node.name: SharedConnection(self._pool_of(node.host, int(node.port)), self._timeout) for node in nodes}
-
-    async def subscription_pool(self) -> ConnectionPool:
-        """Return what connects to one of the primaries: each passes on what is announced on any."""
-        if not self._nodes.slots_cache:
-            await self._learn()
-        nodes = self._nodes.get_nodes_by_server_type("primary")
-        self._ear += 1  # another server, in case the last one is down
-        node = nodes[self._ear % len(nodes)]
-        return self._pool_of(node.host, int(node.port))
 
     async def close(self) -> None:
         """Close all connections."""

@@ -30,5 +30,5 @@ else
 end
 redis.call('LPUSH', changes, version .. ' ' .. request.board)
 redis.call('LTRIM', changes, 0, request.changes - 1)
-redis.call('PUBLISH', definitions, version)
+redis.call('SPUBLISH', definitions, version)
 return {'ok', version}

@@ -5,12 +5,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
-from redis.asyncio import Redis
 
 from live.domain.event import make_entry
 from live.settings import Duration
 from live.store.board.ledger import Ledger
-from live.store.connection.client import connect
+from live.store.connection.client import Store, connect
 from live.store.connection.notices import Away, Changed, Channels, Missed, Notice, listen
 from tests.harness.boards import rolling_board
 from tests.harness.settings import fresh_settings
@@ -21,13 +20,13 @@ from tests.harness.waiting import eventually
 @asynccontextmanager
 async def listening(
     store: str, others: Sequence[str] = ()
-) -> AsyncIterator[tuple[list[Notice], Ledger, Redis, Channels]]:
+) -> AsyncIterator[tuple[list[Notice], Ledger, Store, Channels]]:
     """Everything that is received for one board and for other channels, and the board's ledger."""
     settings = fresh_settings(store, store_timeout=Duration(0.5))
     client = connect(store, settings)
     ledger = Ledger(client, rolling_board(), settings)
     channels = Channels(
-        {ledger.state.keys.channel: "posts"} | {f"{settings.key_prefix}:{name}": name for name in others}
+        {ledger.state.keys.channel: "posts"} | {f"{settings.key_prefix}:{{{name}}}": name for name in others}
     )
     received: list[Notice] = []
 
@@ -56,30 +55,31 @@ async def until(received: list[Notice], *wanted: Notice) -> None:
 async def test_each_change_is_announced_once(any_store: str) -> None:
     """A batch has one notice, whatever its size. The first notice is a gap."""
     async with listening(any_store) as (received, ledger, _, _):
-        await until(received, Missed())
+        await until(received, Missed(["posts"]))
         await ledger.writer.add([make_entry("a", 1, None), make_entry("b", 1, None)])
         await ledger.writer.add([make_entry("a", 1, None)])
 
-        await until(received, Missed(), Changed("posts"), Changed("posts"))
+        await until(received, Missed(["posts"]), Changed("posts"), Changed("posts"))
 
 
 async def test_a_notice_of_any_version_is_a_change(any_store: str) -> None:
     """What a notice says does not matter: processes of an older version put changes into it."""
     async with listening(any_store) as (received, ledger, client, _):
-        await until(received, Missed())
+        await until(received, Missed(["posts"]))
+        channel = ledger.state.keys.channel
         for message in (b"", b"0123abcd:1", b"\x98\xa80123abcd\x01\xa0\x01\x01\x91\xa1a\x91\x01\x91\x01"):
-            await client.publish(ledger.state.keys.channel, message)
-        await until(received, Missed(), *[Changed("posts")] * 3)
+            await client.call(channel, "SPUBLISH", channel, message)
+        await until(received, Missed(["posts"]), *[Changed("posts")] * 3)
 
 
 async def test_a_cut_connection_is_a_gap(any_store: str) -> None:
     """redis-py resubscribes without a report, so this listener reports it."""
     async with listening(any_store) as (received, ledger, client, _):
-        await until(received, Missed())
+        await until(received, Missed(["posts"]))
         await client.client_kill_filter(_type="pubsub")
 
         async def again() -> bool:
-            return received.count(Missed()) == 2
+            return received.count(Missed(["posts"])) == 2
 
         await eventually(again)
         await ledger.writer.add([make_entry("a", 1, None)])
@@ -90,37 +90,50 @@ async def test_a_cut_connection_is_a_gap(any_store: str) -> None:
         await eventually(changed)
 
 
-async def test_a_connection_has_one_gap(any_store: str) -> None:
-    """It comes when a thousand channels are all confirmed, at first and after a cut. A change after it is received."""
-    async with listening(any_store, [f"b{number}" for number in range(999)]) as (received, ledger, client, _):
-        await until(received, Missed())
-        await client.client_kill_filter(_type="pubsub")
-        await until(received, Missed(), Missed())
-        await ledger.writer.add([make_entry("a", 1, None)])
-        await until(received, Missed(), Missed(), Changed("posts"))
+async def test_each_board_has_one_gap_per_connection(any_store: str) -> None:
+    """A thousand channels are confirmed, at first and after a cut. A change after it is received."""
+    names = [f"b{number}" for number in range(999)]
+    async with listening(any_store, names) as (received, ledger, client, _):
 
+        def missed() -> list[str]:
+            return sorted(board for notice in received if isinstance(notice, Missed) for board in notice.boards)
 
-async def test_a_connection_without_channels_has_a_gap_too(any_store: str) -> None:
-    """A process without boards is connected too, and receives notices of the first board that is added."""
-    async with listening(any_store) as (received, ledger, client, channels):
-        await until(received, Missed())
-        channels.remove(ledger.state.keys.channel)
-        await client.client_kill_filter(_type="normal", skipme=True)
-        await until(received, Missed(), Missed())
         for _ in range(2):
+
+            async def all_missed() -> bool:
+                return missed() == sorted(["posts", *names])
+
+            await eventually(all_missed)
+            received.clear()
+            await ledger.writer.add([make_entry("a", 1, None)])
+            await until(received, Changed("posts"))
+            received.clear()
+            await client.client_kill_filter(_type="pubsub")
+
+
+async def test_without_channels_there_is_no_connection(any_store: str) -> None:
+    """The first board that is added opens one. It ends when the last one is removed."""
+    async with listening(any_store) as (received, ledger, _, channels):
+        await until(received, Missed(["posts"]))
+        for _ in range(2):
+            channels.remove(ledger.state.keys.channel)
+
+            async def none_is_open() -> bool:
+                return channels.ears is not None and not channels.ears._ears
+
+            await eventually(none_is_open)
             received.clear()
             channels.add(ledger.state.keys.channel, "posts")
-            await until(received, Missed("posts"))
+            await until(received, Missed(["posts"]))
             await ledger.writer.add([make_entry("a", 1, None)])
-            await until(received, Missed("posts"), Changed("posts"))
-            channels.remove(ledger.state.keys.channel)
+            await until(received, Missed(["posts"]), Changed("posts"))
 
 
 @pytest.mark.fault
 async def test_a_silent_store_is_unavailable(own_store: StoreProcess) -> None:
     """A ping with a deadline detects a store that neither replies nor closes. When it wakes, notices arrive again."""
     async with listening(own_store.url) as (received, _, _, _):
-        await until(received, Missed())
+        await until(received, Missed(["posts"]))
         with own_store.frozen():
 
             async def away() -> bool:
@@ -129,7 +142,7 @@ async def test_a_silent_store_is_unavailable(own_store: StoreProcess) -> None:
             await eventually(away)
 
         async def back() -> bool:
-            return received[-1] == Missed()
+            return received[-1] == Missed(["posts"])
 
         await eventually(back)
 
@@ -138,7 +151,7 @@ async def test_a_silent_store_is_unavailable(own_store: StoreProcess) -> None:
 async def test_notices_continue_after_a_restart_of_the_store(own_store: StoreProcess) -> None:
     """It is unavailable for a while, and then there is a gap."""
     async with listening(own_store.url) as (received, _, _, _):
-        await until(received, Missed())
+        await until(received, Missed(["posts"]))
         own_store.kill()
 
         async def away() -> bool:
@@ -148,7 +161,7 @@ async def test_notices_continue_after_a_restart_of_the_store(own_store: StorePro
         own_store.start()
 
         async def back() -> bool:
-            return received[-1] == Missed()
+            return received[-1] == Missed(["posts"])
 
         await eventually(back)
 
@@ -166,19 +179,16 @@ async def test_channels_can_be_added_and_removed(any_store: str) -> None:
             received.append(notice)  # noqa: PERF401 - it is read while it grows
 
     receiving = asyncio.create_task(receive())
-    await until(received, Missed())
+    await until(received, Missed(["one"]))
     channels.add(ledgers["two"].state.keys.channel, "two")
-    await until(received, Missed(), Missed("two"))
+    await until(received, Missed(["one"]), Missed(["two"]))
     channels.remove(ledgers["one"].state.keys.channel)
     await ledgers["one"].writer.add([make_entry("a", 1, None)])
     await ledgers["two"].writer.add([make_entry("a", 1, None)])
-    await until(received, Missed(), Missed("two"), Changed("two"))
+    await until(received, Missed(["one"]), Missed(["two"]), Changed("two"))
+    received.clear()
     await client.client_kill_filter(_type="pubsub")
-
-    async def again() -> bool:
-        return received.count(Missed()) == 2
-
-    await eventually(again)
+    await until(received, Missed(["two"]))
     receiving.cancel()
     await asyncio.gather(receiving, return_exceptions=True)
     await client.aclose()

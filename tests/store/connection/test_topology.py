@@ -159,17 +159,20 @@ async def test_boards_count_and_announce(several_servers: str, tmp_path: Path) -
     ledgers = [Ledger(own, rolling_board(board=name), settings) for name in NAMES]
     channels = Channels({ledger.state.keys.channel: ledger.state.board.id for ledger in ledgers})
     heard: set[str] = set()
-    begun = asyncio.Event()
+    begun: set[str] = set()
 
     async def hear() -> None:
         async for notice in listen(own, channels):
             if isinstance(notice, Changed):
                 heard.add(notice.board)
             elif isinstance(notice, Missed):
-                begun.set()
+                begun.update(notice.boards)
+
+    async def all_begun() -> bool:
+        return begun == set(NAMES)
 
     hearing = asyncio.create_task(hear())
-    await begun.wait()
+    await eventually(all_begun)
     for ledger in ledgers:
         await ledger.state.open()
         await ledger.writer.add([make_entry("a", 2, None), make_entry("b", 1, None)])

@@ -242,7 +242,7 @@ async def test_a_client_without_progress_is_disconnected(valkey_url: str, monkey
 async def hear_nothing(*_: object) -> AsyncIterator[Notice]:
     """Receive no notice."""
     await asyncio.Event().wait()
-    yield Missed()
+    yield Missed([])
 
 
 @pytest.mark.parametrize("is_read", [False, True])

@@ -24,7 +24,7 @@ end
 local function announce(board)
   board.offset = board.offset + 1
   board.place = string.format('%.0f', board.offset)
-  call('PUBLISH', request.channel, board.epoch .. ':' .. board.place)
+  call('SPUBLISH', request.channel, board.epoch .. ':' .. board.place)
 end
 
 -- Makes the last write of every change, with more fields and their values. Returns the offset.
