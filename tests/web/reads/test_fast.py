@@ -54,10 +54,11 @@ async def test_both_paths_answer_every_target_alike(both: Both, path: str) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("query", [*QUERIES, "lang=zh", "lang=en&theme=dark", "display=wall", "display=x", "theme=<b>"])
 async def test_both_paths_show_the_same_pages(both: Both, query: str) -> None:
-    """Each language is requested repeatedly."""
+    """Each language is requested repeatedly, on one board."""
     for board in ("posts", "weeks", "contest", "empty", "none", "posts,dense", "po%73ts"):
-        languages = [("Accept-Language", accepted) for accepted in ("", "zh-CN", "fr, zh;q=0.5")]
-        sent = [request("GET", f"/boards/{board}?{query}", language) for language in languages * 2]
+        accepted = ("", "zh-CN", "fr, zh;q=0.5", "", "zh-CN") if board == "posts" else ("", "zh-CN")
+        languages = [("Accept-Language", language) for language in accepted]
+        sent = [request("GET", f"/boards/{board}?{query}", language) for language in languages]
         await both.same_soon(*sent, read(f"/boards/{board}?{query}"))
 
 
