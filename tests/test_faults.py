@@ -312,7 +312,7 @@ async def count_through_lost_answers(store: StoreProcess, folder: Path, scripts:
         client: Any = connect(url, settings)
         ledger = Ledger(client, rolling_board(), settings, scripts)
         ledger.state.epoch, ledger.state.clock = opened.state.epoch, opened.state.clock
-        ledger.state.span, ledger.state.bucket = opened.state.span, opened.state.bucket
+        ledger.state.buckets = opened.state.buckets
         await ready.script_load(scripts.add.source)  # so that one call is one command
         await ledger.writer.add([make_entry("a", 1, None)])
         assert swallowed == [3]

@@ -56,9 +56,13 @@ def require_acknowledged(client: Store, board: str, epoch: str, offset: int) -> 
 
 
 class Fence:
-    """Check one board when a script refuses it."""
+    """Check one board when a script refuses it.
+
+    `shown_epoch` is the epoch that clients see, as last read: the epoch of the board, and digits of the reign.
+    """
 
     def __init__(self, client: Store, keys: Keys, settings: Settings) -> None:
+        self.shown_epoch = ""
         self._client = client
         self._keys = keys
         self._prefix = settings.key_prefix

@@ -95,6 +95,13 @@ class Clock(msgspec.Struct):
     plan: tuple[Board, int | None, PlannedClock] | None = None
 
 
+class Buckets(msgspec.Struct):
+    """The buckets of identities, as last read from the store: the seconds that each covers, and the newest start."""
+
+    span: int = 0
+    newest: int = 0
+
+
 def planned_clock(board: Board, clock: Clock) -> PlannedClock:
     """Return the newest slot by a clock, and the time until which it is the newest slot."""
     if clock.plan is None or clock.plan[0] is not board or clock.plan[1] != clock.newest:
@@ -125,7 +132,6 @@ class BoardState:
         self.born = born
         self.keys = Keys(settings.key_prefix, board.id)
         self.epoch: str | None = None
-        self.shown_epoch = ""  # the epoch that clients see, as last read: the epoch, and digits of the reign
         self.fence = Fence(client, self.keys, settings)
         self.clock = Clock(None, 0)
         # Called when something may be due sooner than rotation expects.
@@ -133,8 +139,7 @@ class BoardState:
         # Called after a batch, with whether it moved the board's clock.
         self.on_added: Callable[[bool], None] = _nothing
         self.secret = b""  # the key of the digests of voters
-        self.span = 0  # seconds that a bucket of identities covers
-        self.bucket = 0  # the start of the newest bucket, as last read from the store
+        self.buckets = Buckets()
         self._noted = float("-inf")  # when this process last recorded that the board is used
         self._rules: tuple[Board, Rules] = (board, rules_of(board))
 
@@ -188,10 +193,10 @@ class BoardState:
             EpochLostError: the board has another epoch.
         """
         found = shown.decode()
-        if found != self.shown_epoch:
+        if found != self.fence.shown_epoch:
             if not found or not self.epoch or found[: len(self.epoch)] != self.epoch:
                 raise self.lost(shown)
-            self.shown_epoch = found
+            self.fence.shown_epoch = found
 
     def check_offset(self, offset: bytes, known: int) -> None:
         """Compare an offset with the highest offset that was known before the command was sent."""
@@ -269,8 +274,8 @@ class BoardState:
             )
         self.secret = secret
         self.update_clock(newest, now, latest)
-        self.span, self.bucket = int(span), int(bucket)
-        self.epoch = self.shown_epoch = epoch.decode()
+        self.buckets = Buckets(int(span), int(bucket))
+        self.epoch = self.fence.shown_epoch = epoch.decode()
         if self.board.journal.level == "off" and not self.client.is_replica:
             await stop_journal(self.client, self.keys, self.epoch)
         if not self.born:

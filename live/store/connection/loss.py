@@ -173,41 +173,51 @@ class LossWatch:
             return Losses()  # another server holds the identity, and nothing is known yet
         identity = found.get(names.store)
         if not known.store:
-            if identity is None:  # an empty store gets its identity and format number
-                store, number = names.store, names.format
-                begin: list[_Command] = [
-                    (number, ("SETNX", number, FORMAT)),
-                    (store, ("SETNX", store, secrets.token_hex(16))),
-                    (store, ("GET", store)),
-                ]
-                *_, identity = required(await calls(begin))
+            if identity is None:
+                identity = await self._begin(calls)
             high_water.remember_store((identity or b"").decode())
             return Losses()
         if names.store in found and (identity or b"").decode() != known.store:
             has = f"has the identity {identity.decode()}" if identity else "has no identity"
             return Losses([f"the store {has}, and not {known.store}: it was emptied, or is another one"])
         losses = Losses()
-        losses.store += [
-            f"the {what} went back from version {before} to {int(found[key] or 0) or 'none'}"
-            for what, key, before in zip(
-                ("definitions of boards", "producers"), (names.definitions, names.producers), versions, strict=True
-            )
-            if key in found and int(found[key] or 0) < before
-        ]
+        for what, key, before in zip(
+            ("definitions of boards", "producers"), (names.definitions, names.producers), versions, strict=True
+        ):
+            if key in found and (version := int(found[key] or 0)) < before:
+                losses.store.append(f"the {what} went back from version {before} to {version or 'none'}")
         for board, state in zip(compared, replies[len(held) :], strict=True):
             if isinstance(state, Exception):
                 continue
-            epoch, offset, checked = state
             ruling = (reign or self._client.servers.reign_of)(compared[board])
-            expected, held_epoch = known.epochs.get(board), (epoch or b"").decode()
-            before, highest = positions.get(board, ("", -1))
-            if expected is not None and held_epoch != expected:
-                losses.boards[board] = f"board {board} had epoch {expected}, and the store holds {held_epoch or 'none'}"
-            elif held_epoch == before and int(offset or 0) < highest and ruling in ("", (checked or b"").decode()):
-                losses.boards[board] = (
-                    f"board {board} (epoch {held_epoch}) went back from offset {highest} to {int(offset or 0)}"
-                )
+            lost = _what_is_lost(board, state, ruling, known.epochs.get(board), positions.get(board, ("", -1)))
+            if lost:
+                losses.boards[board] = lost
         return losses
+
+    async def _begin(self, calls: _Calls) -> bytes:
+        """Give an empty store its identity and format number. Return the identity."""
+        store, number = self._names.store, self._names.format
+        begin: list[_Command] = [
+            (number, ("SETNX", number, FORMAT)),
+            (store, ("SETNX", store, secrets.token_hex(16))),
+            (store, ("GET", store)),
+        ]
+        *_, identity = required(await calls(begin))
+        return bytes(identity)
+
+
+def _what_is_lost(
+    board: str, state: list[bytes | None], reign: str, expected: str | None, position: tuple[str, int]
+) -> str:
+    """Say what a board lost, by its epoch, its offset and its reign in the store; empty if it lost nothing."""
+    epoch, offset, checked = ((word or b"").decode() for word in state)
+    known_epoch, highest = position
+    if expected is not None and epoch != expected:
+        return f"board {board} had epoch {expected}, and the store holds {epoch or 'none'}"
+    if epoch == known_epoch and int(offset or 0) < highest and reign in ("", checked):
+        return f"board {board} (epoch {epoch}) went back from offset {highest} to {int(offset or 0)}"
+    return ""
 
 
 async def _over(connection: PipelinedConnection, commands: Sequence[_Command]) -> list[Any]:

@@ -254,7 +254,7 @@ async def get_baseline(request: Request) -> Response:
     ledger = await live.use(request.path_params["board"])
     board, baseline = ledger.state.board, await live.baselines.of(ledger.baseline)
     if baseline is None:
-        return json_response(BaselineView(board.id, ledger.state.shown_epoch, None, None, {}), live.board_cache)
+        return json_response(BaselineView(board.id, ledger.state.fence.shown_epoch, None, None, {}), live.board_cache)
 
     def view() -> Reply:
         period, since = period_name(board, baseline.slot), rfc3339(baseline.time)

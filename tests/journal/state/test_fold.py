@@ -134,5 +134,5 @@ async def test_a_journal_that_begins_later_has_the_identities_from_before(valkey
     await after.state.open()
     folded = Folded(client, after.state.keys, after.state.epoch or "")
     await folded.read()
-    assert (folded.contents.span, len(folded.contents.seen)) == (after.state.span, 1)
+    assert (folded.contents.span, len(folded.contents.seen)) == (after.state.buckets.span, 1)
     await client.aclose()

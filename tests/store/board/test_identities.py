@@ -145,7 +145,7 @@ async def test_a_late_event_is_searched_in_the_newest_bucket(valkey_url: str) ->
     """An idle process may not know the bucket in which another process has counted."""
     async with open_ledger(valkey_url, EVENT, dedupe_window=Duration(1)) as idle:
         await idle.writer.add([make_entry("a", 1, 9 * HOUR * 1000)])
-        idle.state.bucket -= 10
+        idle.state.buckets.newest -= 10
         busy = Ledger(idle.state.client, EVENT, idle.state.settings)
         await busy.writer.add([like(1, at=9 * HOUR)])
         await busy.writer.add([make_entry("a", 1, 20 * HOUR * 1000)])
@@ -197,9 +197,9 @@ async def test_old_buckets_are_deleted_as_a_whole(valkey_url: str) -> None:
         await ledger.writer.add([make_entry("a")])
         client: Any = ledger.state.client
         for back, number in ((2, 1), (1, 2)):
-            await client.sadd(ledger.state.keys.seen(ledger.state.bucket - back * 100_000), identity(number))
+            await client.sadd(ledger.state.keys.seen(ledger.state.buckets.newest - back * 100_000), identity(number))
         assert await duplicates(ledger, like(1), like(2), like(3)) == [1]
-        newest = ledger.state.bucket
+        newest = ledger.state.buckets.newest
         assert set(await buckets(ledger)) == {str(newest), str(newest - 100_000)}
 
 
@@ -208,7 +208,7 @@ async def test_setting_the_clock_back_forgets_no_identity(valkey_url: str) -> No
     async with open_ledger(valkey_url, rolling_board(), dedupe_window=Duration(1000)) as ledger:
         await ledger.state.open()
         client: Any = ledger.state.client
-        later = ledger.state.bucket + 3000
+        later = ledger.state.buckets.newest + 3000
         await client.hset(ledger.state.keys.meta, "bucket", later)
         await client.sadd(ledger.state.keys.seen(later), identity(1))
         await client.sadd(ledger.state.keys.seen(later - 1000), identity(2))
@@ -226,7 +226,7 @@ async def test_a_longer_window_needs_more_buckets(valkey_url: str) -> None:
         await longer.state.open()
         client: Any = ledger.state.client
         for back in range(1, 5):
-            await client.sadd(ledger.state.keys.seen(ledger.state.bucket - back * 1000), identity(back))
+            await client.sadd(ledger.state.keys.seen(ledger.state.buckets.newest - back * 1000), identity(back))
         assert await duplicates(longer, *[like(number) for number in range(1, 5)]) == [0, 1, 2]
 
 

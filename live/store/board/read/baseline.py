@@ -102,7 +102,7 @@ class BoardBaseline:
         for member, is_hidden in zip(members, hidden, strict=True):
             if is_hidden is not None:
                 del ranks[member]
-        return Baseline(state.shown_epoch, int(suffix[1:]) if suffix else None, int(kept_at), ranks)
+        return Baseline(state.fence.shown_epoch, int(suffix[1:]) if suffix else None, int(kept_at), ranks)
 
 
 class Baselines:

@@ -151,7 +151,7 @@ class BoardWriter:
         identities, looked_up = None, plan.looked_up
         if plan.identities or looked_up:
             # The buckets that may hold identities which the board remembers, newest first, then the one to delete.
-            newest, span, bucket = len(keys) + 1, state.span, state.bucket
+            newest, span, bucket = len(keys) + 1, state.buckets.span, state.buckets.newest
             searched = math.ceil(max(state.settings.dedupe_window, board.remembers) / span) + 1
             keys += [own.seen(bucket - span * number) for number in range(searched + 1)]
             identities = BatchIdentities(
@@ -175,7 +175,7 @@ class BoardWriter:
             channel=own.channel,
             clock=PlannedClock(by_event=board.clock == "event", current=plan.current, till=plan.till),
             rules=state.rules if state.board is board else rules_of(board),
-            span=state.span,
+            span=state.buckets.span,
             reached=plan.reached,
             latest=plan.latest,
             future=future,
@@ -248,7 +248,7 @@ class BoardWriter:
                         state.require_no_loss()  # nothing is acknowledged on top of what was lost
                     case [b"replan", newest, now, latest, bucket]:
                         state.update_clock(newest, now, latest)
-                        state.bucket = int(bucket)
+                        state.buckets.newest = int(bucket)
                     case [b"backlog", size]:
                         reason = f"board {board.id}: {int(size):,} bytes of its journal wait to be moved to SQL"
                         raise JournalBehindError(reason)
