@@ -9,7 +9,6 @@ import fcntl
 import os
 import secrets
 import sqlite3
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -270,7 +269,7 @@ class Database:
             row.name: row.value for row in connection.execute(select(ABOUT.c.name, ABOUT.c.value)).all()
         }
         if "schema" not in about:
-            about = {"schema": str(VERSION), "id": secrets.token_hex(16), "began": str(time.time_ns() // 1000)}
+            about = {"schema": str(VERSION), "id": secrets.token_hex(16)}
             connection.execute(insert(ABOUT), [{"name": name, "value": value} for name, value in about.items()])
         if int(about["schema"]) > VERSION:
             raise SetupError(

@@ -410,6 +410,19 @@ async def test_a_journal_that_cant_be_read_delays_only_itself(valkey_url: str, t
         await one_journal_fails(board)
 
 
+async def test_a_journal_that_fails_between_two_sweeps_is_delayed(valkey_url: str, tmp_path: Path) -> None:
+    """Otherwise each notice would ask for it again."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a")
+        drainer = await board.drainer()
+        await drainer.sweep()
+        stream = board.ledger.state.journal
+        await board.client.delete(stream)
+        await board.client.set(stream, "not a stream")
+        await drainer.drain(["posts"])
+        assert [name for name, _ in drainer._health.delayed] == ["posts"]
+
+
 @pytest.mark.mutant
 async def test_a_journal_that_delays_all_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """The mutant fails every command of a packet with the first one."""

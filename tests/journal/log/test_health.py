@@ -1,6 +1,7 @@
 """`/readyz` and the metrics report the state of the journal, while the server continues."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, cast
@@ -108,6 +109,19 @@ async def test_a_server_without_a_drainer_says_so(valkey_url: str, tmp_path: Pat
     settings = fresh_settings(valkey_url, journal="sqlite", data_dir=tmp_path, role="viewers")
     async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
         assert await Watched(settings, client).reasons() == ["no process moves the journals to SQL"]
+
+
+async def test_nothing_waits_while_sql_keeps_up(valkey_url: str, tmp_path: Path) -> None:
+    """The store is not asked how many bytes it holds."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a")
+        drainer = await board.drainer()
+        await drainer.sweep()
+        drainer._health.mark_drained(time.monotonic())
+        await drainer._health.publish()
+        stored = await board.client.get(SystemKeys(board.settings.key_prefix).journal_health)
+        found = msgspec.json.decode(cast("bytes", stored), type=JournalHealth)
+        assert (found.waiting, found.fullest, found.most) == (0, "", 0)
 
 
 async def test_a_full_backlog_and_a_gap_are_reported(valkey_url: str, tmp_path: Path) -> None:

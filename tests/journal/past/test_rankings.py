@@ -115,3 +115,6 @@ async def test_a_history_has_a_size_limit(valkey_url: str, tmp_path: Path, monke
         monkeypatch.setattr("live.journal.past.history._MOST_SCORES", 8)
         with pytest.raises(TooLongError, match="the board has 3 members: a history of it may have at most 2 steps"):
             read_history(line.settings, line.board, frozenset(), ["b"], times)
+        monkeypatch.setattr("live.journal.past.history._MOST_SCORES", 2)
+        with pytest.raises(TooLongError, match="at most 1 step"):
+            read_history(line.settings, line.board, frozenset(), ["b"], times)

@@ -9,11 +9,12 @@ from typing import Any, Final
 import httpx
 import msgspec
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from live.domain.board import Board
 from live.domain.board_file import parse_boards
 from live.journal.log.timelines import Timeline
+from live.journal.schema import PERIOD
 from live.journal.upkeep import archive
 from live.journal.upkeep.archive import Archived, closed_periods, find_archived, forget_periods, keep_closed
 from tests.harness.mutation import must_be_caught, replaced
@@ -50,6 +51,12 @@ async def found(line: RecordedBoard, start: int) -> Archived | None:
     return one
 
 
+async def starts(line: RecordedBoard) -> list[int]:
+    """When each period in the archive begins."""
+    query = select(PERIOD.c.start).order_by(PERIOD.c.start)
+    return [*(await line.read(lambda connection, _: connection.scalars(query).all()))]
+
+
 def rows(period: Archived | None) -> dict[str, int]:
     """The scores in a period."""
     assert period is not None
@@ -76,9 +83,11 @@ async def test_a_period_is_archived_when_the_board_drops_it(valkey_url: str, tmp
         await keep(line)
         assert await found(line, BEGIN) == after
         assert await found(line, BEGIN - HOUR) is None
+        assert await starts(line) == [BEGIN, BEGIN + HOUR]
         await line.read(
             lambda connection, timeline: forget_periods(connection, timeline, line.board, BEGIN + 2 * HOUR, HOUR)
         )
+        assert await starts(line) == [BEGIN + HOUR]
         assert await found(line, BEGIN) == before
 
 
