@@ -199,6 +199,30 @@ async def test_notices_lost_with_their_connection_are_recovered(valkey_url: str)
         assert len(model.records) == 5
 
 
+async def test_a_notice_that_nobody_received_is_recovered(valkey_url: str) -> None:
+    """The hub compares positions from time to time, because a notice can get lost without an error."""
+    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+        model = ModelViewer()
+        with hub.watch("posts", top(5)) as viewer:
+            await follow(viewer, model, 0)
+            elsewhere = Ledger(ledger.state.client, rolling_board(), ledger.state.settings)
+            elsewhere.state.keys.channel += ":elsewhere"
+            added = await elsewhere.writer.add([make_entry("a", 1, None)])
+            await follow(viewer, model, added.offset or 0)
+        assert [record.key for record in model.records] == ["a"]
+
+
+async def test_viewers_learn_how_many_they_are(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In all processes."""
+    monkeypatch.setattr("live.fanout.hub.BEAT", 0.05)
+    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, _):
+        model = ModelViewer()
+        with hub.watch("posts", top(5)) as viewer, hub.watch("posts", top(5)):
+            async with asyncio.timeout(10):
+                while model.viewers != 2:
+                    model.receive((await viewer.next_frame()).payload)
+
+
 async def test_a_quiet_board_sends_nothing(valkey_url: str) -> None:
     """No changes, no frames."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
