@@ -185,8 +185,6 @@ class ViewerSocket(asyncio.Protocol):
         self._close(code, CLOSE_CODES[code].reason, patience)
 
     def _close(self, code: int, reason: str, patience: float) -> None:
-        if self._closing is not None or self._transport is None:
-            return
         if self._parser is None:
             self._parser = self._new_parser()
         if self._parser.state is State.OPEN:
