@@ -1,6 +1,8 @@
 """The readiness check: can this process count and show boards?"""
 
 import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from live.boards.registry import BoardRegistry
@@ -11,12 +13,13 @@ from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.board.state import open_boards
 from live.store.connection.client import Store, required
-from live.store.connection.pipelined import Word
+from live.store.connection.pipelined import ERRORS, Word, as_unavailable
 from live.store.registry.journals import faults_of
 
 _BOARDS: Final = 16  # boards per check
 _MOST_LOST: Final = 10  # boards that are named
 _EXPIRY: Final = 60_000  # milliseconds
+_TRIES: Final = 1000  # store keys that are looked at, so that each server has one
 
 
 class Faults(NamedTuple):
@@ -29,7 +32,7 @@ class Faults(NamedTuple):
 class Readiness:
     """Checks the store once for all concurrent requests.
 
-    A check takes two packets, with one write and a few small reads.
+    A check takes two packets, with one write on each server of the store and a few small reads.
     """
 
     def __init__(self, client: Store, settings: Settings, registry: BoardRegistry) -> None:
@@ -43,8 +46,9 @@ class Readiness:
     async def require(self) -> Faults:
         """Check that the store accepts a write, and that it holds the boards of this process and their definitions.
 
-        The store refuses the write if its memory or disk is full, or if it is a replica. A replica that this process
-        only reads gets no write. If there are many boards, each check covers some of them in turn.
+        One server of several is enough. The store refuses the write if its memory or disk is full, or if it is a
+        replica. A replica that this process only reads gets no write. If there are many boards, each check covers some
+        of them in turn.
 
         Return the faults that do not make the process unready.
 
@@ -60,7 +64,14 @@ class Readiness:
 
     async def _require(self) -> Faults:
         try:
-            await self._registry.refresh()
+            tests = await self._tests()
+            unread: StoreUnavailableError | None = None
+            try:
+                await self._registry.refresh()
+            except StoreUnavailableError as error:
+                if len(tests) == 1:
+                    raise
+                unread = error
             every = list(self._registry.ledgers.values())
             first = self._next if self._next < len(every) else 0
             self._next = first + _BOARDS
@@ -68,16 +79,14 @@ class Readiness:
             faults = Faults([], [])
             opened = await open_boards([ledger.state for ledger in ledgers])  # no call for a board that is open
             names, has_journal = self._names, self._settings.journal != "off"
-            write = ("SET", names.ready, 1, "PX", _EXPIRY)
-            commands: list[tuple[str, tuple[Word, ...]]] = [
-                (names.ready, ("GET", names.ready) if self._client.is_replica else write)
-            ]
+            commands: list[tuple[str, tuple[Word, ...]]] = list(tests)
             commands += [(meta, ("HGET", meta, "epoch")) for meta in (ledger.state.keys.meta for ledger in ledgers)]
             if has_journal:
                 commands.append((names.sink, ("MGET", names.journal_health, names.journal_fault)))
             replies = await self._client.outcomes(commands)
-            required(replies[:1])
-            for ledger, failed, epoch in zip(ledgers, opened, replies[1 : len(ledgers) + 1], strict=True):
+            faults.boards.extend(_failures(replies[: len(tests)], unread))
+            read = replies[len(tests) :]
+            for ledger, failed, epoch in zip(ledgers, opened, read[: len(ledgers)], strict=True):
                 try:
                     if failed is not None:
                         raise failed
@@ -92,9 +101,27 @@ class Readiness:
         finally:
             self._check = None
         if has_journal:
-            ((health, fault),) = required(replies[-1:])
-            faults.journal.extend(faults_of(health, fault, int(self._settings.journal_backlog)))
+            if isinstance(replies[-1], Exception):
+                faults.journal.append(f"the state of the journals is unknown: {as_unavailable(replies[-1]).public}")
+            else:
+                health, fault = replies[-1]
+                faults.journal.extend(faults_of(health, fault, int(self._settings.journal_backlog)))
         return faults
+
+    async def _tests(self) -> list[tuple[str, tuple[Word, ...]]]:
+        """Return a test write for each server of the store, or a read of a replica."""
+        servers, keys = self._client.servers, [self._names.ready()]
+        with suppress(*ERRORS):  # the write says why
+            count = len(await servers.primaries())
+            places: dict[object, str] = {}
+            for number in range(_TRIES):
+                if len(places) < count:
+                    key = self._names.ready(number)
+                    places.setdefault(servers.primary(key), key)
+            keys = list(places.values())
+        if self._client.is_replica:
+            return [(key, ("GET", key)) for key in keys]
+        return [(key, ("SET", key, 1, "PX", _EXPIRY)) for key in keys]
 
     def _losses(self) -> list[str]:
         """Return a sentence for each board that lost data, up to a number.
@@ -117,3 +144,21 @@ class Readiness:
         if isinstance(meant, ProblemError) or ledger.state.is_lost:
             return ""
         return f"board {board} takes no events: the store does not hold it"
+
+
+def _failures(replies: Sequence[object], unread: StoreUnavailableError | None) -> list[str]:
+    """Return sentences on the servers that failed their test, while another one passed it.
+
+    `unread` says why the definitions can't be read. If each server is there, they can't be read for another reason.
+
+    Raises:
+        StoreUnavailableError: no server passed, or the definitions can't be read.
+    """
+    failed = [as_unavailable(reply) for reply in replies if isinstance(reply, Exception)]
+    if len(failed) == len(replies):
+        raise failed[0]
+    if not failed:
+        if unread is not None:
+            raise unread
+        return []
+    return [f"{len(failed)} of {counted(len(replies), 'server')} of the store can't be used: {failed[0].public}"]

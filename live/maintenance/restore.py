@@ -139,9 +139,9 @@ async def require_empty(client: Store, prefix: str) -> None:
         SetupError: it does.
     """
     names = SystemKeys(prefix)
-    any_store_has = {names.store, names.format, names.processes, names.ready, names.pause, names.visitors}
+    any_store_has = {names.store, names.format, names.processes, names.pause, names.visitors}
     async for name in client.names(f"{prefix}:*"):
-        if name not in any_store_has:
+        if name not in any_store_has and not name.startswith(names.ready()[:-1]):
             raise SetupError(
                 f"the store holds data under the prefix {prefix!r}, such as {name}: restore into an empty store"
             )

@@ -116,12 +116,16 @@ class SystemKeys:
         self.processes = f"{prefix}:{{:processes}}"
         self.journals = f"{prefix}:{{:journals}}"
         self.sink = f"{prefix}:{{:journals}}:sink"
-        self.ready = f"{prefix}:{{:ready}}"
+        self.prefix = prefix
         self.demo = f"{prefix}:{{:demo}}"
         self.visitors = f"{prefix}:{{:visitors}}"
         self.items = f"{prefix}:{{:items}}"
         self.items_version = f"{prefix}:{{:items}}:version"
         self.moved = tuple((f"{prefix}:{old}", f"{prefix}:{new}") for old, new in _MOVED)
+
+    def ready(self, number: int = 0) -> str:
+        """Return a store key for test writes. Each number has another slot, so that each server can have one."""
+        return f"{self.prefix}:{{:ready{number or ''}}}"
 
     @property
     def pause(self) -> str:
