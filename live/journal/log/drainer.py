@@ -27,6 +27,7 @@ from live.journal.log.changes import Changes
 from live.journal.log.definitions import DefinitionLog
 from live.journal.log.entries import parse_head
 from live.journal.log.health import HealthReport
+from live.journal.log.resending import UnsentError, send_again
 from live.journal.log.timelines import (
     ConflictError,
     Gap,
@@ -88,6 +89,8 @@ class Drainer:
         self.writes = False
         self._client = client
         self._prefix = prefix
+        self._settings = settings
+        self._boards = boards
         self._compactor = Compactor(settings, database, boards)
         self._interval = _INTERVAL_OF_ACK if settings.journal_ack else _INTERVAL
         self._database = database
@@ -366,10 +369,31 @@ class Drainer:
             while (found := await confirm(self._client, keys, epoch, offset)) is not None:
                 timeline = self._timelines[name]
                 if found[1] and went_back(timeline, found[1]):
-                    self._stop(timeline, found[1])
-                    return
+                    require_acknowledged(self._client, name[0], epoch, timeline.offset)
+                    if not await self._send_again(timeline):
+                        self._stop(timeline, found[1])
+                        return
+                    offset = ""
+                    continue
                 require_acknowledged(self._client, name[0], epoch, found[0])
                 offset = str(found[0])
+
+    async def _send_again(self, timeline: Timeline) -> bool:
+        """Send what SQL has and the store lost again. Return False if that is not possible."""
+        board = self._boards().by_id.get(timeline.board)
+        if board is None:
+            return False
+        started = time.perf_counter()
+        try:
+            after = await send_again(self._client, self._settings, self._database, timeline, board)
+        except UnsentError as error:
+            log.error("what a failover lost can't be sent again", board=timeline.board, reason=str(error))  # noqa: TRY400 - the reason says all
+            return False
+        self._timelines[after.board, after.epoch] = after
+        seconds = round(time.perf_counter() - started, 3)
+        log.warning("what a failover lost was sent again", board=timeline.board, until=timeline.offset, seconds=seconds)
+        await self._trim([after])
+        return True
 
     async def _trim(self, timelines: Sequence[Timeline]) -> None:
         """Delete from the store what SQL has. While a backup needs the entries, only record that SQL has them."""

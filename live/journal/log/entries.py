@@ -264,7 +264,12 @@ def decompress(crc: int, data: bytes) -> bytes:
 
 def pack_entries(entries: Sequence[Entry]) -> Packed:
     """Pack and compress the heads and contents of entries."""
-    return compress(_ENCODER.encode([(entry.head, entry.content) for entry in entries]))
+    return pack_pairs([(entry.head, entry.content) for entry in entries])
+
+
+def pack_pairs(pairs: Sequence[_Pair]) -> Packed:
+    """Pack and compress heads and contents."""
+    return compress(_ENCODER.encode(pairs))
 
 
 def unpack_entries(crc: int, data: bytes) -> Iterator[_Pair]:

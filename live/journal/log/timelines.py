@@ -5,12 +5,22 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, RowMapping, bindparam, insert, select, update
+from sqlalchemy import Connection, RowMapping, bindparam, delete, insert, select, update
 
 from live.journal.database import Database
 from live.journal.erasures import add_erasures
-from live.journal.log.entries import FIRST, Erase, Head, Packed, pack_entries, parse_head, position_of
-from live.journal.schema import DEFINITION, GAP, LIFE, SEGMENT
+from live.journal.log.entries import (
+    FIRST,
+    Erase,
+    Head,
+    Packed,
+    pack_entries,
+    pack_pairs,
+    parse_head,
+    position_of,
+    unpack_entries,
+)
+from live.journal.schema import CHECKPOINT, DEFINITION, GAP, LIFE, SEGMENT
 from live.store.board.journal_stream import Entry
 from live.store.board.keys import Keys
 from live.store.connection.client import Store
@@ -284,6 +294,45 @@ def add_segments(connection: Connection, segments: Sequence[Segment]) -> None:
         for segment in segments
     ]  # fmt: skip
     connection.execute(insert(SEGMENT), rows)
+
+
+def cut(connection: Connection, timeline: Timeline, link: str) -> Timeline:
+    """Remove the entries of a timeline after one of them, which `link` names. Return the timeline that is left.
+
+    Raises:
+        ConflictError: the timeline ends elsewhere by now, or has no such entry.
+    """
+    since = int(link.split(" ")[1])
+    where = (SEGMENT.c.life == timeline.id, SEGMENT.c.ended >= since)
+    found = None
+    for row in connection.execute(select(SEGMENT).where(*where).order_by(SEGMENT.c.id)).all():
+        if found is None:
+            pairs = list(unpack_entries(row.crc, row.data))
+            heads = [parse_head(text) for text, _ in pairs]
+            places = [place for place, head in enumerate(heads) if head.link == link]
+            if not places:
+                continue
+            found = last = heads[places[0]]
+            if places[0] + 1 == len(pairs):
+                continue
+            packed = pack_pairs(pairs[: places[0] + 1])
+            kept = {
+                "life": timeline.id, "first": row.first, "last": last.offset, "began": row.began, "ended": last.time,
+                "entries": places[0] + 1, "crc": packed.crc, "data": packed.data,
+            }  # fmt: skip
+            connection.execute(insert(SEGMENT), [kept])
+        connection.execute(delete(SEGMENT).where(SEGMENT.c.id == row.id))
+        connection.execute(delete(CHECKPOINT).where(CHECKPOINT.c.life == timeline.id, CHECKPOINT.c.segment >= row.id))
+    if found is None:
+        raise ConflictError(f"board {timeline.board}")
+    after = msgspec.structs.replace(timeline, drained=found.id, link=found.link, size=found.size)
+    move = {
+        "life": timeline.id, "was": timeline.drained, "named": timeline.link,
+        "now": after.drained, "next": after.link, "bytes": after.size,
+    }  # fmt: skip
+    if connection.execute(_MOVE, [move]).rowcount != 1:
+        raise ConflictError(f"board {timeline.board}")
+    return after
 
 
 def following(timeline: Timeline, entries: Sequence[Entry]) -> tuple[list[Entry], str | None]:

@@ -15,6 +15,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final, Generic, Protocol, Self, TypeVar, cast
@@ -52,11 +53,17 @@ class Script(Generic[_R]):
         self.request = request
         self.source = source or load(name)
         self._hash = _hash_of(self.source)
-        self._more = (REIGN,) if _REIGN in self.source else ()
+        self._more: tuple[Word, ...] = (REIGN,) if _REIGN in self.source else ()
 
     def changed(self, source: str) -> Self:
         """Return the script with another source, for tests."""
         return type(self)(self.name, self.request, source)
+
+    def under(self, reign: str) -> Self:
+        """Return the script with a reign of its own, instead of that of the server to which it is sent."""
+        script = copy(self)
+        script.__dict__["_more"] = (reign,)  # as in `__init__`
+        return script
 
     async def __call__(self, store: _Store, keys: Sequence[str], request: _R) -> list[Any]:
         """Run the script. Send its source to a store that has forgotten it."""

@@ -147,20 +147,18 @@ class BoardWriter:
 
     def _request(self, board: Board, plan: Plan, future: int) -> tuple[list[str], AddRequest]:
         state, own = self.state, self.state.keys
-        keys = [own.meta, own.slots, own.writers, own.log, own.taken, own.entrants, own.hidden, state.journal]
+        keys = keys_of_batch(state)
         identities, looked_up = None, plan.looked_up
         if plan.identities or looked_up:
-            # The buckets that may hold identities which the board remembers, newest first, then the one to delete.
-            newest, span, bucket = len(keys) + 1, state.buckets.span, state.buckets.newest
-            searched = math.ceil(max(state.settings.dedupe_window, board.remembers) / span) + 1
-            keys += [own.seen(bucket - span * number) for number in range(searched + 1)]
+            newest = len(keys) + 1
+            keys += keys_of_buckets(state)
             identities = BatchIdentities(
                 all=texts([*plan.identities, *looked_up], 16),
                 counted=len(plan.identities),
-                bucket=bucket,
+                bucket=state.buckets.newest,
                 newest=newest,
                 oldest=len(keys) - 1,
-                kept=(searched + 2) * span,
+                kept=(len(keys) - newest + 2) * state.buckets.span,
             )
         groups = [self._group(board, start, group, keys) for start, group in plan.slots.items()]
         events = None
@@ -257,3 +255,16 @@ class BoardWriter:
                         raise StoreUnavailableError(reason)
                 return reply
             await asyncio.sleep(_RETRY_PAUSE)
+
+
+def keys_of_batch(state: BoardState) -> list[str]:
+    """Return the first store keys of a batch."""
+    own = state.keys
+    return [own.meta, own.slots, own.writers, own.log, own.taken, own.entrants, own.hidden, state.journal]
+
+
+def keys_of_buckets(state: BoardState) -> list[str]:
+    """Return the buckets that may hold identities which the board remembers, newest first, then the one to delete."""
+    span, newest = state.buckets.span, state.buckets.newest
+    searched = math.ceil(max(state.settings.dedupe_window, state.board.remembers) / span) + 1
+    return [state.keys.seen(newest - span * number) for number in range(searched + 1)]

@@ -1,0 +1,194 @@
+"""Send again what SQL has and the store lost in a failover.
+
+The store holds a beginning of what SQL has. The entries after it are sent again in order, with their old writers and
+numbers, so that a producer's retry is a duplicate whichever comes first. Nobody else changes the board meanwhile,
+because nobody has checked it. Then one transaction replaces the old entries in SQL with those that the store has now.
+
+An interruption does no harm: the next attempt sends everything again, and what was counted has the same number.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final, cast
+
+import msgspec
+from sqlalchemy import Connection
+
+from live.domain.board import Board
+from live.errors import ProblemError, SetupError
+from live.journal.database import Database
+from live.journal.log.entries import Enter, Head, Hide, Withdraw, content, parse_head
+from live.journal.log.reader import entries_of
+from live.journal.log.timelines import Timeline, add_segments, cut, segment_of
+from live.settings import Settings
+from live.store.board.journal_stream import MOST_ENTRIES, Entry, read_entries
+from live.store.board.keys import Keys
+from live.store.board.manage.moderation import BoardModeration
+from live.store.board.state import MOST_REPLANS, SCRIPTS, BoardState
+from live.store.board.write.writer import keys_of_batch, keys_of_buckets
+from live.store.connection.client import Store, required
+
+_Fields = dict[str, msgspec.Raw]
+_FOLLOWING: Final = ("tags", "left")  # entries that scripts append again by themselves
+_REFUSED: Final = ("begin", "adopt", "renew", "erase", "mend")  # entries that no request makes
+
+
+class UnsentError(Exception):
+    """Why entries can't be sent again."""
+
+
+async def send_again(
+    client: Store, settings: Settings, database: Database, timeline: Timeline, board: Board
+) -> Timeline:
+    """Send the entries of a timeline again that the store lacks. Return the timeline with what the store has now.
+
+    Raises:
+        UnsentError: the store has something that SQL lacks, or an entry can't be sent again.
+        StoreUnavailableError, JournalError: try again.
+    """
+    keys = Keys(settings.key_prefix, timeline.board)
+    held = await client.call(keys.meta, "HMGET", keys.meta, "reign", "journal")
+    reign, link = ((held[0] or b"").decode(), (held[1] or b"").decode().rpartition(" ")[0])
+    chain = [parse_head(entry.head) for entry in await _entries_after(client, keys, timeline.epoch, "0")]
+    links = [chain[0].before, *(head.link for head in chain)] if chain else [link]
+    try:
+        known = await database.run(
+            lambda connection: list(entries_of(connection, timeline, since=int(links[0].split(" ")[1])))
+        )
+    except SetupError as error:
+        raise UnsentError(str(error)) from None
+    last, lost = _lost(links, known)
+    state = _state_of(client, settings, board, timeline.epoch, reign)
+    await state.open()
+    for head, body in lost:
+        await _send(state, head, body)
+    # Positions of the new reign are beyond all that anybody has seen.
+    offset = int(await client.call(keys.meta, "HGET", keys.meta, "offset"))
+    await client.call(keys.meta, "HSET", keys.meta, "offset", max(offset, timeline.offset))
+    entries = await _entries_after(client, keys, timeline.epoch, last.partition(" ")[0])
+
+    def replace(connection: Connection) -> Timeline:
+        after = cut(connection, timeline, last)
+        for first in range(0, len(entries), MOST_ENTRIES):
+            segment = segment_of(after, entries[first : first + MOST_ENTRIES])
+            add_segments(connection, [segment])
+            after = segment.after
+        return after
+
+    return await database.run(replace)
+
+
+def _lost(links: Sequence[str], known: Sequence[tuple[Head, bytes]]) -> tuple[str, list[tuple[Head, bytes]]]:
+    """Return the last link that both have, and the entries of SQL after it. `links` are those of the store."""
+    places = {head.link: place for place, (head, _) in enumerate(known)}
+    last = ""
+    for link in links:
+        if link not in places:
+            break
+        last = link
+    if not last:
+        raise UnsentError(f"the journal has no entry {links[0].partition(' ')[0]} like that of the store")
+    lost = list(known[places[last] + 1 :])
+    for head, _ in lost:
+        if head.kind in _REFUSED:
+            raise UnsentError(f"entry {head.id}, of the kind {head.kind!r}, can't be sent again")
+    return last, lost
+
+
+async def _entries_after(client: Store, keys: Keys, epoch: str, after: str) -> list[Entry]:
+    """Return all entries in the store after an id."""
+    found: list[Entry] = []
+    while True:
+        (entries,) = required(await read_entries(client, [(keys, epoch, after)]))
+        found += entries
+        if len(entries) < MOST_ENTRIES:
+            return found
+        after = entries[-1].id
+
+
+def _state_of(client: Store, settings: Settings, board: Board, epoch: str, reign: str) -> BoardState:
+    """Return the state of a board whose scripts run although nobody has checked it under the reign of the server."""
+    scripts = msgspec.structs.replace(
+        SCRIPTS,
+        add=SCRIPTS.add.under(reign),
+        hide=SCRIPTS.hide.under(reign),
+        enter=SCRIPTS.enter.under(reign),
+        withdraw=SCRIPTS.withdraw.under(reign),
+    )
+    return BoardState(client, board, settings, scripts, born=epoch)
+
+
+async def _send(state: BoardState, head: Head, body: bytes) -> None:
+    moderation = BoardModeration(state)
+    match head.kind:
+        case "add":
+            await _add(state, head, body)
+        case "hide":
+            hide = msgspec.msgpack.decode(body, type=Hide)
+            await moderation.hide(hide.member, hidden=hide.hide)
+        case "enter":
+            entrant = msgspec.msgpack.decode(body, type=Enter)
+            await moderation.enter(entrant.member, content(entrant.metadata))
+        case "withdraw":
+            with suppress(ProblemError):  # an earlier attempt has withdrawn the member
+                await moderation.withdraw(msgspec.msgpack.decode(body, type=Withdraw).member)
+        case kind if kind not in _FOLLOWING:
+            raise UnsentError(f"entry {head.id} has the unknown kind {kind!r}")
+
+
+async def _add(state: BoardState, head: Head, body: bytes) -> None:
+    """Send a batch again, by the clock of now."""
+    for _ in range(MOST_REPLANS):
+        keys, request = _planned_again(state, head, body)
+        reply = await state.run(cast("Any", state.scripts.add), keys, msgspec.Raw(request))
+        match reply:
+            case [b"replan", newest, now, latest, bucket]:
+                state.update_clock(newest, now, latest)
+                state.buckets.newest = int(bucket)
+            case [b"ok", *_]:
+                state.clock.newest = msgspec.msgpack.decode(_fields(request)["reached"], type=int | None)
+                return
+            case [b"stale"] | [b"nothing"]:  # counted by an earlier attempt, or for slots that have left
+                return
+            case _:
+                raise UnsentError(f"the store answers {reply[0].decode()!r} to entry {head.id}")
+    raise state.moved_too_often()
+
+
+def _fields(body: bytes | msgspec.Raw) -> _Fields:
+    return msgspec.msgpack.decode(body, type=_Fields)
+
+
+def _raw(value: object) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.msgpack.encode(value))
+
+
+def _planned_again(state: BoardState, head: Head, body: bytes) -> tuple[list[str], bytes]:
+    """Return the store keys and the request of a batch by the clock of now, without slots that have left the window."""
+    board, clock, request = state.board, state.planned(), _fields(body)
+    before = msgspec.msgpack.decode(request["reached"], type=int | None)
+    reached = max((start for start in (before, clock.current) if start is not None), default=None)
+    keys = keys_of_batch(state)
+    if "identities" in request:
+        identities = _fields(request["identities"])
+        first = len(keys) + 1
+        keys += keys_of_buckets(state)
+        kept = {"bucket": state.buckets.newest, "newest": first, "oldest": len(keys) - 1}
+        request["identities"] = _raw(identities | {name: _raw(value) for name, value in kept.items()})
+    oldest = None if reached is None else board.window.oldest(reached)
+    groups = []
+    for raw in msgspec.msgpack.decode(request["groups"], type=list[msgspec.Raw]) if "groups" in request else ():
+        group = _fields(raw)
+        start = msgspec.msgpack.decode(group["start"], type=int)
+        if oldest is None or start >= oldest:
+            groups.append(group | {"keys": _raw(len(keys) + 1)})
+            keys += (state.keys.slot(start), *state.table(start).all)
+    if "events" in request:  # an event without a time has that of its batch
+        events = _fields(request["events"])
+        times = msgspec.msgpack.decode(events["times"], type=list[int | bool])
+        events["times"] = _raw([head.time // 1000 if time is False else time for time in times])
+        request["events"] = _raw(events)
+    request.pop("groups", None)
+    request.pop("backlog", None)
+    changed = {"clock": _raw(clock), "reached": _raw(reached)} | ({"groups": _raw(groups)} if groups else {})
+    return keys, msgspec.msgpack.encode(request | changed)
