@@ -218,6 +218,8 @@ async def _check_for_losses(
         log.warning("can't ask the journal what the store should hold", reason=str(error))
     losses = await watch.find()
     for loss in lost:
+        if client.servers.promotes and not (loss.gone or accept):
+            continue  # the process that moves journals sends again what a failover has lost
         losses.boards.setdefault(loss.timeline.board, str(loss))
     if is_other:
         losses.store.append("the store does not name the database of the journal: it was emptied, or is another one")
