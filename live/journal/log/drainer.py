@@ -84,13 +84,11 @@ class Drainer:
     def __init__(
         self, client: Store, settings: Settings, database: Database, boards: Callable[[], Boards] = lambda: Boards(())
     ) -> None:
-        """Drain into a database. `boards` gives the boards as they are defined now, for the compactor."""
+        """Drain into a database. `boards` gives the boards as they are defined now."""
         prefix = settings.key_prefix
         self.writes = False
         self._client = client
-        self._prefix = prefix
         self._settings = settings
-        self._boards = boards
         self._compactor = Compactor(settings, database, boards)
         self._interval = _INTERVAL_OF_ACK if settings.journal_ack else _INTERVAL
         self._database = database
@@ -104,6 +102,10 @@ class Drainer:
         self._changes = Changes(client, prefix)
         self._health = HealthReport(client, prefix)
         self._scrubber = Scrubber(settings, self._health)
+
+    @property
+    def _prefix(self) -> str:
+        return self._settings.key_prefix
 
     @property
     def _delayed(self) -> dict[Name, str]:
@@ -380,7 +382,7 @@ class Drainer:
 
     async def _send_again(self, timeline: Timeline) -> bool:
         """Send what SQL has and the store lost again. Return False if that is not possible."""
-        board = self._boards().by_id.get(timeline.board)
+        board = self._compactor.boards().by_id.get(timeline.board)
         if board is None:
             return False
         started = time.perf_counter()

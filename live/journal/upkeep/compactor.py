@@ -45,7 +45,7 @@ class Compactor:
         self._settings = settings
         self._prefix = settings.key_prefix
         self._database = database
-        self._boards = boards
+        self.boards = boards
         self._rounds = Rounds()
         # For the timelines of calendar boards: the period in which they were archived.
         self._archived_in: dict[int, int] = {}
@@ -71,7 +71,7 @@ class Compactor:
             SetupError: the journal is damaged.
         """
         now = time.time_ns() // 1000 if now is None else now
-        boards = self._boards().by_id
+        boards = self.boards().by_id
         drained = await self._database.run(lambda connection: drained_of(connection, self._prefix))
         chosen = self._rounds.choose(
             [KnownTimeline(timeline, to, boards.get(board)) for timeline, board, to in drained], now
