@@ -28,6 +28,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "journal": ("live.cli.journal", "journal"),
     "rebuild": ("live.cli.journal", "rebuild"),
     "reconcile": ("live.cli.reconcile", "reconcile"),
+    "restore-lost": ("live.cli.restore_lost", "restore_lost"),
     "backup": ("live.cli.backup", "backup"),
     "restore": ("live.cli.backup", "restore"),
     "export": ("live.cli.export", "export"),

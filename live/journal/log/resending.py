@@ -38,9 +38,11 @@ class UnsentError(Exception):
 
 
 async def send_again(
-    client: Store, settings: Settings, database: Database, timeline: Timeline, board: Board
+    client: Store, settings: Settings, database: Database, timeline: Timeline, board: Board, *, least: int = 0
 ) -> Timeline:
     """Send the entries of a timeline again that the store lacks. Return the timeline with what the store has now.
+
+    Afterwards the board is at the offset `least` at least.
 
     Raises:
         UnsentError: the store has something that SQL lacks, or an entry can't be sent again.
@@ -64,7 +66,7 @@ async def send_again(
         await _send(state, head, body)
     # Positions of the new reign are beyond all that anybody has seen.
     offset = int(await client.call(keys.meta, "HGET", keys.meta, "offset"))
-    await client.call(keys.meta, "HSET", keys.meta, "offset", max(offset, timeline.offset))
+    await client.call(keys.meta, "HSET", keys.meta, "offset", max(offset, timeline.offset, least))
     entries = await _entries_after(client, keys, timeline.epoch, last.partition(" ")[0])
 
     def replace(connection: Connection) -> Timeline:

@@ -1,0 +1,48 @@
+"""`live restore-lost`: sends again what the journal has of a board and the store lost."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from live.boards.all_boards import all_boards
+from live.cli.terminal import BoardsOption, DataDirOption, JsonOption, StoreOption, clear_errors, out, reported
+from live.domain.text import unknown
+from live.errors import NotFoundError
+from live.journal.database import existing_journal
+from live.maintenance.restore_lost import RestoredBoard
+from live.maintenance.restore_lost import restore_lost as restore
+from live.settings import load_settings
+from live.store.connection.embedded import opened_store
+
+
+def restore_lost(
+    *,
+    board: Annotated[str, typer.Option("--board", help="The board of which the store holds an older state.")],
+    store: StoreOption = None,
+    boards: BoardsOption = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Send again what the journal has of a board and the store lost; this ends the loss. Stop the servers before.
+
+    The cost depends on what was lost, not on the size of the board. After a failover, running servers do this by
+    themselves.
+
+    Example: live restore-lost --board posts
+    """
+    with clear_errors():
+        settings = load_settings(store=store, boards=boards, data_dir=data_dir)
+
+        async def work() -> RestoredBoard:
+            async with opened_store(settings) as client:
+                client.high_water.active = True
+                known = await all_boards(client, settings)
+                if board not in known:
+                    raise NotFoundError(unknown("board", board, known))
+                with existing_journal(settings) as database:
+                    return await restore(client, settings, database, known[board][0])
+
+        done = asyncio.run(work())
+    if not reported(done, as_json=as_json):
+        out.print(f"{done.board} (epoch {done.epoch}) went from offset {done.before:,} to {done.offset:,}")
