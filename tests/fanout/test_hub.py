@@ -185,8 +185,11 @@ async def test_a_board_that_can_not_be_read_is_stale(valkey_url: str) -> None:
 
 
 @pytest.mark.fault
-async def test_notices_lost_with_their_connection_are_recovered(valkey_url: str) -> None:
+async def test_notices_lost_with_their_connection_are_recovered(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A change during a cut is sent once the hub has subscribed again, without another change."""
+    monkeypatch.setattr("live.fanout.hub._CHECK_INTERVAL", 600)
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         model = ModelViewer()
         with hub.watch("posts", top(5)) as viewer:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -12,16 +12,20 @@ from live.domain.event import make_entry
 from live.domain.ranking import Page, Record
 from live.errors import ProblemError, StoreUnavailableError
 from live.fanout.engine import rank_lookups
+from live.fanout.engine.channel import Channel, Tick
 from live.fanout.engine.delivery import Cohort, Member, ViewerPosition
 from live.fanout.engine.intervals import TickSchedule
-from live.fanout.engine.rank_lookups import RankLookup
+from live.fanout.engine.rank_lookups import RankLookup, RankLookups
 from live.fanout.frames import Around, Frame
 from live.fanout.hub import Hub
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import PullViewer, PushViewer
 from live.settings import Duration
+from live.store.board.ledger import Ledger
 from live.store.board.read.reader import BoardReader, EncodedPage
 from tests.fanout.test_hub import follow, running_hub
+from tests.harness.boards import rolling_board
+from tests.harness.settings import fresh_settings
 from tests.harness.viewer import ModelViewer
 from tests.harness.waiting import eventually
 
@@ -285,6 +289,19 @@ async def test_lookups_do_not_delay_records(valkey_url: str, monkeypatch: pytest
             while (around := read(await next_around(viewer))).score != 5:
                 assert around.score == 1
             assert calls == 2
+
+
+async def test_ranks_wait_for_records_that_are_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the store is away, or before the first read, nothing is looked up."""
+    marked: list[tuple[str, int]] = []
+    monkeypatch.setattr(RankLookups, "mark", lambda _lookups, _variants, *position: marked.append(position))
+    settings = fresh_settings("")
+    reader = Ledger(cast("Any", None), rolling_board(), settings).reader
+    for position, stale in ((None, None), (("e", 1), "away"), (("e", 2), None)):
+        channel = Channel(reader, settings, cast("Any", None))
+        channel.position, channel.status.stale = position, stale
+        await channel.finish(Tick([], 1, None))
+    assert marked == [("e", 2)]
 
 
 @pytest.mark.slow

@@ -110,6 +110,18 @@ async def test_a_body_behind_a_waiting_request_is_never_a_request(valkey_url: st
         assert b'"code":"malformed_body"' in answers[1]
 
 
+async def test_an_incomplete_body_that_came_before_the_wait_is_dropped(valkey_url: str) -> None:
+    """The request ahead may wait for any time, and the server holds no memory for it. The connection ends after it."""
+    async with served(valkey_url) as here, connected(here.url) as wire:
+        await wire.send(HEALTH + await wait(here) + post(ONE)[: -len(ONE)])
+        await until(lambda: here.watching == 1)
+        (own,) = [each for each in here.live.reaper._connections if isinstance(each, HttpProtocol) and each._is_viewer]
+        assert own.held == 0
+        await here.post({"key": "b"})
+        assert statuses(await wire.answers(2)) == [200, 200]
+        assert await wire.rest() == b""
+
+
 async def test_bytes_behind_a_waiting_request_are_bounded(valkey_url: str) -> None:
     """The server stops reading, and reads on after the answer."""
     async with served(valkey_url) as here, connected(here.url) as wire:

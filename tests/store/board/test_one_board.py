@@ -35,6 +35,16 @@ class Changing(Script[Any]):
         return reply
 
 
+async def test_a_process_that_opens_a_board_knows_its_clock(valkey_url: str) -> None:
+    """So its first call has the right slot, and need not be made again."""
+    board = rolling_board(clock="event")
+    async with open_ledger(valkey_url, board) as ledger:
+        await ledger.writer.add([make_entry("a", 1, 9 * HOUR * 1000)])
+        another = Ledger(ledger.state.client, board, ledger.state.settings)
+        await another.state.open()
+        assert another.state.planned().current == ledger.state.planned().current == 9 * HOUR
+
+
 async def test_a_page_matches_the_requested_definition(any_store: str) -> None:
     """Redefining a board during a read does not change the page, in a single read and in a shared one."""
     async with open_ledger(any_store, rolling_board()) as ledger:

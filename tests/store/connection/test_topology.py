@@ -222,6 +222,26 @@ async def test_a_user_without_administration_is_enough(several_servers: str, tmp
     await client.aclose()
 
 
+async def test_a_replica_is_read(sentinel_url: str) -> None:
+    """It is one server, which refuses writes."""
+    sentinels = connect(sentinel_url, Settings())
+    assert isinstance(sentinels.servers, topology.Watched)
+    key = fresh_settings("").key_prefix
+    await sentinels.call(key, "SET", key, "text")
+    (place, *_) = await sentinels.servers.replicas()
+    replica = connect(f"redis+replica://{place}", Settings(role="viewers"))
+    assert replica.is_replica
+
+    async def has_copied() -> bool:
+        return bool(await replica.call(key, "GET", key) == b"text")
+
+    await eventually(has_copied)
+    with pytest.raises(StoreUnavailableError, match="read only replica"):
+        await replica.call(key, "SET", key, "other")
+    await replica.aclose()
+    await sentinels.aclose()
+
+
 async def test_connections_that_ask_at_once_lose_no_sentinel(sentinel_url: str) -> None:
     """redis-py puts the Sentinel that answers first."""
     scheme, _, places = sentinel_url.partition("://")

@@ -105,6 +105,17 @@ async def test_rotation_continues_after_an_outage_of_the_store(own_store: StoreP
         assert await drifted(ledger.state.client, ledger.state.keys) == []
 
 
+async def test_a_board_says_when_something_can_be_due(valkey_url: str) -> None:
+    """That is when a new slot begins."""
+    async with ledgers(valkey_url, rolling_board("3h", "1h")) as (ledger,):
+        state = ledger.state
+        state.scripts = with_clock(SCRIPTS, state.settings)
+        await set_clock(state.client, state.settings, 100 * HOUR * 1000)
+        await ledger.writer.add([make_entry("a", 1, None)])
+        await set_clock(state.client, state.settings, (100 * HOUR + 900) * 1000)
+        assert await ledger.rotator.rotate() == HOUR - 900
+
+
 async def test_a_lost_board_does_not_stop_the_others(valkey_url: str) -> None:
     """A board without its data needs an operator. The next board still rotates."""
     one, two = rolling_board("1s", "1s", board="one"), rolling_board("1s", "1s", board="two")
