@@ -264,6 +264,7 @@ async def test_a_trusted_sentinel_is_detected(tmp_path: Path) -> None:
 Move = Callable[[Server, Server, int], Awaitable[None]]
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize(
     ("binary", "move"),
     [

