@@ -320,7 +320,14 @@ class SharedConnection:
     async def _opened(self) -> PipelinedConnection:
         if self._opening is None:  # all callers await the same attempt
             self._opening = asyncio.create_task(self._open())
-        return await asyncio.shield(self._opening)
+        opening = self._opening
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if opening.cancelled() and not (task is not None and task.cancelling()):
+                raise LostConnectionError("No connection available: it is closed") from None  # the caller goes on
+            raise
 
     @property
     def reign(self) -> str:
