@@ -49,6 +49,15 @@ async def test_a_category_selects_among_the_boards_of_a_type(valkey_url: str) ->
         assert answer["offsets"] == {"cats": 1, "pets": 1}
 
 
+async def test_a_board_that_is_created_gets_the_next_like(valkey_url: str) -> None:
+    """Although the server remembers the head of a request, and where its likes went."""
+    async with serving(fresh_settings(valkey_url, anonymous_admin=True), board("posts")) as client:
+        for _ in range(2):
+            assert (await post(client, {"key": "a"}))["offsets"].keys() == {"posts"}
+        assert (await client.put("/v1/boards/june", json={})).is_success
+        assert (await post(client, {"key": "a"}))["offsets"].keys() == {"posts", "june"}
+
+
 async def test_a_union_is_the_weighted_sum_of_its_boards(valkey_url: str) -> None:
     """Events may name its parts or reach them by type. Nobody posts to the union itself."""
     both = board("both", union={"likes": 1, "buys": 10}, source=frozenset())

@@ -9,7 +9,7 @@ from sqlalchemy import insert
 from live.journal.database import Database
 from live.journal.log.timelines import Gap, Timeline, find_parent, find_timeline, segment_of
 from live.journal.past import worker
-from live.journal.schema import LIFE
+from live.journal.schema import LIFE, SEGMENT
 from live.store.board.journal_stream import Entry
 from tests.harness.settings import fresh_settings
 
@@ -40,13 +40,18 @@ def test_a_timeline_continues_one_of_its_own_key_prefix(tmp_path: Path) -> None:
     with Database("sqlite", tmp_path, own, writes=True) as database:
         assert database.take_now()
         database.work(lambda connection: connection.execute(insert(LIFE), rows))
+        segments = [
+            {"life": life, "first": 1, "last": 1, "began": 0, "ended": ended, "entries": 1, "crc": 0, "data": b""}
+            for life, ended in ((3, 5000), (3, 7000), (2, 9000))
+        ]
+        database.work(lambda connection: connection.execute(insert(SEGMENT), segments))
         newest = database.work(lambda connection: find_timeline(connection, own, "posts", "e2"))
         assert newest is not None
         parent = database.work(lambda connection: find_parent(connection, newest, own, "e1"))
         assert parent is not None
         assert (parent.id, parent.board) == (2, "old")
         assert database.work(lambda connection: find_parent(connection, newest, own, "e3")) is None
-        assert worker.drained(settings, "posts", "e2") == ((1, 0), 0)
+        assert worker.drained(settings, "posts", "e2") == ((1, 0), 7000)
         assert worker.drained(settings, "posts", "e3") == ((0, 0), 0)
         worker.database_of(settings).close()
         worker._DATABASES.clear()

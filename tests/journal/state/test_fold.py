@@ -5,8 +5,8 @@ import pytest
 
 from live.boards.definition import read_board
 from live.domain.event import make_entry
-from live.journal.log.entries import parse_head
-from live.journal.state.fold import apply
+from live.journal.log.entries import EntryRules, parse_head
+from live.journal.state.fold import apply, trim
 from live.journal.state.ranking import ranked_at
 from live.journal.state.snapshot import Snapshot
 from live.store.board.ledger import Ledger
@@ -108,6 +108,14 @@ def test_a_journal_of_an_older_version_is_folded() -> None:
         apply(data, parse_head(head), body)
     found = ranked_at(rolling_board(ties="first"), data, parse_head(OLDER[-1][0]).time // 1000)
     assert [(member, found.scores[member]) for member in found.members] == [("a", 2), ("c", 2), ("b", 1)]
+
+
+def test_a_ranking_over_its_limit_loses_its_last_records() -> None:
+    """Hidden members do not count."""
+    data = Snapshot()
+    data.slots, data.hidden = {0: {"a": 4, "hidden": 3, "b": 2, "c": 1}}, {"hidden"}
+    trim(data, 0, "", EntryRules(operation="best", order="backward", cap=2))
+    assert data.slots == {0: {"a": 4, "hidden": 3, "b": 2}}
 
 
 async def test_a_member_that_is_withdrawn_is_not_registered(valkey_url: str) -> None:

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from live.domain.board import Board
-from live.errors import EpochLostError, SetupError
+from live.errors import EpochLostError, SetupError, StoreUnavailableError
+from live.settings import Duration
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from tests.harness.boards import open_ledger, rolling_board
 from tests.harness.invariants import drifted
 from tests.harness.ledgers import EVENT_BOARD, HOUR, T0, drain, like, scores
 from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 
 
 async def test_events_of_one_member_in_a_batch_are_added_up(any_store: str) -> None:
@@ -202,6 +204,23 @@ async def test_a_batch_sent_twice_counts_once(any_store: str) -> None:
             await ledger.writer.add([like("a")])
 
         assert await scores(ledger) == {"a": 1, "b": 1}
+
+
+async def test_only_what_was_sent_may_have_counted(own_store: StoreProcess) -> None:
+    """The outcome is unknown if no reply came, and known if there was no connection."""
+    limits = {"write_deadline": Duration(0.5), "store_timeout": Duration(0.2)}
+    async with open_ledger(own_store.url, rolling_board(), **limits) as ledger:
+        await ledger.writer.add([like("a")])
+        with own_store.frozen(), pytest.raises(StoreUnavailableError) as frozen:
+            await ledger.writer.add([like("a")])
+        assert frozen.value.unknown
+    async with open_ledger(own_store.url, rolling_board(), **limits) as ledger:
+        await ledger.writer.add([like("a")])
+        own_store.kill()
+        await ledger.state.client.servers.shared.close()
+        with pytest.raises(StoreUnavailableError) as gone:
+            await ledger.writer.add([like("a")])
+        assert not gone.value.unknown
 
 
 async def test_a_lost_epoch_stops_everything(any_store: str) -> None:

@@ -1,0 +1,23 @@
+"""The processes that read the past."""
+
+import asyncio
+from pathlib import Path
+
+from live.journal.database import Database
+from live.journal.past.pool import Past
+from live.journal.past.worker import identity
+from tests.harness.settings import fresh_settings
+
+
+async def test_more_clients_than_processes_take_turns(tmp_path: Path) -> None:
+    """Each gets the result of its own query."""
+    settings = fresh_settings("", journal="sqlite", data_dir=tmp_path)
+    with Database("sqlite", tmp_path, settings.key_prefix, writes=True) as database:
+        assert database.take_now()
+    past = Past(settings)
+    try:
+        found = await asyncio.gather(*(past.run(f"client{number}", identity) for number in range(5)))
+    finally:
+        await past.aclose()
+    assert len(set(found)) == 1
+    assert found[0]
