@@ -9,6 +9,7 @@ An interruption does no harm: the next attempt sends everything again, and what 
 
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import groupby
 from typing import Any, Final, cast
 
 import msgspec
@@ -30,6 +31,7 @@ from live.store.connection.client import Store, required
 
 _Fields = dict[str, msgspec.Raw]
 _FOLLOWING: Final = ("tags", "left")  # entries that scripts append again by themselves
+_AT_ONCE: Final = 64  # batches in one packet
 _REFUSED: Final = ("begin", "adopt", "renew", "erase", "mend")  # entries that no request makes
 
 
@@ -62,8 +64,14 @@ async def send_again(
     last, lost = _lost(links, known)
     state = _state_of(client, settings, board, timeline.epoch, reign)
     await state.open()
-    for head, body in lost:
-        await _send(state, head, body)
+    for kind, group in groupby(lost, _group_of):
+        entries_of_kind = list(group)
+        if kind[0] == "add":
+            for first in range(0, len(entries_of_kind), _AT_ONCE):
+                await _add(state, entries_of_kind[first : first + _AT_ONCE])
+        else:
+            for head, body in entries_of_kind:
+                await _moderate(state, head, body)
     # Positions of the new reign are beyond all that anybody has seen.
     offset = int(await client.call(keys.meta, "HGET", keys.meta, "offset"))
     await client.call(keys.meta, "HSET", keys.meta, "offset", max(offset, timeline.offset, least))
@@ -120,11 +128,15 @@ def _state_of(client: Store, settings: Settings, board: Board, epoch: str, reign
     return BoardState(client, board, settings, scripts, born=epoch)
 
 
-async def _send(state: BoardState, head: Head, body: bytes) -> None:
+def _group_of(entry: tuple[Head, bytes]) -> tuple[str, bool]:
+    """Return the kind of an entry, and whether it has identities: only then does its plan depend on their buckets."""
+    head, body = entry
+    return head.kind, head.kind == "add" and "identities" in _fields(body)
+
+
+async def _moderate(state: BoardState, head: Head, body: bytes) -> None:
     moderation = BoardModeration(state)
     match head.kind:
-        case "add":
-            await _add(state, head, body)
         case "hide":
             hide = msgspec.msgpack.decode(body, type=Hide)
             await moderation.hide(hide.member, hidden=hide.hide)
@@ -138,22 +150,29 @@ async def _send(state: BoardState, head: Head, body: bytes) -> None:
             raise UnsentError(f"entry {head.id} has the unknown kind {kind!r}")
 
 
-async def _add(state: BoardState, head: Head, body: bytes) -> None:
-    """Send a batch again, by the clock of now."""
+async def _add(state: BoardState, left: Sequence[tuple[Head, bytes]]) -> None:
+    """Send batches again with one packet, by the clock of now. If the clock has moved, the store refuses the rest."""
     for _ in range(MOST_REPLANS):
-        keys, request = _planned_again(state, head, body)
-        reply = await state.run(cast("Any", state.scripts.add), keys, msgspec.Raw(request))
-        match reply:
-            case [b"replan", newest, now, latest, bucket]:
-                state.update_clock(newest, now, latest)
-                state.buckets.newest = int(bucket)
-            case [b"ok", *_]:
-                state.clock.newest = msgspec.msgpack.decode(_fields(request)["reached"], type=int | None)
-                return
-            case [b"stale"] | [b"nothing"]:  # counted by an earlier attempt, or for slots that have left
-                return
-            case _:
-                raise UnsentError(f"the store answers {reply[0].decode()!r} to entry {head.id}")
+        planned = [_planned_again(state, head, body) for head, body in left]
+        script = cast("Any", state.scripts.add)
+        replies = required(
+            await state.client.outcomes(
+                [(state.keys.meta, script.command(keys, msgspec.Raw(request))) for keys, request in planned]
+            )
+        )
+        for place, reply in enumerate(replies):
+            match reply:
+                case [b"ok", *_] | [b"stale"] | [b"nothing"]:  # the last two: again, or for slots that left
+                    continue
+                case [b"replan", newest, now, latest, bucket]:
+                    state.update_clock(newest, now, latest)
+                    state.buckets.newest = int(bucket)
+                    left = left[place:]
+                    break
+                case _:
+                    raise UnsentError(f"the store answers {reply[0].decode()!r} to entry {left[place][0].id}")
+        else:
+            return
     raise state.moved_too_often()
 
 
@@ -166,7 +185,10 @@ def _raw(value: object) -> msgspec.Raw:
 
 
 def _planned_again(state: BoardState, head: Head, body: bytes) -> tuple[list[str], bytes]:
-    """Return the store keys and the request of a batch by the clock of now, without slots that have left the window."""
+    """Return the store keys and the request of a batch by the clock of now, without slots that have left the window.
+
+    The next batch is planned for the clock after this one.
+    """
     board, clock, request = state.board, state.planned(), _fields(body)
     before = msgspec.msgpack.decode(request["reached"], type=int | None)
     reached = max((start for start in (before, clock.current) if start is not None), default=None)
@@ -192,5 +214,6 @@ def _planned_again(state: BoardState, head: Head, body: bytes) -> tuple[list[str
         request["events"] = _raw(events)
     request.pop("groups", None)
     request.pop("backlog", None)
+    state.clock.newest = reached
     changed = {"clock": _raw(clock), "reached": _raw(reached)} | ({"groups": _raw(groups)} if groups else {})
     return keys, msgspec.msgpack.encode(request | changed)
