@@ -229,7 +229,7 @@ async def test_a_killed_subscriber_misses_nothing(valkey_url: str) -> None:
         store = connect_store(valkey_url, fresh_settings(valkey_url))
         follower = Follower(servers, 5, random.Random(1))
         for number in range(10):
-            await store.client_kill_filter(_type="pubsub")
+            await store.each("CLIENT", "KILL", "TYPE", "pubsub")
             await post(client, {"key": f"k{number}"})
         await agree(client, [follower])
         await follower.leave()

@@ -195,7 +195,7 @@ async def test_notices_lost_with_their_connection_are_recovered(
         with hub.watch("posts", top(5)) as viewer:
             await follow(viewer, model, 0)
             for number in range(5):
-                await ledger.state.client.client_kill_filter(_type="pubsub")
+                await ledger.state.client.each("CLIENT", "KILL", "TYPE", "pubsub")
                 added = await ledger.writer.add([make_entry(f"k{number}", 1, None)])
                 await follow(viewer, model, added.offset or 0)
 
@@ -322,7 +322,7 @@ async def test_each_board_is_read_once_after_a_cut(valkey_url: str) -> None:
         await settled_again(hub)
         before = REGISTRY.get_sample_value("live_conflated_total")
         reads = [hub.channels[one.state.board.id]._reads for one in ledgers]
-        await ledger.state.client.client_kill_filter(_type="pubsub")
+        await ledger.state.client.each("CLIENT", "KILL", "TYPE", "pubsub")
         missed = [(await one.writer.add([make_entry("a")])).offset or 0 for one in ledgers]
         changes = zip(viewers, models, missed, strict=True)
         await asyncio.gather(*(follow(viewer, model, offset) for viewer, model, offset in changes))

@@ -76,7 +76,7 @@ async def test_a_cut_connection_is_a_gap(any_store: str) -> None:
     """redis-py resubscribes without a report, so this listener reports it."""
     async with listening(any_store) as (received, ledger, client, _):
         await until(received, Missed(["posts"]))
-        await client.client_kill_filter(_type="pubsub")
+        await client.each("CLIENT", "KILL", "TYPE", "pubsub")
 
         async def again() -> bool:
             return received.count(Missed(["posts"])) == 2
@@ -108,7 +108,7 @@ async def test_each_board_has_one_gap_per_connection(any_store: str) -> None:
             await ledger.writer.add([make_entry("a", 1, None)])
             await until(received, Changed("posts"))
             received.clear()
-            await client.client_kill_filter(_type="pubsub")
+            await client.each("CLIENT", "KILL", "TYPE", "pubsub")
 
 
 async def test_without_channels_there_is_no_connection(any_store: str) -> None:
@@ -187,7 +187,7 @@ async def test_channels_can_be_added_and_removed(any_store: str) -> None:
     await ledgers["two"].writer.add([make_entry("a", 1, None)])
     await until(received, Missed(["one"]), Missed(["two"]), Changed("two"))
     received.clear()
-    await client.client_kill_filter(_type="pubsub")
+    await client.each("CLIENT", "KILL", "TYPE", "pubsub")
     await until(received, Missed(["two"]))
     receiving.cancel()
     await asyncio.gather(receiving, return_exceptions=True)
