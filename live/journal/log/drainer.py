@@ -71,6 +71,7 @@ _INTERVAL_OF_ACK: Final = 0.01  # the same while producers wait for it
 _SWEEP: Final = 300.0  # seconds after which every journal is checked
 _RETRY: Final = 30.0  # seconds after a fault that an operator must repair
 _PAUSE: Final = 1.0  # seconds after a failure, and between two checks of the definitions
+_PATIENCE: Final = 0.5  # seconds for which a slow server of several holds up the journals of the others
 _BOARDS: Final = 256  # boards in one transaction
 _SMALL: Final = 16 * 1024  # bytes; packing fewer takes less time than starting work in a thread
 
@@ -249,7 +250,7 @@ class Drainer:
         """Drain the delayed journals, and look at those of lost boards. One that takes long to fail holds up nobody."""
         while True:
             await asyncio.sleep(_PAUSE)
-            await self._drain(list(self._delayed))
+            await self._drain(list(self._delayed), None)
             names = [name for name in self._behind if name in self._timelines]
             with self._going_on("lost boards"):
                 for name, stream in zip(names, await read_streams(self._client, self._prefix, names), strict=True):
@@ -274,7 +275,8 @@ class Drainer:
                 await self._known_timelines(some)
                 await self._confirm(some)
         await self._drain(listed)
-        streams = await self._streams([name for name in listed if name in self._timelines])
+        here = self._timelines.keys() - self._delayed.keys()
+        streams = await self._streams([name for name in listed if name in here])
         for name, stream in streams.items():  # stop at the boards of which SQL has more than the store
             if stream.link and went_back(self._timelines[name], stream.link):
                 self._stop(self._timelines[name], stream.link)
@@ -312,18 +314,20 @@ class Drainer:
             self._recheck |= "list" in self._health.waits
         await self._drain([name for name in names if name not in self._delayed])
 
-    async def _drain(self, names: list[Name]) -> None:
+    async def _drain(self, names: list[Name], patience: float | None = _PATIENCE) -> None:
+        """Move all entries of journals to SQL. Delay those whose server alone takes longer than `patience` seconds."""
         for first in range(0, len(names), _BOARDS):
             left = names[first : first + _BOARDS]
             while left:
-                left = await self._move(left)
+                left = await self._move(left, patience)
 
-    async def _move(self, names: list[Name]) -> list[Name]:
+    async def _move(self, names: list[Name], patience: float | None) -> list[Name]:
         """Move a few entries of each journal. Return the journals that may have more."""
         timelines = await self._known_timelines(names)
         found = await read_entries(
             self._client,
             [(Keys(self._prefix, timeline.board), timeline.epoch, timeline.drained) for timeline in timelines],
+            patience,
         )
         segments: list[Segment] = []
         failed: dict[Name, StoreUnavailableError] = {}

@@ -1,5 +1,6 @@
 """The journals in the store: streams of entries that wait to be moved to SQL."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
@@ -119,22 +120,37 @@ async def stop_journal(client: Store, keys: Keys, epoch: str) -> None:
 
 
 async def read_entries(
-    client: Store, wanted: Sequence[tuple[Keys, str, str]]
+    client: Store, wanted: Sequence[tuple[Keys, str, str]], patience: float | None = None
 ) -> list[list[Entry] | StoreUnavailableError]:
     """Return the oldest entries of each journal after an id, with one round trip, and errors in their place.
 
-    `wanted` has for each journal the store keys of its board, the epoch and the id.
+    `wanted` has for each journal the store keys of its board, the epoch and the id. If one of several servers takes
+    longer than `patience` seconds, an error is in place of the entries of its boards.
     """
-    commands = []
-    for keys, epoch, after in wanted:
-        stream = keys.journal(epoch)
-        commands.append((stream, ("XRANGE", stream, f"({after}", "+", "COUNT", MOST_ENTRIES)))
-    return [
-        as_unavailable(reply)
-        if isinstance(reply, Exception)
-        else [Entry(name.decode(), fields[1].decode(), fields[3]) for name, fields in reply]
-        for reply in await client.outcomes(commands)
-    ]
+    groups: dict[object, list[int]] = {}
+    for index, (keys, _, _) in enumerate(wanted):
+        groups.setdefault(client.servers.primary(keys.meta), []).append(index)
+    found: list[list[Entry] | StoreUnavailableError] = [[]] * len(wanted)
+
+    async def read(indexes: list[int]) -> None:
+        commands: list[tuple[str, tuple[Word, ...]]] = []
+        for index in indexes:
+            keys, epoch, after = wanted[index]
+            stream = keys.journal(epoch)
+            commands.append((stream, ("XRANGE", stream, f"({after}", "+", "COUNT", MOST_ENTRIES)))
+        try:
+            async with asyncio.timeout(patience if len(groups) > 1 else None):
+                replies = await client.outcomes(commands)
+        except TimeoutError:
+            replies = [StoreUnavailableError("the server of this board is slow")] * len(indexes)
+        for index, reply in zip(indexes, replies, strict=True):
+            if isinstance(reply, Exception):
+                found[index] = as_unavailable(reply)
+            else:
+                found[index] = [Entry(name.decode(), fields[1].decode(), fields[3]) for name, fields in reply]
+
+    await asyncio.gather(*map(read, groups.values()))
+    return found
 
 
 async def trim(client: Store, keys: Keys, epoch: str, last: str, drained: int) -> None:

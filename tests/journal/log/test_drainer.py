@@ -91,7 +91,7 @@ async def test_what_is_moved_is_in_the_metrics(valkey_url: str, tmp_path: Path) 
 async def test_trimming_before_the_commit_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """The mutant loses entries that it has not stored when it is killed."""
 
-    async def read_and_trim(client: Any, wanted: Any) -> Any:
+    async def read_and_trim(client: Any, wanted: Any, *_: Any) -> Any:
         found = required(await read_entries(client, wanted))
         for (keys, epoch, _), entries in zip(wanted, found, strict=True):
             if entries:
@@ -472,7 +472,7 @@ async def test_whole_boards_that_are_added_again_are_detected(valkey_url: str, t
     """The mutant finds none behind the first entries. The store would fill while SQL is down."""
     right = read_entries
 
-    async def first_only(client: Any, wanted: Any) -> Any:
+    async def first_only(client: Any, wanted: Any, *_: Any) -> Any:
         found = required(await right(client, wanted))
         return [
             [] if kept and kept[0].head.startswith("add ") and await is_behind(kept[0].id) else kept for kept in found
