@@ -221,7 +221,7 @@ async def test_a_store_that_can_not_write_does_not_stop_the_committer(own_store:
 
 async def test_commits_continue_after_a_crash_of_the_store(own_store: StoreProcess) -> None:
     """Acknowledged events are still there, and new ones are counted."""
-    bench = Bench(own_store.url, write_deadline=Duration(0.1))
+    bench = Bench(own_store.url, write_deadline=Duration(1))
     async with bench.running():
         await bench.committer.commit(likes("a"))
         own_store.kill()

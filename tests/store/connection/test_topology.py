@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from redis.asyncio.cluster import NodesManager
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
+from redis.exceptions import ResponseError
 
 from live.domain.board import Boards
 from live.domain.event import make_entry
@@ -100,6 +101,14 @@ def test_the_library_has_what_the_topology_uses() -> None:
         assert all(callable(getattr(owner, name)) for name in names)
     begun = inspect.signature(NodesManager).parameters
     assert {"startup_nodes", "require_full_coverage", "connection_kwargs"} <= set(begun)
+
+
+def test_only_some_errors_have_a_command_sent_again() -> None:
+    """Those by which a server says that another one has the store key, or that it is not ready."""
+    for text in ("MOVED 3999 127.0.0.1:6381", "READONLY You can't write against a read only replica."):
+        assert topology.refusal(ResponseError(text)) == text.partition(" ")[0]
+    for other in (ResponseError("WRONGTYPE MOVED"), b"MOVED", None):
+        assert topology.refusal(other) == ""
 
 
 async def commands_reach_their_servers(client: Store, prefix: str) -> None:
