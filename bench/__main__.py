@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from bench.batch import ingest_batch
+from bench.cluster import cluster
 from bench.crowd import crowd
 from bench.defining import defining
 from bench.egress import egress
@@ -39,6 +40,7 @@ from bench.swarm import raise_file_limit
 from bench.table import QUICK, Report, Row, Scale, print_table
 from bench.unwatched import unwatched_boards
 from bench.waits import long_poll
+from bench.workers import workers
 
 PARTS: Final[dict[str, Callable[[Scale, Report], list[Row]]]] = {
     "ingest-single": ingest_single,
@@ -48,6 +50,7 @@ PARTS: Final[dict[str, Callable[[Scale, Report], list[Row]]]] = {
     "rebuild": rebuild,
     "kinds": kinds,
     "growth": growth,
+    "cluster": cluster,
     "id-memory": id_memory,
     "rotation": rotation,
     "fan-out": fan_out,
@@ -58,6 +61,7 @@ PARTS: Final[dict[str, Callable[[Scale, Report], list[Row]]]] = {
     "many-boards": many_boards,
     "unwatched-boards": unwatched_boards,
     "defining": defining,
+    "workers": workers,
     "idle-viewers": idle_viewers,
     "crowd": crowd,
     "reconnect-storm": reconnect_storm,
