@@ -57,7 +57,7 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
     "internal_error": ProblemType(500, "The server failed; its log has the cause"),
     "store_unavailable": ProblemType(503, "The store is unavailable; nothing was counted"),
     "journal_behind": ProblemType(503, "The journal's database is behind or unavailable; nothing was counted"),
-    "outcome_unknown": ProblemType(503, "The connection to the store was lost; the body may have been counted"),
+    "outcome_unknown": ProblemType(503, "The store did not confirm the request, which may have been carried out"),
     "epoch_lost": ProblemType(503, "The store lost the board's data"),
     "overloaded": ProblemType(503, "Too many events or requests are waiting"),
     "too_many_connections": ProblemType(503, "The server has its maximum number of connections"),

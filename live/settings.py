@@ -173,7 +173,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     store_timeout: Annotated[Duration, _described(
         "how long to wait for a reply of the store; "
         "after three times this without data, the connection is closed")] = Duration(1)
-    write_deadline: Annotated[Duration, _described("how long a write is retried before POST returns 503")] = Duration(2)
+    write_deadline: Annotated[Duration, _described(
+        "how long a write is retried before POST returns 503; "
+        "the default is `8s` with Sentinels and a Cluster, and `2s` otherwise")] = Duration(0)
+    wait_replicas: Annotated[int, _described(
+        "number of replicas that must hold a write before it is acknowledged; "
+        "the default is 1 with Sentinels and a Cluster, and 0 otherwise", ge=0, le=5)] = -1
 
     cache: Annotated[CacheTime, _described(
         "how long proxies, CDNs and browsers may answer reads of boards without asking the server; "
@@ -210,6 +215,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     shutdown_timeout: Annotated[Duration, _described(
         "how long open requests may take to finish when the server shuts down")] = Duration(5)
     # fmt: on
+
+    def __post_init__(self) -> None:
+        """Set the defaults that depend on the store: a replica may take over only where several servers form one."""
+        several = any(kind in self.store.partition("://")[0] for kind in ("+sentinel", "+cluster"))
+        if not self.write_deadline:
+            msgspec.structs.force_setattr(self, "write_deadline", Duration(8 if several else 2))
+        if self.wait_replicas < 0:
+            msgspec.structs.force_setattr(self, "wait_replicas", 1 if several else 0)
 
 
 def _parse_size(text: str) -> Size:

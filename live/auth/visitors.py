@@ -37,7 +37,7 @@ class Visitors:
         self._client.high_water.require_no_loss()
         if not await self._secret():
             new = secrets.token_bytes(_SECRET)
-            held = await self._client.call(self._key, "SET", self._key, new, "NX", "GET")
+            held = await self._client.write(self._key, "SET", self._key, new, "NX", "GET")
             self._known = new if held is None else bytes(held)
         name = secrets.token_urlsafe(16)
         return f"{name}.{_sign(self._known, name)}"
@@ -59,7 +59,7 @@ class Visitors:
         """Return the secret as it was in the store at most a second ago. It is empty if there is none."""
         now = time.monotonic()
         if now >= self._until:
-            self._known = bytes(await self._client.call(self._key, "GET", self._key) or b"")
+            self._known = bytes(await self._client.write(self._key, "GET", self._key) or b"")  # a cookie lasts
             self._until = now + _FRESH
         return self._known
 

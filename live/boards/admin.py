@@ -91,6 +91,8 @@ class BoardAdmin:
 
         async def attempt(found: Definitions, held: Definition | None) -> bool | None:
             if held is None or epoch not in (None, held.epoch):
+                if not await self.definitions.confirm(found.version):
+                    return None
                 raise _no_such(board)
             if held.state != "live":
                 return None
@@ -212,7 +214,7 @@ class BoardAdmin:
         """Replace the choices of a board. Returns False if another process changed a definition meanwhile."""
         self._client.high_water.require_no_loss(board)
         if choices == held.choices:
-            return True
+            return await self.definitions.confirm(found.version)
         old = read_board(board, held.choices)
         new = self._checked(found, board, choices, old)
         _require_rights(maker, new, old)

@@ -83,7 +83,7 @@ class Readiness:
             commands += [(meta, ("HGET", meta, "epoch")) for meta in (ledger.state.keys.meta for ledger in ledgers)]
             if has_journal:
                 commands.append((names.sink, ("MGET", names.journal_health, names.journal_fault)))
-            replies = await self._client.outcomes(commands)
+            replies = await self._client.outcomes(commands, replicated=True)
             faults.boards.extend(_failures(replies[: len(tests)], unread))
             read = replies[len(tests) :]
             for ledger, failed, epoch in zip(ledgers, opened, read[: len(ledgers)], strict=True):

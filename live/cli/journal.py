@@ -91,8 +91,8 @@ def rebuild(  # noqa: PLR0913 - one parameter per flag
 def show_status(*, store: StoreOption = None, data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
     """List what the journal holds of each board: its position, its size and its gaps; and what the store has lost.
 
-    It also warns of settings of the store and of the database, and of replicas, with which acknowledged events can be
-    lost.
+    It also warns of settings of the store and of the database, and of replicas that nobody waits for, with which
+    acknowledged events can be lost.
     Without --store, the command uses the embedded store of a running `live serve`.
 
     Example: live journal status

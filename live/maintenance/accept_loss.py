@@ -81,7 +81,7 @@ async def _clear(client: Store, keys: Keys) -> None:
     """Delete what is left of a board that has lost its state. Keep entries of its journal: SQL may lack them."""
     async for name in client.names(keys.pattern):
         if not name.startswith(keys.journal("")):
-            await client.call(name, "UNLINK", name)
+            await client.write(name, "UNLINK", name)
 
 
 def _next_epoch(epoch: str, salt: str) -> str:

@@ -367,11 +367,11 @@ class Rebuilding:
             pairs = list(texts["items"].items())
             for first in range(0, len(pairs), _ITEMS):
                 words = [word for pair in pairs[first : first + _ITEMS] for word in pair]
-                await self._client.call(names.items, "HSET", names.items, *words)
-                await self._client.call(names.items_version, "INCR", names.items_version)
+                await self._client.write(names.items, "HSET", names.items, *words)
+                await self._client.write(names.items_version, "INCR", names.items_version)
         if secret := texts["visitors"].get(COOKIES):  # visitors keep their cookies, so nobody can like twice
             only_new = () if wanted.board is None else ("NX",)
-            await self._client.call(names.visitors, "SET", names.visitors, bytes.fromhex(secret), *only_new)
+            await self._client.write(names.visitors, "SET", names.visitors, bytes.fromhex(secret), *only_new)
 
     async def _unions(self, epochs: Mapping[str, str]) -> dict[str, str]:
         """Return the definitions of unions in the store whose parts were rebuilt, with the new epochs of the parts."""
@@ -388,7 +388,7 @@ class Rebuilding:
         version = await self._database.run(lambda connection: newest_version(connection, self._prefix, kind))
         held = int(await self._client.call(key, "HGET", key, ":version") or 0)
         words = [word for pair in found.items() for word in pair]
-        await self._client.call(key, "HSET", key, ":version", max(held, version) + 1, *words)
+        await self._client.write(key, "HSET", key, ":version", max(held, version) + 1, *words)
 
 
 def board_of(name: str, made: Mapping[str, str], in_file: Boards) -> Board:

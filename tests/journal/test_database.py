@@ -33,7 +33,7 @@ from tests.harness.waiting import eventually
 
 REPLICAS = (
     "the store has 1 replica. Replicas copy with a delay: if one takes over, acknowledged events that it does not have "
-    "yet are lost, apart from those that are in the journal"
+    "yet are lost, apart from those that are in the journal. Set LIVE_WAIT_REPLICAS to 1 to wait for one of them"
 )
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, func, insert, select
 from live.journal.database import Database
 from live.journal.schema import DEFINITION
 from live.store.board.keys import SystemKeys
-from live.store.connection.client import Store
+from live.store.connection.client import Store, required
 from live.store.connection.high_water import Versioned
 from live.store.connection.pipelined import Word
 
@@ -64,7 +64,7 @@ class DefinitionLog:
         for kind, version in versions.items():
             if version is not None and version != self._versions.get(kind):
                 key, asks = places[kind]
-                replies_of_kind = await self._ask(asks, ("HGETALL", key))
+                replies_of_kind = await self._ask(asks, ("HGETALL", key), replicated=True)
                 if replies_of_kind is None or int(replies_of_kind[0] or 0) < int(version):
                     return False
                 now, fields = replies_of_kind
@@ -74,17 +74,20 @@ class DefinitionLog:
                 self._versions[kind] = now
         secret = replies[-1]
         if secret is not None and secret != self._versions.get("visitors"):  # without one, the copy stays
+            if await self._ask(("GET", names.visitors), replicated=True) != [secret]:
+                return False
             await self._copy("visitors", {COOKIES: secret.hex()}, 0)
             self._versions["visitors"] = secret
         return True
 
-    async def _ask(self, *commands: _Words) -> list[Any] | None:
-        """Return the replies of the store. Return None if the store lost data.
+    async def _ask(self, *commands: _Words, replicated: bool = False) -> list[Any] | None:
+        """Return the replies of the store. Return None if the store lost data. Ask with `replicated` for what SQL gets.
 
         Ask for the store's identity last. If the identity is right, all replies are from this store.
         """
         high_water, store = self._client.high_water, SystemKeys(self._prefix).store
-        replies = await self._client.calls([(str(words[1]), words) for words in (*commands, ("GET", store))])
+        asking: list[tuple[str, _Words]] = [(str(words[1]), words) for words in (*commands, ("GET", store))]
+        replies = required(await self._client.outcomes(asking, replicated=replicated))
         identity = (replies.pop() or b"").decode()
         return None if high_water.lost or high_water.facts.store not in ("", identity) else replies
 

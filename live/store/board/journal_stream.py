@@ -16,7 +16,7 @@ from live.store.connection.client import Store, required
 from live.store.connection.pipelined import Word, as_unavailable
 from live.store.connection.scripts import Script
 
-TRIM: Final = Script("trim", TrimRequest)
+TRIM: Final = Script("trim", TrimRequest, waits=False)
 ADOPT: Final = Script("adopt", AdoptRequest)
 
 _NEW_BUCKETS: Final = 1000  # of identities, which can begin during a walk over the store
@@ -50,7 +50,7 @@ class StreamState(NamedTuple):
 @asynccontextmanager
 async def announced(client: Store, keys: Keys, epoch: str) -> AsyncIterator[None]:
     """Begin a journal in the `with` block. List it before it has an entry, and tell the drainer after the block."""
-    await client.call(keys.journals, "SADD", keys.journals, f"{keys.board} {epoch}")
+    await client.write(keys.journals, "SADD", keys.journals, f"{keys.board} {epoch}")
     yield
     await client.call(keys.journals, "SPUBLISH", keys.journals, f"{keys.board} {epoch}")
 
@@ -124,6 +124,8 @@ async def read_entries(
 ) -> list[list[Entry] | StoreUnavailableError]:
     """Return the oldest entries of each journal after an id, with one round trip, and errors in their place.
 
+    Replicas hold them, so that SQL never has what the store lacks after a failover.
+
     `wanted` has for each journal the store keys of its board, the epoch and the id. If one of several servers takes
     longer than `patience` seconds, an error is in place of the entries of its boards.
     """
@@ -140,7 +142,7 @@ async def read_entries(
             commands.append((stream, ("XRANGE", stream, f"({after}", "+", "COUNT", MOST_ENTRIES)))
         try:
             async with asyncio.timeout(patience if len(groups) > 1 else None):
-                replies = await client.outcomes(commands)
+                replies = await client.outcomes(commands, replicated=True)
         except TimeoutError:
             replies = [StoreUnavailableError("the server of this board is slow")] * len(indexes)
         for index, reply in zip(indexes, replies, strict=True):
@@ -202,7 +204,8 @@ async def read_streams(
 async def claim_sink(client: Store, prefix: str, database: str) -> str:
     """Record the database into which a store's journals go, unless one is recorded. Return the recorded id."""
     key = SystemKeys(prefix).sink
-    _, holder = await client.calls([(key, ("SETNX", key, database)), (key, ("GET", key))])
+    commands: list[tuple[str, tuple[Word, ...]]] = [(key, ("SETNX", key, database)), (key, ("GET", key))]
+    _, holder = required(await client.outcomes(commands, replicated=True))
     return (holder or b"").decode()
 
 
@@ -216,6 +219,6 @@ async def sink_of(client: Store, prefix: str) -> str:
 async def release_sink(client: Store, prefix: str) -> None:
     """Let another database take the journals of a store, and make each journal begin again."""
     names = SystemKeys(prefix)
-    await client.call(names.sink, "DEL", names.sink)
+    await client.write(names.sink, "DEL", names.sink)
     for board, epoch in await journals(client, prefix):
         await begin_journal(client, Keys(prefix, board), epoch, again=True)

@@ -54,21 +54,21 @@ class Scripts(msgspec.Struct, frozen=True):
     """The scripts of a board. Tests replace some of them with wrong ones, to prove that the tests notice."""
 
     add: Script[AddRequest] = Script("add", AddRequest)
-    open: Script[OpenRequest] = Script("open", OpenRequest)
+    open: Script[OpenRequest] = Script("open", OpenRequest, waits=False)
     open_replica: Script[OpenReplicaRequest] = Script("open_replica", OpenReplicaRequest)
     create: Script[CreateRequest] = Script("create", CreateRequest)
     read: Script[ReadRequest] = Script("read", ReadRequest)
     places: Script[LookupRequest] = Script("places", LookupRequest)
     slots: Script[SlotsRequest] = Script("slots", SlotsRequest)
-    baseline: Script[BaselineRequest] = Script("baseline", BaselineRequest)
-    rotate: Script[RotateRequest] = Script("rotate", RotateRequest)
-    expire_events: Script[ExpireEventsRequest] = Script("expire_events", ExpireEventsRequest)
-    rotate_period: Script[RotatePeriodRequest] = Script("rotate_period", RotatePeriodRequest)
+    baseline: Script[BaselineRequest] = Script("baseline", BaselineRequest, waits=False)
+    rotate: Script[RotateRequest] = Script("rotate", RotateRequest, waits=False)
+    expire_events: Script[ExpireEventsRequest] = Script("expire_events", ExpireEventsRequest, waits=False)
+    rotate_period: Script[RotatePeriodRequest] = Script("rotate_period", RotatePeriodRequest, waits=False)
     enter: Script[EnterRequest] = Script("enter", EnterRequest)
     withdraw: Script[WithdrawRequest] = Script("withdraw", WithdrawRequest)
     hide: Script[HideRequest] = Script("hide", HideRequest)
     adopt: Script[AdoptRequest] = Script("adopt", AdoptRequest)
-    touch: Script[TouchRequest] = Script("touch", TouchRequest)
+    touch: Script[TouchRequest] = Script("touch", TouchRequest, waits=False)
 
 
 SCRIPTS: Final = Scripts()

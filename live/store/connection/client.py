@@ -1,7 +1,7 @@
 """The client of the store, made from a URL, and the errors that its calls raise."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeVar, cast
@@ -18,6 +18,7 @@ from live.store.connection.handshake import check_format, require_primary
 from live.store.connection.high_water import HighWater
 from live.store.connection.pipelined import ERRORS, Word, as_unavailable
 from live.store.connection.replica import Replica
+from live.store.connection.replicated import Awaited
 from live.store.connection.scripts import send_sources
 from live.store.connection.topology import (
     Cluster,
@@ -81,6 +82,30 @@ class Store(Redis):
         except ERRORS as error:
             raise as_unavailable(error) from error
 
+    def write(self, key: str, *words: Word) -> Awaitable[Any]:
+        """Send a command as `call`, and return when `LIVE_WAIT_REPLICAS` replicas hold its effect.
+
+        That is also so if the command finds that it has nothing to change. Whatever is acknowledged to somebody goes
+        this way.
+
+        Raises:
+            StoreUnavailableError: as `call`, or `unknown`, because too few replicas have confirmed in time.
+        """
+        return self._write(key, words) if self.servers.awaited.replicas else self.call(key, *words)
+
+    async def _write(self, key: str, words: tuple[Word, ...]) -> Any:  # noqa: ANN401 - any reply
+        servers = self.servers
+        try:
+            try:
+                (reply,) = await (servers.primary(key) or await servers.find(key)).writes([words])
+                if isinstance(reply, Exception):
+                    raise reply
+            except ERRORS as error:
+                return await servers.send_again((key, words), error, replicated=True)
+        except ERRORS as error:
+            raise as_unavailable(error) from error
+        return reply
+
     async def calls(self, commands: Sequence[tuple[str, tuple[Word, ...]]]) -> list[Any]:
         """Send commands, each to the server that holds its store key, in one packet for each server.
 
@@ -91,13 +116,17 @@ class Store(Redis):
         """
         return required(await self.outcomes(commands))
 
-    async def outcomes(self, commands: Sequence[tuple[str, tuple[Word, ...]]]) -> list[Any]:
+    async def outcomes(
+        self, commands: Sequence[tuple[str, tuple[Word, ...]]], *, replicated: bool = False
+    ) -> list[Any]:
         """Send commands as `calls`, and return errors among the replies, so that each board has its own outcome.
+
+        With `replicated`, replicas hold what the commands have changed or read, as after `write`.
 
         A refusal is a `ResponseError`. A reply that did not come is a `StoreUnavailableError`.
         """
         try:
-            return await self.servers.send(commands)
+            return await self.servers.send(commands, replicated=replicated)
         except StoreUnavailableError as error:  # of a check on a new connection
             return [error] * len(commands)
         except ERRORS as error:
@@ -214,6 +243,7 @@ def connect(url: str, settings: Settings) -> Store:
 def _servers(url: str, kind: str, settings: Settings) -> tuple[ConnectionPool, Servers]:
     """Return the pool for redis-py's own calls, and the servers that a URL names."""
     timeout, patience = float(settings.store_timeout), float(settings.write_deadline)
+    awaited = Awaited(settings.wait_replicas, settings.key_prefix)
     limits = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "retry": no_retry(), "protocol": 2}
     if kind in {"", "replica"}:
         pool: ConnectionPool = BlockingConnectionPool.from_url(
@@ -222,7 +252,7 @@ def _servers(url: str, kind: str, settings: Settings) -> tuple[ConnectionPool, S
         pool.connection_class = ours(pool.connection_class)
         if kind:
             return pool, Replica(pool, timeout, shown(url))
-        servers = Servers(pool, timeout)
+        servers = Servers(pool, timeout, awaited)
         servers.on_connect.append(partial(require_primary, url=shown(url)))
         return pool, servers
     places = servers_of(url, _SENTINEL_PORT if kind == "sentinel" else _PORT)
@@ -236,12 +266,12 @@ def _servers(url: str, kind: str, settings: Settings) -> tuple[ConnectionPool, S
         if name:
             raise ValueError("a Cluster has no databases, so nothing follows the servers")
         pool = ConnectionPool(protocol=2)  # redis-py's own calls go to the server of their store key as well
-        return pool, Cluster(places, f"{scheme}://{origin}", options, timeout, patience)
+        return pool, Cluster(places, f"{scheme}://{origin}", options, timeout, patience, awaited)
     if not name or "/" in name:
         raise ValueError("the name of the primary follows the Sentinels, as in redis+sentinel://a,b,c/mymaster")
     login = {key: options.pop(f"sentinel_{key}") for key in _LOGIN if f"sentinel_{key}" in options}
     primary = PrimaryPool(unquote(name), places, f"{scheme}://{origin}", options, login)
-    return primary, Watched(primary, timeout, patience)
+    return primary, Watched(primary, timeout, patience, awaited)
 
 
 @asynccontextmanager

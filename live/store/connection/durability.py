@@ -13,14 +13,15 @@ from live.store.connection.pipelined import reason_of
 
 _REPLICAS: Final = (
     "the store has {}. Replicas copy with a delay: if one takes over, acknowledged events that it does not have yet "
-    "are lost, apart from those that are in the journal"
+    "are lost, apart from those that are in the journal. Set LIVE_WAIT_REPLICAS to 1 to wait for one of them"
 )
+_TOO_FEW: Final = "the store has {}, and LIVE_WAIT_REPLICAS is {}: no write is acknowledged until it has as many"
 _POLL: Final = 0.1  # seconds
 _BUSY: Final = ("aof_rewrite_in_progress", "aof_rewrite_scheduled", "rdb_bgsave_in_progress")
 
 
 async def unsafe_settings(client: Store) -> list[str]:
-    """Return a warning for each setting of the store that can lose acknowledged events, and for its replicas.
+    """Return a warning for each setting of the store that can lose acknowledged events, and for too few replicas.
 
     The settings of replicas count where Sentinels or a Cluster may make one of them the primary.
 
@@ -38,15 +39,22 @@ async def unsafe_settings(client: Store) -> list[str]:
             warnings.setdefault(line, []).append(server)
     lines = [line if servers == [""] else f"{', '.join(servers)}: {line}" for line, servers in warnings.items()]
     refusals = [reply for _, reply in replication if isinstance(reply, Exception)]
-    replicas = sum(
-        int(_fields(reply).get("connected_slaves", "0")) for _, reply in replication if not isinstance(reply, Exception)
-    )
+    replicas = {
+        server: int(_fields(reply).get("connected_slaves", "0"))
+        for server, reply in replication
+        if not isinstance(reply, Exception)
+    }
+    awaited = client.servers.awaited.replicas
     if refusals:
         lines.append(f"the store does not show whether it has replicas ({reason_of(refusals[0])})")
         if client.servers.promotes:
             lines.append("without INFO, boards are not checked after a failover: they go on with what a replica has")
-    elif replicas:
-        lines.append(_REPLICAS.format(counted(replicas, "replica")))
+    elif not awaited and any(replicas.values()):
+        lines.append(_REPLICAS.format(counted(sum(replicas.values()), "replica")))
+    for server, count in replicas.items():
+        if count < awaited:
+            line = _TOO_FEW.format(counted(count, "replica"), awaited)
+            lines.append(f"{server}: {line}" if server else line)
     return lines
 
 

@@ -46,6 +46,10 @@ def _error(text: str) -> ResponseError:
     return _KINDS.get(text.partition(" ")[0], ResponseError)(text)
 
 
+class ReplicasError(RedisError):
+    """The store has run a command, and too few replicas hold its effect."""
+
+
 def reason_of(error: Exception) -> str:
     """Return the text of an error, for logs and for `/readyz`: it does not name the user of the store."""
     return _USER.sub("this user", str(error)) or type(error).__name__
@@ -57,7 +61,9 @@ def as_unavailable(error: Exception) -> StoreUnavailableError:
         return error
     reason = reason_of(error)
     public = f"the store refuses: {reason}" if isinstance(error, ResponseError) else "the store does not answer"
-    found = StoreUnavailableError(reason, public=public)
+    if isinstance(error, ReplicasError):
+        public = reason
+    found = StoreUnavailableError(reason, public=public, unknown=isinstance(error, ReplicasError))
     found.__cause__ = error  # `may_have_run` reads it
     return found
 
@@ -304,7 +310,7 @@ class SharedConnection:
         """
         connection = self._connection
         if connection is None or connection.ended:
-            connection = await self._opened()
+            connection = await self.opened()
         return await connection.call(*words)
 
     async def calls(self, commands: Sequence[tuple[Word, ...]]) -> list[Any]:
@@ -314,10 +320,14 @@ class SharedConnection:
         """
         connection = self._connection
         if connection is None or connection.ended:
-            connection = await self._opened()
+            connection = await self.opened()
         return await connection.calls(commands)
 
-    async def _opened(self) -> PipelinedConnection:
+    async def opened(self) -> PipelinedConnection:
+        """Return the connection, and open it if needed. Raises as redis-py when it cannot connect."""
+        connection = self._connection
+        if connection is not None and not connection.ended:
+            return connection
         if self._opening is None:  # all callers await the same attempt
             self._opening = asyncio.create_task(self._open())
         opening = self._opening

@@ -14,6 +14,7 @@ from redis.exceptions import ResponseError
 from live.errors import StoreUnavailableError
 from live.store.connection.handshake import require_kind
 from live.store.connection.pipelined import ERRORS, Holds, PipelinedConnection, SharedConnection
+from live.store.connection.replicated import PrimaryConnection
 from live.store.connection.topology import Servers
 
 _CHECK_INTERVAL: Final = 0.5  # seconds
@@ -30,7 +31,7 @@ class Replica(Servers):
         self._behind = ""  # why the data may be out of date
         self.on_connect.append(self._check_on_connect)
 
-    def primary(self, _key: str) -> SharedConnection | None:
+    def primary(self, _key: str) -> PrimaryConnection | None:
         """Return the connection to the replica.
 
         Raises:
@@ -39,10 +40,10 @@ class Replica(Servers):
         self.require_current()
         return self.shared
 
-    async def send(self, commands: Any) -> list[Any]:  # noqa: ANN401 - as the class above
+    async def send(self, commands: Any, *, replicated: bool = False) -> list[Any]:  # noqa: ANN401 - as the class above
         """Send commands. Raises as `primary`."""
         self.require_current()
-        return await super().send(commands)
+        return await super().send(commands, replicated=replicated)
 
     def require_current(self) -> None:
         """Raise an error while the replica may be out of date."""

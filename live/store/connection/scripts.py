@@ -9,11 +9,14 @@ The first line of a script says what the store lets it do. `#!lua` alone stands 
 such a script as a whole when its `maxmemory` is reached. `#!lua flags=allow-oom` stands in those that free memory, or
 that an operator needs to free some. `#!lua flags=no-writes` stands in those that only read: they also run on a replica.
 A script without such a line may write or not, and fails at its first write that needs memory when there is none.
+
+A call of a script that may write returns when replicas hold its effect (`Store.write`). A script that acknowledges
+nothing to anybody is loaded with `waits=False`.
 """
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import cache
@@ -33,6 +36,7 @@ _INCLUDE: Final = re.compile(r"^--@include (\w+)\n", re.MULTILINE)
 Text = str | msgspec.Raw
 
 _REIGN: Final = "ARGV[2]"
+_READS: Final = "#!lua flags=no-writes"  # the first line of a script that only reads
 _FIXED: Final = 32  # bytes from which the length of a text does not fit into its first byte
 _encode: Final = msgspec.msgpack.Encoder().encode
 _R = TypeVar("_R", bound=msgspec.Struct)
@@ -44,20 +48,25 @@ class _Store(Protocol):
     async def call(self, key: str, *words: Word) -> Any:  # noqa: ANN401 - any reply
         """Send a command."""
 
+    def write(self, key: str, *words: Word) -> Awaitable[Any]:
+        """Send a command, and wait for replicas."""
+
 
 class Script(Generic[_R]):
     """One script of `live/store/lua`, which takes one kind of request."""
 
-    def __init__(self, name: str, request: type[_R], source: str | None = None) -> None:
+    def __init__(self, name: str, request: type[_R], source: str | None = None, *, waits: bool = True) -> None:
+        """Load a script. If it may write and `waits`, its calls wait for replicas."""
         self.name = name
         self.request = request
         self.source = source or load(name)
+        self.waits = waits and not self.source.startswith(_READS)
         self._hash = _hash_of(self.source)
         self._more: tuple[Word, ...] = (REIGN,) if _REIGN in self.source else ()
 
     def changed(self, source: str) -> Self:
         """Return the script with another source, for tests."""
-        return type(self)(self.name, self.request, source)
+        return type(self)(self.name, self.request, source, waits=self.waits)
 
     def under(self, reign: str) -> Self:
         """Return the script with a reign of its own, instead of that of the server to which it is sent."""
@@ -68,12 +77,13 @@ class Script(Generic[_R]):
     async def __call__(self, store: _Store, keys: Sequence[str], request: _R) -> list[Any]:
         """Run the script. Send its source to a store that has forgotten it."""
         command = self.command(keys, request)
+        send = store.write if self.waits else store.call
         try:
-            reply = await store.call(keys[0], *command)
+            reply = await send(keys[0], *command)
         except StoreUnavailableError as error:
             if not isinstance(error.__cause__, NoScriptError):
                 raise
-            reply = await store.call(keys[0], "EVAL", self.source, *command[2:])
+            reply = await send(keys[0], "EVAL", self.source, *command[2:])
         return cast("list[Any]", reply)
 
     def command(self, keys: Sequence[str], request: _R) -> tuple[Word, ...]:

@@ -37,6 +37,7 @@ from live.store.connection.pipelined import (
     Word,
     as_unavailable,
 )
+from live.store.connection.replicated import NO_REPLICAS, Awaited, PrimaryConnection
 
 Command = tuple[str, tuple[Word, ...]]  # a store key, and the words of a command on it
 Place = tuple[str, int]  # a host and a port
@@ -75,19 +76,20 @@ class Servers:
 
     promotes = False  # whether a replica, which may lack something, may become a primary
 
-    def __init__(self, pool: ConnectionPool, timeout: float) -> None:
+    def __init__(self, pool: ConnectionPool, timeout: float, awaited: Awaited = NO_REPLICAS) -> None:
         self.on_connect: list[Hook] = []
-        self.shared = SharedConnection(pool, timeout, self.on_connect)
+        self.awaited = awaited
+        self.shared = PrimaryConnection(pool, timeout, self.on_connect, awaited=awaited)
         self._timeout = timeout
 
-    def primary(self, _key: str) -> SharedConnection | None:
+    def primary(self, _key: str) -> PrimaryConnection | None:
         """Return the connection to the primary that holds a store key, if it is known."""
         return self.shared
 
     def require_current(self) -> None:
         """Raise an error while the data may be older than what viewers may take for new. Primaries are up to date."""
 
-    async def find(self, key: str) -> SharedConnection:
+    async def find(self, key: str) -> PrimaryConnection:
         """Find the primary that holds a store key.
 
         Raises:
@@ -98,8 +100,8 @@ class Servers:
         del key
         return self.shared
 
-    async def send(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands, in one packet for each server.
+    async def send(self, commands: Sequence[Command], *, replicated: bool = False) -> list[Any]:
+        """Send commands, in one packet for each server, and wait for replicas if asked to.
 
         Refusals are replies. If the connection to one of several servers fails, the replies to the commands for it are
         the error.
@@ -107,13 +109,14 @@ class Servers:
         Raises:
             RedisError, OSError, TimeoutError, StoreUnavailableError: there is no reply to any command.
         """
-        return await self.shared.calls([words for _, words in commands])
+        words = [words for _, words in commands]
+        return await (self.shared.writes(words) if replicated else self.shared.calls(words))
 
-    async def send_again(self, _command: Command, error: Exception) -> Any:  # noqa: ANN401 - any reply
+    async def send_again(self, _command: Command, error: Exception, *, replicated: bool = False) -> Any:  # noqa: ANN401, ARG002 - any reply
         """Send a command again whose first attempt ended in an error, or raise the error."""
         raise error
 
-    async def primaries(self) -> dict[str, SharedConnection]:
+    async def primaries(self) -> dict[str, PrimaryConnection]:
         """Return the connections to all servers that hold store keys, by their names."""
         return {"": self.shared}
 
@@ -141,8 +144,8 @@ class _Discovered(Servers):
 
     promotes = True
 
-    def __init__(self, pool: ConnectionPool, timeout: float, patience: float) -> None:
-        super().__init__(pool, timeout)
+    def __init__(self, pool: ConnectionPool, timeout: float, patience: float, awaited: Awaited = NO_REPLICAS) -> None:
+        super().__init__(pool, timeout, awaited)
         self._patience = patience
         self.on_connect.append(learn_reign)
 
@@ -161,18 +164,18 @@ class _Discovered(Servers):
             if isinstance(reply, BaseException) and not isinstance(reply, ERRORS):
                 raise reply
 
-    async def send(self, commands: Sequence[Command]) -> list[Any]:
+    async def send(self, commands: Sequence[Command], *, replicated: bool = False) -> list[Any]:
         """Send commands, and again what was refused."""
         replies: list[Any] = [None] * len(commands)
-        await self._send(commands, range(len(commands)), replies)
-        await self._send_refused(commands, replies)
+        await self._send(commands, range(len(commands)), replies, replicated=replicated)
+        await self._send_refused(commands, replies, replicated=replicated)
         return replies
 
-    async def send_again(self, command: Command, error: Exception) -> Any:  # noqa: ANN401 - any reply
+    async def send_again(self, command: Command, error: Exception, *, replicated: bool = False) -> Any:  # noqa: ANN401 - any reply
         """Send a command again that was refused, or raise its error."""
         replies: list[Any] = [error]
         if refusal(error):
-            await self._send_refused([command], replies)
+            await self._send_refused([command], replies, replicated=replicated)
         elif not isinstance(error, ResponseError):
             self._lost()
         if isinstance(replies[0], Exception):
@@ -186,7 +189,7 @@ class _Discovered(Servers):
         elif refusal(error) and await self._redirect([(key, error)]):
             await asyncio.sleep(_PAUSE)
 
-    async def _send_refused(self, commands: Sequence[Command], replies: list[Any]) -> None:
+    async def _send_refused(self, commands: Sequence[Command], replies: list[Any], *, replicated: bool) -> None:
         """Send what was refused until it is answered or the deadline has passed."""
         until = asyncio.get_running_loop().time() + self._patience
         while (again := [index for index, reply in enumerate(replies) if refusal(reply)]) and (
@@ -194,11 +197,13 @@ class _Discovered(Servers):
         ):
             if await self._redirect([(commands[index][0], replies[index]) for index in again]):
                 await asyncio.sleep(_PAUSE)
-            await self._send(commands, again, replies)
+            await self._send(commands, again, replies, replicated=replicated)
 
-    async def _send(self, commands: Sequence[Command], indexes: Iterable[int], replies: list[Any]) -> None:
+    async def _send(
+        self, commands: Sequence[Command], indexes: Iterable[int], replies: list[Any], *, replicated: bool
+    ) -> None:
         """Send the commands at some indexes, and put their replies in place."""
-        packets: dict[SharedConnection, list[int]] = {}
+        packets: dict[PrimaryConnection, list[int]] = {}
         for index in indexes:
             try:
                 connection = await self._connection_for(commands[index][0], replies[index])
@@ -207,14 +212,14 @@ class _Discovered(Servers):
             else:
                 packets.setdefault(connection, []).append(index)
 
-        async def send_to(connection: SharedConnection, packet: list[int]) -> None:
+        async def send_to(connection: PrimaryConnection, packet: list[int]) -> None:
             words: list[tuple[Word, ...]] = []
             for index in packet:
                 if refusal(replies[index]) == "ASK":
                     words.append(("ASKING",))
                 words.append(commands[index][1])
             try:
-                found = iter(await connection.calls(words))
+                found = iter(await (connection.writes(words) if replicated else connection.calls(words)))
             except (*ERRORS, StoreUnavailableError) as error:
                 self._lost()
                 for index in packet:
@@ -227,7 +232,7 @@ class _Discovered(Servers):
 
         await asyncio.gather(*(send_to(connection, packet) for connection, packet in packets.items()))
 
-    async def _connection_for(self, key: str, _before: object) -> SharedConnection:
+    async def _connection_for(self, key: str, _before: object) -> PrimaryConnection:
         """Return where to send a command, after its last reply."""
         return self.primary(key) or await self.find(key)
 
@@ -242,8 +247,8 @@ class _Discovered(Servers):
 class Watched(_Discovered):
     """The primary that Sentinels name. redis-py asks them for each new connection."""
 
-    def __init__(self, pool: "PrimaryPool", timeout: float, patience: float) -> None:
-        super().__init__(pool, timeout, patience)
+    def __init__(self, pool: "PrimaryPool", timeout: float, patience: float, awaited: Awaited = NO_REPLICAS) -> None:
+        super().__init__(pool, timeout, patience, awaited)
         self._primary_pool = pool
         self.on_connect.append(self._require_primary)
 
@@ -349,7 +354,13 @@ class Cluster(_Discovered):
     """The primaries of a Cluster. Each holds the store keys of some slots."""
 
     def __init__(
-        self, places: Sequence[Place], url: str, options: dict[str, Any], timeout: float, patience: float
+        self,
+        places: Sequence[Place],
+        url: str,
+        options: dict[str, Any],
+        timeout: float,
+        patience: float,
+        awaited: Awaited = NO_REPLICAS,
     ) -> None:
         """Prepare connections.
 
@@ -359,10 +370,11 @@ class Cluster(_Discovered):
             options: of connections to the servers.
             timeout: of calls.
             patience: seconds for which commands are sent again.
+            awaited: the replicas that must hold a write.
         """
         self._kind: type[AbstractConnection] = options.get("connection_class", Connection)
         self._options = {key: value for key, value in options.items() if key != "connection_class"}
-        super().__init__(self._pool_of(*places[0]), timeout, patience)
+        super().__init__(self._pool_of(*places[0]), timeout, patience, awaited)
         asking = dict(options)
         for limit in ("socket_timeout", "socket_connect_timeout"):
             asking[limit] = min(asking[limit], _DISCOVERY)
@@ -373,16 +385,16 @@ class Cluster(_Discovered):
             require_full_coverage=False,
             connection_kwargs=asking,
         )
-        self._connections: dict[str, SharedConnection] = {}
+        self._connections: dict[str, PrimaryConnection] = {}
         self._learning: asyncio.Task[None] | None = None
         self._closed = False
 
-    def primary(self, key: str) -> SharedConnection | None:
+    def primary(self, key: str) -> PrimaryConnection | None:
         """Return the connection to the primary of the slot of a store key, if it is known."""
         nodes = self._nodes.slots_cache.get(key_slot(key.encode()))
         return self._connection_to(nodes[0]) if nodes else None
 
-    async def find(self, key: str) -> SharedConnection:
+    async def find(self, key: str) -> PrimaryConnection:
         """Ask the servers which of them holds a store key."""
         if not self._nodes.slots_cache:
             await self._learn()
@@ -391,13 +403,13 @@ class Cluster(_Discovered):
             raise ResponseError("CLUSTERDOWN no server holds the slot of this store key")
         return found
 
-    async def send(self, commands: Sequence[Command]) -> list[Any]:
+    async def send(self, commands: Sequence[Command], *, replicated: bool = False) -> list[Any]:
         """Send commands, in one packet for each primary."""
         if not self._nodes.slots_cache:
             await self._learn()
-        return await super().send(commands)
+        return await super().send(commands, replicated=replicated)
 
-    async def primaries(self) -> dict[str, SharedConnection]:
+    async def primaries(self) -> dict[str, PrimaryConnection]:
         """Return the connections to all primaries."""
         if not self._nodes.slots_cache:
             await self._learn()
@@ -425,15 +437,17 @@ class Cluster(_Discovered):
     def _pool_of(self, host: str, port: int) -> ConnectionPool:
         return ConnectionPool(ours(self._kind), host=host, port=port, **self._options)
 
-    def _connection_to(self, node: ClusterNode) -> SharedConnection:
+    def _connection_to(self, node: ClusterNode) -> PrimaryConnection:
         connection = self._connections.get(node.name)
         if connection is None:
             pool = self._pool_of(node.host, int(node.port))
-            connection = SharedConnection(pool, self._timeout, self.on_connect, lambda key: self.primary(key) is mine)
+            connection = PrimaryConnection(
+                pool, self._timeout, self.on_connect, lambda key: self.primary(key) is mine, self.awaited
+            )
             mine = self._connections[node.name] = connection
         return connection
 
-    async def _connection_for(self, key: str, before: object) -> SharedConnection:
+    async def _connection_for(self, key: str, before: object) -> PrimaryConnection:
         if refusal(before) == "ASK":
             moved = MovedError(str(before).partition(" ")[2])
             return self._connection_to(ClusterNode(moved.host, moved.port))

@@ -12,7 +12,7 @@ from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, may_have_run
 from live.store.connection.scripts import Script, Text, text
-from live.store.registry.versioned import VersionedHash, decode_entry
+from live.store.registry.versioned import VERSION, VersionedHash, decode_entry
 
 
 class DefineRequest(msgspec.Struct, kw_only=True):
@@ -208,6 +208,15 @@ class DefinitionStore(VersionedHash):
             return None
         high_water.note_version("definitions", int(reply[1]))
         return str(reply[1].decode())
+
+    async def confirm(self, version: str) -> bool:
+        """Wait until replicas hold the definitions. Return whether they still have this version.
+
+        Raises:
+            StoreUnavailableError: as `Store.write`.
+        """
+        held: bytes | None = await self._client.write(self.key, "HGET", self.key, VERSION)
+        return (held or b"").decode() == version
 
     async def audit_log(self, limit: int) -> list[AuditEntry]:
         """Return the last entries of the audit log, newest first."""

@@ -10,7 +10,8 @@ from live.domain.event import key_fault
 from live.domain.item import Item
 from live.errors import ProblemError
 from live.store.board.keys import SystemKeys
-from live.store.connection.client import Store
+from live.store.connection.client import Store, required
+from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script, Text, text
 from live.store.registry.versioned import decode_entry
 
@@ -88,9 +89,11 @@ class Items:
 
     async def delete(self, member: str) -> None:
         """Delete the item of a member, if it has one."""
-        await self._client.calls(
-            [(self._key, ("HDEL", self._key, member)), (self._version_key, ("INCR", self._version_key))]
-        )
+        commands: list[tuple[str, tuple[Word, ...]]] = [
+            (self._key, ("HDEL", self._key, member)),
+            (self._version_key, ("INCR", self._version_key)),
+        ]
+        required(await self._client.outcomes(commands, replicated=True))
         self._refreshed = float("-inf")
 
     async def _refresh(self) -> None:

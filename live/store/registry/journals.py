@@ -105,14 +105,14 @@ async def paused_trimming(
     """
     key, token = SystemKeys(prefix).pause, secrets.token_hex(8)
     milliseconds = round(lease * 1000)
-    taken = await client.call(key, "SET", key, token, "NX", "PX", milliseconds)
+    taken = await client.write(key, "SET", key, token, "NX", "PX", milliseconds)
     if not taken:
         raise SetupError(f"another backup is running, or ended less than {lease:g} seconds ago: try again later")
 
     async def renew() -> None:
         while True:  # until the lease is lost
             await asyncio.sleep(milliseconds / 3000)
-            held = await client.call(key, "SET", key, token, "XX", "GET", "PX", milliseconds)
+            held = await client.write(key, "SET", key, token, "XX", "GET", "PX", milliseconds)
             if held != token.encode():
                 return
 

@@ -33,7 +33,7 @@ class ViewersRequest(msgspec.Struct):
     ttl: int
 
 
-PRESENT: Final = Script("present", PresenceRequest)
+PRESENT: Final = Script("present", PresenceRequest, waits=False)
 VIEWERS: Final = Script("viewers", ViewersRequest)
 
 BEAT: Final = 5.0  # seconds from one report of a process to the next

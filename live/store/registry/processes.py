@@ -27,7 +27,7 @@ class BeatRequest(msgspec.Struct):
     version: str
 
 
-BEAT: Final = Script("beat", BeatRequest)
+BEAT: Final = Script("beat", BeatRequest, waits=False)
 
 INTERVAL: Final = 2.0  # seconds from one beat to the next
 _TTL_MS: Final = 6_000
@@ -107,7 +107,7 @@ class HoldRequest(msgspec.Struct):
     ttl: int
 
 
-HOLD: Final = Script("hold", HoldRequest)
+HOLD: Final = Script("hold", HoldRequest, waits=False)
 
 TTL: Final = 3.0  # seconds after which a process that does not renew its lease loses it
 

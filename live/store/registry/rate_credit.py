@@ -27,7 +27,7 @@ class CreditRequest(msgspec.Struct):
     spare: int
 
 
-GCRA: Final = Script("gcra", CreditRequest)
+GCRA: Final = Script("gcra", CreditRequest, waits=False)
 
 _MICROSECONDS: Final = 1_000_000
 

@@ -9,7 +9,7 @@ from live.errors import StoreUnavailableError
 from live.store.connection.client import Store
 from live.store.connection.high_water import Versioned
 
-_VERSION: Final = ":version"  # no id has a colon
+VERSION: Final = ":version"  # no id has a colon
 _T = TypeVar("_T")
 
 
@@ -24,7 +24,7 @@ class VersionedHash:
     async def version(self) -> str:
         """Return the current version, which grows with every change; empty if there never was an entry."""
         known = self._known()
-        found = await self._client.call(self.key, "HGET", self.key, _VERSION)
+        found = await self._client.call(self.key, "HGET", self.key, VERSION)
         return self._check_version(found or b"", known)
 
     async def _read(self) -> tuple[str, Mapping[str, bytes], int]:
@@ -32,7 +32,7 @@ class VersionedHash:
         known = self._known()
         fields, (now, _) = await self._client.calls([(self.key, ("HGETALL", self.key)), (self.key, ("TIME",))])
         found = {name.decode(): text for name, text in zip(fields[::2], fields[1::2], strict=True)}
-        version = self._check_version(found.pop(_VERSION, b""), known)
+        version = self._check_version(found.pop(VERSION, b""), known)
         return version, dict(sorted(found.items())), int(now)
 
     def _known(self) -> int:

@@ -95,8 +95,8 @@ _ADMIN: Final = _ASKING | {
 _BODY: Final = frozenset({"malformed_body", "body_too_large"})
 _REMOVING: Final = _ADMIN | _BOARD | {"board_fixed", "board_in_file", "outcome_unknown"}
 _CHANGING: Final = _REMOVING | _BODY | {"unsupported_media_type", "board_invalid"}
-_ENTERING: Final = _ADMIN | _BOARD | {"record_invalid"}
-_ITEMS: Final = _ADMIN | _BODY | {"item_invalid", "too_many_items"}
+_ENTERING: Final = _ADMIN | _BOARD | {"record_invalid", "outcome_unknown"}
+_ITEMS: Final = _ADMIN | _BODY | {"item_invalid", "too_many_items", "outcome_unknown"}
 _POSTING: Final = _ADMIN | _BODY | {
     "idempotency_key_invalid", "idempotency_key_reused", "too_many_events", "unsupported_media_type",
     "outcome_unknown", "overloaded", "journal_behind",
@@ -362,7 +362,7 @@ _PATHS: Final[Mapping[str, Json]] = {
         ),
         "delete": operation(
             "deleteItem", "administration", "Delete the title of a member.", "It also succeeds if there is none.",
-            done(204, "The member has no title."), _ADMIN, _OF_KEY, is_keyed=True,
+            done(204, "The member has no title."), _ADMIN | {"outcome_unknown"}, _OF_KEY, is_keyed=True,
         ),
     },
     "/v1/boards/{board}/live": {"get": operation(

@@ -206,8 +206,17 @@ async def test_responses_and_files_of_several_servers(client: Store) -> None:
     assert (await stored.finish("shop", "k", b"{}"))[0] == b"{}"
     assert await stored.begin("shop", "k", b"digest") == b"{}"
     assert await rewrite_log(client) == ""
-    (line,) = await unsafe_settings(client)
-    assert "replicas" in line
+    assert await unsafe_settings(client) == []
+
+
+@pytest.mark.parametrize(("replicas", "warning"), [(0, "Set LIVE_WAIT_REPLICAS to 1"), (5, "no write is acknowledged")])
+async def test_too_few_awaited_replicas_have_a_warning(several_servers: str, replicas: int, warning: str) -> None:
+    """With none, a failover can lose what is acknowledged. With more than there are, nothing is acknowledged."""
+    client = connect(several_servers, fresh_settings(several_servers, wait_replicas=replicas))
+    lines = await unsafe_settings(client)
+    assert len(lines) == (len(await client.servers.primaries()) if replicas else 1)
+    assert all(warning in line for line in lines)
+    await client.aclose()
 
 
 async def test_a_user_without_administration_is_enough(several_servers: str, tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 from live.store.connection.scripts import Script, text
 
-AUDIT: Final = Script("audit", AuditRequest)
+AUDIT: Final = Script("audit", AuditRequest, waits=False)
+REPAIR: Final = Script("audit", AuditRequest)
 FIX_TOTALS: Final = Script("fix_totals", FixTotalsRequest)
 
 _PIECE: Final = 200  # most members that one call compares
@@ -169,7 +170,7 @@ class Auditor:
         rules = Rules(operation=shape.operation, order="", ties=ties, dense=shape.levels)
         while True:
             slots = [keys.slot(start) for start in starts]
-            reply = await AUDIT(
+            reply = await (REPAIR if repair else AUDIT)(
                 self._client,
                 [*table.order, keys.meta, keys.slots, keys.hidden, keys.journal(self._epoch), *slots],
                 AuditRequest(
@@ -216,7 +217,8 @@ class Auditor:
             starts = {key.removeprefix(prefix) for key in self._report.stray_slots}
             listed = [start for start in starts if start.removeprefix("-").isdecimal()]
             if listed:
-                await self._call("ZADD", self._keys.slots, *(word for start in listed for word in (start, start)))
+                words = (word for start in listed for word in (start, start))
+                await self._client.write(self._keys.slots, "ZADD", self._keys.slots, *words)
 
     async def _listed(self) -> set[str]:
         return {self._keys.slot(start) for start in await self._starts()}

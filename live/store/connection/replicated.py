@@ -1,0 +1,143 @@
+"""The connection to a primary, and calls that return when replicas hold their effect.
+
+With `appendfsync always` on the replicas, WAIT returns after their fsync. WAITAOF is of no use: replicas report their
+fsync once a second only, and some versions of the store answer before it.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from redis.asyncio.connection import ConnectionPool
+from redis.exceptions import ResponseError
+
+from live.store.connection.pipelined import Holds, Hook, ReplicasError, SharedConnection, Word
+
+_LONGEST: Final = 0.5  # seconds of one WAIT
+PATIENCE = 2.0  # seconds for which a call waits for replicas
+_SLOTS: Final = 16_384
+_FENCES: Final = 3  # attempts to find a store key that no other server takes over at this moment
+
+# A write that leaves nothing behind, also when the memory of the store is full. Valkey waits for the last write of a
+# connection only. So a script that finds its change already made would return before the replicas have that change.
+_FENCE: Final = "#!lua flags=allow-oom\nredis.call('SET', KEYS[1], '')\nreturn redis.call('DEL', KEYS[1])"
+
+Words = tuple[Word, ...]
+
+
+class Awaited(NamedTuple):
+    """How many replicas must hold a write, and the prefix of the store keys."""
+
+    replicas: int = 0
+    prefix: str = ""
+
+
+NO_REPLICAS: Final = Awaited()
+
+
+class PrimaryConnection(SharedConnection):
+    """The connection to a primary, with another one for calls that wait for its replicas: WAIT blocks its connection.
+
+    A packet with a WAIT waits for the one before. Four connections, so that four could wait at once, measured the same.
+    """
+
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        timeout: float,
+        on_connect: Sequence[Hook] = (),
+        holds: Holds = lambda _key: True,
+        awaited: Awaited = NO_REPLICAS,
+    ) -> None:
+        super().__init__(pool, timeout, on_connect, holds)
+        self._awaited = awaited
+        self._wait = ("WAIT", awaited.replicas, round(1000 * min(_LONGEST, timeout / 2)))
+        self._line = SharedConnection(pool, timeout, on_connect, holds)
+        self._sending: asyncio.Task[None] | None = None
+        self._unsent: list[tuple[Sequence[Words], asyncio.Future[list[Any]]]] = []
+        self._fence = 0  # the number in the store key of the fence
+
+    async def writes(self, commands: Sequence[Words]) -> list[Any]:
+        """Send commands as `calls`, and return when the replicas hold their effects, and what they have read.
+
+        All that is sent in one turn of the event loop, or while another packet waits, shares a packet and a WAIT. If
+        too few replicas confirm in time, each reply that is no refusal is a `ReplicasError`.
+        """
+        if not self._awaited.replicas:
+            return await self.calls(commands)
+        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self._unsent.append((commands, future))
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send())
+        return await future
+
+    def drop(self) -> None:
+        """Drop both connections. The next calls open others."""
+        super().drop()
+        self._line.drop()
+
+    async def close(self) -> None:
+        """Drop both connections, and wait until they have ended."""
+        await self._line.close()
+        if self._sending is not None:
+            self._sending.cancel()
+            await asyncio.wait([self._sending])
+        await super().close()
+
+    async def _send(self) -> None:
+        """Send packets until nothing is left, and give each caller its replies."""
+        try:
+            while self._unsent:
+                packet, self._unsent = self._unsent, []
+                waiting = [future for _, future in packet]
+                try:
+                    replies = iter(await self._confirmed([words for commands, _ in packet for words in commands]))
+                except Exception as error:  # noqa: BLE001 - the callers handle it
+                    for future in waiting:
+                        if not future.done():  # a caller may have left
+                            future.set_exception(error)
+                    continue
+                for commands, future in packet:
+                    own = [next(replies) for _ in commands]
+                    if not future.done():
+                        future.set_result(own)
+                waiting = []
+        except asyncio.CancelledError:
+            for future in waiting + [future for _, future in self._unsent]:
+                future.cancel()
+            raise
+        finally:
+            self._sending = None
+
+    async def _confirmed(self, commands: list[Words]) -> list[Any]:
+        """Send commands, a fence, and a WAIT. The fence goes over the same connection, so to the same server."""
+        connection = await self._line.opened()
+        replies: list[Any] = []
+        held: Any = 0
+        for _ in range(_FENCES):
+            key = self._fence_key()
+            *found, fence, held = await connection.calls([*commands, ("EVAL", _FENCE, 1, key), self._wait])
+            replies += found
+            commands = []
+            if not isinstance(fence, Exception):
+                break
+            held = fence
+            self._fence += 1
+        loop = asyncio.get_running_loop()
+        until = loop.time() + PATIENCE
+        while isinstance(held, int) and held < self._awaited.replicas and loop.time() < until:
+            held = await connection.call(*self._wait)
+        if isinstance(held, int) and held >= self._awaited.replicas:
+            return replies
+        why = f"only {held} of {self._awaited.replicas} replicas" if isinstance(held, int) else f"no replica: {held}"
+        failed = ReplicasError(f"the write was confirmed by {why}")
+        return [reply if isinstance(reply, ResponseError) else failed for reply in replies]
+
+    def _fence_key(self) -> str:
+        """Return a store key of the server."""
+        for number in range(self._fence, self._fence + _SLOTS):
+            key = f"{self._awaited.prefix}:{{:fence:{number}}}"
+            if self._holds(key):
+                self._fence = number
+                return key
+        return f"{self._awaited.prefix}:{{:fence:0}}"  # a server without slots refuses it

