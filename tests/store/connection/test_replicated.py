@@ -32,6 +32,7 @@ from live.store.registry.items import Items
 from live.store.registry.journals import paused_trimming
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import rolling_board
+from tests.harness.journaled import journaled
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.scripts import USED, connected
 from tests.harness.settings import fresh_settings
@@ -199,6 +200,36 @@ async def test_each_path_is_noticed_without_its_wait(pair: Pair) -> None:
             assert await acknowledged(every) == every.keys()
     finally:
         await paths.close()
+
+
+async def moves_to_sql_what_the_replica_has(pair: Pair, folder: Path) -> None:
+    """A drainer takes an event that a server without replicas has counted."""
+    async with journaled(pair.url, folder, wait_replicas=1) as board:
+        quick = msgspec.structs.replace(board.settings, wait_replicas=0)
+        async with connected(pair.url, quick) as client:
+            hasty = Ledger(client, board.board, quick)
+            await board.like("a")
+            drainer = await board.drainer()
+            await drainer.sweep()
+            assert await board.rows_in_sql() == [("a", 1)]
+            with pair.replica.frozen(), patch.object(replicated, "PATIENCE", 0):
+                await hasty.writer.add([make_entry("a", 1, None)])
+                await drainer.drain([board.board.id])
+                assert await board.rows_in_sql() == [("a", 1)]
+            await drainer._drain(list(drainer._timelines))  # as it tries again
+            assert await board.rows_in_sql() == [("a", 2)]
+
+
+async def test_sql_has_nothing_that_the_replica_lacks(pair: Pair, tmp_path: Path) -> None:
+    """Otherwise it would be ahead of the store after a failover."""
+    await moves_to_sql_what_the_replica_has(pair, tmp_path)
+
+
+@pytest.mark.mutant
+async def test_a_drainer_that_does_not_wait_is_detected(pair: Pair, tmp_path: Path) -> None:
+    """It commits what the primary alone has."""
+    with must_be_caught("no wait"), replaced(replicated.PrimaryConnection, "writes", sent_without_waiting):
+        await moves_to_sql_what_the_replica_has(pair, tmp_path)
 
 
 @pytest.mark.mutant
