@@ -130,8 +130,8 @@ def test_the_cluster_of_the_composition_joins_all_its_nodes() -> None:
     }
     script = services["join"]["command"][-1]
     assert {f"{node}:6379" for node in nodes} == set(re.findall(r"[\d.]+:6379", script))
-    assert len(nodes) == 6
-    assert "--cluster-replicas 1 " in script
+    assert len(nodes) == 9
+    assert "--cluster-replicas 2 " in script
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

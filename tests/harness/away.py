@@ -28,11 +28,13 @@ def away(*boards: str, takes_all: bool = False) -> Iterator[None]:
             raise StoreUnavailableError(_REASON)
         return await call(self, key, *words)
 
-    async def call_many(self: Store, commands: Sequence[tuple[str, tuple[Word, ...]]]) -> list[Any]:
+    async def call_many(
+        self: Store, commands: Sequence[tuple[str, tuple[Word, ...]]], *, replicated: bool = False
+    ) -> list[Any]:
         here = [command for command in commands if not is_away(command[0])]
         if takes_all and len(here) < len(commands):
             return [StoreUnavailableError(_REASON)] * len(commands)
-        replies = iter(await outcomes(self, here))
+        replies = iter(await outcomes(self, here, replicated=replicated))
         return [StoreUnavailableError(_REASON) if is_away(key) else next(replies) for key, _ in commands]
 
     with patch.object(Store, "call", call_one), patch.object(Store, "outcomes", call_many):

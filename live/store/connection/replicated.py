@@ -119,7 +119,7 @@ class PrimaryConnection(SharedConnection):
             *found, fence, held = await connection.calls([*commands, ("EVAL", _FENCE, 1, key), self._wait])
             replies += found
             commands = []
-            if not isinstance(fence, Exception):
+            if not isinstance(fence, Exception) or all(isinstance(reply, ResponseError) for reply in replies):
                 break
             held = fence
             self._fence += 1

@@ -125,7 +125,7 @@ async def test_a_store_that_went_back_is_not_copied(valkey_url: str, tmp_path: P
         await outlives_an_older_store(board, noticed=noticed)
 
 
-async def blind(log: DefinitionLog, *commands: tuple[Any, ...]) -> list[Any]:
+async def blind(log: DefinitionLog, *commands: tuple[Any, ...], **_named: Any) -> list[Any]:
     """The mutant: it asks any store."""
     found: list[Any] = await log._client.calls([(words[1], words) for words in commands])
     return found

@@ -428,8 +428,8 @@ async def test_a_journal_that_delays_all_is_detected(valkey_url: str, tmp_path: 
     """The mutant fails every command of a packet with the first one."""
     outcomes = Store.outcomes
 
-    async def first_error(self: Store, commands: Any) -> list[Any]:
-        replies = await outcomes(self, commands)
+    async def first_error(self: Store, commands: Any, **named: Any) -> list[Any]:
+        replies = await outcomes(self, commands, **named)
         errors = [reply for reply in replies if isinstance(reply, Exception)]
         return errors[:1] * len(replies) if errors else replies
 
