@@ -57,6 +57,7 @@ class Machine:
             write_deadline=Duration(deadline),
             store_timeout=Duration(1),
             journal=journal,
+            wait_replicas=0,
         )
         self.client = connect(url, settings)
         self.ledgers = {name: Ledger(self.client, rolling_board(board=name), settings) for name in boards}
@@ -203,7 +204,7 @@ async def test_viewers_receive_what_is_left(tmp_path: Path) -> None:
     """A viewer has seen what is lost. It receives a sync in another epoch, and then what is counted."""
     servers = SentinelSet(VALKEY, tmp_path / "store")
     await asyncio.to_thread(servers.start)
-    settings = fresh_settings(servers.url, data_dir=tmp_path / "one", write_deadline=Duration(20))
+    settings = fresh_settings(servers.url, data_dir=tmp_path / "one", write_deadline=Duration(20), wait_replicas=0)
     other = Machine(servers.url, tmp_path / "other", settings.key_prefix, "a")
     viewer = ModelViewer()
 
@@ -252,7 +253,12 @@ async def sends_again(folder: Path, binary: str = VALKEY) -> None:
     servers = SentinelSet(binary, folder / "store")
     await asyncio.to_thread(servers.start)
     settings = fresh_settings(
-        servers.url, data_dir=folder / "one", write_deadline=Duration(20), journal="sqlite", journal_ack=True
+        servers.url,
+        data_dir=folder / "one",
+        write_deadline=Duration(20),
+        journal="sqlite",
+        journal_ack=True,
+        wait_replicas=0,
     )
     other = Machine(servers.url, folder / "other", settings.key_prefix, "a", "b", journal="sqlite")
     writer = other.ledgers["a"].writer

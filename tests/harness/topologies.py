@@ -110,6 +110,12 @@ class SentinelSet:
         first = self.primary
         replicas = [server for server in self.servers if server is not first]
         wait(lambda: all(server.ask("ROLE")[4] == first.ask("ROLE")[1] for server in replicas))
+        self.sever()
+
+    def sever(self) -> None:
+        """Cut the replicas off at once, in the middle of what they receive."""
+        first = self.primary
+        replicas = [server for server in self.servers if server is not first]
         for server in replicas:
             server.ask("CONFIG", "SET", "masteruser", "nobody", "masterauth", "wrong")
         first.ask("CLIENT", "KILL", "TYPE", "replica")

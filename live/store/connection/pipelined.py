@@ -328,7 +328,7 @@ class SharedConnection:
         connection = self._connection
         if connection is not None and not connection.ended:
             return connection
-        if self._opening is None:  # all callers await the same attempt
+        if self._opening is None or self._opening.done():  # all callers await the same attempt
             self._opening = asyncio.create_task(self._open())
         opening = self._opening
         try:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from redis.asyncio.connection import ConnectionPool
+from redis.exceptions import ConnectionError as LostConnectionError
 from redis.exceptions import ResponseError
 
 from live.store.connection.pipelined import Holds, Hook, ReplicasError, SharedConnection, Word
@@ -21,6 +22,8 @@ _FENCES: Final = 3  # attempts to find a store key that no other server takes ov
 # A write that leaves nothing behind, also when the memory of the store is full. Valkey waits for the last write of a
 # connection only. So a script that finds its change already made would return before the replicas have that change.
 _FENCE: Final = "#!lua flags=allow-oom\nredis.call('SET', KEYS[1], '')\nreturn redis.call('DEL', KEYS[1])"
+
+_CLOSED: Final = "the connection to the store was closed"
 
 Words = tuple[Word, ...]
 
@@ -71,6 +74,11 @@ class PrimaryConnection(SharedConnection):
             self._sending = asyncio.create_task(self._send())
         return await future
 
+    async def prepare_again(self, prepare: Hook) -> None:
+        """Run a hook on both connections, if they are open."""
+        await super().prepare_again(prepare)
+        await self._line.prepare_again(prepare)
+
     def drop(self) -> None:
         """Drop both connections. The next calls open others."""
         super().drop()
@@ -79,13 +87,16 @@ class PrimaryConnection(SharedConnection):
     async def close(self) -> None:
         """Drop both connections, and wait until they have ended."""
         await self._line.close()
-        if self._sending is not None:
-            self._sending.cancel()
-            await asyncio.wait([self._sending])
+        if (sending := self._sending) is not None:
+            sending.cancel()
+            await asyncio.wait([sending])
+        unsent, self._unsent, self._sending = self._unsent, [], None  # it may not have begun
+        _fail([future for _, future in unsent], LostConnectionError(_CLOSED))
         await super().close()
 
     async def _send(self) -> None:
         """Send packets until nothing is left, and give each caller its replies."""
+        waiting: list[asyncio.Future[list[Any]]] = []
         try:
             while self._unsent:
                 packet, self._unsent = self._unsent, []
@@ -93,18 +104,14 @@ class PrimaryConnection(SharedConnection):
                 try:
                     replies = iter(await self._confirmed([words for commands, _ in packet for words in commands]))
                 except Exception as error:  # noqa: BLE001 - the callers handle it
-                    for future in waiting:
-                        if not future.done():  # a caller may have left
-                            future.set_exception(error)
+                    _fail(waiting, error)
                     continue
                 for commands, future in packet:
                     own = [next(replies) for _ in commands]
-                    if not future.done():
+                    if not future.done():  # the caller may have left
                         future.set_result(own)
-                waiting = []
         except asyncio.CancelledError:
-            for future in waiting + [future for _, future in self._unsent]:
-                future.cancel()
+            _fail(waiting, LostConnectionError(_CLOSED))  # a cancelled future would end its caller
             raise
         finally:
             self._sending = None
@@ -141,3 +148,9 @@ class PrimaryConnection(SharedConnection):
                 self._fence = number
                 return key
         return f"{self._awaited.prefix}:{{:fence:0}}"  # a server without slots refuses it
+
+
+def _fail(waiting: "Sequence[asyncio.Future[list[Any]]]", error: Exception) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_exception(error)

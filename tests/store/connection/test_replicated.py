@@ -265,6 +265,23 @@ async def test_without_replicas_to_wait_for_there_is_one_connection(pair: Pair) 
         assert calls_of(pair.primary, "wait") == before + replicas
 
 
+async def test_a_server_that_is_gone_ends_no_caller(pair: Pair) -> None:
+    """Its connections are closed: while they are opened, while a call waits, and while another waits for its turn."""
+    settings = pair.settings()
+    async with connected(pair.url, settings) as client:
+        key = f"{settings.key_prefix}:a"
+        for frozen in (pair.primary, pair.replica):
+            with frozen.frozen():
+                first = asyncio.ensure_future(client.write(key, "INCR", key))
+                await asyncio.sleep(0.1)
+                second = asyncio.ensure_future(client.write(key, "INCR", key))
+                await asyncio.sleep(0)
+                await client.servers.shared.close()
+                outcomes = await asyncio.gather(first, second, return_exceptions=True)
+                assert [type(outcome) for outcome in outcomes] == [StoreUnavailableError] * 2
+        assert int(await client.write(key, "INCR", key)) > 0
+
+
 def opened(client: Store) -> list[object]:
     """The connections to the primary."""
     shared = client.servers.shared
