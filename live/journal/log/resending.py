@@ -74,7 +74,7 @@ async def send_again(
                 await _moderate(state, head, body)
     # Positions of the new reign are beyond all that anybody has seen.
     offset = int(await client.call(keys.meta, "HGET", keys.meta, "offset"))
-    await client.call(keys.meta, "HSET", keys.meta, "offset", max(offset, timeline.offset, least))
+    await client.write(keys.meta, "HSET", keys.meta, "offset", max(offset, timeline.offset, least))
     entries = await _entries_after(client, keys, timeline.epoch, last.partition(" ")[0])
 
     def replace(connection: Connection) -> Timeline:
