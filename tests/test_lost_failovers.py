@@ -323,7 +323,12 @@ async def test_boards_of_every_kind_are_sent_again(tmp_path: Path) -> None:
     servers = SentinelSet(VALKEY, tmp_path / "store")
     await asyncio.to_thread(servers.start)
     settings = fresh_settings(
-        servers.url, data_dir=tmp_path / "one", write_deadline=Duration(20), journal="sqlite", journal_ack=True
+        servers.url,
+        data_dir=tmp_path / "one",
+        write_deadline=Duration(20),
+        journal="sqlite",
+        journal_ack=True,
+        wait_replicas=0,
     )
     client = connect(servers.url, msgspec.structs.replace(settings, data_dir=tmp_path / "other"))
     ledgers = [Ledger(client, board, settings) for board in KINDS]

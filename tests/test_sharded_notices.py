@@ -65,7 +65,7 @@ class Listener:
     """What one client hears of all boards, while another one counts events."""
 
     def __init__(self, url: str, folder: Path) -> None:
-        self.settings = fresh_settings(url, data_dir=folder / "data", write_deadline=Duration(30))
+        self.settings = fresh_settings(url, data_dir=folder / "data", write_deadline=Duration(30), wait_replicas=0)
         self.ears, self.client = connect(url, self.settings), connect(url, self.settings)
         self.ledgers = {name: Ledger(self.client, rolling_board(board=name), self.settings) for name in BOARDS}
         self.received: list[Notice] = []
@@ -198,9 +198,16 @@ class Site:
     def __init__(self, cluster: ClusterSet, folder: Path) -> None:
         self.cluster = cluster
         self.settings = fresh_settings(
-            cluster.url, data_dir=folder, journal="sqlite", store_timeout=Duration(0.5), write_deadline=Duration(1)
+            cluster.url,
+            data_dir=folder,
+            journal="sqlite",
+            store_timeout=Duration(0.5),
+            write_deadline=Duration(1),
+            wait_replicas=0,
         )
-        self.client = connect(cluster.url, fresh_settings(cluster.url, key_prefix=self.settings.key_prefix))
+        self.client = connect(
+            cluster.url, fresh_settings(cluster.url, key_prefix=self.settings.key_prefix, wait_replicas=0)
+        )
         self.boards = [rolling_board(board=name) for name in BOARDS]
         self.ledgers = {board.id: Ledger(self.client, board, self.settings) for board in self.boards}
         self.viewers = {name: Watcher() for name in BOARDS}
