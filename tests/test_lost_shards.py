@@ -70,8 +70,8 @@ async def test_a_lost_shard_that_stops_all_is_noticed(tmp_path: Path) -> None:
     """The mutant fails all commands that were sent together if one server is away."""
     outcomes = Store.outcomes
 
-    async def all_or_nothing(self: Store, commands: Any) -> list[Any]:
-        replies = await outcomes(self, commands)
+    async def all_or_nothing(self: Store, commands: Any, **named: Any) -> list[Any]:
+        replies = await outcomes(self, commands, **named)
         failed = [reply for reply in replies if isinstance(reply, Exception)]
         return failed[:1] * len(replies) if failed else replies
 

@@ -337,10 +337,10 @@ async def one_server_is_slow(url: str, folder: Path) -> None:
     database = Database("sqlite", folder, settings.key_prefix, writes=True)
     mover = Drainer(client, settings, database)
 
-    async def hang(self: Store, commands: Any) -> list[Any]:
+    async def hang(self: Store, commands: Any, **named: Any) -> list[Any]:
         if any(key == far.state.journal for key, _ in commands):
             await asyncio.Event().wait()
-        return await outcomes(self, commands)
+        return await outcomes(self, commands, **named)
 
     async def is_moved(ledger: Ledger) -> bool:
         return not await client.xlen(ledger.state.journal)
