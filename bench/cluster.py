@@ -38,6 +38,7 @@ class _Site:
         settings = load_settings(
             {}, store=f"{'redis+cluster' if primaries > 1 else 'redis'}://{places}", port=0, journal="off", open=True,
             boards=folder / "boards.toml", data_dir=folder / "data", rate="10000000", burst="10000000",
+            wait_replicas=0,  # there are none
         )  # fmt: skip
         self.server = stack.enter_context(module_server("live", "serve", environment=as_environment(settings)))
 
