@@ -186,7 +186,8 @@ class Ears:
         return notices
 
     async def close(self) -> None:
-        """Drop all connections."""
+        """Drop all connections, and listen to nothing more."""
+        self._boards = {}
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -222,7 +223,7 @@ class Ears:
 
     def place(self, channels: Iterable[bytes], error: Exception | None = None) -> None:
         """Listen to channels where they are now. `error` says why the last server does not do."""
-        self._homeless.update(dict.fromkeys(channels, error))
+        self._homeless.update({channel: error for channel in channels if channel in self._boards})
         if self._homeless and self._placing is None:
             self._placing = self._begin(self._place())
 

@@ -191,7 +191,8 @@ async def test_too_many_waiting_events_are_overload(own_store: StoreProcess) -> 
 async def test_an_unavailable_store_rejects_all_waiting_requests(own_store: StoreProcess) -> None:
     """Requests behind a failed batch are answered with it, not a deadline later each."""
     body = [{"key": f"k{number}"} for number in range(1000)]
-    async with server(own_store.url, store_timeout=Duration(0.3), write_deadline=Duration(1)) as client:
+    changes: dict[str, Any] = {"rate": 0, "store_timeout": Duration(0.3), "write_deadline": Duration(1)}
+    async with server(own_store.url, **changes) as client:  # the rate would need the frozen store
         await post(client, {"key": "warm"})
         with own_store.frozen():
             started = asyncio.get_running_loop().time()
