@@ -231,6 +231,7 @@ async def fails_over_to_a_replica_that_is_behind(binary: str, folder: Path, time
         servers.kill()
 
 
+@pytest.mark.sentinel
 @pytest.mark.parametrize("binary", BINARIES)
 async def test_a_promoted_replica_has_everything_that_was_acknowledged(
     binary: str, tmp_path: Path, effort: int
