@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 import msgspec
@@ -21,7 +22,9 @@ from live.journal.log import resending
 from live.journal.log.reader import Follower
 from live.maintenance.reconcile import Reconciler
 from live.settings import Duration, Settings
+from live.store.board import reign
 from live.store.board.check.audit import Auditor
+from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.board.state import SCRIPTS, BoardState, Scripts
 from live.store.connection.client import Store, connect
@@ -48,7 +51,14 @@ class Machine:
     """A machine with a data directory of its own, and some boards."""
 
     def __init__(
-        self, url: str, folder: Path, prefix: str, *boards: str, deadline: float = 20, journal: str = "off"
+        self,
+        url: str,
+        folder: Path,
+        prefix: str,
+        *boards: str,
+        deadline: float = 20,
+        journal: str = "off",
+        journal_ack: bool = False,
     ) -> None:
         settings = fresh_settings(
             url,
@@ -57,6 +67,7 @@ class Machine:
             write_deadline=Duration(deadline),
             store_timeout=Duration(1),
             journal=journal,
+            journal_ack=journal_ack,
             wait_replicas=0,
         )
         self.client = connect(url, settings)
@@ -94,10 +105,12 @@ class Machine:
 
 
 @asynccontextmanager
-async def machines(servers: SentinelSet, folder: Path, *boards: str) -> AsyncIterator[tuple[Machine, Machine]]:
+async def machines(
+    servers: SentinelSet, folder: Path, *boards: str, journal: str = "off"
+) -> AsyncIterator[tuple[Machine, Machine]]:
     """Two machines that use the same store."""
     await asyncio.to_thread(servers.start)
-    pair = tuple(Machine(servers.url, folder / name, "live", *boards) for name in ("one", "other"))
+    pair = tuple(Machine(servers.url, folder / name, "live", *boards, journal=journal) for name in ("one", "other"))
     try:
         yield pair[0], pair[1]
     finally:
@@ -239,6 +252,56 @@ async def test_viewers_receive_what_is_left(tmp_path: Path) -> None:
         servers.kill()
 
 
+async def goes_on_without_sql(folder: Path) -> None:
+    """No process moves the journals to SQL. One machine knows what was acknowledged, and one waits for SQL."""
+    servers = SentinelSet(VALKEY, folder / "store")
+    async with machines(servers, folder, "a", "b", journal="sqlite") as (one, other):
+        await one.count("a", 1)
+        await one.count("b", 1)
+        patient = Machine(servers.url, folder / "patient", "live", "a", journal="sqlite", journal_ack=True)
+        try:
+            assert await patient.score("a") == 1
+            await asyncio.to_thread(servers.cut_off)
+            await one.count("b", 2)
+            await asyncio.to_thread(servers.fail_over)
+
+            async def waits() -> bool:
+                try:
+                    page = await patient.ledgers["a"].reader.read(10)
+                except StoreUnavailableError as error:
+                    return "waits until it was checked" in str(error)
+                raise AssertionError(f"the board was shown before a check: {page}")
+
+            with patch.object(reign, "_PATIENCE", 0.0):
+                await eventually(waits)
+                assert await waits()
+            assert await one.score("a") == 1
+            assert await one.score("b") == -1
+            assert one.lost == {"b"}
+            await other.count("a", 1)
+            assert await patient.score("a") == 2
+        finally:
+            await patient.client.aclose()
+
+
+async def test_boards_go_on_without_sql_unless_producers_wait_for_it(tmp_path: Path) -> None:
+    """They go on if they have what was acknowledged, by the positions in the data directory."""
+    await goes_on_without_sql(tmp_path)
+
+
+@pytest.mark.mutant
+async def test_a_board_that_goes_on_although_producers_wait_for_sql_is_detected(tmp_path: Path) -> None:
+    """SQL may have events that the store lost."""
+    may_go_on = reign.Fence._may_go_on
+
+    async def careless(fence: reign.Fence, *position: Any) -> bool:
+        fence._waits_for_sql = False
+        return await may_go_on(fence, *position)
+
+    with must_be_caught("go on without SQL"), replaced(reign.Fence, "_may_go_on", careless):
+        await goes_on_without_sql(tmp_path)
+
+
 async def reconciled(client: Store, settings: Settings, state: BoardState) -> None:
     """Wait until SQL has everything, and compare it with the store."""
     with existing_journal(settings, writes=False) as database:
@@ -295,18 +358,88 @@ async def test_what_only_sql_has_is_sent_again(binary: str, tmp_path: Path) -> N
     await sends_again(tmp_path, binary=binary)
 
 
+PLAN = resending._planned_again
+
+
+def renumbered(*words: Any) -> Any:
+    """Plan a batch again, by a wrong way: under a new number."""
+    keys, request = PLAN(*words)
+    fields = msgspec.msgpack.decode(request, type=dict[str, msgspec.Raw])
+    return keys, msgspec.msgpack.encode(fields | {"writer": secrets.token_hex(8)})
+
+
 @pytest.mark.mutant
 async def test_entries_under_new_numbers_are_detected(tmp_path: Path) -> None:
     """The retry of a producer would count again."""
-    plan = resending._planned_again
-
-    def renumbering(*words: Any) -> Any:
-        keys, request = plan(*words)
-        fields = msgspec.msgpack.decode(request, type=dict[str, msgspec.Raw])
-        return keys, msgspec.msgpack.encode(fields | {"writer": secrets.token_hex(8)})
-
-    with must_be_caught("send again under new numbers"), replaced(resending, "_planned_again", renumbering):
+    with must_be_caught("send again under new numbers"), replaced(resending, "_planned_again", renumbered):
         await sends_again(tmp_path)
+
+
+async def is_sent_again_after_an_end(folder: Path, plan: Any = PLAN) -> None:
+    """The server ends while it sends again. A backup has paused trimming, so the store has every entry."""
+    servers = SentinelSet(VALKEY, folder / "store")
+    await asyncio.to_thread(servers.start)
+    settings = fresh_settings(
+        servers.url,
+        data_dir=folder / "one",
+        write_deadline=Duration(20),
+        journal="sqlite",
+        journal_ack=True,
+        wait_replicas=0,
+    )
+    boards = rolling_board(board="a"), rolling_board("2s", "1s", board="short")
+    other = Machine(servers.url, folder / "other", settings.key_prefix, "a", journal="sqlite", journal_ack=True)
+    state = other.ledgers["a"].state
+    add, began = resending._add, asyncio.Event()
+
+    async def half(state: BoardState, batches: Any) -> None:
+        if state.board.id == "a":
+            await add(state, batches[:4])
+            began.set()
+        await asyncio.Event().wait()
+
+    async def in_short(client: httpx.AsyncClient) -> dict[str, Any]:
+        return await post(client, {"key": "a", "board": "short", "id": "7"})
+
+    try:
+        async with serving(settings, *boards) as client:
+            await until_ready(client)
+            await other.client.set(SystemKeys(settings.key_prefix).pause, "backup")
+            await post(client, {"key": "a", "board": "a"})
+            assert await other.score("a") == 1
+            await asyncio.to_thread(servers.cut_off)
+            for _ in range(7):
+                await post(client, {"key": "a", "board": "a"})
+            assert (await in_short(client))["accepted"] == 1
+            with replaced(resending, "_add", half):
+                await asyncio.to_thread(servers.fail_over)
+                await asyncio.wait_for(began.wait(), 60)
+        assert 1 < int(servers.primary.ask("ZSCORE", state.keys.table().ranking, "a")) < 8
+        with replaced(resending, "_planned_again", plan):
+            async with serving(settings, *boards) as client:
+                assert await other.score("a") == 8
+                await until_ready(client)
+                await other.client.delete(SystemKeys(settings.key_prefix).pause)
+                assert (await in_short(client))["duplicate"] == 1  # its slot has left the window
+                await post(client, {"key": "a", "board": "a"})
+                assert await other.score("a") == 9
+                assert await drifted(other.client, state.keys) == []
+                await reconciled(other.client, settings, state)
+    finally:
+        await other.client.aclose()
+        servers.kill()
+
+
+async def test_what_was_sent_again_in_part_counts_once(tmp_path: Path) -> None:
+    """The next process begins again, and what was counted is a duplicate."""
+    await is_sent_again_after_an_end(tmp_path)
+
+
+@pytest.mark.mutant
+async def test_a_second_attempt_under_new_numbers_is_detected(tmp_path: Path) -> None:
+    """What the first attempt has sent would count twice."""
+    with must_be_caught("begin again under new numbers"):
+        await is_sent_again_after_an_end(tmp_path, renumbered)
 
 
 KINDS = [

@@ -221,15 +221,17 @@ def entries_of(
     progress: Progress = lambda *_: None,
     until: int | None = None,
     since: int = 0,
+    offset: int = 0,
 ) -> Iterator[tuple[Head, bytes]]:
     """Yield the entries of a timeline in SQL, after a segment and up to another one, with their contents.
 
-    Leave out the segments that end before `since`, in microseconds since 1970. `progress` is as for `contents_of`.
+    Leave out the segments that end before `since`, in microseconds since 1970, or before `offset`. `progress` is as for
+    `contents_of`.
 
     Raises:
         SetupError: the journal is damaged.
     """
-    where = [SEGMENT.c.life == timeline.id, SEGMENT.c.id > after, SEGMENT.c.ended >= since]
+    where = [SEGMENT.c.life == timeline.id, SEGMENT.c.id > after, SEGMENT.c.ended >= since, SEGMENT.c.last >= offset]
     if until is not None:
         where.append(SEGMENT.c.id <= until)
     sizes = connection.execute(select(SEGMENT.c.id, SEGMENT.c.entries).where(*where).order_by(SEGMENT.c.id)).all()

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from live.domain.board import Board
 from live.errors import ProblemError, SetupError
 from live.journal.database import Database
-from live.journal.log.entries import Enter, Head, Hide, Withdraw, content, parse_head
+from live.journal.log.entries import FIRST, Enter, Head, Hide, Withdraw, content, parse_head, position_of
 from live.journal.log.reader import entries_of
 from live.journal.log.timelines import Timeline, add_segments, cut, segment_of
 from live.settings import Settings
@@ -32,6 +32,7 @@ from live.store.connection.client import Store, required
 _Fields = dict[str, msgspec.Raw]
 _FOLLOWING: Final = ("tags", "left")  # entries that scripts append again by themselves
 _AT_ONCE: Final = 64  # batches in one packet
+_UNLIMITED: Final = 1 << 53
 _REFUSED: Final = ("begin", "adopt", "renew", "erase", "mend")  # entries that no request makes
 
 
@@ -55,9 +56,11 @@ async def send_again(
     reign, link = ((held[0] or b"").decode(), (held[1] or b"").decode().rpartition(" ")[0])
     chain = [parse_head(entry.head) for entry in await _entries_after(client, keys, timeline.epoch, "0")]
     links = [chain[0].before, *(head.link for head in chain)] if chain else [link]
+    if links[0] == FIRST:  # the store still has the first entry
+        links = links[1:]
     try:
         known = await database.run(
-            lambda connection: list(entries_of(connection, timeline, since=int(links[0].split(" ")[1])))
+            lambda connection: list(entries_of(connection, timeline, offset=position_of(links[0])[0]))
         )
     except SetupError as error:
         raise UnsentError(str(error)) from None
@@ -72,9 +75,10 @@ async def send_again(
         else:
             for head, body in entries_of_kind:
                 await _moderate(state, head, body)
-    # Positions of the new reign are beyond all that anybody has seen.
+    # Positions of the new reign are beyond all that anybody has seen. The offset never goes back, whoever changes it.
     offset = int(await client.call(keys.meta, "HGET", keys.meta, "offset"))
-    await client.write(keys.meta, "HSET", keys.meta, "offset", max(offset, timeline.offset, least))
+    await client.call(keys.meta, "HINCRBY", keys.meta, "offset", max(timeline.offset, least, offset) - offset)
+    # Replicas hold all of it before SQL drops the old entries.
     entries = await _entries_after(client, keys, timeline.epoch, last.partition(" ")[0])
 
     def replace(connection: Connection) -> Timeline:
@@ -162,7 +166,7 @@ async def _add(state: BoardState, left: Sequence[tuple[Head, bytes]]) -> None:
         )
         for place, reply in enumerate(replies):
             match reply:
-                case [b"ok", *_] | [b"stale"] | [b"nothing"]:  # the last two: again, or for slots that left
+                case [b"ok", *_] | [b"stale"]:  # stale: an earlier attempt has sent it, and a later one of its writer
                     continue
                 case [b"replan", newest, now, latest, bucket]:
                     state.update_clock(newest, now, latest)
@@ -212,8 +216,12 @@ def _planned_again(state: BoardState, head: Head, body: bytes) -> tuple[list[str
         times = msgspec.msgpack.decode(events["times"], type=list[int | bool])
         events["times"] = _raw([head.time // 1000 if time is False else time for time in times])
         request["events"] = _raw(events)
-    request.pop("groups", None)
+    # The board has taken these events before, so no limit refuses them now: rotation may be behind, and another server
+    # may have another clock. A refusal would also make the next batches of the packet seem later than this one.
     request.pop("backlog", None)
+    request.pop("most_slots", None)
+    request |= {"most_members": _raw(_UNLIMITED), "future": _raw(_UNLIMITED)}
     state.clock.newest = reached
-    changed = {"clock": _raw(clock), "reached": _raw(reached)} | ({"groups": _raw(groups)} if groups else {})
+    # Without a group, the batch still leaves its number and its identities.
+    changed = {"clock": _raw(clock), "reached": _raw(reached), "groups": _raw(groups)}
     return keys, msgspec.msgpack.encode(request | changed)

@@ -302,8 +302,7 @@ def cut(connection: Connection, timeline: Timeline, link: str) -> Timeline:
     Raises:
         ConflictError: the timeline ends elsewhere by now, or has no such entry.
     """
-    since = int(link.split(" ")[1])
-    where = (SEGMENT.c.life == timeline.id, SEGMENT.c.ended >= since)
+    where = (SEGMENT.c.life == timeline.id, SEGMENT.c.last >= position_of(link)[0])  # times may go back
     found = None
     for row in connection.execute(select(SEGMENT).where(*where).order_by(SEGMENT.c.id)).all():
         if found is None:

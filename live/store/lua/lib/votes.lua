@@ -12,7 +12,7 @@ if rules.registered then
   if #away > 1 then return away end
 end
 
-local contest, write_votes = groups[1].votes, nil
+local contest, write_votes = groups[1] and groups[1].votes, nil
 if contest then
   -- Sets `counts` of each group: how often each actor has voted, and each actor for each member.
   local refused, number = {'votes'}, 0
