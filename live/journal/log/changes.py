@@ -57,6 +57,11 @@ class Changes:
             self.away.pop(board, None)
         self._followed = boards if only else self._followed | boards
 
+    def add(self, boards: Iterable[str]) -> None:
+        """Count boards as changed."""
+        self._changed.update(boards)
+        self._arrived.set()
+
     def take(self) -> set[str] | None:
         """Return the boards that have changed since the last call; None if any board may have changed."""
         changed, self._changed = self._changed, set()

@@ -21,7 +21,7 @@ from typing import Final
 import structlog
 
 from live.domain.board import Boards
-from live.errors import EpochLostError, JournalError, SetupError, StoreUnavailableError
+from live.errors import EpochLostError, JournalError, ProblemError, SetupError, StoreUnavailableError
 from live.journal.database import Database
 from live.journal.log.changes import Changes
 from live.journal.log.definitions import DefinitionLog
@@ -156,6 +156,7 @@ class Drainer:
                     if await self._database.take():
                         await self.claim()
                         self.writes = health.writes = True
+                        health.sql_away = False  # boards wait for their check, which may take longer than they would
                         await health.publish()
                         await self._work()
                     else:
@@ -250,7 +251,10 @@ class Drainer:
         """Drain the delayed journals, and look at those of lost boards. One that takes long to fail holds up nobody."""
         while True:
             await asyncio.sleep(_PAUSE)
-            await self._drain(list(self._delayed), None)
+            delayed = list(self._delayed)
+            await self._drain(delayed, None)
+            # Nobody has drained what came in the meantime.
+            self._changes.add(name[0] for name in delayed if name not in self._delayed)
             names = [name for name in self._behind if name in self._timelines]
             with self._going_on("lost boards"):
                 for name, stream in zip(names, await read_streams(self._client, self._prefix, names), strict=True):
@@ -336,6 +340,8 @@ class Drainer:
             if isinstance(entries, StoreUnavailableError):
                 failed[name] = entries
                 continue
+            if not entries:
+                continue
             self._delayed.pop(name, None)
             with self._delaying(name):
                 segment = await self._segment(timeline, entries)
@@ -365,13 +371,22 @@ class Drainer:
         return [name for name in names if name in full and name not in self._delayed]
 
     async def _confirm(self, names: Iterable[Name]) -> None:
-        """Check boards after a failover, and let those go on that lack nothing of what was acknowledged."""
-        if self._client.servers.promotes:
-            await asyncio.gather(*map(self._confirm_one, names))  # the calls share packets
+        """Check boards after a failover, and let those go on that lack nothing of what was acknowledged.
+
+        A journal that was delayed is so until its board is checked, so that nobody else checks or drains it meanwhile.
+        """
+
+        async def confirm_one(name: Name) -> None:
+            with self._delaying(name):
+                if self._client.servers.promotes:
+                    await self._confirm_one(name)
+                self._delayed.pop(name, None)
+
+        await asyncio.gather(*map(confirm_one, names))  # the calls share packets
 
     async def _confirm_one(self, name: Name) -> None:
         keys, epoch, offset = Keys(self._prefix, name[0]), name[1], ""
-        with self._delaying(name), suppress(EpochLostError):
+        with suppress(EpochLostError):
             while (found := await confirm(self._client, keys, epoch, offset)) is not None:
                 timeline = self._timelines[name]
                 if found[1] and went_back(timeline, found[1]):
@@ -392,7 +407,7 @@ class Drainer:
         started = time.perf_counter()
         try:
             after = await send_again(self._client, self._settings, self._database, timeline, board)
-        except UnsentError as error:
+        except (UnsentError, ProblemError) as error:
             log.error("what a failover lost can't be sent again", board=timeline.board, reason=str(error))  # noqa: TRY400 - the reason says all
             return False
         self._timelines[after.board, after.epoch] = after
