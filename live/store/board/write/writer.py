@@ -70,23 +70,47 @@ class BoardWriter:
             state = self.state
             await state.open_to_write()
             before = (state.clock.newest, state.clock.latest)
-            offset, refused, widest = await self._apply(entries, senders)
+            self._sequence += 1
+            again = False
+            while True:
+                offset, refused, widest = await self._apply(entries, senders, again=again)
+                if offset is None or await self._is_in_sql(offset):
+                    break
+                if refused:  # the other primary may not refuse the same
+                    raise StoreUnavailableError(f"board {state.board.id}: another server took over", unknown=True)
+                again = True
             moved = (state.clock.newest, state.clock.latest) != before
             if moved or isinstance(state.board.window, Sliding):  # a new event may leave before all others
                 state.on_sooner()
             state.on_added(moved)
-            if offset is not None and state.settings.journal_ack and state.journaled:
-                # Wait until the journal's database has the batch too. After the deadline, the result is unknown.
-                loop = asyncio.get_running_loop()
-                deadline = loop.time() + state.settings.write_deadline
-                while int(await state.call("HGET", state.keys.meta, "safe") or 0) < offset:
-                    if loop.time() > deadline:
-                        reason = f"board {state.board.id}: offset {offset} is not in the journal's database yet"
-                        raise StoreUnavailableError(reason, unknown=True)
-                    await asyncio.sleep(_SQL_POLL)
             if offset is not None:
                 state.acknowledge(offset)
             return Added(offset, refused, moved, widest)
+
+    async def _is_in_sql(self, offset: int) -> bool:
+        """Wait until the journal's database has a batch, if producers wait for it.
+
+        Return False if another server has become the primary: it may lack the batch, and have others up to this offset.
+
+        Raises:
+            StoreUnavailableError: the write deadline has passed, and the result is unknown.
+        """
+        state = self.state
+        if not (state.settings.journal_ack and state.journaled):
+            return True
+        meta, loop = state.keys.meta, asyncio.get_running_loop()
+        deadline = loop.time() + state.settings.write_deadline
+        reign = state.client.servers.reign_of(meta).encode()
+        while True:
+            safe, held = await state.call("HMGET", meta, "safe", "reign")
+            if reign and held != reign:
+                return False
+            if int(safe or 0) >= offset:
+                return True
+            if loop.time() > deadline:
+                reason = f"board {state.board.id}: offset {offset} is not in the journal's database yet"
+                raise StoreUnavailableError(reason, unknown=True)
+            await asyncio.sleep(_SQL_POLL)
 
     async def put(self, fill: Callable[[Board, Plan], None]) -> list[Any]:
         """Apply a plan that does not come from events, as a batch with its own number. Return the reply of the script.
@@ -112,10 +136,14 @@ class BoardWriter:
                     return reply
             raise state.moved_too_often()
 
-    async def _apply(self, entries: Sequence[Entry], senders: Senders) -> tuple[int | None, dict[int, str], int]:
-        """Plan the entries and apply the plan. Return `offset`, `refused` and `widest` of `Added`."""
+    async def _apply(
+        self, entries: Sequence[Entry], senders: Senders, *, again: bool
+    ) -> tuple[int | None, dict[int, str], int]:
+        """Plan the entries and apply the plan. Return `offset`, `refused` and `widest` of `Added`.
+
+        `again` says that a batch of this number may have been applied.
+        """
         state = self.state
-        self._sequence += 1
         future = round(state.settings.max_future * 1000)
         newest_time: int | None = None
         replans = 0
@@ -124,7 +152,7 @@ class BoardWriter:
         while indexes and replans < MOST_REPLANS:
             board = state.board  # one value for the plan and its script, because an operator may change the board
             plan = make_plan(board, entries, indexes, state.clock, newest_time, state.secret, senders)
-            match await self._send(board, plan, future):
+            match await self._send(board, plan, future, unknown=again):
                 case [b"ok", offset, *more]:
                     state.clock.newest = plan.reached
                     if plan.latest is not None:
@@ -220,15 +248,15 @@ class BoardWriter:
             parts=parts,
         )
 
-    async def _send(self, board: Board, plan: Plan, future: int) -> list[Any]:
+    async def _send(self, board: Board, plan: Plan, future: int, *, unknown: bool = False) -> list[Any]:
         """Run the script until there is a reply or the deadline has passed. All attempts have the same number.
 
+        `unknown` says that the store may have applied the batch before.
         `replan` is a reply too. In that case the state has the board's new clock.
         """
         keys, request = self._request(board, plan, future)
         state = self.state
         deadline = asyncio.get_running_loop().time() + state.settings.write_deadline
-        unknown = False
         while True:
             state.require_no_loss()
             known = -1 if unknown else state.known + 1  # a batch that was applied before returns its old offset
