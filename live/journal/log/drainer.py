@@ -549,10 +549,9 @@ class Drainer:
 
     async def _mend(self, streams: dict[Name, StreamState]) -> None:
         """Trim what a killed drainer left behind, and begin a journal again if SQL lacks its last entries."""
-        for name, stream in streams.items():
+
+        async def mend_one(name: Name, stream: StreamState) -> None:
             timeline, keys = self._timelines[name], Keys(self._prefix, name[0])
-            if name in self._behind:
-                continue
             with self._delaying(name):
                 if stream.entries:  # those of a timeline without a size came after this sweep had drained
                     if timeline.size:
@@ -565,3 +564,6 @@ class Drainer:
                         has=timeline.link,
                     )
                     await begin_journal(self._client, keys, timeline.epoch, again=True)
+
+        left = [mend_one(name, stream) for name, stream in streams.items() if name not in self._behind]
+        await asyncio.gather(*left)  # the calls share packets
