@@ -33,6 +33,7 @@ from bench.processes import BenchError
 from bench.reads import get_top_100
 from bench.rebuild import rebuild
 from bench.replay import delayed, replayed
+from bench.replicas import replicas
 from bench.rotation import rotation
 from bench.single import ingest_single
 from bench.storm import reconnect_storm
@@ -51,6 +52,7 @@ PARTS: Final[dict[str, Callable[[Scale, Report], list[Row]]]] = {
     "kinds": kinds,
     "growth": growth,
     "cluster": cluster,
+    "replicas": replicas,
     "id-memory": id_memory,
     "rotation": rotation,
     "fan-out": fan_out,

@@ -21,7 +21,7 @@ PATH: Final = "/v1/boards/posts/live?limit=50"
 SETTLE: Final = 1.0  # seconds between connecting viewers and counting
 _KEYS: Final = 50  # as many as viewers watch
 _LIKES: Final = 3  # in one POST
-_RATE: Final = 20.0  # POSTs per second: two per frame, so that every tick has a change
+RATE: Final = 20.0  # POSTs per second: two per frame, so that every tick has a change
 _LARGEST: Final = 1 << 20
 _SCORE: Final = 1_000  # initial score of each member, so that scores have their usual length
 
@@ -66,11 +66,15 @@ def fill(board: Board, events: Sequence[dict[str, object]]) -> None:
 
 @contextmanager
 def liked(board: Board) -> Iterator[Sender]:
-    """Like the members of the top in turn, so that each frame has six changes in about 400 bytes."""
-    turns = [range(first, first + _LIKES) for first in range(0, _KEYS * _LIKES, _LIKES)]
-    bodies = [msgspec.json.encode([{"key": _name(number % _KEYS)} for number in turn]) for turn in turns]
-    with posted(board, bodies, _RATE) as sender:
+    """Like the members of the top in turn."""
+    with posted(board, likes_of_top(), RATE) as sender:
         yield sender
+
+
+def likes_of_top() -> list[bytes]:
+    """Bodies that like the members of the top in turn, so that each frame has six changes in about 400 bytes."""
+    turns = [range(first, first + _LIKES) for first in range(0, _KEYS * _LIKES, _LIKES)]
+    return [msgspec.json.encode([{"key": _name(number % _KEYS)} for number in turn]) for turn in turns]
 
 
 @contextmanager

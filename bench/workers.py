@@ -1,4 +1,4 @@
-"""`workers`: how soon four workers know a board that one of them has created."""
+"""`workers`: how soon four workers know a board that one of them has created, and what their frames cost."""
 
 import time
 from contextlib import ExitStack, closing
@@ -6,10 +6,15 @@ from http import HTTPStatus
 from http.client import HTTPConnection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
-from bench.processes import BenchError, add_api_key, module_server, running_store
-from bench.table import Report, Row, Scale, quantile
+from bench.fanout import behind, delivered_share
+from bench.nodes import Site, one_node
+from bench.posting import Posting, posting_to
+from bench.processes import BenchError, add_api_key, children_of, module_server, running_store
+from bench.swarm import Delivery, Programs, built, need_files, not_built, pin, swarming
+from bench.table import Report, Row, Scale, median_ratio, medians, of_round, quantile
+from bench.watched import EVENTS, PATH, RATE, likes_of_top, settle
 from live.settings import as_environment, load_settings
 
 _WORKERS: Final = 4
@@ -18,6 +23,11 @@ _ASKED: Final = 16  # new connections, which the kernel spreads over the workers
 
 
 def workers(scale: Scale, report: Report) -> list[Row]:
+    """A new board on four workers, and frames of four workers."""
+    return [_new_boards(scale, report), *_frames(scale, report)]
+
+
+def _new_boards(scale: Scale, report: Report) -> Row:
     """Create boards one after another, and ask for each over many new connections as soon as PUT has answered.
 
     The figure is the time from the request to its answer. A worker that does not know the board then is a failure.
@@ -47,12 +57,58 @@ def workers(scale: Scale, report: Report) -> list[Row]:
                 continue
             times.append((time.perf_counter() - started) * 1e3)
             missing += sum(ask("GET", board) != HTTPStatus.OK for _ in range(_ASKED))
+    return Row(
+        work=f"workers: create a board that {_WORKERS} workers know when PUT answers",
+        measured=f"p50 {quantile(times, 0.5):.0f}, p99 {quantile(times, 0.99):.0f}, max {max(times):.0f} ms",
+        against=f"{missing} of {count * _ASKED:,} requests right after it found no board",
+        goal="≤ 100 ms",
+        figures={"milliseconds": times, "missing": missing},
+    )
+
+
+def _frames(scale: Scale, report: Report) -> list[Row]:
+    """Viewers of one board with the likes of `fan-out`: CPU time of all workers and of the store per delivered frame.
+
+    The baseline, measured in turn: one worker, with a store of its own. All workers share the first core.
+    """
+    need_files(scale.viewers)
+    rounds: list[dict[str, float]] = []
+    with ExitStack() as stack:
+        programs = stack.enter_context(built())
+        if programs is None:
+            return not_built("workers: frames")
+        limits: dict[str, Any] = {"max_address_viewers": 20_000, "max_address_connections": 20_000}
+        sites = {
+            name: Site(stack, one_node(stack), workers=count, **limits)
+            for name, count in (("four", _WORKERS), ("one", 1))
+        }
+        for number in range(1, scale.rounds + 1):
+            figures: dict[str, float] = {}
+            for name, site in sites.items():
+                of_round(report, number)(f"frames, {name}")
+                delivery = _delivery(site, programs, scale)
+                figures |= {name: sum(delivery.microseconds()), f"{name}_share": delivered_share(delivery)}
+            rounds.append(figures)
+    mid = medians(rounds)
     return [
         Row(
-            work=f"workers: create a board that {_WORKERS} workers know when PUT answers",
-            measured=f"p50 {quantile(times, 0.5):.0f}, p99 {quantile(times, 0.99):.0f}, max {max(times):.0f} ms",
-            against=f"{missing} of {count * _ASKED:,} requests right after it found no board",
-            goal="≤ 100 ms",
-            figures={"milliseconds": times, "missing": missing},
+            work=f"workers: a frame of {_WORKERS} workers, {scale.viewers:,} viewers of one board, 10 a second",
+            measured=f"all workers and the store {mid['four']:.2f} µs{behind(mid['four_share'])}",
+            against=f"one worker: {mid['one']:.2f} µs{behind(mid['one_share'])}",
+            ratio=median_ratio(rounds, ["four"], ["one"]),
+            goal="≤ 1.10 x",
+            figures={"medians": mid, "rounds": rounds},
         )
     ]
+
+
+def _delivery(site: Site, programs: Programs, scale: Scale) -> Delivery:
+    servers = [site.server, *children_of(site.server)]
+    for server in servers:
+        pin(server.pid, 0)
+    pin(site.nodes[0].pid, 1)
+    posting = Posting(path=EVENTS, bodies=likes_of_top(), rate=RATE)
+    with posting_to(site.server, posting), swarming(programs, site.server, PATH) as swarm:
+        swarm.connect(scale.viewers, first=True)
+        settle()
+        return swarm.measure(scale.fan_seconds, [*servers, *site.nodes])
