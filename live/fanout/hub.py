@@ -63,7 +63,7 @@ class Hub:
         self._notices = Channels({})
         # When the last viewer left each board whose notices this process receives. Infinite while it has viewers.
         self._subscribed: dict[str, float] = {}
-        self._away: set[str] = set()  # those of which the server is unavailable
+        self._away: dict[str, str] = {}  # those of which the server is unavailable, and why
         self._schedule: TickSchedule[Channel] = TickSchedule(self._tick)
         self._addresses: Counter[str] = Counter()
         self._draining = False
@@ -211,7 +211,7 @@ class Hub:
         """Receive no more notices of a board."""
         if self._subscribed.pop(board, None) is not None:
             self._notices.remove(self.channels[board].reader.state.keys.channel)
-            self._away.discard(board)
+            self._away.pop(board, None)
             STORE_STALE.set(bool(self._away))
 
     def _watched(self) -> list[Channel]:
@@ -280,7 +280,7 @@ class Hub:
         """Bring the viewers of channels up to date with what their ticks have found."""
         outbox = Outbox()
         for channel, tick, page in found:
-            channel.take(tick, page)
+            channel.take(tick, page, self._away.get(channel.reader.state.board.id))
             await channel.send(tick, outbox)
         outbox.flush()
         for channel, tick, _ in found:
@@ -293,14 +293,15 @@ class Hub:
                 case Changed(board) if board in self.channels:
                     self.channels[board].changed()
                 case Missed(boards):
-                    self._away.difference_update(boards)
+                    for board in self._away.keys() & boards:
+                        del self._away[board]
                     for board in self._subscribed.keys() & boards:
                         self.channels[board].read_again()
                 case Away(boards, reason):
                     log.warning("the store is unavailable", boards=len(boards), reason=reason)
                     for board in self._subscribed.keys() & boards:
-                        self._away.add(board)
-                        self.channels[board].set_stale(reason_of(StoreUnavailableError(reason)))
+                        self._away[board] = reason_of(StoreUnavailableError(reason))
+                        self.channels[board].set_stale(self._away[board])
             STORE_STALE.set(bool(self._away))
 
     async def _check_positions(self) -> None:

@@ -245,8 +245,11 @@ class Channel:
         self._tick = Tick(variants, self._reads, reported_at)
         return self._tick
 
-    def take(self, tick: Tick, page: Page | Exception | None) -> None:
-        """Take the page that a tick has read, or the error if the read failed. Then call `send` and `finish`."""
+    def take(self, tick: Tick, page: Page | Exception | None, stale: str | None = None) -> None:
+        """Take the page that a tick has read, or the error if the read failed. Then call `send` and `finish`.
+
+        `stale` is the reason why even a page that was read may be out of date.
+        """
         if isinstance(page, Exception):
             for variant in tick.variants:
                 variant.due = self._schedule.now() + _RETRY
@@ -258,7 +261,7 @@ class Channel:
                 self._forget()  # the store went back, so what viewers have seen no longer exists
             self.position = (page.epoch, page.offset)
             self._variants.history.add(page)
-            self.set_stale(None)
+            self.set_stale(stale)
             now = self._schedule.now()
             for variant in tick.variants:
                 if not variant.hold(page, now):

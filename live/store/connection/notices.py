@@ -1,11 +1,13 @@
 """Change notices: receive what the scripts announce, and report every gap in which notices may be missing.
 
 Each board has a channel, which lies in the slot of its store keys. So a process listens to each server that holds one
-of its channels, and a gap or a silent server concerns only the boards of this server.
+of its channels, and a gap or a silent server concerns only the boards of this server. So does a primary that has lost
+the replicas for which writes wait: another server may be the primary by now.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -15,10 +17,12 @@ from redis.exceptions import ResponseError
 
 from live.errors import StoreUnavailableError
 from live.store.connection.client import Store, store_errors
-from live.store.connection.pipelined import ERRORS, SharedConnection, StoreConnection, as_unavailable
+from live.store.connection.pipelined import ERRORS, ReplicasError, StoreConnection, as_unavailable
+from live.store.connection.replicated import PrimaryConnection
 from live.store.connection.topology import Servers, refusal
 
 _PING_INTERVAL: Final = 1.0  # seconds of silence after which a server is pinged
+_REPLICAS_DEADLINE: Final = 1.5  # seconds for which the replicas of a server may be silent
 _RECONNECT_PAUSE: Final = 0.25
 
 
@@ -90,7 +94,7 @@ async def listen(client: Store, channels: Channels) -> AsyncIterator[Notice]:
 class _Ear(StoreConnection):
     """A connection to a server, with the channels whose slots the server holds."""
 
-    def __init__(self, ears: "Ears", server: SharedConnection) -> None:
+    def __init__(self, ears: "Ears", server: PrimaryConnection) -> None:
         super().__init__()
         self.server = server
         self.channels: set[bytes] = set()
@@ -163,7 +167,7 @@ class Ears:
     def __init__(self, servers: Servers, boards: Mapping[bytes, str]) -> None:
         self._servers = servers
         self._boards = boards
-        self._ears: dict[SharedConnection, _Ear] = {}
+        self._ears: dict[PrimaryConnection, _Ear] = {}
         self._homeless: dict[bytes, Exception | None] = {}  # channels without a server, and why they have none
         self._notices: list[Notice] = []
         self._arrived = asyncio.Event()
@@ -253,7 +257,7 @@ class Ears:
         finally:
             self._placing = None
 
-    async def _find(self, key: str, error: Exception | None, failed: Exception | None) -> SharedConnection:
+    async def _find(self, key: str, error: Exception | None, failed: Exception | None) -> PrimaryConnection:
         """Find the server of a channel. If nobody said where another one is, do not ask again."""
         if error is not None:
             await self._servers.learn(key, error)
@@ -262,7 +266,7 @@ class Ears:
             raise failed
         return server or await self._servers.find(key)
 
-    def _join(self, server: SharedConnection, channel: bytes) -> None:
+    def _join(self, server: PrimaryConnection, channel: bytes) -> None:
         """Listen to a channel at a server."""
         if channel not in self._boards:
             return  # removed meanwhile
@@ -280,6 +284,7 @@ class Ears:
             async with store_errors():  # a block of its own, because this call may swallow a cancellation
                 await ear.open(ear.server.pool)
             async with store_errors():
+                await self._require_replicas(ear.server)
                 ear.begin()
                 await self._watch(ear)
         except StoreUnavailableError as reason:
@@ -297,11 +302,16 @@ class Ears:
     async def _watch(self, ear: _Ear) -> None:
         """Return when another server holds the channels of an ear, or when the connection is lost after it worked.
 
-        Raise an error when the server is silent, when it refuses, and when it is a replica that may be out of date.
+        Raise an error when the server is silent, when it refuses, when it has lost its replicas, and when it is a
+        replica that may be out of date.
         """
         is_waiting = False
         while True:
-            await asyncio.wait([ear.lost], timeout=_PING_INTERVAL)
+            began = asyncio.get_running_loop().time()
+            with suppress(StoreUnavailableError, LostConnectionError):  # the connection of the ear says so too
+                await self._require_replicas(ear.server)
+            left = began + _PING_INTERVAL - asyncio.get_running_loop().time()
+            await asyncio.wait([ear.lost], timeout=max(0.0, left))
             self._servers.require_current()
             if ear.lost.done():
                 if ear.confirmed and ear.refusal is None:
@@ -316,6 +326,14 @@ class Ears:
                 if self._servers.primary(channel.decode()) not in {None, ear.server}:
                     return
                 break  # after a failover, all channels have another server; of a slot that moves, the server tells us
+
+    async def _require_replicas(self, server: PrimaryConnection) -> None:
+        """Raise an error if not as many replicas as writes wait for confirm one now."""
+        if self._servers.awaited.replicas:
+            async with asyncio.timeout(_REPLICAS_DEADLINE):
+                (reply,) = await server.writes([("PING",)])
+            if isinstance(reply, ReplicasError):
+                raise reply
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
