@@ -163,6 +163,8 @@ async def check_opened(pair: Pair, folder: Path) -> None:
     assert refused_writes(pair.replica) == 0
 
 
+@pytest.mark.fault
+@pytest.mark.sentinel
 async def test_a_replica_that_hears_nothing_is_stale_and_then_live_again(pair: Pair, tmp_path: Path) -> None:
     """Its viewers know, and no read shows the old state as the present. Afterwards nothing is missing."""
     async with (
@@ -221,6 +223,8 @@ async def follow_to_end(at: Site, socket: Any, model: ModelViewer) -> None:
     await follow(socket, model, board["total_score"])
 
 
+@pytest.mark.fault
+@pytest.mark.sentinel
 async def test_a_promoted_replica_is_shown_and_still_not_written(pair: Pair, tmp_path: Path) -> None:
     """The process goes on with what the new primary counts."""
     async with (
