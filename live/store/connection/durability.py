@@ -27,12 +27,13 @@ async def unsafe_settings(client: Store) -> list[str]:
 
     Raises:
         SetupError: the store may evict store keys, which would corrupt rankings silently (I7).
-        StoreUnavailableError: a primary does not answer.
+        StoreUnavailableError: no primary answers.
     """
     replication = await client.each("INFO", "replication")
-    _require_answers(replication)
+    _require_answer(replication)
     shown = await client.each("CONFIG", "GET", "*", replicas=True)
-    _require_answers(shown[: len(replication)])
+    _require_answer(shown[: len(replication)])
+    replication = [(server, reply) for server, reply in replication if not _is_away(reply)]
     warnings: dict[str, list[str]] = {}  # the servers to which each line applies
     for server, settings in shown:
         for line in _unsafe(settings):
@@ -58,11 +59,16 @@ async def unsafe_settings(client: Store) -> list[str]:
     return lines
 
 
-def _require_answers(replies: Sequence[tuple[str, Any]]) -> None:
-    """Check that each primary has replied, or does not permit the command."""
-    for _, reply in replies:
-        if isinstance(reply, Exception) and not _withheld(reply):
-            raise StoreUnavailableError(reason_of(reply)) from reply
+def _require_answer(replies: Sequence[tuple[str, Any]]) -> None:
+    """Check that a primary has replied, or does not permit the command."""
+    away = [reply for _, reply in replies if _is_away(reply)]
+    if away and len(away) == len(replies):
+        raise StoreUnavailableError(reason_of(away[0])) from away[0]
+
+
+def _is_away(reply: object) -> bool:
+    """Return whether a server gave no answer, or can't answer now."""
+    return isinstance(reply, Exception) and not _withheld(reply)
 
 
 def _withheld(error: Exception) -> bool:
