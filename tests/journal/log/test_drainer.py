@@ -410,6 +410,32 @@ async def test_a_journal_that_cant_be_read_delays_only_itself(valkey_url: str, t
         await one_journal_fails(board)
 
 
+async def test_a_sweep_trims_all_journals_at_once(valkey_url: str, tmp_path: Path) -> None:
+    """One after another, thousands of busy boards would hold up the journal for seconds."""
+    together, most = 0, 0
+
+    async def kept(*_: Any) -> None:
+        nonlocal together, most
+        together += 1
+        most = max(most, together)
+        await asyncio.sleep(0)
+        together -= 1
+
+    async with journaled(valkey_url, tmp_path) as board:
+        other = Ledger(board.client, rolling_board(board="other"), board.settings)
+        await other.state.open()
+        await board.like("a")
+        await other.writer.add([make_entry("a", 1, None)])
+        drainer = await board.drainer()
+        with replaced(live.journal.log.drainer, "trim", kept):
+            await drainer.sweep()
+            most = 0
+            await drainer.sweep()  # all entries are in SQL, and still in the store
+        assert most == 2
+        await drainer.sweep()
+        assert await board.waiting() == 0
+
+
 async def test_a_journal_that_fails_between_two_sweeps_is_delayed(valkey_url: str, tmp_path: Path) -> None:
     """Otherwise each notice would ask for it again."""
     async with journaled(valkey_url, tmp_path) as board:
