@@ -253,8 +253,9 @@ class Drainer:
             await asyncio.sleep(_PAUSE)
             delayed = list(self._delayed)
             await self._drain(delayed, None)
-            # Nobody has drained what came in the meantime.
-            self._changes.add(name[0] for name in delayed if name not in self._delayed)
+            if back := {name[0] for name in delayed if name not in self._delayed}:
+                self._recheck = True  # nobody has drained what came meanwhile, or seen whether a board went back
+                self._changes.add(back)
             names = [name for name in self._behind if name in self._timelines]
             with self._going_on("lost boards"):
                 for name, stream in zip(names, await read_streams(self._client, self._prefix, names), strict=True):
