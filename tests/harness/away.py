@@ -1,6 +1,6 @@
 """Boards whose server is gone, while the servers of the other boards answer."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -18,15 +18,18 @@ def away(*boards: str, takes_all: bool = False) -> Iterator[None]:
 
     With `takes_all`, one that fails lets all commands of its packet fail, as a mutant does.
     """
-    call, outcomes = Store.call, Store.outcomes
+    outcomes = Store.outcomes
 
     def is_away(key: str) -> bool:
         return any(f"{{{board}}}" in key for board in boards)
 
-    async def call_one(self: Store, key: str, *words: Word) -> Any:
-        if is_away(key):
-            raise StoreUnavailableError(_REASON)
-        return await call(self, key, *words)
+    def unless_away(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def call_one(self: Store, key: str, *words: Word) -> Any:
+            if is_away(key):
+                raise StoreUnavailableError(_REASON)
+            return await call(self, key, *words)
+
+        return call_one
 
     async def call_many(
         self: Store, commands: Sequence[tuple[str, tuple[Word, ...]]], *, replicated: bool = False
@@ -37,5 +40,9 @@ def away(*boards: str, takes_all: bool = False) -> Iterator[None]:
         replies = iter(await outcomes(self, here, replicated=replicated))
         return [StoreUnavailableError(_REASON) if is_away(key) else next(replies) for key, _ in commands]
 
-    with patch.object(Store, "call", call_one), patch.object(Store, "outcomes", call_many):
+    with (
+        patch.object(Store, "call", unless_away(Store.call)),
+        patch.object(Store, "write", unless_away(Store.write)),
+        patch.object(Store, "outcomes", call_many),
+    ):
         yield
