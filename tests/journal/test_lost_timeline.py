@@ -241,7 +241,11 @@ async def test_a_board_without_events_can_be_read_and_restored(own_store: StoreP
         await eventually(made)  # a running server reads the new API key within two seconds
         await live.drained()
         assert live.scores("made", as_of=now()) == {}
-        assert live.run("export", "made").returncode == 0
+
+        async def has_definition() -> bool:  # SQL gets definitions within a second
+            return (await asyncio.to_thread(live.run, "export", "made")).returncode == 0
+
+        await eventually(has_definition)
         assert live.said("reconcile", "--board", "made")["equal"]
         live.server.kill()
         with redis.Redis.from_url(own_store.url) as client:
