@@ -24,7 +24,6 @@ from live.journal.database import Database, open_journal, unsafe_in_sql
 from live.journal.log.timelines import Loss, end_lost, find_lost
 from live.logs import configure_logs
 from live.maintenance.accept_loss import accept_loss
-from live.metrics import SharedMetrics
 from live.network.hosts import is_loopback
 from live.settings import Settings, as_environment
 from live.store.board.journal_stream import journals, sink_of, stop_journal
@@ -40,6 +39,7 @@ from live.store.connection.loss import LossWatch
 from live.store.registry.producers import ProducerStore
 from live.system.data_directory import make_private
 from live.system.processes import fit, raise_limit, relax_collector, share
+from live.system.shared_metrics import SharedMetrics
 from live.web.app import make_app
 from live.workers.supervisor import Supervisor
 from live.workers.worker import server_config

@@ -14,7 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.ingest.replies import Reply
-from live.metrics import REGISTRY, OfBoards, SharedMetrics
+from live.metrics import REGISTRY, OfBoards
+from live.system.shared_metrics import SharedMetrics
 from live.web.http.middleware import client_of
 from live.web.http.responses import as_response, problem_response, public_reason
 from live.web.services import live_of

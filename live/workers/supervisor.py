@@ -18,7 +18,7 @@ from typing import Final
 
 import structlog
 
-from live.metrics import SharedMetrics
+from live.system.shared_metrics import SharedMetrics
 from live.workers.worker import END, LEAVE, READY, RETIRE, STOPPING, TAKE, run_worker
 
 log = structlog.get_logger()

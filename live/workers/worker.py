@@ -16,11 +16,12 @@ from starlette.types import ASGIApp
 from live.domain.board_file import load_boards
 from live.errors import SetupError
 from live.logs import configure_logs
-from live.metrics import WORKER_CONNECTIONS, SharedMetrics
+from live.metrics import WORKER_CONNECTIONS
 from live.protocols.http.connection import HttpProtocol
 from live.protocols.http.shared import SharedParts
 from live.settings import Settings, load_settings
 from live.system.processes import end_with_parent, relax_collector
+from live.system.shared_metrics import SharedMetrics
 from live.web.app import make_app
 
 # What a parent and its worker send each other, each as one packet.

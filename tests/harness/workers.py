@@ -12,10 +12,10 @@ from unittest.mock import patch
 
 import httpx
 
-from live.metrics import SharedMetrics
 from live.serve import bound_sockets
 from live.settings import Settings, as_environment
 from live.system.processes import share
+from live.system.shared_metrics import SharedMetrics
 from live.workers import supervisor
 from live.workers.supervisor import Supervisor
 from live.workers.worker import run_worker

@@ -13,7 +13,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from live.errors import SHUTTING_DOWN
-from live.metrics import SharedMetrics
+from live.system.shared_metrics import SharedMetrics
 from live.workers import supervisor
 from live.workers.worker import RETIRE
 from tests.harness.mutation import must_be_caught, replaced
