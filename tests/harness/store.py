@@ -34,12 +34,12 @@ class StoreProcess:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        self.process = subprocess.Popen(
-            self._command, stdout=subprocess.DEVNULL, env={**os.environ, **self.environment}
-        )
+        log = self.path.with_suffix(".log")
+        with log.open("wb") as out:
+            self.process = subprocess.Popen(self._command, stdout=out, env={**os.environ, **self.environment})
         end = time.monotonic() + self.patience
         while not self._answers():
-            assert self.process.poll() is None, "the store ended"
+            assert self.process.poll() is None, f"the store ended: {log.read_text(errors='replace')[-500:]}"
             assert time.monotonic() < end, "the store did not start"
             time.sleep(0.01)
 
