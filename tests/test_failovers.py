@@ -35,6 +35,7 @@ from tests.harness.topologies import (
     Server,
     move_at_once,
     move_by_keys,
+    running,
     slots_of,
 )
 from tests.harness.viewer import ModelViewer, keep_watching
@@ -135,18 +136,14 @@ async def has_role(server: Server, role: bytes) -> None:
 async def changes_roles(binary: str, folder: Path, times: int, deadline: float = 30) -> None:
     """Replicas of a Cluster become primaries under events, by request."""
     cluster = ClusterSet(binary, folder)
-    await asyncio.to_thread(cluster.start)
-    try:
-        async with load(cluster.url, folder, deadline) as events:
-            for number in range(times):
-                pair = (cluster.servers[number % 3], cluster.servers[number % 3 + 3])
-                replica = next(server for server in pair if server.ask("ROLE")[0] == b"slave")
-                await ask(replica, "CLUSTER", "FAILOVER")
-                await has_role(replica, b"master")
-                await asyncio.to_thread(cluster.settle)
-                await events.more()
-    finally:
-        cluster.kill()
+    async with running(cluster), load(cluster.url, folder, deadline) as events:
+        for number in range(times):
+            pair = (cluster.servers[number % 3], cluster.servers[number % 3 + 3])
+            replica = next(server for server in pair if server.ask("ROLE")[0] == b"slave")
+            await ask(replica, "CLUSTER", "FAILOVER")
+            await has_role(replica, b"master")
+            await asyncio.to_thread(cluster.settle)
+            await events.more()
 
 
 @pytest.mark.cluster
@@ -175,20 +172,16 @@ async def test_a_router_that_ignores_where_slots_are_is_detected(tmp_path: Path)
 async def test_a_killed_primary_of_a_cluster_loses_nothing(binary: str, tmp_path: Path, effort: int) -> None:
     """One of its two replicas takes over. The killed server comes back as a replica."""
     cluster = ClusterSet(binary, tmp_path, replicas=2)
-    await asyncio.to_thread(cluster.start)
-    try:
-        async with load(cluster.url, tmp_path) as events:
-            for number in range(ceil(effort / 2)):
-                shard = cluster.servers[number % 3 :: 3]
-                primary, *replicas = sorted(shard, key=lambda server: server.ask("ROLE")[0] != b"master")
-                primary.kill()
-                await events.more()
-                assert b"master" in [replica.ask("ROLE")[0] for replica in replicas]
-                await asyncio.to_thread(primary.start)
-                await asyncio.to_thread(cluster.settle)
-                await events.more()
-    finally:
-        cluster.kill()
+    async with running(cluster), load(cluster.url, tmp_path) as events:
+        for number in range(ceil(effort / 2)):
+            shard = cluster.servers[number % 3 :: 3]
+            primary, *replicas = sorted(shard, key=lambda server: server.ask("ROLE")[0] != b"master")
+            primary.kill()
+            await events.more()
+            assert b"master" in [replica.ask("ROLE")[0] for replica in replicas]
+            await asyncio.to_thread(primary.start)
+            await asyncio.to_thread(cluster.settle)
+            await events.more()
 
 
 @pytest.mark.sentinel
@@ -196,39 +189,31 @@ async def test_a_killed_primary_of_a_cluster_loses_nothing(binary: str, tmp_path
 async def test_a_killed_primary_with_sentinels_loses_nothing(binary: str, tmp_path: Path) -> None:
     """A replica that has everything takes over, and the server goes on by itself, with one Sentinel less."""
     servers = SentinelSet(binary, tmp_path)
-    await asyncio.to_thread(servers.start)
-    try:
-        async with load(servers.url, tmp_path) as events:
-            first = servers.servers[0]
-            first.kill()
-            servers.sentinels[0].kill()
-            await events.more()
-            assert servers.primary is not first
-            await asyncio.to_thread(first.start)
-            await events.more()
-    finally:
-        servers.kill()
+    async with running(servers), load(servers.url, tmp_path) as events:
+        first = servers.servers[0]
+        first.kill()
+        servers.sentinels[0].kill()
+        await events.more()
+        assert servers.primary is not first
+        await asyncio.to_thread(first.start)
+        await events.more()
 
 
 async def fails_over_to_a_replica_that_is_behind(binary: str, folder: Path, times: int, **changes: Any) -> None:
     """The replicas are cut off for a second under events, and then the primary is killed."""
     servers = SentinelSet(binary, folder)
-    await asyncio.to_thread(servers.start)
-    try:
-        async with load(servers.url, folder, **changes) as events:
-            primary = servers.primary
-            for number in range(times):
-                if number:
-                    await asyncio.to_thread(primary.start)
-                    await has_role(primary, b"slave")  # the Sentinels take their time
-                    primary = servers.primary
-                await asyncio.to_thread(servers.sever)
-                await asyncio.sleep(1)  # events go on
-                await asyncio.to_thread(servers.fail_over)
-                await events.more()
-                assert servers.primary is not primary
-    finally:
-        servers.kill()
+    async with running(servers), load(servers.url, folder, **changes) as events:
+        primary = servers.primary
+        for number in range(times):
+            if number:
+                await asyncio.to_thread(primary.start)
+                await has_role(primary, b"slave")  # the Sentinels take their time
+                primary = servers.primary
+            await asyncio.to_thread(servers.sever)
+            await asyncio.sleep(1)  # events go on
+            await asyncio.to_thread(servers.fail_over)
+            await events.more()
+            assert servers.primary is not primary
 
 
 @pytest.mark.sentinel
@@ -314,18 +299,14 @@ Move = Callable[[Server, Server, int], Awaitable[None]]
 async def test_slots_move_under_events(binary: str, move: Move, tmp_path: Path) -> None:
     """No event is refused while the slots of two boards move to other servers, and back."""
     cluster = ClusterSet(binary, tmp_path, replicas=0)
-    await asyncio.to_thread(cluster.start)
-    try:
-        async with load(cluster.url, tmp_path, wait_replicas=0) as events:
-            for name in BOARDS[:2]:
-                slot = key_slot(Keys(events.settings.key_prefix, name).meta.encode())
-                source = next(server for server in cluster.servers if slot in slots_of(server))
-                target = cluster.servers[(cluster.servers.index(source) + 1) % 3]
-                for here, there in ((source, target), (target, source)):
-                    await move(here, there, slot)
-                    await events.more()
-    finally:
-        cluster.kill()
+    async with running(cluster), load(cluster.url, tmp_path, wait_replicas=0) as events:
+        for name in BOARDS[:2]:
+            slot = key_slot(Keys(events.settings.key_prefix, name).meta.encode())
+            source = next(server for server in cluster.servers if slot in slots_of(server))
+            target = cluster.servers[(cluster.servers.index(source) + 1) % 3]
+            for here, there in ((source, target), (target, source)):
+                await move(here, there, slot)
+                await events.more()
 
 
 @pytest.mark.parametrize("kind", [SentinelSet, ClusterSet])

@@ -311,18 +311,18 @@ async def reconciled(client: Store, settings: Settings, state: BoardState) -> No
     assert (report.drifted, report.fault) == (0, "")
 
 
+def ahead_settings(url: str, folder: Path) -> Settings:
+    """The settings with which SQL has what replicas may lack."""
+    return fresh_settings(
+        url, data_dir=folder / "one", write_deadline=Duration(20), journal="sqlite", journal_ack=True, wait_replicas=0
+    )
+
+
 async def sends_again(folder: Path, binary: str = VALKEY) -> None:
     """SQL has what the promoted replica lacks. Another machine knows nothing of it, and can't ask SQL."""
     servers = SentinelSet(binary, folder / "store")
     await asyncio.to_thread(servers.start)
-    settings = fresh_settings(
-        servers.url,
-        data_dir=folder / "one",
-        write_deadline=Duration(20),
-        journal="sqlite",
-        journal_ack=True,
-        wait_replicas=0,
-    )
+    settings = ahead_settings(servers.url, folder)
     other = Machine(servers.url, folder / "other", settings.key_prefix, "a", "b", journal="sqlite")
     writer = other.ledgers["a"].writer
     try:
@@ -379,14 +379,7 @@ async def is_sent_again_after_an_end(folder: Path, plan: Any = PLAN) -> None:
     """The server ends while it sends again. A backup has paused trimming, so the store has every entry."""
     servers = SentinelSet(VALKEY, folder / "store")
     await asyncio.to_thread(servers.start)
-    settings = fresh_settings(
-        servers.url,
-        data_dir=folder / "one",
-        write_deadline=Duration(20),
-        journal="sqlite",
-        journal_ack=True,
-        wait_replicas=0,
-    )
+    settings = ahead_settings(servers.url, folder)
     boards = rolling_board(board="a"), rolling_board("2s", "1s", board="short")
     other = Machine(servers.url, folder / "other", settings.key_prefix, "a", journal="sqlite", journal_ack=True)
     state = other.ledgers["a"].state

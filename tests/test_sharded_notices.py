@@ -29,7 +29,7 @@ from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.server import serving, until_ready
 from tests.harness.settings import fresh_settings
 from tests.harness.store import REDIS_SERVER
-from tests.harness.topologies import ClusterSet, Server, move_at_once, move_by_keys, slots_of
+from tests.harness.topologies import ClusterSet, Server, move_at_once, move_by_keys, running, slots_of
 from tests.harness.viewer import ModelViewer, keep_watching
 from tests.harness.waiting import eventually
 
@@ -48,11 +48,8 @@ async def cluster_of(binary: str | None, folder: Path) -> AsyncIterator[ClusterS
     if binary is None:
         pytest.skip("redis-server is not installed")
     cluster = ClusterSet(binary, folder, *PARTIAL, replicas=0)
-    await asyncio.to_thread(cluster.start)
-    try:
+    async with running(cluster):
         yield cluster
-    finally:
-        cluster.kill()
 
 
 def server_of(cluster: ClusterSet, settings: Settings, board: str) -> Server:

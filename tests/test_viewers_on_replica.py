@@ -98,6 +98,18 @@ async def follow(socket: Any, model: ModelViewer, score: int) -> None:
             assert not model.records or model.records[0].score <= score
 
 
+@asynccontextmanager
+async def watched(pair: Pair, folder: Path) -> AsyncIterator[tuple[Site, Any, ModelViewer]]:
+    """Both processes, and a viewer at the replica that has seen the event."""
+    async with (
+        site(pair, folder) as at,
+        connect_viewer(f"{at.url.replace('http', 'ws')}/v1/boards/posts/live") as socket,
+    ):
+        model = ModelViewer()
+        await follow(socket, model, 1)
+        yield at, socket, model
+
+
 def refused_writes(server: Server) -> int:
     """How many writes a replica has refused."""
     return int(server.fields("INFO", "errorstats").get("errorstat_READONLY", "count=0").removeprefix("count="))
@@ -167,12 +179,7 @@ async def check_opened(pair: Pair, folder: Path) -> None:
 @pytest.mark.sentinel
 async def test_a_replica_that_hears_nothing_is_stale_and_then_live_again(pair: Pair, tmp_path: Path) -> None:
     """Its viewers know, and no read shows the old state as the present. Afterwards nothing is missing."""
-    async with (
-        site(pair, tmp_path) as at,
-        connect_viewer(f"{at.url.replace('http', 'ws')}/v1/boards/posts/live") as socket,
-    ):
-        model = ModelViewer()
-        await follow(socket, model, 1)
+    async with watched(pair, tmp_path) as (at, socket, model):
         with pair.primary.frozen():
             await until_stale(socket, model)
             assert [(await at.reader.get(path)).status_code for path in ("/v1/boards/posts", "/readyz")] == [503, 503]
@@ -189,12 +196,7 @@ async def test_a_replica_that_hears_nothing_is_stale_and_then_live_again(pair: P
 @pytest.mark.mutant
 async def test_an_old_state_that_is_shown_as_live_is_noticed(pair: Pair, tmp_path: Path) -> None:
     """The mutant trusts a replica whatever its primary does."""
-    async with (
-        site(pair, tmp_path) as at,
-        connect_viewer(f"{at.url.replace('http', 'ws')}/v1/boards/posts/live") as socket,
-    ):
-        model = ModelViewer()
-        await follow(socket, model, 1)
+    async with watched(pair, tmp_path) as (_, socket, model):
         mutant = replaced(Replica, "require_current", lambda _self: None)
         with mutant, must_be_caught("an old replica"), pair.primary.frozen():
             await until_stale(socket, model, 8)
@@ -227,12 +229,7 @@ async def follow_to_end(at: Site, socket: Any, model: ModelViewer) -> None:
 @pytest.mark.sentinel
 async def test_a_promoted_replica_is_shown_and_still_not_written(pair: Pair, tmp_path: Path) -> None:
     """The process goes on with what the new primary counts."""
-    async with (
-        site(pair, tmp_path) as at,
-        connect_viewer(f"{at.url.replace('http', 'ws')}/v1/boards/posts/live") as socket,
-    ):
-        model = ModelViewer()
-        await follow(socket, model, 1)
+    async with watched(pair, tmp_path) as (at, socket, model):
         pair.primary.kill()
         await until_stale(socket, model)
         pair.replica.ask("REPLICAOF", "NO", "ONE")

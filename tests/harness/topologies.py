@@ -3,7 +3,8 @@
 import asyncio
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -244,3 +245,13 @@ def slots_of(server: Server) -> set[int]:
     (own,) = [node.split()[8:] for node in nodes(server) if "myself" in node.split()[2]]
     ranges = [part.split("-") for part in own if not part.startswith("[")]
     return {slot for first, *last in ranges for slot in range(int(first), int(last[0] if last else first) + 1)}
+
+
+@asynccontextmanager
+async def running(servers: SentinelSet | ClusterSet) -> AsyncIterator[None]:
+    """Start all servers, and end them with the `with` block."""
+    await asyncio.to_thread(servers.start)
+    try:
+        yield
+    finally:
+        servers.kill()

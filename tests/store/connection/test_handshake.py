@@ -110,7 +110,7 @@ def test_every_command_gives_the_reason(tmp_path: Path, kind: str, words: list[s
 
 
 async def keeps_the_loss_to_itself(primary: StoreProcess, folder: Path) -> None:
-    """A store comes back as a replica that lacks events. That is no loss of data: it works again as a primary."""
+    """A store that comes back as a replica without some events has lost nothing. As a primary, it works again."""
     settings = fresh_settings(primary.url, data_dir=folder)
     client: Any = connect(primary.url, settings)
     try:

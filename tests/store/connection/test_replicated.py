@@ -294,7 +294,7 @@ def calls_of(server: Server, command: str) -> int:
     return int(found.partition("=")[2].partition(",")[0])
 
 
-# Nobody is told of what these scripts do, or the board's later entries say it again.
+# These scripts acknowledge nothing, or a later entry of the board repeats what they did.
 UNACKNOWLEDGED = {
     *("audit", "baseline", "beat", "expire_events", "gcra", "hold", "open", "present", "rotate", "rotate_period"),
     *("touch", "trim"),
