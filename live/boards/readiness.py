@@ -115,9 +115,10 @@ class Readiness:
             count = len(await servers.primaries())
             places: dict[object, str] = {}
             for number in range(_TRIES):
-                if len(places) < count:
-                    key = self._names.ready(number)
-                    places.setdefault(servers.primary(key), key)
+                key = self._names.ready(number)
+                places.setdefault(servers.primary(key), key)
+                if len(places) == count:
+                    break
             keys = list(places.values())
         if self._client.is_replica:
             return [(key, ("GET", key)) for key in keys]

@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import ConnectionPool, parse_url
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 
 from live.domain.urls import check_url, scrubbed, servers_of, shown
@@ -25,8 +27,6 @@ from live.store.connection.topology import (
     PrimaryPool,
     Servers,
     Watched,
-    close_quietly,
-    no_retry,
     ours,
 )
 
@@ -151,7 +151,9 @@ class Store(Redis):
         except ERRORS as error:
             raise as_unavailable(error) from error
         finally:
-            await close_quietly(copies.values())
+            for copy in copies.values():
+                with suppress(*ERRORS):
+                    await copy.close()
         for reply in replies:
             if isinstance(reply, BaseException) and not isinstance(reply, ERRORS):
                 raise reply
@@ -244,7 +246,12 @@ def _servers(url: str, kind: str, settings: Settings) -> tuple[ConnectionPool, S
     """Return the pool for redis-py's own calls, and the servers that a URL names."""
     timeout, patience = float(settings.store_timeout), float(settings.write_deadline)
     awaited = Awaited(settings.wait_replicas, settings.key_prefix)
-    limits = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "retry": no_retry(), "protocol": 2}
+    limits = {
+        "socket_timeout": timeout,
+        "socket_connect_timeout": timeout,
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+    }
     if kind in {"", "replica"}:
         pool: ConnectionPool = BlockingConnectionPool.from_url(
             url.replace(REPLICA, "", 1), max_connections=settings.store_connections, timeout=timeout, **limits

@@ -9,6 +9,7 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from live.domain.text import counted
 from live.errors import SetupError, StoreUnavailableError
 from live.store.connection.client import Store
+from live.store.connection.handshake import info_fields
 from live.store.connection.pipelined import reason_of
 
 _REPLICAS: Final = (
@@ -41,7 +42,7 @@ async def unsafe_settings(client: Store) -> list[str]:
     lines = [line if servers == [""] else f"{', '.join(servers)}: {line}" for line, servers in warnings.items()]
     refusals = [reply for _, reply in replication if isinstance(reply, Exception)]
     replicas = {
-        server: int(_fields(reply).get("connected_slaves", "0"))
+        server: int(info_fields(reply).get("connected_slaves", "0"))
         for server, reply in replication
         if not isinstance(reply, Exception)
     }
@@ -67,14 +68,13 @@ def _require_answer(replies: Sequence[tuple[str, Any]]) -> None:
 
 
 def _is_away(reply: object) -> bool:
-    """Return whether a server gave no answer, or can't answer now."""
-    return isinstance(reply, Exception) and not _withheld(reply)
+    """Return whether a server gave no answer, or can't answer now.
 
-
-def _withheld(error: Exception) -> bool:
-    """Return whether a server does not permit a command to this user, or to anybody, as managed services do."""
-    refused = isinstance(error, NoPermissionError) or "unknown command" in str(error)
-    return isinstance(error, ResponseError) and refused
+    One that does not permit a command, to this user or to anybody as managed services do, is there.
+    """
+    if isinstance(reply, NoPermissionError) or (isinstance(reply, ResponseError) and "unknown command" in str(reply)):
+        return False
+    return isinstance(reply, Exception)
 
 
 def _unsafe(settings: Any) -> Iterator[str]:  # noqa: ANN401 - any reply
@@ -104,12 +104,6 @@ def _unsafe(settings: Any) -> Iterator[str]:  # noqa: ANN401 - any reply
             "the store does not fsync during a rewrite (no-appendfsync-on-rewrite yes): "
             "a power cut then loses acknowledged events. Set it to no"
         )
-
-
-def _fields(text: bytes) -> dict[str, str]:
-    """Parse a reply to INFO."""
-    lines = [line.partition(":") for line in text.decode(errors="replace").splitlines()]
-    return {name: value for name, colon, value in lines if colon}
 
 
 async def rewrite_log(client: Store) -> str:
@@ -145,7 +139,7 @@ async def _settled(client: Store) -> list[dict[str, str]]:
         for _, reply in await client.each("INFO", "persistence", replicas=True):
             if isinstance(reply, Exception):
                 raise reply
-            states.append(_fields(reply))
+            states.append(info_fields(reply))
         if not any(state.get(name, "0") != "0" for state in states for name in _BUSY):
             return states
         await asyncio.sleep(_POLL)

@@ -3,7 +3,6 @@
 The format is a number in the store, by which a server knows whether it can read the data.
 """
 
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal
 
@@ -19,7 +18,7 @@ log = structlog.get_logger()
 
 FORMAT: Final = 1
 
-_REPLICATION_ID: Final = re.compile(rb"^master_replid:([0-9a-f]{16})", re.MULTILINE)  # enough digits to tell them apart
+_REIGN: Final = 16  # digits of a replication id, enough to tell them apart
 
 Kind = Literal["one", "sentinel", "cluster"]  # what the URL of a store says that its servers are
 
@@ -121,8 +120,13 @@ async def learn_reign(connection: PipelinedConnection, _holds: Holds) -> None:
         text: bytes = await connection.call("INFO", "replication")
     except NoPermissionError:
         return
-    found = _REPLICATION_ID.search(text)
-    connection.reign = found[1].decode() if found else ""
+    connection.reign = info_fields(text).get("master_replid", "")[:_REIGN]
+
+
+def info_fields(text: bytes) -> dict[str, str]:
+    """Parse a reply to INFO."""
+    lines = [line.partition(":") for line in text.decode(errors="replace").splitlines()]
+    return {name: value for name, colon, value in lines if colon}
 
 
 async def move_names(connection: PipelinedConnection, prefix: str) -> None:

@@ -131,7 +131,7 @@ class HighWater:
         return {name: position for name, position in self.offsets.known.items() if not name.startswith(_VERSION)}
 
     def note(self, board: str, epoch: str, offset: int) -> None:
-        """Remember a position of a board that a client was told, or that the store can't lose again."""
+        """Remember a position of a board that was acknowledged, or that the store has synced."""
         if self.active:
             try:
                 self.offsets.note(board, epoch, offset)

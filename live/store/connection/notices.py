@@ -322,10 +322,10 @@ class Ears:
                     raise TimeoutError(f"the store did not answer a ping within {_PING_INTERVAL}s")
                 ear.send(("PING",))
             is_waiting, ear.has_heard = not ear.has_heard, False
-            for channel in ear.confirmed:
-                if self._servers.primary(channel.decode()) not in {None, ear.server}:
-                    return
-                break  # after a failover, all channels have another server; of a slot that moves, the server tells us
+            # After a failover, all channels have another server. Of a slot that moves, the server tells us.
+            channel = next(iter(ear.confirmed), None)
+            if channel is not None and self._servers.primary(channel.decode()) not in {None, ear.server}:
+                return
 
     async def _require_replicas(self, server: PrimaryConnection) -> None:
         """Raise an error if not as many replicas as writes wait for confirm one now."""

@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError as LostConnectionError
 from redis.exceptions import ResponseError
 
 from live.errors import StoreUnavailableError
-from live.store.connection.handshake import require_kind
+from live.store.connection.handshake import info_fields, require_kind
 from live.store.connection.pipelined import ERRORS, Holds, PipelinedConnection, SharedConnection
 from live.store.connection.replicated import PrimaryConnection
 from live.store.connection.topology import Servers
@@ -74,8 +74,7 @@ class Replica(Servers):
 
 async def _fault(connection: SharedConnection | PipelinedConnection) -> str:
     """Say why a server may be out of date; empty for a primary, and for a replica that hears from one."""
-    lines = [line.partition(":") for line in (await connection.call("INFO", "replication")).decode().splitlines()]
-    state = {name: value for name, _, value in lines}
+    state = info_fields(await connection.call("INFO", "replication"))
     if state.get("role") == "master":
         return ""
     if state.get("master_link_status") != "up":

@@ -18,7 +18,6 @@ import hashlib
 import re
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
-from copy import copy
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final, Generic, Protocol, Self, TypeVar, cast
@@ -55,14 +54,16 @@ class _Store(Protocol):
 class Script(Generic[_R]):
     """One script of `live/store/lua`, which takes one kind of request."""
 
-    def __init__(self, name: str, request: type[_R], source: str | None = None, *, waits: bool = True) -> None:
+    def __init__(
+        self, name: str, request: type[_R], source: str | None = None, *, waits: bool = True, reign: str = REIGN
+    ) -> None:
         """Load a script. If it may write and `waits`, its calls wait for replicas."""
         self.name = name
         self.request = request
         self.source = source or load(name)
         self.waits = waits and not self.source.startswith(_READS)
         self._hash = _hash_of(self.source)
-        self._more: tuple[Word, ...] = (REIGN,) if _REIGN in self.source else ()
+        self._more: tuple[Word, ...] = (reign,) if _REIGN in self.source else ()
 
     def changed(self, source: str) -> Self:
         """Return the script with another source, for tests."""
@@ -70,9 +71,7 @@ class Script(Generic[_R]):
 
     def under(self, reign: str) -> Self:
         """Return the script with a reign of its own, instead of that of the server to which it is sent."""
-        script = copy(self)
-        script.__dict__["_more"] = (reign,)  # as in `__init__`
-        return script
+        return type(self)(self.name, self.request, self.source, waits=self.waits, reign=reign)
 
     async def __call__(self, store: _Store, keys: Sequence[str], request: _R) -> list[Any]:
         """Run the script. Send its source to a store that has forgotten it."""

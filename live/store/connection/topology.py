@@ -6,13 +6,11 @@ running it, because another server holds the store key or because it is not read
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 from redis.asyncio import Connection, ConnectionPool, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.cluster import ClusterNode, NodesManager
 from redis.asyncio.connection import AbstractConnection
-from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import (
     MasterNotFoundError,
     Sentinel,
@@ -20,7 +18,6 @@ from redis.asyncio.sentinel import (
     SentinelManagedConnection,
     SentinelManagedSSLConnection,
 )
-from redis.backoff import NoBackoff
 from redis.crc import key_slot
 from redis.exceptions import ConnectionError as LostConnectionError
 from redis.exceptions import MovedError, RedisClusterException, ResponseError
@@ -511,11 +508,6 @@ class Cluster(_Discovered):
         return LostConnectionError(f"No connection available: no server of the Cluster answers: {said}")
 
 
-def no_retry() -> Retry:
-    """Return what makes redis-py try once only: who calls decides about further attempts."""
-    return Retry(NoBackoff(), 0)
-
-
 async def _wrong_kind(pool: ConnectionPool, kind: Kind, url: str) -> Exception | None:
     """Return an error if a server is not of the kind that the scheme of a URL says, or if it does not answer."""
     place = f"{pool.connection_kwargs['host']}:{pool.connection_kwargs['port']}"
@@ -530,10 +522,3 @@ async def _wrong_kind(pool: ConnectionPool, kind: Kind, url: str) -> Exception |
     finally:
         connection.abort()
     return None
-
-
-async def close_quietly(connections: Iterable[SharedConnection]) -> None:
-    """Close connections that are no longer needed."""
-    for connection in connections:
-        with suppress(*ERRORS):
-            await connection.close()
