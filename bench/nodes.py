@@ -61,7 +61,7 @@ def pair(stack: ExitStack) -> list[Server]:
 
 
 def cluster_of(stack: ExitStack, primaries: int, replicas: int = 0) -> list[Server]:
-    """A Cluster: its primaries, and then their replicas, which take over only when they are told to."""
+    """A Cluster: its primaries, then their replicas. No replica takes over by itself."""
     count = primaries * (1 + replicas)
     nodes = [
         stack.enter_context(_node("--cluster-enabled", "yes", "--cluster-replica-no-failover", "yes"))

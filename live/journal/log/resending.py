@@ -75,7 +75,7 @@ async def send_again(
         else:
             for head, body in entries_of_kind:
                 await _moderate(state, head, body)
-    # Positions of the new reign are beyond all that anybody has seen. The offset never goes back, whoever changes it.
+    # Begin the new reign beyond every offset that anybody has seen. An increment never lowers what others have set.
     offset = int(await client.call(keys.meta, "HGET", keys.meta, "offset"))
     await client.call(keys.meta, "HINCRBY", keys.meta, "offset", max(timeline.offset, least, offset) - offset)
     # Replicas hold all of it before SQL drops the old entries.

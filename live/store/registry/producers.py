@@ -72,7 +72,8 @@ class ProducerStore(VersionedHash):
         self, producer: str, change: Callable[[StoredProducer | None, int], StoredProducer]
     ) -> StoredProducer:
         for _ in range(_MAX_TRIES):
-            known = await self._client.write(self.key, "HGET", self.key, producer) or b""  # the caller is told of it
+            # Replicas must hold what the caller learns.
+            known = await self._client.write(self.key, "HGET", self.key, producer) or b""
             now = int((await self._client.call(self.key, "TIME"))[0])
             record = change(_decode(producer, known) if known else None, now)
             request = RegisterRequest(producer, text(known), text(msgspec.json.encode(record)))
