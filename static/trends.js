@@ -3,7 +3,8 @@
 import { clock, translate, trendPoints } from "./client/words.js";
 
 /**
- * @typedef {{epoch: string, period: string | null, since: string | null, ranks: Object<string, number>}} Baseline
+ * @typedef {{epoch: string, period: string | null, since: string | null, ranks: Object<string, number>,
+ *            scores: Object<string, number>}} Baseline
  * @typedef {{slots: {start: string | null, end: string | null}[],
  *            records: {key: string, scores: (number | null)[]}[]}} Slots
  */

@@ -17,6 +17,7 @@ const baseline = (time, ranks = { a: 1 }) => ({
   period: null,
   since: time === null ? null : new Date(time).toISOString(),
   ranks,
+  scores: ranks,
 });
 
 /**

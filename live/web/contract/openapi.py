@@ -333,8 +333,8 @@ _PATHS: Final[Mapping[str, Json]] = {
         document(HistoryList), _BOARD | _PAST, _OF_BOARD, members(MOST_HISTORIES, is_required=True), *_SPAN,
     )},
     "/v1/boards/{board}/baseline": {"get": operation(
-        "getBaseline", "boards", "Read the ranks at the start of the hour.",
-        "The same for everyone. Compare them with the current ranks to see who moved.",
+        "getBaseline", "boards", "Read the ranks and scores at the start of the hour.",
+        "The same for everyone. Compare them with the current page to see who moved, and what each member gained.",
         document(BaselineView), _BOARD, _OF_BOARD,
     )},
     "/v1/items": {

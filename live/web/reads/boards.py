@@ -82,10 +82,11 @@ class BoardPage(msgspec.Struct, frozen=True):
 
 
 class BaselineView(msgspec.Struct, frozen=True):
-    """The ranks of members at the start of the hour.
+    """The ranks and scores of members at the start of the hour.
 
     `since` is the exact time, and null if there is no baseline yet. A member that is missing in `ranks` was not among
-    the first 1,000. `period` is the name of the period that was ranked, on calendar boards.
+    the first 1,000. `scores` has the same members. `period` is the name of the period that was ranked, on calendar
+    boards.
     """
 
     board: str
@@ -93,6 +94,7 @@ class BaselineView(msgspec.Struct, frozen=True):
     period: str | None
     since: str | None
     ranks: Mapping[str, int]
+    scores: Mapping[str, int]
 
 
 async def list_boards(request: Request) -> Response:
@@ -254,10 +256,12 @@ async def get_baseline(request: Request) -> Response:
     ledger = await live.use(request.path_params["board"])
     board, baseline = ledger.state.board, await live.baselines.of(ledger.baseline)
     if baseline is None:
-        return json_response(BaselineView(board.id, ledger.state.fence.shown_epoch, None, None, {}), live.board_cache)
+        nothing = BaselineView(board.id, ledger.state.fence.shown_epoch, None, None, {}, {})
+        return json_response(nothing, live.board_cache)
 
     def view() -> Reply:
         period, since = period_name(board, baseline.slot), rfc3339(baseline.time)
-        return kept_json(BaselineView(board.id, baseline.epoch, period, since, baseline.ranks), live.board_cache)
+        shown = BaselineView(board.id, baseline.epoch, period, since, baseline.ranks, baseline.scores)
+        return kept_json(shown, live.board_cache)
 
     return negotiated(request, live.encoded.of(baseline, view))

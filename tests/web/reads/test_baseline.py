@@ -1,4 +1,4 @@
-"""`/baseline`: the ranks at the start of the hour, against which the page measures movement."""
+"""`/baseline`: the ranks and scores at the start of the hour, against which the page measures movement."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -32,8 +32,8 @@ async def baseline_of(client: httpx.AsyncClient) -> dict[str, Any]:
     return found
 
 
-async def test_a_baseline_has_the_ranks_and_the_time(valkey_url: str) -> None:
-    """A server that finds records and no baseline keeps their ranks."""
+async def test_a_baseline_has_the_ranks_the_scores_and_the_time(valkey_url: str) -> None:
+    """A server that finds records and no baseline keeps their ranks and scores."""
     settings = fresh_settings(valkey_url)
     async with serving(settings) as client:
         await post(client, {"key": "a", "amount": 2}, {"key": "b/c", "amount": 3})
@@ -45,6 +45,7 @@ async def test_a_baseline_has_the_ranks_and_the_time(valkey_url: str) -> None:
     async with serving(settings) as client:
         found = await baseline_of(client)
         assert (found["epoch"], found["period"], found["ranks"]) == (page["epoch"], None, {"b/c": 1, "a": 2})
+        assert found["scores"] == {"b/c": 3, "a": 2}
         ago = datetime.now(UTC) - datetime.fromisoformat(found["since"])
         assert abs(ago.total_seconds()) < 100
 

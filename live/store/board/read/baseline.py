@@ -35,19 +35,21 @@ _decode: Final = msgspec.msgpack.Decoder(list[str]).decode
 
 
 class Baseline(msgspec.Struct, frozen=True, eq=False, weakref=True):
-    """The ranks of members at one instant.
+    """The ranks and scores of members at one instant.
 
     Attributes:
         epoch: the epoch of the board.
         slot: the start of the period that was ranked; None if the board has no ranking for each period.
         time: when the ranking was kept, in milliseconds since 1970.
         ranks: the rank of each of the first members.
+        scores: the score of each of them.
     """
 
     epoch: str
     slot: int | None
     time: int
     ranks: Mapping[str, int]
+    scores: Mapping[str, int]
 
 
 class BoardBaseline:
@@ -97,12 +99,16 @@ class BoardBaseline:
         _, suffix, kept_at, records = fields
         rows = _decode(records)
         members, scores = rows[::2], [int(float(score)) for score in rows[1::2]]
-        ranks = dict(zip(members, ranks_of(scores, 1, 0, state.board.ranks), strict=True))
+        ranks = ranks_of(scores, 1, 0, state.board.ranks)
         hidden = await state.call("HMGET", state.keys.hidden, *members) if members else []
-        for member, is_hidden in zip(members, hidden, strict=True):
-            if is_hidden is not None:
-                del ranks[member]
-        return Baseline(state.fence.shown_epoch, int(suffix[1:]) if suffix else None, int(kept_at), ranks)
+        shown = [row[:3] for row in zip(members, ranks, scores, hidden, strict=True) if row[3] is None]
+        return Baseline(
+            state.fence.shown_epoch,
+            int(suffix[1:]) if suffix else None,
+            int(kept_at),
+            ranks={member: rank for member, rank, _ in shown},
+            scores={member: score for member, _, score in shown},
+        )
 
 
 class Baselines:
