@@ -21,6 +21,7 @@ from live.settings import Duration, Size
 from live.store.board.journal_stream import MOST_ENTRIES, journals, read_entries, trim
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import delete_keys
+from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import Store, required
 from tests.harness.boards import rolling_board
 from tests.harness.journaled import Journaled, journaled
@@ -294,6 +295,36 @@ async def test_while_sql_is_unavailable_the_outcome_is_unknown(valkey_url: str, 
         with pytest.raises(StoreUnavailableError) as refused:
             await board.like("a")
         assert refused.value.unknown
+
+
+async def repeats_before_sql_has_it(board: Journaled) -> None:
+    """A producer does not know whether an event counted, and sends it again, before and after SQL has it."""
+    event = [make_entry("a", 1, None, b"i" * 16)]
+    for _ in range(2):
+        outcomes = await asyncio.gather(board.ledger.writer.add(event), return_exceptions=True)
+        assert [getattr(outcome, "unknown", outcome) for outcome in outcomes] == [True]
+    await (await board.drainer()).sweep()
+    assert (await board.ledger.writer.add(event)).refused == {0: "duplicate"}
+    assert await board.rows_in_sql() == await board.rows() == [("a", 1)]
+
+
+async def test_with_ack_a_duplicate_waits_for_sql_too(valkey_url: str, tmp_path: Path) -> None:
+    """The answer acknowledges the event that was counted before."""
+    async with journaled(valkey_url, tmp_path, journal_ack=True, write_deadline=Duration(0.2)) as board:
+        await repeats_before_sql_has_it(board)
+
+
+@pytest.mark.mutant
+async def test_a_duplicate_that_waits_for_nothing_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The mutant waits for the batches only that count something."""
+    wait = BoardWriter._is_in_sql
+
+    async def careless(writer: BoardWriter, offset: int | None) -> bool:
+        return offset is None or await wait(writer, offset)
+
+    async with journaled(valkey_url, tmp_path, journal_ack=True, write_deadline=Duration(0.2)) as board:
+        with must_be_caught("no wait for a duplicate"), replaced(BoardWriter, "_is_in_sql", careless):
+            await repeats_before_sql_has_it(board)
 
 
 async def test_the_lag_grows_while_sql_is_unavailable(valkey_url: str, tmp_path: Path) -> None:

@@ -74,7 +74,8 @@ class BoardWriter:
             again = False
             while True:
                 offset, refused, widest = await self._apply(entries, senders, again=again)
-                if offset is None or await self._is_in_sql(offset):
+                repeated = offset is None and "duplicate" in refused.values()
+                if (offset is None and not repeated) or await self._is_in_sql(offset):
                     break
                 if refused:  # the other primary may not refuse the same
                     raise StoreUnavailableError(f"board {state.board.id}: another server took over", unknown=True)
@@ -87,9 +88,10 @@ class BoardWriter:
                 state.acknowledge(offset)
             return Added(offset, refused, moved, widest)
 
-    async def _is_in_sql(self, offset: int) -> bool:
+    async def _is_in_sql(self, offset: int | None) -> bool:
         """Wait until the journal's database has a batch, if producers wait for it.
 
+        Without an offset, wait for all that the board has counted until now: a duplicate acknowledges an earlier batch.
         Return False if another server has become the primary: it may lack the batch, and have others up to this offset.
 
         Raises:
@@ -102,9 +104,11 @@ class BoardWriter:
         deadline = loop.time() + state.settings.write_deadline
         reign = state.client.servers.reign_of(meta).encode()
         while True:
-            safe, held = await state.call("HMGET", meta, "safe", "reign")
+            safe, held, journal = await state.call("HMGET", meta, "safe", "reign", "journal")
             if reign and held != reign:
                 return False
+            if offset is None:  # the last entry of the journal begins with its offset
+                offset = int((journal or b"0").partition(b"-")[0])
             if int(safe or 0) >= offset:
                 return True
             if loop.time() > deadline:
