@@ -93,8 +93,14 @@ class SentinelSet:
         wait(lambda: self.servers[0].ask("INFO", "replication").count(b"state=online") == 2)
         for sentinel in self.sentinels:
             sentinel.start()
-        known = (b"num-slaves", b"num-other-sentinels")
-        wait(lambda: all(sentinel.watched()[name] == b"2" for sentinel in self.sentinels for name in known))
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the Sentinels agree on the primary and know each other, and both replicas are in touch with it.
+
+        On a busy machine, a second Sentinel may fail over again, right after the first.
+        """
+        wait(self._settled)
 
     def kill(self) -> None:
         """End all."""
@@ -130,6 +136,13 @@ class SentinelSet:
             if server is not first:
                 server.ask("CONFIG", "SET", "masteruser", "", "masterauth", "")
         wait(self._has_primary)
+
+    def _settled(self) -> bool:
+        views = [sentinel.watched() for sentinel in self.sentinels]
+        known = (b"port", b"flags", b"num-slaves", b"num-other-sentinels")
+        expected = [b"%d" % self.primary.port, b"master", b"2", b"2"] if self._has_primary() else []
+        agreed = all([view[name] for name in known] == expected for view in views)
+        return agreed and self.primary.ask("INFO", "replication").count(b"state=online") == 2
 
     def _has_primary(self) -> bool:
         try:
