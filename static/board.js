@@ -7,7 +7,6 @@ import { grouped, nameWords, periodWords, placeWords, translate } from "./client
 import { recordAddress, write } from "./page.js";
 import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
-import { startTheme } from "./theme.js";
 import { Trends } from "./trends.js";
 
 const RANK_REST = 5_000; // milliseconds for which the reader's rank must stay the same before it is announced
@@ -118,6 +117,5 @@ const tools = document.getElementById("tools");
 if (tools) {
   tools.inert = true; // takes its place, but no clicks until its script is loaded
   tools.hidden = false;
-  startTheme(/** @type {HTMLSelectElement} */ (document.getElementById("theme")));
   void import("./tools.js").then(({ startTools }) => startTools(shown, announcer.announce, translate));
 }

@@ -17,6 +17,7 @@ from live.web.contract.openapi import openapi, query_names
 from live.web.http.static import ClientFiles, PageFiles
 from live.web.http.watching import refuse_plain, unless_left
 from live.web.pages import board as pages
+from live.web.pages import preferences
 from live.web.pages import record as record_page
 from live.web.pages import sharing
 from live.web.pages.rendering import static_version
@@ -73,6 +74,7 @@ def routes_of(settings: Settings) -> list[BaseRoute]:
         Route("/openapi.json", openapi),
         Route("/asyncapi.json", asyncapi),
         Route("/docs", reference.show),
+        Route("/preferences", preferences.choose, methods=["POST"]),
         Mount("/client", ClientFiles(directory=assets("static") / "client"), name="client"),
         Mount(f"/static/{static_version()}", PageFiles(directory=assets("static")), name="static"),
     ]

@@ -35,6 +35,8 @@ from live.web.contract.operations import (
 from live.web.contract.schemas import Json, components_of, contract_components, listed, reference
 from live.web.http.responses import kept_json, negotiated
 from live.web.pages.board import LONGEST_SEARCH, MOST_PAGES
+from live.web.pages.language import TAGS
+from live.web.pages.preferences import BACK, THEMES
 from live.web.reads.boards import MAX_START, BaselineView, BoardList, BoardPage, BoardSummary
 from live.web.reads.history import MAX_MEMBERS as MOST_HISTORIES
 from live.web.reads.history import MAX_STEPS, Explanation, HistoryList
@@ -146,9 +148,13 @@ _SHOWN: Final = (
     parameter("board", "path", STRING, "Ids of up to six boards, comma-separated."), _PERIOD, _AS_OF,
     query("key", STRING, "A member whose rank is shown."), query("limit", _COUNT, "The number of records."),
 )  # fmt: skip
+_LANG: Final = choice(
+    "lang", "The language. By default the one that the visitor chose, or else that of `Accept-Language`.", *TAGS
+)
 _LOOK: Final = (
-    choice("lang", "The language. By default that of `Accept-Language`.", "en", "zh-Hans"),
-    choice("theme", "The theme. By default that of the system.", "light", "dark"),
+    _LANG,
+    choice("theme", "The theme. By default the one that the visitor chose, or else that of the system (`auto`).",
+           *THEMES),
 )
 
 # Bodies and answers that are no single struct.
@@ -196,6 +202,15 @@ _LIKE_FORM: Final = {
         "page": {"type": "string", "enum": ["record"], "description": "Return to the page of the record."},
     },
     "required": ["key"],
+}
+_PREFERENCES: Final = {
+    "type": "object",
+    "properties": {
+        "theme": {"type": "string", "enum": list(THEMES)},
+        "lang": {"type": "string", "enum": list(TAGS)},
+        "back": {"type": "string", "pattern": f"^{BACK}$", "maxLength": 4096, "description": "The page to return to."},
+    },
+    "required": ["back"],
 }
 _ALIVE: Final = {"type": "object", "properties": {"status": STRING}, "required": ["status"]}
 _READY: Final[Json] = {
@@ -400,13 +415,16 @@ _PATHS: Final[Mapping[str, Json]] = {
         "embedBoard", "pages", "Show a board in a frame of another page.",
         "The same page without header, footer and controls. It sends its height to the page around it, as a "
         'message `{"type": "live-board:height", "height": 480}`.',
-        _HTML, _RECORDS | _PAST, *_SHOWN, *_LOOK,
+        _HTML, _RECORDS | _PAST, *_SHOWN, _LANG,
+        query("rows", whole(1, default=10), "The number of records."),
+        choice("theme", "The theme. By default light; `auto` is that of the system.", *THEMES),
         choice("bg", "The background of the page around the frame shows through.", "transparent"), is_page=True,
     )},
     "/overlay/{board}": {"get": operation(
         "overlayBoard", "pages", "Show only the rows, on a transparent background, for video software.",
-        "Without controls. It says when it is not live.", _HTML, _RECORDS | _PAST, *_SHOWN, *_LOOK,
+        "Without controls. It says when it is not live.", _HTML, _RECORDS | _PAST, *_SHOWN, _LANG,
         query("rows", whole(1, default=8), "The number of records."),
+        choice("theme", "The theme. By default dark.", "light", "dark"),
         query("scale", {"type": "number", "minimum": 0.5, "maximum": 5}, "Multiplies all sizes."), is_page=True,
     )},
     "/boards/{board}/records/{key}": {"get": operation(
@@ -421,6 +439,13 @@ _PATHS: Final[Mapping[str, Json]] = {
         {**document(Liked), **done(303, "The like counts. See the board.", {"Location": TEXT}),
          **done(307, "Repeat the request with the cookie.", {"Location": TEXT, "Set-Cookie": TEXT})},
         _LIKING, _OF_BOARD, body=body_of(_LIKE_FORM, "application/x-www-form-urlencoded"), is_page=True,
+    )},
+    "/preferences": {"post": operation(
+        "choosePreferences", "pages", "Choose the theme or the language of the pages.",
+        "For the form at the foot of each page. Cookies remember the choice.",
+        done(303, "See the page again.", {"Location": TEXT, "Set-Cookie": TEXT}),
+        _BODY | {"origin_forbidden", "unsupported_media_type"},
+        body=body_of(_PREFERENCES, "application/x-www-form-urlencoded"), is_page=True,
     )},
     "/boards/{board}/qr.svg": {"get": operation(
         "getQrCode", "pages", "Show the address of a board as a QR code.", "The address of `/boards/{board}`.",

@@ -14,7 +14,9 @@ from starlette.responses import HTMLResponse, Response
 from live.web.contract.openapi import openapi_document
 from live.web.contract.schemas import Json
 from live.web.pages.language import languages
-from live.web.pages.rendering import texts
+from live.web.pages.preferences import THEMES
+from live.web.pages.rendering import look, texts, visit_of
+from live.web.pages.surfaces import Surface
 from live.web.services import live_of
 
 _LIMITS: Final = (
@@ -29,12 +31,13 @@ _markdown: Final = MarkdownIt("js-default")  # HTML in the text is escaped
 
 async def show(request: Request) -> Response:
     """Show the API reference. The first rendering runs in a thread, because it takes long."""
-    html = await asyncio.to_thread(_render, live_of(request).templates)
-    return HTMLResponse(html, headers={"Cache-Control": "no-cache"})
+    live, theme = live_of(request), visit_of(request).theme
+    html = await asyncio.to_thread(_render, live.templates, live.settings.root_path, theme)
+    return HTMLResponse(html, headers={"Cache-Control": "no-cache", "Vary": "Cookie"})
 
 
-@lru_cache(maxsize=1)
-def _render(templates: Environment) -> str:
+@lru_cache(maxsize=len(THEMES))
+def _render(templates: Environment, root: str, theme: str | None) -> str:
     document = openapi_document()
     every = [(method.upper(), path, spec) for path, item in document["paths"].items() for method, spec in item.items()]
     groups = [(tag, [one for one in every if tag["name"] in one[2]["tags"]]) for tag in document["tags"]]
@@ -42,6 +45,7 @@ def _render(templates: Environment) -> str:
     schemas = document["components"]["schemas"]
     return page.render(
         **texts(languages()["en"]),
+        **look(Surface(), theme, f"{root}/docs"),
         info=document["info"],
         groups=groups,
         schemas=schemas,

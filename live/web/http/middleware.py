@@ -113,20 +113,17 @@ class CrossOrigin:
 
 
 @cache
-def page_policy(images: tuple[str, ...], *, has_forms: bool, is_framed: bool) -> str:
-    """Make the content security policy of a page.
+def page_policy(images: tuple[str, ...], *, is_framed: bool) -> str:
+    """Make the content security policy of a page. `images` are the hosts of pictures.
 
-    Args:
-        images: the hosts of pictures.
-        has_forms: whether the page has forms, such as like buttons, which it may send to this server.
-        is_framed: whether other pages may show the page in a frame.
+    A page that others may show in a frame has no forms, so that nobody can be led to send one.
     """
     policy = CONTENT_SECURITY_POLICY.decode()
     if images:
         policy = policy.replace("img-src 'self'", " ".join(("img-src 'self'", *(f"https://{host}" for host in images))))
-    if has_forms:
-        policy = policy.replace("form-action 'none'", "form-action 'self'")
-    return policy.replace("frame-ancestors 'none'", "frame-ancestors *") if is_framed else policy
+    if is_framed:
+        policy = policy.replace("frame-ancestors 'none'", "frame-ancestors *").replace("action 'self'", "action 'none'")
+    return policy
 
 
 class SecurityHeaders:

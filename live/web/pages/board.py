@@ -29,7 +29,7 @@ from live.store.board.read.single_flight import PageResult
 from live.web.http.responses import as_problem, negotiated, reply_of
 from live.web.pages.language import Language
 from live.web.pages.rendering import MOST_SIDES, Visit, render, site_of, takes_likes, visit_of
-from live.web.pages.surfaces import Surface, embed_of, overlay_of, page_of
+from live.web.pages.surfaces import Surface, embed_of, overlay_of, page_of, problem_surface
 from live.web.pages.trends import NO_TRENDS, Trends, trends_of
 from live.web.pages.words import period_words, place_words
 from live.web.reads.items import items_of
@@ -106,7 +106,7 @@ async def index(request: Request) -> Response:
     """Show a page of the list of boards, each with its first records."""
     visit = visit_of(request)
     live = visit.live
-    key = ("index", visit.text, (visit.language.tag, live.hub.revision))
+    key = ("index", visit.text, (visit.language.tag, visit.theme, live.hub.revision))
     return negotiated(request, await live.drawings.of(visit.client.network, key, partial(_index, visit)))
 
 
@@ -119,7 +119,8 @@ async def board_page(request: Request) -> Response:
 async def embedded_board(request: Request) -> Response:
     """Show the same page without header and footer, for a frame on another page."""
     visit = visit_of(request)
-    return negotiated(request, await _boards(visit, request.path_params["board"], embed_of(visit.query)))
+    surface = embed_of(visit.query, visit.live.settings.max_live_limit)
+    return negotiated(request, await _boards(visit, request.path_params["board"], surface))
 
 
 async def overlay(request: Request) -> Response:
@@ -134,6 +135,7 @@ class CacheKey(NamedTuple):
 
     surface: Surface
     language: str
+    theme: str | None
     query: bytes
     site: str
     needs_key: bool
@@ -199,8 +201,9 @@ async def problem_page(visit: Visit, error: Exception) -> Response:
     status, code = PROBLEMS[problem.code].status, problem.code
     if f"problem: {code}" not in visit.language.table:
         code = "store_unavailable" if status == HTTPStatus.SERVICE_UNAVAILABLE else "internal_error"
+    surface = problem_surface(visit.path, visit.query)
     async with visit.live.drawings.turn(visit.client.network):
-        return await render(visit, "problem.html", status, code=code, detail=problem.detail)
+        return await render(visit, "problem.html", status, surface=surface, code=code, detail=problem.detail)
 
 
 async def _index(visit: Visit) -> Reply:
@@ -227,7 +230,7 @@ async def _index(visit: Visit) -> Reply:
     place = ListPlace(number, max(1, math.ceil(len(found) / _MOST_CARDS)), search.strip())
     return reply_of(
         await render(
-            visit, "index.html", items=items, has_forms=place.has_form,
+            visit, "index.html", items=items,
             boards=boards, size=_CARD_SIZE, place=place, longest=LONGEST_SEARCH,
         )
     )  # fmt: skip
@@ -279,7 +282,7 @@ async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult |
 
 def _cache_key(visit: Visit, surface: Surface) -> CacheKey:
     needs_key = visit.live.authenticator.needs_key(visit.client)
-    return CacheKey(surface, visit.language.tag, visit.text, site_of(visit), needs_key)
+    return CacheKey(surface, visit.language.tag, visit.theme, visit.text, site_of(visit), needs_key)
 
 
 def _kept_reply(page: Page, cache_key: CacheKey, viewers: int | None) -> Reply | None:

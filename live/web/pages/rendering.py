@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import escape
 from starlette.datastructures import QueryParams
-from starlette.requests import Request
+from starlette.requests import Request, cookie_parser
 from starlette.responses import HTMLResponse
 
 from live.auth.client import Client
@@ -22,13 +22,15 @@ from live.domain.item import Item, host_of
 from live.web.http.middleware import client_of, page_policy
 from live.web.pages import words
 from live.web.pages.language import Language, grouped, language_of, languages
+from live.web.pages.preferences import THEMES, preference
 from live.web.pages.surfaces import Surface
 from live.web.services import Live, assets, live_of
 
 MOST_SIDES: Final = 6  # boards beside each other on a page
 
-_VARY: Final = "Accept-Language, Accept-Encoding"
+_VARY: Final = "Accept-Language, Cookie, Accept-Encoding"
 _PLAIN: Final = "!'()*"  # what ECMAScript's `encodeURIComponent` does not encode either
+_SAFE: Final = "/,:@" + _PLAIN  # what addresses of pages contain as it is
 _PAGE: Final = Surface()
 _NO_ITEMS: Final[Mapping[str, Item]] = {}
 _PIECES: Final = 2048  # parts of a page that are made at a time, which takes a few milliseconds
@@ -36,20 +38,37 @@ _KEPT: Final = ("lang", "theme")  # what the links of a page keep of its query
 
 
 class Visit(NamedTuple):
-    """What pages know of a request. `text` is its query as the client sent it."""
+    """What pages know of a request. `path` is below the root path, and `text` the query as the client sent it.
+
+    `theme` is `light`, `dark`, or None for that of the system.
+    """
 
     live: Live
     client: Client
+    path: str
     query: QueryParams
     text: bytes
     language: Language
+    theme: str | None
+
+
+def make_visit(live: Live, client: Client, target: tuple[str, bytes], accepted: str, cookie: str) -> Visit:
+    """Return what pages know of a request for a path and a query.
+
+    `accepted` is its `Accept-Language`, and `cookie` its `Cookie`.
+    """
+    path, text = target
+    query, cookies = QueryParams(text), cookie_parser(cookie)
+    language = language_of(preference("lang", query, cookies), accepted)
+    theme = preference("theme", query, cookies)
+    return Visit(live, client, path, query, text, language, theme if theme in THEMES[1:] else None)
 
 
 def visit_of(request: Request) -> Visit:
     """Return what pages know of a request."""
-    query = request.query_params
-    language = language_of(query.get("lang"), request.headers.get("accept-language", ""))
-    return Visit(live_of(request), client_of(request), query, request.scope["query_string"], language)
+    target, headers = (request.scope["path"], request.scope["query_string"]), request.headers
+    accepted, cookie = headers.get("accept-language", ""), headers.get("cookie", "")
+    return make_visit(live_of(request), client_of(request), target, accepted, cookie)
 
 
 def site_of(visit: Visit) -> str:
@@ -120,7 +139,7 @@ def record_path(board: str, member: str) -> str | None:
 def frame_of(site: str, board: Board) -> str:
     """Write the HTML that shows a board in a frame of another page."""
     return (
-        f'<iframe src="{site}/embed/{board.id}" title="{escape(board.title)}" width="100%" height="640" loading="lazy">'
+        f'<iframe src="{site}/embed/{board.id}?theme=light" title="{escape(board.title)}" width="100%" height="640" loading="lazy">'
         "</iframe>"
     )
 
@@ -130,6 +149,11 @@ def texts(language: Language) -> dict[str, object]:
     return {"language": language, "translate": language.markup}
 
 
+def look(surface: Surface, theme: str | None, back: str) -> dict[str, object]:
+    """Give a template its surface and theme, and the address to which the choice of another theme returns."""
+    return {"surface": surface, "theme": theme, "themes": THEMES, "back": back}
+
+
 async def render(
     visit: Visit,
     template: str,
@@ -137,25 +161,21 @@ async def render(
     *,
     surface: Surface = _PAGE,
     likes: bool = False,
-    has_forms: bool = False,
     items: Mapping[str, Item] = _NO_ITEMS,
     **values: object,
 ) -> HTMLResponse:
-    """Return a page in the language and the theme that the request asks for. Other work goes on while it is made.
+    """Return a page in the language and the theme that the visitor prefers. Other work goes on while it is made.
 
-    `likes` says whether it has like buttons, `has_forms` whether it has other forms, and `items` has what it shows of
-    members.
+    A frame and an overlay belong to others, so only their address says how they look.
+    `likes` says whether it has like buttons, and `items` has what it shows of members.
     """
     live, query, language = visit.live, visit.query, visit.language
-    theme = query.get("theme")
     pieces = live.templates.get_template(template).generate(
         **texts(language),
         address=addresses(query),
         kept=_kept_of(query),
-        in_language=lambda tag: "?" + urlencode({**query, "lang": tag}),
-        theme=theme if theme in {"light", "dark"} else None,
+        **look(surface, surface.theme if surface.is_framed else visit.theme, _back_of(visit)),
         status=int(status),
-        surface=surface,
         likes=likes,
         items=items,
         has_items=live.items.exist,
@@ -166,10 +186,8 @@ async def render(
         html += part
         await asyncio.sleep(0)
     headers = {"Cache-Control": "no-cache", "Content-Language": language.tag, "Vary": _VARY}
-    if likes or has_forms or surface.is_framed or live.settings.image_hosts:
-        headers["Content-Security-Policy"] = page_policy(
-            live.settings.image_hosts, has_forms=likes or has_forms, is_framed=surface.is_framed
-        )
+    if surface.is_framed or live.settings.image_hosts:
+        headers["Content-Security-Policy"] = page_policy(live.settings.image_hosts, is_framed=surface.is_framed)
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["Retry-After"] = "2"
     return HTMLResponse(html, status, headers)
@@ -184,6 +202,14 @@ def addresses(query: Mapping[str, str]) -> Callable[..., str]:
         return f"{path}?{encoded}" if encoded else path
 
     return address
+
+
+def _back_of(visit: Visit) -> str:
+    """Return the address of a page without a theme and a language."""
+    query = urlencode([(name, value) for name, value in visit.query.multi_items() if name not in _KEPT])
+    own = "/" if visit.path.startswith("//") else visit.path  # not a host, in case that the root path is empty
+    path = f"{visit.live.settings.root_path}{quote(own, safe=_SAFE)}"
+    return f"{path}?{query}" if query else path
 
 
 def _kept_of(query: Mapping[str, str]) -> dict[str, str]:

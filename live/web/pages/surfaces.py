@@ -13,13 +13,15 @@ _SCALE: Final = re.compile(r"[0-9](?:\.[0-9]{1,2})?")
 _LEAST_SCALE: Final = 0.5
 _MOST_SCALE: Final = 5
 _WALL_SIZE: Final = 10
+_EMBED_SIZE: Final = 10
 _OVERLAY_SIZE: Final = 8
 
 
 class Surface(msgspec.Struct, frozen=True, kw_only=True):
     """How a board is shown. `size` is the number of records; None leaves it to the page. `scale` multiplies all sizes.
 
-    A surface other than `page` has no header, no footer and no controls.
+    A surface other than `page` has no header, no footer and no controls. `theme` is that of a framed surface; None is
+    that of the system.
     """
 
     name: Literal["page", "wall", "embed", "overlay"] = "page"
@@ -46,8 +48,11 @@ def page_of(query: Mapping[str, str]) -> Surface:
     return Surface() if display == "page" else Surface(name="wall", size=_WALL_SIZE)
 
 
-def embed_of(query: Mapping[str, str]) -> Surface:
-    """Choose a frame on another page; with `?bg=transparent`, the background of that page shows through.
+def embed_of(query: Mapping[str, str], most: int) -> Surface:
+    """Choose a frame on another page: `?rows=10&theme=light`. `most` is the maximum number of rows.
+
+    With `?bg=transparent`, the background of that page shows through. The page around the frame decides whether it is
+    light or dark, so the system of the visitor does so only with `theme=auto`.
 
     Raises:
         ProblemError: `parameter_invalid`.
@@ -55,7 +60,8 @@ def embed_of(query: Mapping[str, str]) -> Surface:
     background = query.get("bg", "page")
     if background not in {"page", "transparent"}:
         raise ProblemError("parameter_invalid", "`bg` must be transparent, or left out")
-    return Surface(name="embed", transparent=background == "transparent")
+    rows = whole_number(query, "rows", min(_EMBED_SIZE, most), 1, most)
+    return Surface(name="embed", size=rows, transparent=background == "transparent", theme=_embed_theme(query))
 
 
 def overlay_of(query: Mapping[str, str], most: int) -> Surface:
@@ -68,5 +74,22 @@ def overlay_of(query: Mapping[str, str], most: int) -> Surface:
     if not _SCALE.fullmatch(scale) or not _LEAST_SCALE <= float(scale) <= _MOST_SCALE:
         raise ProblemError("parameter_invalid", f"`scale` must be a number from {_LEAST_SCALE} to {_MOST_SCALE}")
     rows = whole_number(query, "rows", min(_OVERLAY_SIZE, most), 1, most)
-    theme = "light" if query.get("theme") == "light" else "dark"
-    return Surface(name="overlay", size=rows, scale=scale, transparent=True, theme=theme)
+    return Surface(name="overlay", size=rows, scale=scale, transparent=True, theme=_overlay_theme(query))
+
+
+def problem_surface(path: str, query: Mapping[str, str]) -> Surface:
+    """Choose where an error is shown: in the frame or over the video that asked, or else on a page."""
+    if path.startswith("/overlay/"):
+        return Surface(name="overlay", transparent=True, theme=_overlay_theme(query))
+    if path.startswith("/embed/"):
+        return Surface(name="embed", transparent=query.get("bg") == "transparent", theme=_embed_theme(query))
+    return Surface()
+
+
+def _embed_theme(query: Mapping[str, str]) -> str | None:
+    theme = query.get("theme")
+    return None if theme == "auto" else "dark" if theme == "dark" else "light"
+
+
+def _overlay_theme(query: Mapping[str, str]) -> str:
+    return "light" if query.get("theme") == "light" else "dark"

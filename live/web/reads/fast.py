@@ -23,8 +23,7 @@ from live.store.board.read.single_flight import PageResult
 from live.web.contract.openapi import query_names
 from live.web.http.middleware import permissions
 from live.web.pages.board import SinglePage
-from live.web.pages.language import language_of
-from live.web.pages.rendering import Visit
+from live.web.pages.rendering import make_visit
 from live.web.reads.boards import BoardQuery
 from live.web.reads.records import RecordQuery
 from live.web.reads.sources import PageQuery
@@ -108,7 +107,8 @@ class FastReads:
         if path.startswith(_PAGES):
             require_known(params, query_names(_PAGE, "GET"))
             accepted = next(iter(_all(head, b"accept-language")), "")
-            visit = Visit(self._live, client, params, text, language_of(params.get("lang"), accepted))
+            cookie = next(iter(_all(head, b"cookie")), "")
+            visit = make_visit(self._live, client, (path, text), accepted, cookie)
             query = SinglePage.of(visit, path.removeprefix(_PAGES))
         elif path.startswith(_BOARDS) and not raw_path.endswith((b"/slots", b"/history")):
             board, slash, rest = path.removeprefix(_BOARDS).partition("/")

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from http import HTTPStatus
 from typing import Final, Literal, TypedDict
-from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.requests import Request
@@ -19,6 +18,7 @@ from live.domain.board import Board
 from live.domain.event import MAX_KEY_BYTES, IncomingEvent, key_fault
 from live.domain.producer import LIKES, Principal, liking
 from live.errors import REFUSALS, ProblemError
+from live.web.http.forms import read_form, require_own_page
 from live.web.http.middleware import client_of
 from live.web.http.responses import NOT_STORED, problem_response
 from live.web.pages.rendering import addresses, record_path
@@ -26,7 +26,6 @@ from live.web.services import Live, live_of
 
 _COOKIE_AGE: Final = 400 * 86_400  # seconds; browsers keep no cookie for longer
 _MOST_BODY: Final = 3 * MAX_KEY_BYTES + 100  # bytes: every byte of the member can be percent-encoded
-_FORM: Final = "application/x-www-form-urlencoded"
 _CLOSED: Final = frozenset({"frozen", "closed", "not_open"})
 _MOST_COOKIES: Final = 16  # of one browser; it sends at most a few requests before it has one
 _SECOND: Final = "visitor"  # in the query of a request that is repeated with the cookie
@@ -66,24 +65,15 @@ async def _like(request: Request, *, is_script: bool) -> Response:
     # Refuse everything that no page of this server sends: browsers put both fields on every such request.
     client = client_of(request)
     client.require_origin()
-    if client.origin is None or request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+    if client.origin is None:
         raise ProblemError("origin_forbidden", "likes come from the pages of this server; programs post events")
+    require_own_page(request)
     if not board.like_button:
         raise ProblemError("likes_not_allowed", "set `like_button` in the definition of the board")
     settings = live.settings
     response: Response
     await live.rate_limiter.admit(liking(client.network, settings.like_rate, settings.like_burst))
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
-        raise ProblemError("unsupported_media_type", f"send {_FORM}")
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > _MOST_BODY:
-            raise ProblemError("body_too_large", f"a like has at most {_MOST_BODY} bytes")
-    try:
-        form = dict(parse_qsl(body.decode("ascii"), strict_parsing=True, errors="strict", max_num_fields=4))
-    except ValueError:
-        raise ProblemError("malformed_body", "send the member as `key`, percent-encoded UTF-8") from None
+    form = await read_form(request, _MOST_BODY, "send the member as `key`, percent-encoded UTF-8")
     visitor, others = await _visitor_of(request)
     if visitor is None:
         # The browser repeats the request with a cookie. Only then the like counts, so a lost response counts once.

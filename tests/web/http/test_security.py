@@ -20,7 +20,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all of t
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 SECURITY = {
     "content-security-policy": POLICY,

@@ -132,7 +132,7 @@ async def test_a_board_can_be_shared(valkey_url: str) -> None:
         assert f'id="link" readonly value="{client.base_url}/boards/posts"' in html
         snippet = unescape(re.findall(r'<textarea id="snippet"[^>]*>(.*?)</textarea>', html)[0])
         assert snippet == (
-            f'<iframe src="{client.base_url}/embed/posts" title="Most &#34;liked&#34; &lt;b&gt;" width="100%" '
+            f'<iframe src="{client.base_url}/embed/posts?theme=light" title="Most &#34;liked&#34; &lt;b&gt;" width="100%" '
             'height="640" loading="lazy"></iframe>'
         )
         panel = html.partition('class="share"')[2].partition("</details>")[0]
@@ -164,7 +164,7 @@ async def shares(client: httpx.AsyncClient, site: str, headers: dict[str, str]) 
     """The link, the snippet, the first command, the printed page and the QR code have an address."""
     html = unescape((await client.get("/boards/posts", headers=headers)).text)
     for text in (
-        f'value="{site}/boards/posts"', f'<iframe src="{site}/embed/posts"', f"curl {site}/v1/events",
+        f'value="{site}/boards/posts"', f'<iframe src="{site}/embed/posts?theme=light"', f"curl {site}/v1/events",
         f"<code>{site}/boards/posts</code>",
     ):  # fmt: skip
         assert text in html

@@ -1,0 +1,40 @@
+"""Reads what the forms of the pages send."""
+
+from typing import Final
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+
+from live.errors import ProblemError
+
+_FORM: Final = "application/x-www-form-urlencoded"
+_MOST_FIELDS: Final = 4
+
+
+def require_own_page(request: Request) -> None:
+    """Refuse what a page of another site sends. Browsers name the site on every request of a form.
+
+    Raises:
+        ProblemError: `origin_forbidden`.
+    """
+    if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        raise ProblemError("origin_forbidden", "the forms of a page are sent from that page")
+
+
+async def read_form(request: Request, most: int, expected: str) -> dict[str, str]:
+    """Return the fields of a form with at most so many bytes. `expected` says what to send instead.
+
+    Raises:
+        ProblemError: `unsupported_media_type`, `body_too_large` or `malformed_body`.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
+        raise ProblemError("unsupported_media_type", f"send {_FORM}")
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > most:
+            raise ProblemError("body_too_large", f"this form has at most {most} bytes")
+    try:
+        return dict(parse_qsl(body.decode("ascii"), strict_parsing=True, errors="strict", max_num_fields=_MOST_FIELDS))
+    except ValueError:
+        raise ProblemError("malformed_body", expected) from None

@@ -1,0 +1,57 @@
+"""POST /preferences: the theme and the language that a visitor chooses at the foot of a page.
+
+Cookies remember them, so a server draws each page at once as it should look.
+"""
+
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from live.errors import ProblemError
+from live.web.http.forms import read_form, require_own_page
+from live.web.http.middleware import client_of
+from live.web.http.responses import NOT_STORED
+from live.web.pages.language import TAGS
+from live.web.services import live_of
+
+THEMES: Final = ("auto", "light", "dark")  # the first is that of the system
+BACK: Final = r"/([!-.0-\[\]-~][!-\[\]-~]*)?"  # a path of this server, not `//other.example`
+
+_CHOICES: Final = {"theme": THEMES, "lang": TAGS}
+_COOKIE: Final = "live-{}"
+_COOKIE_AGE: Final = 400 * 86_400  # seconds; browsers keep no cookie for longer
+_MOST_BODY: Final = 8192  # bytes
+
+
+def preference(name: str, query: Mapping[str, str], cookies: Mapping[str, str]) -> str | None:
+    """Return the `theme` or `lang` that the address of a page names, or else the one that the visitor chose before."""
+    return query.get(name, cookies.get(_COOKIE.format(name)))
+
+
+async def choose(request: Request) -> Response:
+    """Remember the theme or the language that a visitor chose, and lead back to the page."""
+    require_own_page(request)
+    form = await read_form(request, _MOST_BODY, "send `theme` or `lang`, and the page to return to as `back`")
+    back = form.get("back", "")
+    if not re.fullmatch(BACK, back):
+        raise ProblemError("parameter_invalid", "`back` must be a path of this server, such as /boards/posts")
+    response = RedirectResponse(back, HTTPStatus.SEE_OTHER, NOT_STORED)
+    for name, choices in _CHOICES.items():
+        if name not in form:
+            continue
+        if form[name] not in choices:
+            raise ProblemError("parameter_invalid", f"`{name}` must be one of {', '.join(choices)}")
+        response.set_cookie(
+            _COOKIE.format(name),
+            form[name],
+            max_age=_COOKIE_AGE,
+            path=live_of(request).settings.root_path or "/",
+            secure=client_of(request).scheme == "https",
+            httponly=True,
+            samesite="lax",
+        )
+    return response
