@@ -17,9 +17,8 @@ from live.web.contract.openapi import openapi, query_names
 from live.web.http.static import ClientFiles, PageFiles
 from live.web.http.watching import refuse_plain, unless_left
 from live.web.pages import board as pages
-from live.web.pages import preferences
+from live.web.pages import preferences, sharing
 from live.web.pages import record as record_page
-from live.web.pages import sharing
 from live.web.pages.rendering import static_version
 from live.web.reads import boards, history, items, records, slots, stream
 from live.web.services import assets

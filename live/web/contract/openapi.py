@@ -153,8 +153,9 @@ _LANG: Final = choice(
 )
 _LOOK: Final = (
     _LANG,
-    choice("theme", "The theme. By default the one that the visitor chose, or else that of the system (`auto`).",
-           *THEMES),
+    choice(
+        "theme", "The theme. By default the one that the visitor chose, or else that of the system (`auto`).", *THEMES
+    ),
 )
 
 # Bodies and answers that are no single struct.

@@ -139,8 +139,8 @@ def record_path(board: str, member: str) -> str | None:
 def frame_of(site: str, board: Board) -> str:
     """Write the HTML that shows a board in a frame of another page."""
     return (
-        f'<iframe src="{site}/embed/{board.id}?theme=light" title="{escape(board.title)}" width="100%" height="640" loading="lazy">'
-        "</iframe>"
+        f'<iframe src="{site}/embed/{board.id}?theme=light" title="{escape(board.title)}" width="100%" height="640" '
+        'loading="lazy"></iframe>'
     )
 
 

@@ -71,7 +71,9 @@ async def test_the_form_returns_to_its_page(client: httpx.AsyncClient) -> None:
         assert "form-action 'none'" in (await client.get(path)).headers["content-security-policy"]
 
 
-@pytest.mark.parametrize("back", ["//other.example", "/\\other.example", "https://other.example", "", "/a\r\nb", "/\t/b"])
+@pytest.mark.parametrize(
+    "back", ["//other.example", "/\\other.example", "https://other.example", "", "/a\r\nb", "/\t/b"]
+)
 async def test_no_form_leads_to_another_site(client: httpx.AsyncClient, back: str) -> None:
     """The page to return to is a path of this server."""
     answer = await client.post("/preferences", data={"theme": "dark", "back": back})

@@ -132,8 +132,8 @@ async def test_a_board_can_be_shared(valkey_url: str) -> None:
         assert f'id="link" readonly value="{client.base_url}/boards/posts"' in html
         snippet = unescape(re.findall(r'<textarea id="snippet"[^>]*>(.*?)</textarea>', html)[0])
         assert snippet == (
-            f'<iframe src="{client.base_url}/embed/posts?theme=light" title="Most &#34;liked&#34; &lt;b&gt;" width="100%" '
-            'height="640" loading="lazy"></iframe>'
+            f'<iframe src="{client.base_url}/embed/posts?theme=light" title="Most &#34;liked&#34; &lt;b&gt;" '
+            'width="100%" height="640" loading="lazy"></iframe>'
         )
         panel = html.partition('class="share"')[2].partition("</details>")[0]
         links = [unescape(link) for link in re.findall(r'(?:href|src)="([^"]+)"', panel)]
