@@ -97,6 +97,20 @@ class Machine:
         await eventually(answered)
         return found[-1]
 
+    async def waits(self, board: str, reason: str) -> None:
+        """Wait until the board waits for this reason, and check that it does not go on without SQL."""
+
+        async def refused() -> bool:
+            try:
+                page = await self.ledgers[board].reader.read(10)
+            except StoreUnavailableError as error:
+                return reason in str(error)
+            raise AssertionError(f"the board was shown before a check: {page}")
+
+        with patch.object(reign, "_PATIENCE", 0.0):
+            await eventually(refused)
+            assert await refused()
+
     @property
     def lost(self) -> set[str]:
         """The boards that are known to have lost data."""
@@ -264,17 +278,7 @@ async def goes_on_without_sql(folder: Path) -> None:
             await asyncio.to_thread(servers.cut_off)
             await one.count("b", 2)
             await asyncio.to_thread(servers.fail_over)
-
-            async def waits() -> bool:
-                try:
-                    page = await patient.ledgers["a"].reader.read(10)
-                except StoreUnavailableError as error:
-                    return "waits until it was checked" in str(error)
-                raise AssertionError(f"the board was shown before a check: {page}")
-
-            with patch.object(reign, "_PATIENCE", 0.0):
-                await eventually(waits)
-                assert await waits()
+            await patient.waits("a", "waits until it was checked")
             assert await one.score("a") == 1
             assert await one.score("b") == -1
             assert one.lost == {"b"}
@@ -376,12 +380,15 @@ async def test_entries_under_new_numbers_are_detected(tmp_path: Path) -> None:
 
 
 async def is_sent_again_after_an_end(folder: Path, plan: Any = PLAN) -> None:
-    """The server ends while it sends again. A backup has paused trimming, so the store has every entry."""
+    """The server ends while it sends again. A backup has paused trimming, so the store has every entry.
+
+    The other machine would go on without SQL.
+    """
     servers = SentinelSet(VALKEY, folder / "store")
     await asyncio.to_thread(servers.start)
     settings = ahead_settings(servers.url, folder)
     boards = rolling_board(board="a"), rolling_board("2s", "1s", board="short")
-    other = Machine(servers.url, folder / "other", settings.key_prefix, "a", journal="sqlite", journal_ack=True)
+    other = Machine(servers.url, folder / "other", settings.key_prefix, "a", journal="sqlite")
     state = other.ledgers["a"].state
     add, began = resending._add, asyncio.Event()
 
@@ -408,6 +415,8 @@ async def is_sent_again_after_an_end(folder: Path, plan: Any = PLAN) -> None:
                 await asyncio.to_thread(servers.fail_over)
                 await asyncio.wait_for(began.wait(), 60)
         assert 1 < int(servers.primary.ask("ZSCORE", state.keys.table().ranking, "a")) < 8
+        servers.primary.ask("DEL", SystemKeys(settings.key_prefix).journal_health)  # as ten seconds later
+        await other.waits("a", "waits until what a failover lost was sent again")
         with replaced(resending, "_planned_again", plan):
             async with serving(settings, *boards) as client:
                 assert await other.score("a") == 8
@@ -433,6 +442,18 @@ async def test_a_second_attempt_under_new_numbers_is_detected(tmp_path: Path) ->
     """What the first attempt has sent would count twice."""
     with must_be_caught("begin again under new numbers"):
         await is_sent_again_after_an_end(tmp_path, renumbered)
+
+
+@pytest.mark.mutant
+async def test_a_board_that_goes_on_with_a_part_is_detected(tmp_path: Path) -> None:
+    """The mutant records nowhere that it has begun to send again."""
+    call = Store.call
+
+    async def forgetful(client: Store, key: str, *words: Any) -> Any:
+        return None if words[:3] == ("HSET", key, "resending") else await call(client, key, *words)
+
+    with must_be_caught("on with a part"), replaced(Store, "call", forgetful):
+        await is_sent_again_after_an_end(tmp_path)
 
 
 KINDS = [

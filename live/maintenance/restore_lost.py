@@ -32,12 +32,13 @@ async def restore_lost(client: Store, settings: Settings, database: Database, bo
     if not await database.take():
         raise SetupError("another process writes to the journal: stop the servers that use it, and try again")
     name, keys = board.id, Keys(settings.key_prefix, board.id)
-    held, offset, journal = await client.call(keys.meta, "HMGET", keys.meta, "epoch", "offset", "journal")
+    fields = ("epoch", "offset", "journal", "resending")
+    held, offset, journal, resending = await client.call(keys.meta, "HMGET", keys.meta, *fields)
     if held is None or journal is None:
         raise SetupError(f"the store does not hold board {name} with a journal: use `live rebuild --board {name}`")
     epoch, link = held.decode(), journal.decode().rpartition(" ")[0]
     timeline = await database.run(lambda connection: find_timeline(connection, settings.key_prefix, name, epoch))
-    if timeline is None or not went_back(timeline, link):
+    if timeline is None or not (resending or went_back(timeline, link)):
         raise SetupError(f"the store has everything that the journal has of board {name}")
     known = client.high_water.offset_of(name, epoch)
     with client.high_water.accepting("sent again from the journal", {name}):
@@ -50,6 +51,6 @@ async def restore_lost(client: Store, settings: Settings, database: Database, bo
             ) from None
         await trim(client, keys, epoch, after.drained, after.size)
         if (found := await confirm(client, keys, epoch, "")) is not None:
-            await confirm(client, keys, epoch, str(found[0]))
+            await confirm(client, keys, epoch, str(found.offset))
     now = int(await client.call(keys.meta, "HGET", keys.meta, "offset"))
     return RestoredBoard(name, epoch, int(offset), now)

@@ -265,7 +265,7 @@ async def test_a_watermark_that_outlives_a_loss_is_detected(
             script = compiled(own_store.url, TRIM.changed(mutated(TRIM.source, change)))
             wrong = replaced(live.store.board.journal_stream, "TRIM", script)
         else:
-            change = {"call('HDEL', meta, 'journal', 'drained', 'safe')": "call('HDEL', meta, 'journal')"}
+            change = {"call('HDEL', meta, 'journal', 'drained', 'safe', 'resending')": "call('HDEL', meta, 'journal')"}
             other = compiled(own_store.url, RENEW.changed(mutated(RENEW.source, change)))
             wrong = replaced(live.store.board.manage.lifecycle, "RENEW", other)
         with must_be_caught(mistake), wrong:

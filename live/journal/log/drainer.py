@@ -390,15 +390,15 @@ class Drainer:
         with suppress(EpochLostError):
             while (found := await confirm(self._client, keys, epoch, offset)) is not None:
                 timeline = self._timelines[name]
-                if found[1] and went_back(timeline, found[1]):
+                if found.link and (found.resending or went_back(timeline, found.link)):
                     require_acknowledged(self._client, name[0], epoch, timeline.offset)
                     if not await self._send_again(timeline):
-                        self._stop(timeline, found[1])
+                        self._stop(timeline, found.link)
                         return
                     offset = ""
                     continue
-                require_acknowledged(self._client, name[0], epoch, found[0])
-                offset = str(found[0])
+                require_acknowledged(self._client, name[0], epoch, found.offset)
+                offset = str(found.offset)
 
     async def _send_again(self, timeline: Timeline) -> bool:
         """Send what SQL has and the store lost again. Return False if that is not possible."""

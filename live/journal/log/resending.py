@@ -4,7 +4,8 @@ The store holds a beginning of what SQL has. The entries after it are sent again
 numbers, so that a producer's retry is a duplicate whichever comes first. Nobody else changes the board meanwhile,
 because nobody has checked it. Then one transaction replaces the old entries in SQL with those that the store has now.
 
-An interruption does no harm: the next attempt sends everything again, and what was counted has the same number.
+An interruption does no harm: the next attempt sends everything again, and what was counted has the same number. Until
+then, the field `resending` of the board's state keeps everybody from going on with a part.
 """
 
 from collections.abc import Sequence
@@ -65,6 +66,7 @@ async def send_again(
     except SetupError as error:
         raise UnsentError(str(error)) from None
     last, lost = _lost(links, known)
+    await client.call(keys.meta, "HSET", keys.meta, "resending", 1)
     state = _state_of(client, settings, board, timeline.epoch, reign)
     await state.open()
     for kind, group in groupby(lost, _group_of):
@@ -89,7 +91,9 @@ async def send_again(
             after = segment.after
         return after
 
-    return await database.run(replace)
+    sent = await database.run(replace)
+    await client.call(keys.meta, "HDEL", keys.meta, "resending")
+    return sent
 
 
 def _lost(links: Sequence[str], known: Sequence[tuple[Head, bytes]]) -> tuple[str, list[tuple[Head, bytes]]]:

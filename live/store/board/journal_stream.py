@@ -115,7 +115,7 @@ async def forget_journal(client: Store, keys: Keys, epoch: str) -> None:
 async def stop_journal(client: Store, keys: Keys, epoch: str) -> None:
     """End the journal of a board: later events are in no journal."""
     if await client.call(keys.meta, "HGET", keys.meta, "epoch") == epoch.encode():
-        await client.call(keys.meta, "HDEL", keys.meta, "journal", "drained", "safe", "parent")
+        await client.call(keys.meta, "HDEL", keys.meta, "journal", "drained", "safe", "parent", "resending")
     await forget_journal(client, keys, epoch)
 
 

@@ -7,7 +7,7 @@ knows.
 """
 
 import time
-from typing import Final
+from typing import Final, NamedTuple
 
 from redis.exceptions import ResponseError
 
@@ -25,23 +25,34 @@ _PATIENCE: Final = 2.0  # seconds that a board waits for SQL, unless producers w
 _ASKING: Final = 0.5  # seconds between two requests to check a board
 
 
-def unchecked(board: str) -> StoreUnavailableError:
+class Unchecked(NamedTuple):
+    """A board that nobody has checked: its offset, the link of the last entry in its journal, empty if it has none.
+
+    `resending` says that somebody has begun to send again what a failover lost.
+    """
+
+    offset: int
+    link: str
+    resending: bool
+
+
+def unchecked(board: str, *, resending: bool = False) -> StoreUnavailableError:
     """Return the error for a board that was not checked yet. The store has changed nothing."""
-    error = StoreUnavailableError(f"board {board} waits until it was checked after a failover")
+    until = "what a failover lost was sent again" if resending else "it was checked after a failover"
+    error = StoreUnavailableError(f"board {board} waits until {until}")
     error.__cause__ = ResponseError("the board was not checked")
     return error
 
 
-async def confirm(client: Store, keys: Keys, epoch: str, offset: str) -> tuple[int, str] | None:
-    """Record that a board was checked at an offset.
+async def confirm(client: Store, keys: Keys, epoch: str, offset: str) -> Unchecked | None:
+    """Record that a board was checked at an offset, unless something is being sent again.
 
-    Return None if the board is checked, or has another epoch. Else it is at another offset: return this offset and the
-    link of the last entry in its journal.
+    Return None if the board is checked, or has another epoch.
     """
     reply = await CONFIRM(client, [keys.meta], ConfirmRequest(epoch=epoch, channel=keys.channel, offset=offset))
     if reply[0] != b"reign":
         return None
-    return int(reply[1]), reply[2].decode().rpartition(" ")[0]
+    return Unchecked(int(reply[1]), reply[2].decode().rpartition(" ")[0], bool(reply[4]))
 
 
 def require_acknowledged(client: Store, board: str, epoch: str, offset: int) -> None:
@@ -71,8 +82,10 @@ class Fence:
         self._refused_at = float("-inf")
         self._asked_at = float("-inf")
 
-    async def check(self, epoch: str, offset: int, journal: bytes) -> None:
+    async def check(self, epoch: str, offset: int, journal: bytes, *, resending: bool) -> None:
         """Check the board, and return when a script may run again. `journal` is empty if the board has no journal.
+
+        While something is being sent again, nobody goes on without SQL, also if the process that sends has ended.
 
         Raises:
             StoreUnavailableError: the board waits for the process that moves journals to SQL.
@@ -80,8 +93,8 @@ class Fence:
         """
         client, keys = self._client, self._keys
         client.high_water.require_no_loss(keys.board)
-        if journal and not await self._may_go_on(epoch, offset):
-            raise unchecked(keys.board)
+        if journal and (not await self._may_go_on(epoch, offset) or resending):
+            raise unchecked(keys.board, resending=resending)
         require_acknowledged(client, keys.board, epoch, offset)
         await confirm(client, keys, epoch, str(offset))
 

@@ -153,8 +153,8 @@ class BoardState:
                 raise self.lost(reply[1])
             if reply[0] != b"reign":
                 return reply
-            _, offset, journal, epoch = reply
-            await self.fence.check(epoch.decode(), int(offset), journal)
+            _, offset, journal, epoch, resending = reply
+            await self.fence.check(epoch.decode(), int(offset), journal, resending=bool(resending))
 
     async def call(self, *words: Word) -> Any:  # noqa: ANN401 - any reply
         """Run a command on a store key of the board."""

@@ -32,7 +32,7 @@
 --         {'crowded', start, member, ...} — these members are new in these slots, and there is no room for them
 --         {'range', start, member, held, ...} — these values would leave the range; held is the value so far, or
 --         for a log the sum of all absolute amounts
---         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
+--         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
 local packed = ARGV[1]
 local request = cmsgpack.unpack(packed)
 local reign = ARGV[2] or ''

@@ -18,7 +18,7 @@
 -- Returns {'ok', id} — the id of the entry, also of an earlier one that is enough; '' if the journal had begun
 --         {'slots'} — the slots or the buckets have changed: ask again with their store keys
 --         {'epoch', epoch} — the board has another epoch; '' if there is no board
---         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
+--         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
 local request = cmsgpack.unpack(ARGV[1])
 local reign = ARGV[2] or ''
 local meta, slots, writers, log, entrants, hidden, journal = unpack(KEYS, 1, 7)

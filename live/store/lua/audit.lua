@@ -13,7 +13,7 @@
 --         members; the sums add up what the slots hold of them, and each sum is exact; then follows each member whose
 --         score ('' for no record) differs from what the slots hold
 --         {'slots'} — the slots have changed: ask again with their new store keys
---         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
+--         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
 local request = cmsgpack.unpack(ARGV[1])
 local reign = ARGV[2] or ''
 local ranking, reached, levels, meta, slots, hidden, journal = unpack(KEYS, 1, 7)

@@ -5,7 +5,8 @@
 -- KEYS[1] meta — hash: the board's state
 -- Request: ConfirmRequest
 -- Returns {'ok'} — the board is checked, now or before
---         {'reign', offset, link, epoch} — the board was not checked, or has changed since: it is at another offset
+--         {'reign', offset, link, epoch, resending} — the board was not checked, or has changed since: it is at another
+--         offset, or what a failover lost is being sent again
 --         {'epoch', epoch} — the board has another epoch; '' if there is no board
 local request = cmsgpack.unpack(ARGV[1])
 local reign = ARGV[2] or ''
@@ -14,7 +15,7 @@ local meta = KEYS[1]
 --@include board
 local board, refusal = open_board()
 if board then return {'ok'} end
-if refusal[1] == 'epoch' or refusal[2] ~= request.offset then return refusal end
+if refusal[1] == 'epoch' or refusal[2] ~= request.offset or refusal[5] ~= '' then return refusal end
 
 board = read_board()
 local safe, offset = tonumber(call('HGET', meta, 'safe')), board.offset

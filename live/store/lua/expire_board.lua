@@ -6,7 +6,7 @@
 -- Returns {'left'} — the board has expired, now or before
 --         {'used', wait} — the board is in use; wait is the time until it can expire, in milliseconds
 --         {'epoch', epoch} — the board has another epoch
---         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
+--         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
 local request = cmsgpack.unpack(ARGV[1])
 local reign = ARGV[2] or ''
 local meta, gone = KEYS[1], KEYS[2]

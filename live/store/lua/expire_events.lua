@@ -17,7 +17,7 @@
 --         that depends on the next event
 --         {'moved', n} — the script subtracted n events: call it again
 --         {'epoch', epoch} — the board has another epoch; '' if there is no board
---         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
+--         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
 local request = cmsgpack.unpack(ARGV[1])
 local reign = ARGV[2] or ''
 local ranking, reached, levels, meta, slots, slot, log, hidden, taken, journal = unpack(KEYS)

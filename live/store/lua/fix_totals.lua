@@ -4,7 +4,7 @@
 -- Request: FixTotalsRequest
 -- Returns {'ok', offset}
 --         {'moved', offset} — the board has changed
---         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
+--         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
 local request = cmsgpack.unpack(ARGV[1])
 local reign = ARGV[2] or ''
 local meta = KEYS[1]

@@ -12,7 +12,7 @@
 -- Returns {'ok', offset}
 --         {'slots'} — the slots have changed: ask again with their new store keys
 --         {'epoch', epoch} — the board has another epoch; '' if there is no board
---         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
+--         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
 local packed = ARGV[1]
 local request = cmsgpack.unpack(packed)
 local reign = ARGV[2] or ''

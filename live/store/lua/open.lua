@@ -10,7 +10,7 @@
 --         {'none'} — there is no board: create it
 --         {'adopt', epoch} — the board is to have a journal, and has none, or one that lacks a batch: begin it
 --         {'epoch', epoch} — the board has another epoch than it was created with; '' for none
---         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
+--         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
 local request = cmsgpack.unpack(ARGV[1])
 local reign = ARGV[2] or ''
 local meta, writers, slots = unpack(KEYS)
@@ -25,7 +25,7 @@ if request.journal then
   local journal = redis.call('HGET', meta, 'journal')
   if not journal or lacks_batch(journal) then
     local refused = unchecked(redis.call('HGET', meta, 'reign'))
-    if refused then return {'reign', refused[2], '', held} end  -- SQL can't tell what is missing
+    if refused then return {'reign', refused[2], '', held, ''} end  -- SQL can't tell what is missing
     return {'adopt', held}
   end
 end

@@ -10,7 +10,7 @@
 --         no board; total is as in `read`; start is '' for a member that is not on the board; rank belongs to the
 --         first record
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
---         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
+--         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
 local request = cmsgpack.unpack(ARGV[1])
 local reign = ARGV[2] or ''
 local ranking, reached, levels, meta, metadata = unpack(KEYS)

@@ -11,7 +11,7 @@
 --         is not on the board; rank belongs to the first record; described is the number of members with metadata
 --         {epoch, offset} — the board is at the position that the caller knows
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
---         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
+--         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
 local request = cmsgpack.unpack(ARGV[1])
 local reign = ARGV[2] or ''
 local ranking, reached, levels, meta, metadata = unpack(KEYS)

@@ -23,7 +23,7 @@ announce(board)
 if reign ~= '' then call('HSET', meta, 'reign', reign) end
 if board.journal then
   call('HSET', meta, 'parent', parent .. ' ' .. digits(lost) .. ' ' .. string.match(board.journal, '^(.*) %d+$'))
-  call('HDEL', meta, 'journal', 'drained', 'safe')
+  call('HDEL', meta, 'journal', 'drained', 'safe', 'resending')
 end
 local offset = commit(board, 'epoch', request.epoch)
 return {'ok', offset, call('HEXISTS', meta, 'parent') == 1 and '1' or ''}

@@ -7,7 +7,7 @@
 -- Returns {epoch, offset, {hidden, ...}, {{value, ...}, ...}} — for each member a text if it is hidden, then for each
 --         slot the values of the members; epoch is '' for no board
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
---         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
+--         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
 local request = cmsgpack.unpack(ARGV[1])
 local reign = ARGV[2] or ''
 local meta, hidden = KEYS[1], KEYS[2]

@@ -4,7 +4,7 @@
 -- Request: TouchRequest
 -- Returns {'ok'}
 --         {'epoch', epoch} — the board has another epoch; '' if there is no board
---         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
+--         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
 local request = cmsgpack.unpack(ARGV[1])
 local reign = ARGV[2] or ''
 local meta = KEYS[1]

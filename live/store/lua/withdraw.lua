@@ -9,7 +9,7 @@
 -- Returns {'ok', offset, withdrawn} — withdrawn is 0 when the member was not registered
 --         {'voted'} — a member that has votes stays
 --         {'epoch', epoch} — the board has another epoch; '' if there is no board
---         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
+--         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
 local packed = ARGV[1]
 local request = cmsgpack.unpack(packed)
 local reign = ARGV[2] or ''

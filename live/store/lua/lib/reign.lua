@@ -2,11 +2,12 @@
 -- is new after each promotion, and empty where no replica is promoted. The field `reign` of a board's state says under
 -- which reign the board was last checked.
 
--- Returns the reply to the caller of a board that nobody has checked under this reign, and else nil.
+-- Returns the reply to the caller of a board that nobody has checked under this reign, and else nil. `resending` is ''
+-- unless somebody has begun to send again what a failover lost.
 local function unchecked(held)
   if reign == '' or held == reign then return end
-  local at = redis.call('HMGET', meta, 'offset', 'journal', 'epoch')
-  if at[3] then return {'reign', at[1] or '0', at[2] or '', at[3]} end
+  local at = redis.call('HMGET', meta, 'offset', 'journal', 'epoch', 'resending')
+  if at[3] then return {'reign', at[1] or '0', at[2] or '', at[3], at[4] or ''} end
 end
 
 -- The epoch that clients see.
