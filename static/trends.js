@@ -1,12 +1,12 @@
 // @ts-check
 /** Data that changes seldom: the ranks against which movement is measured, and the sparklines. */
-import { clock, translate, trendPoints } from "./client/words.js";
+import { clock, translate, trendPoints, trendWords } from "./client/words.js";
 
 /**
  * @typedef {{epoch: string, period: string | null, since: string | null, ranks: Object<string, number>,
  *            scores: Object<string, number>}} Baseline
  * @typedef {{slots: {start: string | null, end: string | null}[],
- *            records: {key: string, scores: (number | null)[]}[]}} Slots
+ *            records: {key: string, scores: number[]}[]}} Slots
  */
 
 const MINUTE = 60_000;
@@ -26,16 +26,30 @@ export function baselinePause({ since, ranks }, now) {
 }
 
 /**
- * Milliseconds until the next slot: when the newest one ends. On an event clock this is unknown; then a slot's length.
+ * Milliseconds until the next point: when the newest slot ends, and where slots are added up, when as much time has
+ * passed as a point covers. On an event clock this is unknown; then that time.
  *
  * @param {Slots} slots
  * @param {number} now
  */
 export function slotsPause({ slots }, now) {
-  const { start, end } = slots.at(-1) ?? { start: null, end: null };
-  if (!start || !end) return HOUR;
-  const [from, to] = [Date.parse(start), Date.parse(end)];
-  return Math.max(SOON, Math.min(HOUR, to > now ? to - now : Math.min(MINUTE, to - from)));
+  const [before, newest] = [slots.at(-2), slots.at(-1)].map((slot) => [Date.parse(slot?.start ?? ""), Date.parse(slot?.end ?? "")]);
+  const [length, width] = [newest[1] - newest[0], before[1] - before[0]];
+  if (!length) return HOUR;
+  const pause = newest[1] <= now ? Math.min(MINUTE, length) : width > length ? width - (now % width) : newest[1] - now;
+  return Math.max(SOON, Math.min(HOUR, pause));
+}
+
+/**
+ * The points of a sparkline, and what it shows in words; both are empty without a shape.
+ *
+ * @param {number[]} values of the slots that have ended
+ * @param {string} length of the window, in words
+ * @returns {[string, string]}
+ */
+function trendOf(values, length) {
+  const points = trendPoints(values);
+  return [points, points && trendWords(length, values)];
 }
 
 /** Repeats a request, each time after a pause that follows from the last answer; never while the page is hidden. */
@@ -110,7 +124,8 @@ export class Trends {
 
   /** @param {Slots} slots */
   #takeSlots(slots) {
-    this.table.setTrends(new Map(slots.records.map(({ key, scores }) => [key, trendPoints(scores.slice(0, -1))])));
+    const length = this.table.body.parentElement?.querySelector("[data-trend]")?.getAttribute("data-trend") ?? "";
+    this.table.setTrends(new Map(slots.records.map(({ key, scores }) => [key, trendOf(scores.slice(0, -1), length)])));
     return slotsPause(slots, Date.now());
   }
 }

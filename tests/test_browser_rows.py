@@ -86,8 +86,8 @@ async def test_movement_is_relative_to_the_baseline(valkey_url: str) -> None:
             assert [(await cell.aria_snapshot()).split('"')[1] for cell in heard[:3]] == ["1 up 3", "2 new", "3 down 2"]
 
 
-async def test_sparklines_show_the_slots(valkey_url: str) -> None:
-    """The server renders them. A new row receives its own with the next slot, or on load."""
+async def test_sparklines_show_the_window(valkey_url: str) -> None:
+    """The server renders them, with words to hear. A new row receives its own with the next slot, or on load."""
     board = rolling_board("3h", "1h", clock="event")
     times = [f"2026-11-20T{hour}:30:00Z" for hour in ("09", "10", "11", "12")]
     settings = fresh_settings(valkey_url)
@@ -102,6 +102,8 @@ async def test_sparklines_show_the_slots(valkey_url: str) -> None:
                 timeout=PATIENCE,
             )
             assert await page.is_visible("#records .trend")
+            words = await page.get_attribute("#records .trend", "aria-label")
+            assert words == "3 hours: low 2, high 6, now 6"
             await page.set_viewport_size({"width": 400, "height": 800})
             assert not await page.is_visible("#records .trend")
 

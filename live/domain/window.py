@@ -6,7 +6,7 @@ window`. If `window` is a multiple of `L`, that equals `s >= newest - window`, w
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache, lru_cache
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
@@ -17,6 +17,7 @@ import msgspec
 from live.domain.calendar import FIRST, LAST, Calendar, Unit, Weekday
 
 MOST_PERIODS: Final = 1000
+MOST_FOLDED: Final = 10_000  # newest slots of a window that are folded; a longer window is folded in part
 
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}  # in milliseconds
 _LONG_AGO: Final = -(1 << 62)  # milliseconds before any event
@@ -212,16 +213,32 @@ def closes_at(window: Window, slot: Slot, time: int, newest: int) -> int | None:
     return None
 
 
-def newest_slots(window: Window, newest: int, most: int) -> list[Slot]:
-    """Return the newest `most` slots of a window, the oldest first. The last slot begins at `newest`.
+def fold_size(window: Window, most: int) -> int:
+    """Return how many slots to add up, so that `most` points cover the window. The open slot is a point of its own.
 
-    A window without slots has a single one, which covers all time.
+    Slots with a ranking of their own are not added up.
     """
-    oldest = window.oldest(newest)
-    found = [window.slot_at(newest)]
-    while len(found) < most and found[-1].start > oldest:
-        found.append(window.slot_at(found[-1].start - 1))
-    return found[::-1]
+    ended = 0 if window.tables else min(window.live, MOST_FOLDED) - 1
+    return max(1, -(-ended // max(1, most - 1)))
+
+
+@lru_cache(maxsize=64)
+def folded_slots(window: Window, newest: int, most: int) -> Sequence[Sequence[Slot]]:
+    """Divide the slots of a window into at most `most` groups that follow each other, the oldest group first.
+
+    The last group is the open slot, which begins at `newest`. The others have `fold_size` slots each; the oldest may
+    have fewer. If slots have a ranking of their own, each of the newest slots is a group. A window without slots has a
+    single one, which covers all time.
+    """
+    size, oldest, slot = fold_size(window, most), window.oldest(newest), window.slot_at(newest)
+    groups: list[tuple[Slot, ...]] = [(slot,)]
+    while len(groups) < most and slot.start > oldest:
+        group: list[Slot] = []
+        while len(group) < size and slot.start > oldest:
+            slot = window.slot_at(slot.start - 1)
+            group.append(slot)
+        groups.append(tuple(group[::-1]))
+    return tuple(groups[::-1])
 
 
 @cache

@@ -40,7 +40,7 @@ from live.store.registry.items import Items
 from live.store.registry.presence import Presence
 from live.web.http.drawings import Drawings
 from live.web.http.responses import Derived, cache_control
-from live.web.pages.charts import RankCharts
+from live.web.pages.charts import Line, RankCharts
 
 _T = TypeVar("_T")
 
@@ -79,7 +79,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     top_slots: TopSlots = field(default_factory=TopSlots)
     baselines: Baselines = field(default_factory=Baselines)
     encoded: Derived[Reply] = field(default_factory=Derived)
-    trend_lines: Derived[Mapping[str, str]] = field(default_factory=Derived)
+    trend_lines: Derived[Mapping[str, Line]] = field(default_factory=Derived)
     drawings: Drawings = field(default_factory=Drawings)
     metrics: Drawings = field(default_factory=Drawings)
     rank_charts: RankCharts = field(default_factory=RankCharts)

@@ -137,9 +137,16 @@ export class Row {
     this.#metadata = metadata;
   }
 
-  /** @param {string} points of the sparkline */
-  writeTrend(points) {
-    if (this.trend !== points) this.line?.setAttribute("points", (this.trend = points));
+  /**
+   * @param {string} points of the sparkline
+   * @param {string} words what it shows
+   */
+  writeTrend(points, words) {
+    if (this.trend === points || !this.line) return;
+    this.line.setAttribute("points", (this.trend = points));
+    const drawing = /** @type {Element} */ (this.line.parentElement);
+    drawing.setAttribute("role", words ? "img" : "none");
+    drawing.setAttribute("aria-label", words);
   }
 
   /** @param {number} width of the bar, in percent */
@@ -194,7 +201,7 @@ export function newRow(key, { columns, bars, trends, link, own, parts }) {
  * @param {Object<string, string | number>} attributes of the shape
  */
 function drawing(kind, box, shape, attributes) {
-  const whole = element("svg", { class: kind, viewBox: box, preserveAspectRatio: "none", "aria-hidden": "true" });
+  const whole = element("svg", { class: kind, viewBox: box, preserveAspectRatio: "none", role: "none" });
   whole.append(element(shape, attributes));
   return whole;
 }

@@ -33,7 +33,7 @@ export class TableView {
   #glows = 0;
   /** @type {Map<string, number> | null | undefined} ranks to compare with; null: there are none; undefined: unknown yet */
   #before;
-  /** @type {Map<string, string> | undefined} points of sparklines */
+  /** @type {Map<string, [string, string]> | undefined} points of sparklines, and what they show */
   #trends;
 
   /**
@@ -80,7 +80,7 @@ export class TableView {
   /**
    * Show a sparkline in each row that has one.
    *
-   * @param {Map<string, string>} trends their points
+   * @param {Map<string, [string, string]>} trends their points, and what they show in words
    */
   setTrends(trends) {
     this.#trends = trends;
@@ -205,7 +205,8 @@ export class TableView {
       else if (before === null) row.clearMove();
       row.baseline = before;
     }
-    row.writeTrend(this.#trends?.get(record.key) ?? row.trend);
+    const trend = this.#trends?.get(record.key);
+    if (trend) row.writeTrend(...trend);
     row.writeMetadata(record.metadata);
     if (this.fields.length) this.fields.forEach((field, i) => row.write(i + 1, grouped(record.fields?.[field] ?? null)));
     else row.writeScore(record.score);

@@ -86,6 +86,16 @@ export function trendPoints(values) {
 }
 
 /**
+ * What a sparkline shows, to hear.
+ *
+ * @param {string} length of the window, in words
+ * @param {number[]} values those that are drawn
+ */
+export function trendWords(length, values) {
+  return translate("trend", { span: length, low: Math.min(...values), high: Math.max(...values), now: values.at(-1) ?? 0 });
+}
+
+/**
  * @param {number} part
  * @param {number} whole
  * @param {number} size

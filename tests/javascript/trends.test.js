@@ -49,6 +49,12 @@ test("the next slots are requested when the newest one ends, but not too often",
   assert.equal(slotsPause(slots(NINE, NINE + 1000), NINE), 5_000);
 });
 
+test("where slots are added up, they are requested when the next point ends", () => {
+  const open = slots(NINE + 10 * MINUTE, NINE + 11 * MINUTE);
+  open.slots.unshift(...slots(NINE - 20 * MINUTE, NINE + 10 * MINUTE).slots);
+  assert.equal(slotsPause(open, NINE + 10 * MINUTE), 20 * MINUTE);
+});
+
 test("on an event clock, slots are requested again after the length of one", () => {
   assert.equal(slotsPause(slots(NINE, NINE + HOUR), NINE + 9 * HOUR), MINUTE);
   assert.equal(slotsPause(slots(NINE, NINE + 10_000), NINE + 9 * HOUR), 10_000);

@@ -467,10 +467,14 @@ class BaselineRequest(RankingRequest, kw_only=True, omit_defaults=True):
 
 
 class SlotsRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Read what members hold in slots. `clock` is the board's clock, by which the caller chose the slots."""
+    """Read what members hold in slots. `clock` is the board's clock, by which the caller chose the slots.
+
+    The slots follow each other in groups of these `sizes`. What a group holds is added up.
+    """
 
     clock: PlannedClock
     members: list[str]
+    sizes: list[int]
 
 
 class AdoptRequest(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -42,7 +42,7 @@ from live.web.reads.history import MAX_MEMBERS as MOST_HISTORIES
 from live.web.reads.history import MAX_STEPS, Explanation, HistoryList
 from live.web.reads.items import MOST_READ, ItemList
 from live.web.reads.records import MAX_AROUND, MOST_RECORDS, MemberRecords, RecordList, RecordView
-from live.web.reads.slots import DEFAULT_SLOTS, MAX_MEMBERS, MAX_SLOTS, SlotList
+from live.web.reads.slots import DEFAULT_POINTS, MAX_MEMBERS, MAX_POINTS, SlotList
 from live.web.services import live_of
 from live.web.writes.admin import (
     DEFAULT_ENTRIES,
@@ -123,7 +123,7 @@ _AS_OF: Final = query(
     "Read the board as it was at this time: with everything that was counted before. "
     "This needs a journal. Beyond `LIVE_JOURNAL_EVENTS`, it is read as it was at the beginning of that hour.",
 )  # fmt: skip
-_SLOTS: Final = query("limit", whole(1, MAX_SLOTS, DEFAULT_SLOTS), "Number of slots.")
+_POINTS: Final = query("limit", whole(1, MAX_POINTS, DEFAULT_POINTS), "Largest number of points.")
 _SPAN: Final = (
     query("from", _TIME, "The first time. By default a day before `to`."),
     query("to", _TIME, "The last time. By default now."),
@@ -330,14 +330,15 @@ _PATHS: Final[Mapping[str, Json]] = {
     )},
     "/v1/boards/{board}/records/{key}/slots": {"get": operation(
         "getSlots", "records", "Read the scores of one member by slot.",
-        "The score of the member in each of the newest slots of the window, the oldest slot first.",
-        document(SlotList), _RECORD, _OF_BOARD, _OF_KEY, _SLOTS,
+        "The score of the member over the window, the oldest point first. Slots are added up, so that there are at "
+        "most `limit` points.",
+        document(SlotList), _RECORD, _OF_BOARD, _OF_KEY, _POINTS,
     )},
     "/v1/boards/{board}/slots": {"get": operation(
         "listSlots", "boards", "Read scores by slot.",
-        "The scores of members in each of the newest slots of the window, the oldest slot first. Without `key`, "
-        "the members are the first 100 of the board, read once for each new slot.",
-        document(SlotList), _BOARD, _OF_BOARD, members(MAX_MEMBERS), _SLOTS,
+        "The scores of members over the window, the oldest point first. Slots are added up, so that there are at most "
+        "`limit` points. Without `key`, the members are the first 100 of the board, read once for each new point.",
+        document(SlotList), _BOARD, _OF_BOARD, members(MAX_MEMBERS), _POINTS,
     )},
     "/v1/boards/{board}/records/{key}/history": {"get": operation(
         "getHistory", "records", "Read how a record moved.",

@@ -1,9 +1,9 @@
-"""The rank of a record at the end of each slot of the window, from the journal: the second chart on its page."""
+"""What is drawn of a record: its sparkline, and its rank over the window, from the journal, on its page."""
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,15 @@ from live.store.board.ledger import Ledger
 
 _PATIENCE: Final = 0.5  # seconds; the page is shown without the chart then
 _KEPT: Final = 1000  # records whose ranks a process remembers until the next slot begins
+
+
+class Line(NamedTuple):
+    """The points of a sparkline, and its lowest, highest and newest value."""
+
+    points: str
+    low: int
+    high: int
+    now: int
 
 
 class RankChart(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The page of one record: its score in each slot of the window, its rank, and its neighbours."""
+"""The page of one record: its score over the window, its rank, and its neighbours."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from starlette.responses import Response
 from live.domain.board import Board
 from live.domain.event import key_fault
 from live.domain.ranking import Page
-from live.domain.window import EVER, Periods
+from live.domain.window import EVER, MOST_FOLDED, Periods
 from live.errors import ProblemError
 from live.store.board.read.slots import SlotValues, read_slots
 from live.web.http.responses import negotiated, reply_of
@@ -29,7 +29,7 @@ _LEAST_SLOTS: Final = 2
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """The score in one slot. `y` and `height` are on a scale of 100, from the top.
+    """The score in one point. `y` and `height` are on a scale of 100, from the top.
 
     `start` is None for a period, which has a name instead of a time.
     """
@@ -43,7 +43,7 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """The scores in the slots of the window, the oldest first. `highest` is the highest one."""
+    """The scores in the points of the window, the oldest first. `highest` is the highest one."""
 
     title: str
     highest: str
@@ -112,9 +112,10 @@ def chart_of(language: Language, board: Board, slots: SlotValues) -> Chart | Non
         )
         for place, (slot, score) in enumerate(zip(slots.slots, scores, strict=True))
     ]
-    is_cut = len(bars) == MOST_SLOTS
-    if is_cut:
+    if window.tables and len(bars) == MOST_SLOTS:
         title = language.translate("chart_newest", n=MOST_SLOTS)
+    elif window.live > MOST_FOLDED:
+        title = language.translate("chart_newest", n=MOST_FOLDED)
     else:
         title = language.translate("chart", window=window_words(language, window))
     return Chart(title, grouped(max(known, default=None)), bars)

@@ -7,11 +7,12 @@ from typing import Final
 import msgspec
 
 from live.domain.ranking import Page
-from live.domain.window import Periods, Rolling, Window
+from live.domain.window import MOST_FOLDED, Periods, Rolling, Window
 from live.errors import EpochLostError, StoreUnavailableError
 from live.store.board.ledger import Ledger
 from live.store.board.read.baseline import Baseline
 from live.store.board.read.slots import SlotValues
+from live.web.pages.charts import Line
 from live.web.pages.words import trend_points
 from live.web.services import Live
 
@@ -20,20 +21,20 @@ class Trends(msgspec.Struct, frozen=True):
     """What the rows of a board show beside their scores.
 
     `before` has the ranks in the baseline, and `since` is its time in milliseconds; both are None where ranks cannot be
-    compared. `lines` has the points of the sparklines by member.
+    compared. `lines` has the sparklines by member.
     """
 
     before: Mapping[str, int] | None = None
     since: int | None = None
-    lines: Mapping[str, str] = {}
+    lines: Mapping[str, Line] = {}
 
 
 NO_TRENDS: Final = Trends()
 
 
 def has_trends(window: Window) -> bool:
-    """Tell whether the scores of a board add up several slots, so that a row has a sparkline."""
-    return isinstance(window, Rolling) or (isinstance(window, Periods) and not window.tables)
+    """Tell whether the scores of a board add up several slots, so that a row has a sparkline of all of them."""
+    return isinstance(window, Rolling | Periods) and not window.tables and window.live <= MOST_FOLDED
 
 
 async def trends_of(live: Live, ledger: Ledger, page: Page | None) -> Trends:
@@ -44,8 +45,7 @@ async def trends_of(live: Live, ledger: Ledger, page: Page | None) -> Trends:
         baseline = await live.baselines.of(ledger.baseline)
         if has_trends(ledger.state.board.window):
             slots = await live.top_slots.of(ledger.reader)
-    empty = 0 if ledger.state.board.operator == "incr" else None
-    lines = {} if slots is None else live.trend_lines.of(slots, lambda: _lines_of(slots, empty))
+    lines = {} if slots is None else live.trend_lines.of(slots, lambda: _lines_of(slots))
     if page is None or baseline is None or not baseline.ranks:
         return Trends(lines=lines)
     if (baseline.epoch, baseline.slot) != (page.epoch, page.slot):
@@ -53,10 +53,12 @@ async def trends_of(live: Live, ledger: Ledger, page: Page | None) -> Trends:
     return Trends(baseline.ranks, baseline.time, lines)
 
 
-def _lines_of(slots: SlotValues, empty: int | None) -> dict[str, str]:
-    """Draw the sparklines, without the slot that is still open. `empty` is the value of a slot without events."""
-    return {
-        member: trend_points([empty if value is None else value for value in values[:-1]])
-        for member, values in zip(slots.members, slots.values, strict=True)
-        if values is not None
-    }
+def _lines_of(slots: SlotValues) -> dict[str, Line]:
+    """Draw the sparklines, without the slot that is still open."""
+    lines = {}
+    for member, values in zip(slots.members, slots.values, strict=True):
+        ended = [value or 0 for value in (values or ())[:-1]]  # amounts add up here, so no event is zero
+        points = trend_points(ended)
+        if points:
+            lines[member] = Line(points, min(ended), max(ended), ended[-1])
+    return lines

@@ -14,7 +14,8 @@ from msgspec import UNSET, UnsetType
 
 from live.domain.calendar import Unit
 from live.domain.ranking import Record
-from live.domain.window import Periods, Rolling, Sliding, Window
+from live.domain.window import MOST_FOLDED, Periods, Rolling, Sliding, Window
+from live.web.pages.charts import Line
 from live.web.pages.language import Language, grouped
 
 _UNITS: Final = ((86400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds"))
@@ -69,9 +70,12 @@ def window_words(language: Language, window: Window, period: str | None = None) 
 
 
 def trend_words(language: Language, window: Window) -> str:
-    """Write the length of a window with one ranking over several slots, `24 hours`; empty for other windows."""
+    """Write the length of a window whose rows have sparklines, `24 hours`; empty for other windows.
+
+    Such a window has one ranking over several slots, which can be read as a whole.
+    """
     match window:
-        case Rolling(length):
+        case Rolling(length) if window.live <= MOST_FOLDED:
             return span(language, length)
         case Periods(unit=unit, last=int(last)):
             return language.translate(f"{unit}s", n=last)
@@ -139,6 +143,11 @@ def move_words(language: Language, rank: int, before: int | None) -> tuple[str, 
     if before > rank:
         return f"\u25b2{grouped(before - rank)}", language.translate("up", n=before - rank)
     return f"\u25bc{grouped(rank - before)}", language.translate("down", n=rank - before)
+
+
+def line_words(language: Language, length: str, line: Line) -> str:
+    """Say what a sparkline shows, to hear. `length` is the length of the window in words."""
+    return language.translate("trend", span=length, low=line.low, high=line.high, now=line.now)
 
 
 def trend_points(values: Sequence[int | None]) -> str:

@@ -32,6 +32,7 @@ export const words = {
   "new": "new",
   "up": "up {n}",
   "down": "down {n}",
+  "trend": "{span}: low {low}, high {high}, now {now}",
   "since": "▲▼ since {time}",
   "not_ranked": "not ranked",
   "rank": "rank {n}",

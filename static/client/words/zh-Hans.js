@@ -33,6 +33,7 @@ export const words = {
   "new": "新",
   "up": "上升 {n} 名",
   "down": "下降 {n} 名",
+  "trend": "{span}：最低 {low}，最高 {high}，现在 {now}",
   "since": "▲▼ 自 {time} 起",
   "not_ranked": "未上榜",
   "rank": "第 {n} 名",

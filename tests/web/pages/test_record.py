@@ -116,7 +116,7 @@ def test_a_chart_has_room_for_scores_below_zero() -> None:
         ("0.00", "75.00", "30"), ("75.00", "25.00", "-10"), ("75.00", "0.00", "0"), ("75.00", "0.00", "0"),
     ]  # fmt: skip
     assert [bar.is_open for bar in chart.bars] == [False, False, False, True]
-    assert (chart.title, chart.highest) == ("Score over the last 3 hours, by slot", "30")
+    assert (chart.title, chart.highest) == ("Score over the last 3 hours", "30")
 
 
 def test_a_chart_says_how_many_slots_it_shows_if_not_all() -> None:

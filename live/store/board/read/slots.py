@@ -6,26 +6,30 @@ from typing import Final
 
 import msgspec
 
-from live.domain.window import Slot, newest_slots
+from live.domain.window import Rolling, Slot, fold_size, folded_slots
 from live.store.board.read.reader import BoardReader
 from live.store.board.read.single_flight import VersionCache
 from live.store.board.requests import SlotsRequest
 from live.store.board.state import MOST_REPLANS, BoardState
 
 TOP_RECORDS: Final = 100
-TOP_SLOTS: Final = 25  # a window of a day has so many slots of an hour
+TOP_POINTS: Final = 49  # the last one is the open slot
+
+_MOST_VALUES: Final = 2500  # of one request; the store reads them in about a millisecond
 
 
 class SlotValues(msgspec.Struct, frozen=True, eq=False, weakref=True):
-    """The values of members in slots, all read at one instant.
+    """What members hold in the slots of a window, folded into points.
+
+    What a point holds is read at one instant, or in a few pieces if it has many slots.
 
     Attributes:
         epoch: the epoch of the board.
-        offset: the offset of the board.
-        slots: the newest slots of the window, the oldest first; the last one is still open.
+        offset: the offset of the board when the last piece was read.
+        slots: the time of each point, the oldest first; the last one is the slot that is still open.
         members: the members, in the order of the request.
-        values: for each member, its value in each slot. A value is None if the slot has no event of the member. A
-            hidden member has None instead of values.
+        values: for each member, the sum of its values in the slots of each point. It is None if no event of the member
+            is in these slots. A hidden member has None instead of values.
     """
 
     epoch: str
@@ -36,43 +40,70 @@ class SlotValues(msgspec.Struct, frozen=True, eq=False, weakref=True):
 
 
 class TopSlots:
-    """The slots of the first records of each board. Each new slot causes one read, for all requests."""
+    """The slots of the first records of each board. Each new point causes one read, for all requests."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._reads: VersionCache[SlotValues] = VersionCache()
 
     async def of(self, reader: BoardReader) -> SlotValues:
-        """Return the newest `TOP_SLOTS` slots of the first `TOP_RECORDS` records, read once for each new slot."""
-        state = reader.state
+        """Return the slots of the first `TOP_RECORDS` records in `TOP_POINTS` points, read once for each new point."""
+        state, window = reader.state, reader.state.board.window
         newest = state.clock.newest  # as far as it is known without the store
         if state.board.clock == "server":
-            newest = max(newest or 0, state.board.window.slot_at(int(self._now())).start)
+            newest = max(newest or 0, window.slot_at(int(self._now())).start)
+        if newest is not None and isinstance(window, Rolling):
+            newest //= window.slot * fold_size(window, TOP_POINTS)
         return await self._reads.of(reader, newest, lambda: _read_top(reader))
 
 
 async def read_slots(state: BoardState, members: Sequence[str], most: int) -> SlotValues:
-    """Read what members hold in each of the newest `most` slots of the window, at one instant."""
+    """Read what members hold in the slots of the window, folded into at most `most` points."""
     await state.open()
     for _ in range(MOST_REPLANS):
-        clock, known = state.planned(), state.known
-        slots = [] if clock.current is None else newest_slots(state.board.window, clock.current, most)
-        keys = [state.keys.meta, state.keys.hidden, *(state.keys.slot(slot.start) for slot in slots)]
-        reply = await state.run(state.scripts.slots, keys, SlotsRequest(clock=clock, members=list(members)))
-        if reply[0] == b"replan":
-            state.update_clock(*reply[1:])
-            continue
-        epoch, offset, hidden, columns = reply
-        state.check_epoch(epoch)
-        state.check_offset(offset, known)
-        values = [
-            None
-            if hidden[place] is not None
-            else [None if column[place] is None else int(column[place]) for column in columns]
-            for place in range(len(members))
-        ]
-        return SlotValues(epoch.decode(), int(offset), slots, members, values)
+        clock = state.planned()
+        groups = () if clock.current is None else folded_slots(state.board.window, clock.current, most)
+        values: list[list[int | None]] = [[None] * len(groups) for _ in members]
+        for piece in _pieces(groups, max(1, _MOST_VALUES // len(members))):
+            known = state.known
+            keys = [
+                state.keys.meta,
+                state.keys.hidden,
+                *(state.keys.slot(slot.start) for _, part in piece for slot in part),
+            ]
+            request = SlotsRequest(clock=clock, members=list(members), sizes=[len(part) for _, part in piece])
+            reply = await state.run(state.scripts.slots, keys, request)
+            if reply[0] == b"replan":
+                state.update_clock(*reply[1:])
+                break
+            epoch, offset, hidden, columns = reply
+            state.check_epoch(epoch)
+            state.check_offset(offset, known)
+            for (point, _), column in zip(piece, columns, strict=True):
+                for row, value in zip(values, column, strict=True):
+                    if value is not None:
+                        row[point] = (row[point] or 0) + int(value)
+        else:
+            times = [Slot(group[0].start, group[-1].end) for group in groups]
+            shown = [None if hides is not None else row for hides, row in zip(hidden, values, strict=True)]
+            return SlotValues(epoch.decode(), int(offset), times, members, shown)
     raise state.moved_too_often()
+
+
+def _pieces(groups: Sequence[Sequence[Slot]], most: int) -> list[list[tuple[int, Sequence[Slot]]]]:
+    """Divide groups of slots into pieces of at most `most` slots: each has slots of some groups, by their numbers."""
+    pieces: list[list[tuple[int, Sequence[Slot]]]] = [[]]
+    room = most
+    for number, group in enumerate(groups):
+        left = group
+        while left:
+            if room == 0:
+                pieces.append([])
+                room = most
+            part, left = left[:room], left[room:]
+            pieces[-1].append((number, part))
+            room -= len(part)
+    return pieces
 
 
 async def _read_top(reader: BoardReader) -> SlotValues:
@@ -80,4 +111,4 @@ async def _read_top(reader: BoardReader) -> SlotValues:
     members = [record.key for record in page.records]
     if not members:
         return SlotValues(page.epoch, page.offset, (), (), ())
-    return await read_slots(reader.state, members, TOP_SLOTS)
+    return await read_slots(reader.state, members, TOP_POINTS)
