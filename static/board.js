@@ -3,18 +3,15 @@
 import { Announcer } from "./announcer.js";
 import { LiveBoard } from "./client/live-board.js";
 import { TableView } from "./client/view.js";
-import { grouped, nameWords, periodWords, placeWords, translate } from "./client/words.js";
+import { grouped, periodWords, placeWords, translate } from "./client/words.js";
 import { recordAddress, write } from "./page.js";
 import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
-import { Trends } from "./trends.js";
-
-const RANK_REST = 5_000; // milliseconds for which the reader's rank must stay the same before it is announced
 
 /** The part of the page that belongs to one board. */
 class BoardView {
-  #rankTimer = 0;
-  #leader = /** @type {string | undefined} */ (undefined);
+  /** @type {Promise<void> | undefined} */
+  story;
 
   /**
    * @param {HTMLElement} section
@@ -23,7 +20,8 @@ class BoardView {
   constructor(section, announcer) {
     const { board = "", root = "", limit, place, records, tail = "" } = section.dataset;
     const part = (/** @type {string} */ name) => document.getElementById(name + tail);
-    this.announcer = announcer;
+    this.section = section;
+    this.announce = announcer.announce;
     this.parts = {
       rankCount: part("rank-count"), totalScore: part("total-score"), viewers: part("viewers"), place: part("place"),
       period: part("period"), empty: part("empty"), previous: section.querySelector("a[rel=prev]"),
@@ -42,19 +40,18 @@ class BoardView {
       link: records && ((key) => recordAddress(records, key)),
       onDraw: () => this.#showSums(),
     });
-    this.trends = new Trends(this.board, this.table, `${root}v1/boards/${board}`, part("since"));
     const status = /** @type {HTMLElement} */ (part("connection"));
     this.status = new StatusView(this.board, section, {
       status,
       retry: /** @type {HTMLElement} */ (part("retry")),
-      announce: announcer.announce,
+      announce: this.announce,
     });
     this.board.on("state", () => this.status.show());
     this.board.on("change", (snapshot) => {
-      this.trends.compare();
-      if (snapshot.epoch !== null) this.table.show(snapshot.records);
       if (this.board.paused) this.status.show();
-      else this.#announce(snapshot);
+      if (snapshot.epoch === null) return;
+      this.table.show(snapshot.records);
+      this.story ??= import("./story.js").then(({ startStory }) => startStory(this)); // not before the page is live
     });
     this.board.start();
   }
@@ -84,28 +81,6 @@ class BoardView {
   #showPlace(around) {
     const words = placeWords(around.rank, this.packed ? null : around.gap);
     [...(this.parts.place?.children ?? [])].forEach((child, i) => write(child, words[i]));
-  }
-
-  /**
-   * Announce what matters to screen readers: a new leader, and the reader's rank once it stays the same.
-   *
-   * @param {import("./client/live-board.js").Snapshot} snapshot
-   */
-  #announce({ records, around }) {
-    const leader = records[0]?.key;
-    if (this.#leader !== undefined && leader !== undefined && leader !== this.#leader) {
-      const row = [...this.table.body.rows].find((one) => one.dataset.key === leader);
-      const name = row?.querySelector("bdi")?.textContent ?? nameWords(leader); // the row may show a title
-      const place = around?.rank ? placeWords(around.rank, null)[0] : "";
-      this.announcer.announce(place ? translate("takes_first_and_you", { name, place }) : translate("takes_first", { name }));
-    }
-    this.#leader = leader;
-    const place = this.parts.place?.firstElementChild;
-    if (!place || !around) return;
-    const [words] = placeWords(around.rank, null);
-    if (place.textContent === words) return;
-    clearTimeout(this.#rankTimer);
-    this.#rankTimer = setTimeout(() => this.announcer.announce(translate("place", { place: words })), RANK_REST);
   }
 }
 

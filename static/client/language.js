@@ -6,6 +6,7 @@ import { tag, words } from "./words/en.js";
  * @typedef {{one?: string, other: string}} Counted the forms for one, and for any other number
  * @typedef {"hour" | "day" | "week" | "month" | "quarter" | "year"} Unit of a calendar
  * @typedef {{[name in keyof typeof words]: (typeof words)[name] extends string ? string : Counted}} Table
+ * @typedef {{[name in keyof typeof import("./words/story/en.js").storyTable]: string | Counted}} StoryTable
  */
 
 /** @type {Table} */
@@ -56,7 +57,16 @@ export function clock(time) {
  * @param {Object<string, string | number>} [values] the values in braces; numbers are grouped
  */
 export function translate(name, values = {}) {
-  const message = dictionary[name];
+  return phrase(dictionary[name], values);
+}
+
+/**
+ * A sentence with its values.
+ *
+ * @param {string | Counted} message
+ * @param {Object<string, string | number>} values
+ */
+export function phrase(message, values) {
   const text = typeof message === "string" ? message : (plurals.select(Number(values.n)) === "one" && message.one) || message.other;
   return text.replace(/\{(\w+)\}/g, (_, hole) => {
     const value = values[hole];

@@ -2,7 +2,7 @@
 /** Gaps, periods and metadata in words; the server's `words.py` writes them the same way. No DOM. */
 import { grouped, translate } from "./language.js";
 
-export { clock, grouped, setLanguage, translate } from "./language.js";
+export { clock, grouped, phrase, setLanguage, translate } from "./language.js";
 export { stateWords } from "./status.js";
 
 const LONGEST_NAME = 80;

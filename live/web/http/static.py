@@ -20,11 +20,11 @@ from live.web.services import assets
 ENTRIES: Final = {
     f"{tag}/{name}": (tag, name)
     for tag in TAGS
-    for name in ("board.js", "cards.js", "past.js", "record.js", "tools.js")
+    for name in ("board.js", "cards.js", "past.js", "record.js", "story.js", "tools.js")
 }
-CLIENT: Final = frozenset({"live-board.js", "view.js", "state.js", "words.js", "element.js", "react.js"})
+CLIENT: Final = frozenset({"live-board.js", "view.js", "state.js", "words.js", "stories.js", "element.js", "react.js"})
 _SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "words.js")}  # by the other entries
-_WORDS: Final = "client/words/{}.js"
+_WORDS: Final = "client/words/"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _FOREVER: Final = "public, max-age=31536000, immutable"
 
@@ -97,8 +97,8 @@ def _contents(name: str) -> tuple[bytes, bytes]:
 
 def page_script(tag: str, name: str) -> str:
     """Join the script of a page with all that it imports, in one language."""
-    usual, own = (_WORDS.format(language) for language in (TAGS[0], tag))
-    return bundle(name, lambda path: read(own if path == usual else path))
+    usual = f"/{TAGS[0]}.js"
+    return bundle(name, lambda path: read(path.replace(usual, f"/{tag}.js") if path.startswith(_WORDS) else path))
 
 
 def client_script(name: str) -> str:

@@ -13,7 +13,7 @@ Message = str | dict[str, str]  # a sentence, or its forms for `one` and for any
 
 TAGS: Final = ("en", "zh-Hans")  # the first is the usual one
 
-_EXPORT: Final = "export const words = "
+_SHARED: Final = {"words": "{}.js", "storyTable": "story/{}.js"}  # the tables of the page's scripts
 
 
 class Language(msgspec.Struct, frozen=True):
@@ -40,13 +40,15 @@ class Language(msgspec.Struct, frozen=True):
 
 @cache
 def languages() -> dict[str, Language]:
-    """Read all languages by tag. Words of the server alone are beside the templates, others in the page's script."""
+    """Read all languages by tag. Words of the server alone are beside the templates, others in the page's scripts."""
     found = {}
     for tag in TAGS:
-        script = (assets("static") / "client" / "words" / f"{tag}.js").read_text(encoding="utf-8")
-        shared = script.partition(_EXPORT)[2].rstrip().removesuffix(";")
+        table: dict[str, Message] = {}
+        for name, path in _SHARED.items():
+            script = (assets("static") / "client" / "words" / path.format(tag)).read_text(encoding="utf-8")
+            table |= _decode(script.partition(f"export const {name} = ")[2].rstrip().removesuffix(";"))
         own = (assets("templates") / "words" / f"{tag}.json").read_text(encoding="utf-8")
-        found[tag] = Language(tag, {**_decode(shared), **_decode(own)})
+        found[tag] = Language(tag, {**table, **_decode(own)})
     return found
 
 

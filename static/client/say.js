@@ -1,0 +1,14 @@
+// @ts-check
+/** The words of what a page loads after it is live: the second half of the script's table. */
+import { phrase } from "./words.js";
+import { storyTable } from "./words/story/en.js";
+
+/**
+ * A sentence of the table. `n` chooses between the forms of a counted one.
+ *
+ * @param {keyof typeof storyTable} name
+ * @param {Object<string, string | number>} [values] the values in braces; numbers are grouped
+ */
+export function say(name, values = {}) {
+  return phrase(storyTable[name], values);
+}

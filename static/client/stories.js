@@ -1,0 +1,248 @@
+// @ts-check
+/** What happens on a board: a new leader, entries to the top ten, round leads, climbs. No DOM. */
+import { say } from "./say.js";
+import { nameWords } from "./words.js";
+
+export { say } from "./say.js";
+
+/**
+ * @typedef {{key: string, rank: number, score: number}} Place a record, or what a baseline knows of one
+ * @typedef {{at: number, epoch: string | null, period?: string | null, records: readonly Place[]}} Moment
+ *   the first records of a board; `at` in milliseconds since 1970
+ * @typedef {{kind: "lead" | "top" | "ahead" | "climb", key: string, rank: number, at: number, since: number,
+ *            by: number, other?: string, times?: number}} Story
+ *   `by`: ranks, or points ahead of the second; `other`: the leader before; `times`: changes of the lead in a row
+ */
+
+const TOP = 10;
+const LEAST_CLIMB = 3; // ranks
+const MOST_CLIMBS = 3;
+const LEAST_LEAD = 100; // the smallest round lead
+const MINUTES = 60_000; // in milliseconds
+const KEPT = 6; // stories in a list
+const DUEL = 5 * MINUTES; // within which two leaders in turn are one story
+const REST = 3_000; // milliseconds between two stories
+const REACH = 10; // minutes over which climbs are measured
+const AGAIN = 10 * MINUTES; // after which the same is told again
+const MOST_WAITING = 3;
+
+/**
+ * The stories between two moments of one epoch and period, the most important first. Each is still true at `after`, and
+ * tells of another member.
+ *
+ * @param {Moment} before
+ * @param {Moment} after
+ * @param {boolean} [gaps] whether the difference of two scores has a meaning
+ * @returns {Story[]}
+ */
+export function stories(before, after, gaps = true) {
+  if (!continues(before, after) || !before.records.length || !after.records.length) return [];
+  const ranks = new Map(before.records.map(({ key, rank }) => [key, rank]));
+  const span = { at: after.at, since: before.at };
+  const told = [...leads(before.records, after.records, gaps), ...entries(before.records, after.records, ranks)];
+  const keys = new Set(told.map(({ key }) => key));
+  const climbs = after.records
+    .map(({ key, rank }) => /** @type {const} */ ({ kind: "climb", key, rank, by: (ranks.get(key) ?? rank) - rank }))
+    .filter(({ key, by }) => by >= LEAST_CLIMB && !keys.has(key))
+    .sort((one, other) => other.by - one.by)
+    .slice(0, MOST_CLIMBS);
+  return [...told, ...climbs].map((story) => ({ ...story, ...span }));
+}
+
+/**
+ * Whether two moments belong to the same life and period of a board.
+ *
+ * @param {Moment} before
+ * @param {Moment} after
+ */
+export function continues(before, after) {
+  return before.epoch === after.epoch && (before.period ?? null) === (after.period ?? null);
+}
+
+/**
+ * A new leader, or a leader that reached a round lead.
+ *
+ * @param {readonly Place[]} before
+ * @param {readonly Place[]} after
+ * @param {boolean} gaps
+ */
+function leads(before, after, gaps) {
+  const [old, leader] = [leaderOf(before), leaderOf(after)];
+  if (leader === undefined) return [];
+  const { key, rank } = after[0];
+  if (leader !== old) {
+    const other = before.find((record) => record.rank === 1 && record.key !== leader)?.key;
+    return [/** @type {const} */ ({ kind: "lead", key, rank, by: 0, other })];
+  }
+  const [least, most] = [leadOf(before), leadOf(after)];
+  const by = gaps ? roundBelow(most) : 0;
+  return by > least && by >= LEAST_LEAD ? [/** @type {const} */ ({ kind: "ahead", key, rank, by })] : [];
+}
+
+/**
+ * The member that has the first rank for itself.
+ *
+ * @param {readonly Place[]} records
+ */
+function leaderOf(records) {
+  return records[1]?.rank === 1 ? undefined : records[0].key;
+}
+
+/** @param {readonly Place[]} records */
+function leadOf(records) {
+  return records.length > 1 ? Math.abs(records[0].score - records[1].score) : 0;
+}
+
+/**
+ * The largest of 1, 2, 5, 10, 20, 50, … that is not above a number; 0 if there is none.
+ *
+ * @param {number} value
+ */
+function roundBelow(value) {
+  if (value < 1) return 0;
+  const unit = 10 ** (String(Math.floor(value)).length - 1);
+  return unit * (value >= 5 * unit ? 5 : value >= 2 * unit ? 2 : 1);
+}
+
+/**
+ * Members that are new among the first ten. The leader has a story of its own.
+ *
+ * @param {readonly Place[]} before
+ * @param {readonly Place[]} after
+ * @param {Map<string, number>} ranks before
+ */
+function entries(before, after, ranks) {
+  if (before.length < TOP) return []; // the board is only filling up
+  return after
+    .filter(({ key, rank }) => rank > 1 && rank <= TOP && (ranks.get(key) ?? Infinity) > TOP)
+    .map(({ key, rank }) => {
+      const by = (ranks.get(key) ?? rank) - rank;
+      return /** @type {const} */ ({ kind: "top", key, rank, by });
+    });
+}
+
+/**
+ * A list of stories with one more, the newest first. Two members that take the lead from each other in turn are one
+ * story.
+ *
+ * @param {readonly Story[]} list
+ * @param {Story} story
+ * @returns {Story[]}
+ */
+export function withStory(list, story) {
+  const duel = list.find(
+    ({ kind, key, other, at }) =>
+      kind === "lead" && story.kind === "lead" && key === story.other && other === story.key && story.at - at < DUEL,
+  );
+  const times = duel ? (duel.times ?? 1) + 1 : story.times;
+  return [{ ...story, times }, ...list.filter((one) => one !== duel)].slice(0, KEPT);
+}
+
+/**
+ * What a member did, in words that follow its name.
+ *
+ * @param {Story} story
+ * @param {(key: string) => string} [nameOf]
+ */
+export function storyWords({ kind, rank, by, other, at, since }, nameOf = nameWords) {
+  if (kind === "lead") return other === undefined ? say("takes_first") : say("takes_first_from", { other: nameOf(other) });
+  if (kind === "top") return say("enters_top", { rank });
+  if (kind === "ahead") return say("leads_by", { by });
+  const minutes = Math.round((at - since) / MINUTES);
+  return minutes > 0 && minutes <= 15 ? say("climbs_in", { by, rank, minutes }) : say("climbs", { by, rank });
+}
+
+/** Follows a board and tells its stories as they happen: at most one in three seconds, and none twice in a while. */
+export class Teller {
+  /** @type {Moment | null} up to which everything is told, or waits to be */
+  #before = null;
+  /** @type {Moment | null} */
+  #after = null;
+  /** @type {Moment[]} one of each of the last minutes, the oldest first */
+  #minutes = [];
+  /** @type {Story[]} */
+  #waiting = [];
+  /** @type {Map<string, number>} when a story was told */
+  #told = new Map();
+  #lookedAt = -Infinity;
+  #timer = false;
+
+  /**
+   * @param {(story: Story) => void} tell
+   * @param {{gaps?: boolean, now?: () => number, setTimeout?: (work: () => void, pause: number) => void}} [options]
+   */
+  constructor(tell, { gaps = true, now = Date.now, setTimeout = (work, pause) => void globalThis.setTimeout(work, pause) } = {}) {
+    this.tell = tell;
+    this.gaps = gaps;
+    this.now = now;
+    this.setTimeout = setTimeout;
+  }
+
+  /**
+   * Take note of the board as it is now.
+   *
+   * @param {Omit<Moment, "at">} board
+   */
+  take({ epoch, period, records }) {
+    if (epoch === null) return;
+    const moment = { at: this.now(), epoch, period, records };
+    if (!this.#before || !continues(this.#before, moment)) this.forget();
+    this.#before ??= moment;
+    this.#after = moment;
+    this.#wait();
+  }
+
+  /** Tell nothing of what happened until the next moment: another told it, or the board has begun anew. */
+  forget() {
+    this.#before = this.#after = null;
+    this.#minutes = [];
+    this.#waiting = [];
+  }
+
+  #wait() {
+    if (this.#timer) return;
+    this.#timer = true;
+    this.setTimeout(() => this.#look(), Math.max(0, this.#lookedAt + REST - this.now()));
+  }
+
+  #look() {
+    this.#timer = false;
+    const [before, after] = [this.#before, this.#after];
+    if (!before || !after) return;
+    this.#lookedAt = this.now();
+    this.#before = after;
+    const found = stories(before, after, this.gaps).filter(({ kind }) => kind !== "climb");
+    const isTrue = (/** @type {Story} */ { key, rank }) => after.records.some((record) => record.key === key && record.rank <= rank);
+    this.#waiting = [...this.#waiting.filter(isTrue), ...found, ...this.#climbs(after)].filter((story) => this.#isNew(story));
+    const story = this.#waiting.shift();
+    this.#waiting.length = Math.min(this.#waiting.length, MOST_WAITING);
+    if (!story) return;
+    this.#told.set(nameOfStory(story), this.#lookedAt);
+    this.tell(story);
+    this.#wait();
+  }
+
+  /**
+   * The climbs of the last minutes, looked for once a minute.
+   *
+   * @param {Moment} after
+   */
+  #climbs(after) {
+    const [first] = this.#minutes;
+    const last = this.#minutes.at(-1);
+    if (last && after.at - last.at < MINUTES) return [];
+    this.#minutes = [...this.#minutes.filter(({ at }) => after.at - at < REACH * MINUTES), after];
+    return first ? stories(first, after, this.gaps).filter(({ kind }) => kind === "climb") : [];
+  }
+
+  /** @param {Story} story */
+  #isNew(story) {
+    for (const [name, at] of this.#told) if (this.#lookedAt - at >= AGAIN) this.#told.delete(name);
+    return story.kind === "lead" || !this.#told.has(nameOfStory(story));
+  }
+}
+
+/** @param {Story} story */
+function nameOfStory({ kind, key, by }) {
+  return kind === "ahead" ? `${kind} ${by} ${key}` : `${kind} ${key}`;
+}

@@ -1,0 +1,13 @@
+// @ts-check
+/** The words of what a page loads after it is live, in English. The server reads this table too: it is JSON. */
+export const storyTable = {
+  "place": "Your place: {place}",
+  "story": "{name} {what}",
+  "story_and_you": "{story}; you are {place}",
+  "takes_first": "takes first",
+  "takes_first_from": "takes first from {other}",
+  "enters_top": "enters the top ten at {rank}",
+  "leads_by": "leads by {by}",
+  "climbs": "up {by} to {rank}",
+  "climbs_in": "up {by} to {rank} in {minutes} min"
+};

@@ -1,0 +1,15 @@
+// @ts-check
+/** The words of what a page loads after it is live, in simplified Chinese. */
+
+/** @type {import("../../language.js").StoryTable} */
+export const storyTable = {
+  "place": "你的名次：{place}",
+  "story": "{name}{what}",
+  "story_and_you": "{story}；你是{place}",
+  "takes_first": "升至第一",
+  "takes_first_from": "取代{other}升至第一",
+  "enters_top": "进入前十，位列第 {rank}",
+  "leads_by": "领先 {by}",
+  "climbs": "上升 {by} 名至第 {rank}",
+  "climbs_in": "{minutes} 分钟内上升 {by} 名至第 {rank}"
+};
