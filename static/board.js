@@ -3,16 +3,15 @@
 import { Announcer } from "./announcer.js";
 import { LiveBoard } from "./client/live-board.js";
 import { TableView } from "./client/view.js";
-import { grouped, periodWords, placeWords, translate } from "./client/words.js";
+import { grouped, periodWords, placeWords } from "./client/words.js";
 import { recordAddress, write } from "./page.js";
 import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
 
+const LATER = 2_000; // milliseconds after which what is not needed at first is loaded, even if the page is not live
+
 /** The part of the page that belongs to one board. */
 class BoardView {
-  /** @type {Promise<void> | undefined} */
-  story;
-
   /**
    * @param {HTMLElement} section
    * @param {Announcer} announcer
@@ -49,9 +48,7 @@ class BoardView {
     this.board.on("state", () => this.status.show());
     this.board.on("change", (snapshot) => {
       if (this.board.paused) this.status.show();
-      if (snapshot.epoch === null) return;
-      this.table.show(snapshot.records);
-      this.story ??= import("./story.js").then(({ startStory }) => startStory(this)); // not before the page is live
+      if (snapshot.epoch !== null) this.table.show(snapshot.records);
     });
     this.board.start();
   }
@@ -92,5 +89,12 @@ const tools = document.getElementById("tools");
 if (tools) {
   tools.inert = true; // takes its place, but no clicks until its script is loaded
   tools.hidden = false;
-  void import("./tools.js").then(({ startTools }) => startTools(shown, announcer.announce, translate));
 }
+const later = () => void import("./later.js").then(({ start }) => start(shown, announcer.announce));
+const timer = setTimeout(later, LATER);
+const off = shown[0].board.on("state", ({ name }) => {
+  if (name !== "live") return;
+  off();
+  clearTimeout(timer);
+  later();
+});

@@ -3,7 +3,7 @@
 
 /** @typedef {{key: string, title: string, image?: string}} Item */
 
-const REST = 1000; // milliseconds between two requests
+const ASK_REST = 1000; // milliseconds between two requests
 const FAULT_REST = 10_000; // … after one that failed
 const MOST = 100; // members in one request
 const ROW = ":is(tr, li)[data-key]";
@@ -35,7 +35,7 @@ function show() {
 /** @param {string[]} members */
 async function ask(members) {
   isAsking = true;
-  let rest = REST;
+  let rest = ASK_REST;
   try {
     const response = await fetch(`${home}v1/items?${new URLSearchParams(members.map((member) => ["key", member]))}`);
     const found = new Map((await response.json()).items.map((/** @type {Item} */ item) => [item.key, item]));
@@ -79,5 +79,7 @@ function picture({ title, image }) {
 }
 
 const observer = new MutationObserver(show);
-for (const list of ["tbody", "ol"].flatMap((name) => [...document.querySelectorAll(name)])) observer.observe(list, { childList: true });
-show();
+if (document.querySelector("[data-items]")) {
+  for (const list of document.querySelectorAll("tbody, ol")) observer.observe(list, { childList: true });
+  show();
+}

@@ -12,7 +12,7 @@ let sending = Promise.resolve(); // one like at a time: the first one brings the
  *
  * @param {HTMLFormElement} form
  */
-function start(form) {
+function startForm(form) {
   const { board, remembers, like = "", liked = "", later = "", failed = "" } = form.dataset;
   const store = `likes:${board}`;
   const section = form.closest("section");
@@ -118,4 +118,4 @@ function notify(text, isShown) {
   note.classList.toggle("shown", isShown);
 }
 
-for (const form of document.forms) if (form.dataset.board) start(form);
+for (const form of document.forms) if (form.dataset.board) startForm(form);

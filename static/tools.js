@@ -1,5 +1,6 @@
 // @ts-check
-/** The controls of a board's page: pause, find, speed, share. Pages without controls do not load them. */
+/** The controls of a board's page: pause, find, speed, share. */
+import { translate } from "./client/words.js";
 
 /** @typedef {{board: import("./client/live-board.js").LiveBoard, table: import("./client/view.js").TableView}} Shown */
 
@@ -12,12 +13,11 @@ const find = (selector) => document.querySelector(selector);
 /**
  * @param {Shown[]} shown
  * @param {(text: string) => void} announce
- * @param {typeof import("./client/words.js").translate} translate
  */
-export function startTools(shown, announce, translate) {
+export function startTools(shown, announce) {
   startPause(shown);
   startFind(shown);
-  startShare(announce, translate);
+  startShare(announce);
   find("#speed").addEventListener("change", (/** @type {any} */ { target }) => {
     for (const { board } of shown) board.interval = target.value === "auto" ? "auto" : Number(target.value);
   });
@@ -76,11 +76,8 @@ function startFind(shown) {
   });
 }
 
-/**
- * @param {(text: string) => void} announce
- * @param {typeof import("./client/words.js").translate} translate
- */
-function startShare(announce, translate) {
+/** @param {(text: string) => void} announce */
+function startShare(announce) {
   for (const button of document.querySelectorAll("[data-copy]")) {
     const field = find(`#${/** @type {HTMLElement} */ (button).dataset.copy}`);
     const showResult = (/** @type {string} */ text) => announce((button.textContent = text));

@@ -8,7 +8,7 @@ import httpx
 from playwright.async_api import Page
 
 from tests.harness.boards import rolling_board
-from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_first, until_live
+from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_first, until_live, until_loaded
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -33,6 +33,7 @@ async def test_a_paused_page_counts_changes(valkey_url: str) -> None:
         await post(producer, {"key": "a"})
         await page.goto(address)
         await until_live(page)
+        await until_loaded(page)
         await page.keyboard.press("p")
         for _ in range(3):
             await post(producer, {"key": "b", "amount": 5})
@@ -54,6 +55,7 @@ async def test_a_name_is_found_by_keyboard(valkey_url: str) -> None:
         await post(producer, *({"key": f"Member {number}", "amount": 100 - number} for number in range(60)))
         await page.goto(address)
         await until_live(page)
+        await until_loaded(page)
         await page.keyboard.press("/")
         await page.keyboard.type("member 49")
         assert await page.eval_on_selector_all(".hit", "rows => rows.map(row => row.dataset.key)") == ["Member 49"]
@@ -70,6 +72,7 @@ async def test_a_theme_is_chosen_and_kept(valkey_url: str) -> None:
         await page.emulate_media(color_scheme="light")
         await page.goto(address)
         await until_live(page)
+        await until_loaded(page)
         ground = "getComputedStyle(document.body).backgroundColor"
         light = await page.evaluate(ground)
         await page.goto(f"{address}?theme=light&key=a")
@@ -88,6 +91,7 @@ async def test_a_new_speed_opens_another_connection(valkey_url: str) -> None:
         page.on("websocket", lambda socket: asked.append(socket.url))
         await page.goto(address)
         await until_live(page)
+        await until_loaded(page)
         await page.click("summary")
         await page.select_option("#speed", "1000")
         async with asyncio.timeout(10):

@@ -12,7 +12,7 @@ from playwright.async_api import BrowserContext, Page, Route
 
 from live.domain.board import Board
 from live.domain.board_file import parse_boards
-from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, browser, until_first, until_live
+from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, browser, until_first, until_loaded
 from tests.harness.mutation import must_be_caught
 from tests.harness.producer import post
 from tests.harness.proxy import Proxy, listening
@@ -46,7 +46,7 @@ async def until_score(page: Page, key: str, score: str) -> None:
 async def test_a_like_counts_and_stays_marked(valkey_url: str) -> None:
     """The row moves, and the button is marked, even after a reload. A second click does nothing."""
     async with board_in_browser(valkey_url, *EVENTS, board=BOARD) as (page, producer):
-        await until_live(page)
+        await until_loaded(page)
         await page.evaluate(LISTEN)
         await page.get_by_role("button", name="Like <b>Bo</b>").click()
         await until_first(page, "<b>Bo</b>")
@@ -55,7 +55,7 @@ async def test_a_like_counts_and_stays_marked(valkey_url: str) -> None:
         await page.wait_for_function("() => announced.includes('You like <b>Bo</b>')", timeout=PATIENCE)
         await liked.click(force=True)
         await page.reload()
-        await until_live(page)
+        await until_loaded(page)
         await liked.wait_for(timeout=PATIENCE)
         assert await liked.get_attribute("aria-disabled") == "true"
         assert await page.get_by_role("button", name="Like constructor").count() == 1
@@ -68,7 +68,7 @@ async def test_a_like_counts_and_stays_marked(valkey_url: str) -> None:
 async def test_a_new_row_can_be_liked_by_keyboard(valkey_url: str) -> None:
     """Its button has a name, and keeps the focus."""
     async with board_in_browser(valkey_url, *EVENTS, board=BOARD) as (page, producer):
-        await until_live(page)
+        await until_loaded(page)
         await post(producer, {"key": "Cy", "amount": 20})
         await until_first(page, "Cy")
         button = page.get_by_role("button", name="Like Cy")
@@ -105,7 +105,7 @@ async def test_a_refused_like_is_reported(valkey_url: str) -> None:
         await post(producer, *EVENTS)
         page = await chromium.new_page()
         await page.goto(f"{url}/boards/posts")
-        await until_live(page)
+        await until_loaded(page)
         await page.get_by_role("button", name="Like Ada").click()  # the request for the cookie uses up the rate
         await page.wait_for_selector("#liked.shown", timeout=PATIENCE)
         assert "Try again in a minute" in (await page.text_content("#liked") or "")
@@ -116,7 +116,7 @@ SONGS: Board = parse_boards(
     '[[board]]\nid = "songs"\nwindow = "forever"\nvotes = {per_key = 1, per_actor = 1}\nlike_button = true'
 )[0]
 ONE_AT_A_TIME = re.compile(
-    r"sending ?= ?sending\.catch\(\(\) ?=> ?\{ ?\}\)\.then\(\(\) ?=> ?(\w+\(\w+\))\)"
+    r"(\w+) ?= ?\1\.catch\(\(\) ?=> ?\{ ?\}\)\.then\(\(\) ?=> ?(\w+\(\w+\))\)"
 )  # the server minifies it
 
 
@@ -169,7 +169,7 @@ async def double_click(visitor: BrowserContext, distance: Distance, board: Board
     distance.passing.set()
     page = await visitor.new_page()
     await page.goto(f"{distance.url}/boards/{board.id}")
-    await until_live(page)
+    await until_loaded(page)
     button = page.locator("button[value=Ada]")
     await button.dblclick()
     await page.wait_for_function("() => document.querySelector('button[value=Ada]').ariaDisabled", timeout=PATIENCE)
@@ -196,13 +196,13 @@ async def test_clicks_that_are_sent_at_once_are_caught(valkey_url: str) -> None:
 
     async def serve(route: Route) -> None:
         answer = await route.fetch()
-        text, changes = ONE_AT_A_TIME.subn(r"\1", await answer.text())
+        text, changes = ONE_AT_A_TIME.subn(r"\2", await answer.text())
         if changes != 1:
             raise ValueError("the script has changed")
         await route.fulfill(response=answer, body=text)
 
     async with far_away(valkey_url, BOARD, 0.15) as (visitor, distance, _):
-        await visitor.route("**/likes.js", serve)
+        await visitor.route("**/later.js", serve)
         with must_be_caught("a double click sends two requests without a cookie"):
             await double_click(visitor, distance, BOARD)
 

@@ -113,6 +113,11 @@ async def until_live(page: Page) -> None:
     await page.wait_for_selector("#connection[data-state=live]", timeout=PATIENCE)
 
 
+async def until_loaded(page: Page) -> None:
+    """Wait until the page has the scripts that it loads once it is live, and its controls and like buttons use them."""
+    await page.wait_for_selector("#tools:not([inert])", timeout=PATIENCE)
+
+
 async def until_first(page: Page, key: str) -> None:
     """Wait until a member is in the first row."""
     await page.wait_for_function(

@@ -7,7 +7,7 @@ not be declared in another one, and imports can't rename. The scripts in `static
 
 import posixpath
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 try:
@@ -38,9 +38,34 @@ def bundle(name: str, read: Read, apart: Collection[str] = ()) -> str:
     """
     joined = _Joined(read, apart)
     exported = joined.add(name)
+    return _whole(joined, exported, joined.left(name))
+
+
+def split_bundle(name: str, later: Sequence[str], read: Read) -> dict[str, str]:
+    """Join a script, and each of those that it loads later, which take from it what both import.
+
+    So the first script exports what the others need of its modules. All are in one folder.
+
+    Raises:
+        ValueError: the modules can't be joined.
+    """
+    first = _Joined(read, ())
+    exported = first.add(name)
+    made = {}
+    for path in later:
+        joined = _Joined(read, first.texts.keys())
+        own = joined.add(path)
+        taken = sorted({one for names in joined.left(path).values() for one in names})
+        exported += [one for one in taken if one not in exported]
+        made[path] = _whole(joined, own, {f"./{posixpath.basename(name)}": taken} if taken else {})
+    made[name] = _whole(first, exported, first.left(name))
+    return made
+
+
+def _whole(joined: "_Joined", exported: Sequence[str], imported: Mapping[str, Sequence[str]]) -> str:
     names = ",".join(exported)
     inner = "".join(joined.texts.values()) + (f"return{{{names}}}" if names else "")
-    head = "".join(f'import {{{names}}} from "{path}";\n' for path, names in joined.left(name).items())
+    head = "".join(f'import {{{",".join(taken)}}} from "{path}";\n' for path, taken in imported.items())
     whole = f"(()=>{{{inner}\n}})();"
     return script(head + (f"export const {{{names}}}={whole}" if names else whole))
 
@@ -86,6 +111,8 @@ class _Joined:
             if is_package or module in self._apart:
                 held = self._left.setdefault(module, [])
                 held.extend(name for name in names if name not in held)
+                for taken in names:
+                    self._own(taken, "another script")
             elif missing := set(names) - set(self.add(module)):
                 raise ValueError(f"{path}: {module} does not export {', '.join(sorted(missing))}")
             if match[0].startswith("export"):
@@ -100,15 +127,18 @@ class _Joined:
         if left := _LEFT.search(text):
             raise ValueError(f"{path}: can't bundle {left[0]!r}")
         for name in _DECLARED.findall(text):
-            if (owner := self._owners.setdefault(name, path)) != path:
-                raise ValueError(f"{path}: `{name}` is also declared in {owner}")
+            self._own(name, path)
         self.texts[path] = text
         return exported
 
-    def left(self, name: str) -> dict[str, str]:
+    def _own(self, name: str, path: str) -> None:
+        if (owner := self._owners.setdefault(name, path)) != path:
+            raise ValueError(f"{path}: `{name}` is also declared in {owner}")
+
+    def left(self, name: str) -> dict[str, list[str]]:
         """Return the names that stay imported, by the path that the module `name` imports them from."""
         folder = posixpath.dirname(name) or "."
         return {
-            source if source not in self._apart else f"./{posixpath.relpath(source, folder)}": ",".join(names)
+            source if source not in self._apart else f"./{posixpath.relpath(source, folder)}": names
             for source, names in self._left.items()
         }

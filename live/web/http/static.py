@@ -13,15 +13,16 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from live.network.encodings import takes_gzip
-from live.web.http.bundle import bundle, script, style
+from live.web.http.bundle import bundle, script, split_bundle, style
 from live.web.pages.language import TAGS
 from live.web.services import assets
 
+# The scripts of pages, and those that they load once they are live.
+SCRIPTS: Final = {"board.js": ("later.js", "past.js"), "cards.js": (), "record.js": ()}
 ENTRIES: Final = {
-    f"{tag}/{name}": (tag, name)
-    for tag in TAGS
-    for name in ("board.js", "cards.js", "past.js", "record.js", "story.js", "tools.js")
+    f"{tag}/{name}": (tag, name) for tag in TAGS for page, later in SCRIPTS.items() for name in (page, *later)
 }
+STYLES: Final = ("board", "surface", "tools", "index", "record", "docs", "items", "likes")  # in this order
 CLIENT: Final = frozenset({"live-board.js", "view.js", "state.js", "words.js", "stories.js", "element.js", "react.js"})
 _SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "words.js")}  # by the other entries
 _WORDS: Final = "client/words/"
@@ -32,14 +33,16 @@ _FOREVER: Final = "public, max-age=31536000, immutable"
 class PageFiles(StaticFiles):
     """The static files under a path that contains their version, so browsers never need to revalidate them.
 
-    The script of a page is in a folder for each language: one file with all that it imports, and those words only.
+    The script of a page is in a folder for each language: one file with all that it imports, and those words only. Its
+    style sheets are one file, whose name has theirs: `board+tools.css`.
     """
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         """Serve a file, compressed if the client takes that."""
         name = PurePosixPath(path).as_posix()
         _, source = ENTRIES.get(name, (None, name))
-        if PurePosixPath(name).suffix not in _TYPES or not self.lookup_path(source)[1]:
+        is_known = is_style(name) or self.lookup_path(source)[1]
+        if PurePosixPath(name).suffix not in _TYPES or not is_known:
             raise HTTPException(404)
         plain, compressed = _contents(name)
         headers = {"Cache-Control": _FOREVER, "Vary": "Accept-Encoding"}
@@ -86,6 +89,8 @@ def _contents(name: str) -> tuple[bytes, bytes]:
     kind = PurePosixPath(name).suffix
     if name in ENTRIES:
         text = page_script(*ENTRIES[name])
+    elif is_style(name):
+        text = style("\n".join(read(f"{part}.css") for part in name.removesuffix(".css").split("+")))
     elif name.removeprefix("client/") in CLIENT:
         text = client_script(name)
     else:
@@ -95,10 +100,26 @@ def _contents(name: str) -> tuple[bytes, bytes]:
     return plain, gzip.compress(plain, mtime=0)
 
 
+def is_style(name: str) -> bool:
+    """Tell whether a name is that of several style sheets: each at most once, in their order, so that there are few."""
+    parts = name.removesuffix(".css").split("+")
+    return parts == [part for part in STYLES if part in parts]
+
+
 def page_script(tag: str, name: str) -> str:
-    """Join the script of a page with all that it imports, in one language."""
+    """Join the script of a page, or one that it loads later, with all that it imports, in one language."""
+    page = next(page for page, later in SCRIPTS.items() if name in {page, *later})
+    return _page_scripts(tag, page)[name]
+
+
+@cache
+def _page_scripts(tag: str, page: str) -> dict[str, str]:
     usual = f"/{TAGS[0]}.js"
-    return bundle(name, lambda path: read(path.replace(usual, f"/{tag}.js") if path.startswith(_WORDS) else path))
+
+    def in_language(path: str) -> str:
+        return read(path.replace(usual, f"/{tag}.js") if path.startswith(_WORDS) else path)
+
+    return split_bundle(page, SCRIPTS[page], in_language)
 
 
 def client_script(name: str) -> str:

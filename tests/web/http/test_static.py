@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from live.web.http.bundle import bundle, style
-from live.web.http.static import ENTRIES, page_script, read
+from live.web.http.bundle import bundle, split_bundle, style
+from live.web.http.static import ENTRIES, SCRIPTS, page_script, read
 from live.web.services import assets
 from tests.harness.boards import rolling_board
 from tests.harness.server import run_server
@@ -19,10 +19,10 @@ from tests.harness.settings import fresh_settings
 
 NODE = shutil.which("node")
 MOST_RAW = 48 * 1024
-LATER = {"board.js": ['import("./story.js"', 'import("./tools.js"'], "tools.js": ['import("./past.js")']}  # what a script loads later
+LATER = {"board.js": ['import("./later.js"'], "later.js": ["import{", 'import("./past.js")'], "past.js": ["import{"]}
 MOST_COMPRESSED = 15 * 1024
 MOST_CORE = 5 * 1024
-MOST_CONTROLS = 1024
+MOST_LATER = 10 * 1024
 MODULES = {
     "entry.js": """import { one, two } from "./in/one.js";
 import { three } from "./in/three.js";
@@ -61,13 +61,13 @@ async def test_a_page_needs_few_and_small_files(client: httpx.AsyncClient) -> No
     for path in ("/", "/boards/posts", "/boards/posts?lang=zh", "/boards/posts/records/a", "/overlay/posts"):
         html = (await client.get(path)).text
         files = set(re.findall(r'(?:href|src)="(/static/[^"]+)"', html))
-        later = 1 if path.startswith("/boards/posts") else 0  # the controls
+        later = 1 if path == "/boards/posts" else 0
         assert 1 + len(files) + later <= 6
         code = [await client.get(file, headers={"Accept-Encoding": "gzip"}) for file in files if "icon" not in file]
         assert all(response.status_code == 200 for response in code)
         assert sum(len(response.content) for response in code) <= MOST_RAW
         assert sum(len(gzip.compress(response.content)) for response in code) <= MOST_COMPRESSED
-        assert not [file.url for file in code if re.search(r'\bimport\b(?!\("./(?:story|tools))|@ts-check', file.text)]
+        assert not [file.url for file in code if re.search(r'\bimport\b(?!\("./later)|@ts-check', file.text)]
 
 
 async def test_files_are_compressed_for_clients_that_accept_it(client: httpx.AsyncClient) -> None:
@@ -89,7 +89,7 @@ async def test_files_are_compressed_for_clients_that_accept_it(client: httpx.Asy
 @pytest.mark.parametrize("name", ["../pyproject.toml", "%2e%2e/pyproject.toml", "client", "client/", "none.js", "x"])
 async def test_nothing_else_is_served(client: httpx.AsyncClient, name: str) -> None:
     """Folders, outside files and missing files are not."""
-    style_sheet = re.findall(r'href="(/static/[^"]+)board.css"', (await client.get("/")).text)[0]
+    style_sheet = re.findall(r'href="(/static/[^"]+)board\+index.css"', (await client.get("/")).text)[0]
     assert (await client.get(style_sheet + name)).status_code == 404
 
 
@@ -113,15 +113,18 @@ def test_the_scripts_of_the_pages_are_valid(entry: str, tmp_path: Path) -> None:
     (tmp_path / "made.mjs").write_text(made)
     done = subprocess.run([str(NODE), "--check", tmp_path / "made.mjs"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.findall(r"\bimport\b.{13}", made) == LATER.get(entry.rpartition("/")[2], [])
-    assert ("export" in made) == (entry.rpartition("/")[2] in {"tools.js", "past.js", "story.js"})
-    if "tools" not in entry:
+    name = entry.rpartition("/")[2]
+    assert re.findall(r"\bimport(?:\{|\b.{13})", made) == LATER.get(name, [])
+    assert ("export" in made) == (name in {"board.js", "later.js", "past.js"})
+    if name in SCRIPTS:
         assert ("Reconnecting" in made, "实时" in made) == (entry.startswith("en/"), entry.startswith("zh-Hans/"))
 
 
-def test_the_controls_and_the_core_of_the_client_are_small() -> None:
-    """The controls are loaded after the page is live."""
-    assert len(gzip.compress(page_script("en", "tools.js").encode())) <= MOST_CONTROLS
+def test_what_is_loaded_later_and_the_core_of_the_client_are_small() -> None:
+    """The former shares the words and the view of the first script."""
+    later = page_script("en", "later.js")
+    assert len(gzip.compress(later.encode())) <= MOST_LATER
+    assert "Reconnecting" not in later
     assert len(gzip.compress(bundle("client/live-board.js", read).encode())) <= MOST_CORE
 
 
@@ -158,6 +161,39 @@ def test_separate_modules_are_imported(tmp_path: Path) -> None:
     (tmp_path / "main.js").write_text('import { all } from "./in/entry.js";\nconsole.log(all);\n')
     done = subprocess.run([str(NODE), tmp_path / "main.js"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
+
+
+@pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
+def test_a_script_shares_its_modules_with_those_that_it_loads_later(tmp_path: Path) -> None:
+    """Each module runs once. The first script exports what the other one needs, and nothing else of it."""
+    modules = {
+        "first.js": 'import { one } from "./one.js";\none.push(1);\nvoid import("./next.js");\n',
+        "next.js": 'import { one } from "./one.js";\nimport { two } from "./two.js";\nconsole.log([...one, two]);\n',
+        "one.js": "export const one = [0];\nexport const none = 0;\n",
+        "two.js": "export const two = 2;\n",
+    }
+    for name, text in split_bundle("first.js", ["next.js"], modules.__getitem__).items():
+        (tmp_path / name).write_text(text)
+    assert "none}" not in (tmp_path / "first.js").read_text()
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    done = subprocess.run([str(NODE), tmp_path / "first.js"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[ 0, 1, 2 ]\n"), done.stderr
+    with pytest.raises(ValueError, match="`one` is also declared in another"):
+        split_bundle("first.js", ["next.js"], {**modules, "next.js": modules["next.js"] + "let one = 3;\n"}.__getitem__)
+
+
+async def test_the_style_sheets_of_a_page_are_one_file(client: httpx.AsyncClient) -> None:
+    """Each at most once and in one order, so that nobody can make the server keep many."""
+    html = (await client.get("/boards/posts")).text
+    (path,) = re.findall(r'href="(/static/[^"]+\.css)"', html)
+    assert path.endswith("/board+tools.css")
+    found = await client.get(path)
+    assert found.headers["content-type"] == "text/css; charset=utf-8"
+    folder = path.rpartition("/")[0]
+    parts = [(await client.get(f"{folder}/{name}.css")).text for name in ("board", "tools")]
+    assert found.text == "".join(parts)
+    for name in ("tools+board", "board+board", "board+none", "board+past", "+board", "board+"):
+        assert (await client.get(f"{folder}/{name}.css")).status_code == 404
 
 
 def test_a_style_sheet_loses_comments_and_keeps_its_rules() -> None:

@@ -178,7 +178,7 @@ async def test_pictures_come_from_listed_hosts(valkey_url: str) -> None:
     async with serving(settings) as client:
         await post(client, {"key": "a"})
         assert before in (await client.get("/boards/posts")).headers["content-security-policy"]
-        assert "items.js" not in (await client.get("/boards/posts")).text
+        assert "data-items" not in (await client.get("/boards/posts")).text
         assert "title" not in (await client.get("/boards/posts/records.csv")).text
     listed = fresh_settings(valkey_url, anonymous_admin=True, image_hosts=HOSTS, key_prefix=settings.key_prefix)
     async with serving(listed) as client:
@@ -189,7 +189,8 @@ async def test_pictures_come_from_listed_hosts(valkey_url: str) -> None:
             assert "img-src 'self' https://img.example.org https://*.cdn.example;" in policy
             assert ("frame-ancestors *" in policy) == (path in {"/embed/posts", "/overlay/posts"})
             assert ('<img class="picture" src="https://x.cdn.example/a.png" alt=""' in page.text) == (path != "/")
-            assert "items.js" in page.text
+            assert "data-items" in page.text
+            assert "+items.css" in page.text
     async with serving(settings) as client:
         page = await client.get("/boards/posts")
         assert "cdn.example" not in page.text + page.headers["content-security-policy"]

@@ -1,0 +1,15 @@
+// @ts-check
+/** What the page of a board loads once it is live: its story, its controls, like buttons, and titles of new rows. */
+import "./items.js";
+import "./likes.js";
+import { startStory } from "./story.js";
+import { startTools } from "./tools.js";
+
+/**
+ * @param {import("./story.js").Shown[]} shown
+ * @param {(text: string) => void} announce
+ */
+export function start(shown, announce) {
+  for (const one of shown) startStory(one);
+  if (document.getElementById("tools")) startTools(shown, announce);
+}
