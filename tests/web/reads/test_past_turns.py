@@ -189,14 +189,19 @@ async def test_a_request_ends_when_its_client_disconnects(
 ) -> None:
     """A client closes its connection during a long reading, and can read again. The reading could take a minute."""
     module, work, path = DOORS[name]
-    monkeypatch.setattr(module, work, sleep_on)
-    monkeypatch.setattr(live.journal.past.pool, "run_limited", partial(run_limited, longest=60))
     settings = fresh_settings(valkey_url, journal="sqlite")
     async with (
         run_server(settings, [FOREVER, DAYS]) as url,
         httpx.AsyncClient(base_url=url, timeout=60) as client,
     ):
         assert (await client.post("/v1/events", json={"type": "like", "key": "a"})).status_code == 200
+
+        async def has_a_past() -> bool:
+            return (await client.get("/v1/boards/all/history?key=a")).status_code == 200
+
+        await eventually(has_a_past)  # once SQL has the board's definition
+        monkeypatch.setattr(module, work, sleep_on)
+        monkeypatch.setattr(live.journal.past.pool, "run_limited", partial(run_limited, longest=60))
         async with connected(url) as wire:
             now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             await wire.send(request("GET", path.format(now=now)))
