@@ -19,6 +19,7 @@ from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.connection import topology
 from live.store.connection.client import connect
+from live.store.connection.replicated import PrimaryConnection
 from tests.harness import figures
 from tests.harness.boards import rolling_board
 from tests.harness.invariants import drifted
@@ -287,6 +288,20 @@ async def test_a_trusted_sentinel_is_detected(tmp_path: Path) -> None:
 Move = Callable[[Server, Server, int], Awaitable[None]]
 
 
+async def moves_slots(binary: str, move: Move, folder: Path, deadline: float = 30) -> None:
+    """The slots of two boards, and of what a server writes before it waits, move to other servers, and back."""
+    cluster = ClusterSet(binary, folder)
+    async with running(cluster), load(cluster.url, folder, deadline) as events:
+        prefix = events.settings.key_prefix
+        for key in (*(Keys(prefix, name).meta for name in BOARDS[:2]), f"{prefix}:{{:fence:0}}"):
+            slot = key_slot(key.encode())
+            source = next(server for server in cluster.servers if slot in slots_of(server))
+            target = cluster.servers[(cluster.servers.index(source) + 1) % 3]
+            for here, there in ((source, target), (target, source)):
+                await move(here, there, slot)
+                await events.more()
+
+
 @pytest.mark.cluster
 @pytest.mark.parametrize(
     ("binary", "move"),
@@ -297,16 +312,20 @@ Move = Callable[[Server, Server, int], Awaitable[None]]
     ],
 )
 async def test_slots_move_under_events(binary: str, move: Move, tmp_path: Path) -> None:
-    """No event is refused while the slots of two boards move to other servers, and back."""
-    cluster = ClusterSet(binary, tmp_path, replicas=0)
-    async with running(cluster), load(cluster.url, tmp_path, wait_replicas=0) as events:
-        for name in BOARDS[:2]:
-            slot = key_slot(Keys(events.settings.key_prefix, name).meta.encode())
-            source = next(server for server in cluster.servers if slot in slots_of(server))
-            target = cluster.servers[(cluster.servers.index(source) + 1) % 3]
-            for here, there in ((source, target), (target, source)):
-                await move(here, there, slot)
-                await events.more()
+    """No event is refused, although each waits for a replica."""
+    await moves_slots(binary, move, tmp_path)
+
+
+@pytest.mark.mutant
+async def test_a_fence_in_a_slot_that_has_moved_is_detected(tmp_path: Path) -> None:
+    """The server that had the slot confirms nothing more."""
+    fence_key, first = PrimaryConnection._fence_key, dict[PrimaryConnection, str]()
+
+    def stubborn(connection: PrimaryConnection) -> str:
+        return first.setdefault(connection, fence_key(connection))
+
+    with must_be_caught("the first fence for ever"), replaced(PrimaryConnection, "_fence_key", stubborn):
+        await moves_slots(VALKEY, move_at_once, tmp_path, deadline=1)
 
 
 @pytest.mark.parametrize("kind", [SentinelSet, ClusterSet])
