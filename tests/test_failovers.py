@@ -30,6 +30,7 @@ from tests.harness.settings import fresh_settings
 from tests.harness.store import REDIS_SERVER
 from tests.harness.topologies import (
     NAME,
+    SLOTS,
     ClusterSet,
     SentinelServer,
     SentinelSet,
@@ -134,16 +135,21 @@ async def has_role(server: Server, role: bytes) -> None:
     await eventually(there)
 
 
+async def change_roles(cluster: ClusterSet, shard: int) -> Server:
+    """Make a replica the primary by request. Return it."""
+    replica = next(server for server in cluster.servers[shard::3] if server.ask("ROLE")[0] == b"slave")
+    await ask(replica, "CLUSTER", "FAILOVER")
+    await has_role(replica, b"master")
+    await asyncio.to_thread(cluster.settle)
+    return replica
+
+
 async def changes_roles(binary: str, folder: Path, times: int, deadline: float = 30) -> None:
     """Replicas of a Cluster become primaries under events, by request."""
     cluster = ClusterSet(binary, folder)
     async with running(cluster), load(cluster.url, folder, deadline) as events:
         for number in range(times):
-            pair = (cluster.servers[number % 3], cluster.servers[number % 3 + 3])
-            replica = next(server for server in pair if server.ask("ROLE")[0] == b"slave")
-            await ask(replica, "CLUSTER", "FAILOVER")
-            await has_role(replica, b"master")
-            await asyncio.to_thread(cluster.settle)
+            await change_roles(cluster, number // 2 % 3)  # there and back
             await events.more()
 
 
@@ -151,7 +157,7 @@ async def changes_roles(binary: str, folder: Path, times: int, deadline: float =
 @pytest.mark.parametrize("binary", BINARIES)
 async def test_planned_failovers_of_a_cluster_refuse_nothing(binary: str, tmp_path: Path, effort: int) -> None:
     """The old primary says where the slots are."""
-    await changes_roles(binary, tmp_path, effort)
+    await changes_roles(binary, tmp_path, effort + 1)
 
 
 @pytest.mark.mutant
@@ -166,6 +172,46 @@ async def test_a_router_that_ignores_where_slots_are_is_detected(tmp_path: Path)
         replaced(topology.Cluster, "_redirect", stubborn),
     ):
         await changes_roles(VALKEY, tmp_path, 3, deadline=1)
+
+
+async def becomes_primary_again(folder: Path) -> None:
+    """A primary becomes a replica, and a primary again. Nobody used the board meanwhile."""
+    cluster = ClusterSet(VALKEY, folder)
+    async with running(cluster):
+        settings = fresh_settings(cluster.url, data_dir=folder / "data", write_deadline=Duration(20))
+        client = connect(cluster.url, settings)
+        try:
+            ledger = Ledger(client, rolling_board(board="a"), settings)
+            meta = ledger.state.keys.meta
+            shard = key_slot(meta.encode()) * 3 // SLOTS
+            await ledger.writer.add([make_entry("a", 1, None)])
+            await change_roles(cluster, shard)
+            await client.call(meta, "EXISTS", meta)
+            primary = await change_roles(cluster, shard)
+            assert primary is cluster.servers[shard]
+            await ledger.writer.add([make_entry("a", 1, None)])
+            assert (await ledger.reader.read(10)).total_score == 2
+            reign = (await client.call(meta, "HGET", meta, "reign")).decode()
+            assert primary.fields("INFO", "replication")["master_replid"].startswith(reign), "nobody has checked it"
+        finally:
+            await client.aclose()
+
+
+@pytest.mark.cluster
+async def test_a_board_is_checked_on_a_server_that_is_a_primary_again(tmp_path: Path) -> None:
+    """It may lack something, although it is the server under which the board was checked last."""
+    await becomes_primary_again(tmp_path)
+
+
+@pytest.mark.mutant
+async def test_a_connection_that_outlives_a_reign_is_detected(tmp_path: Path) -> None:
+    """The mutant keeps the connections to replicas."""
+
+    async def keep(_servers: topology.Cluster) -> None:
+        pass
+
+    with must_be_caught("one connection, two reigns"), replaced(topology.Cluster, "_retire", keep):
+        await becomes_primary_again(tmp_path)
 
 
 @pytest.mark.cluster

@@ -138,17 +138,23 @@ class SentinelSet:
         wait(self._has_primary)
 
     def _settled(self) -> bool:
-        views = [sentinel.watched() for sentinel in self.sentinels]
         known = (b"port", b"flags", b"num-slaves", b"num-other-sentinels")
-        expected = [b"%d" % self.primary.port, b"master", b"2", b"2"] if self._has_primary() else []
-        agreed = all([view[name] for name in known] == expected for view in views)
-        return agreed and self.primary.ask("INFO", "replication").count(b"state=online") == 2
+        views = [[sentinel.watched()[name] for name in known] for sentinel in self.sentinels]
+        found = [
+            server for server in self.servers if views == [[b"%d" % server.port, b"master", b"2", b"2"]] * len(views)
+        ]
+        return [_is_primary(server, online=2) for server in found] == [True]
 
     def _has_primary(self) -> bool:
-        try:
-            return any(server.runs and server.ask("ROLE")[0] == b"master" for server in self.servers)
-        except ConnectionResetError:  # a Sentinel promotes the server, and ends all its connections
-            return False
+        return any(server.runs and _is_primary(server) for server in self.servers)
+
+
+def _is_primary(server: Server, online: int = 0) -> bool:
+    try:
+        copies: int = server.ask("INFO", "replication").count(b"state=online")
+        return copies >= online and bool(server.ask("ROLE")[0] == b"master")
+    except ConnectionResetError:  # a Sentinel promotes the server, and ends all its connections
+        return False
 
 
 class ClusterSet:

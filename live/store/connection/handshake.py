@@ -114,13 +114,16 @@ async def learn_reign(connection: PipelinedConnection, _holds: Holds) -> None:
     A server that does not tell has none. Then boards go on after a failover as those of a single server do.
 
     Raises:
-        ResponseError: the server refuses, for example because it is loading its data.
+        ResponseError: the server is a replica, or refuses, for example because it is loading its data.
     """
     try:
         text: bytes = await connection.call("INFO", "replication")
     except NoPermissionError:
         return
-    connection.reign = info_fields(text).get("master_replid", "")[:_REIGN]
+    fields = info_fields(text)
+    if fields.get("role") == "slave":  # its replication id is that of its primary until it is promoted
+        raise ResponseError("READONLY the server is a replica")
+    connection.reign = fields.get("master_replid", "")[:_REIGN]
 
 
 def info_fields(text: bytes) -> dict[str, str]:

@@ -153,12 +153,14 @@ class _Discovered(Servers):
 
     async def learn_reigns(self) -> None:
         """Read the reigns of all servers again: a server may have been a replica for a moment."""
-        connections = (await self.primaries()).values()
+        connections = list((await self.primaries()).values())
         replies = await asyncio.gather(
             *(connection.prepare_again(learn_reign) for connection in connections), return_exceptions=True
         )
-        for reply in replies:
-            if isinstance(reply, BaseException) and not isinstance(reply, ERRORS):
+        for connection, reply in zip(connections, replies, strict=True):
+            if refusal(reply) == "READONLY":
+                connection.drop()
+            elif isinstance(reply, BaseException) and not isinstance(reply, ERRORS):
                 raise reply
 
     async def send(self, commands: Sequence[Command], *, replicated: bool = False) -> list[Any]:
@@ -247,7 +249,7 @@ class Watched(_Discovered):
     def __init__(self, pool: "PrimaryPool", timeout: float, patience: float, awaited: Awaited = NO_REPLICAS) -> None:
         super().__init__(pool, timeout, patience, awaited)
         self._primary_pool = pool
-        self.on_connect.append(self._require_primary)
+        self.on_connect.insert(0, self._require_primary)
 
     async def replicas(self) -> dict[str, SharedConnection]:
         """Return new connections to the replicas that the Sentinels name. Close them."""
@@ -383,6 +385,7 @@ class Cluster(_Discovered):
             connection_kwargs=asking,
         )
         self._connections: dict[str, PrimaryConnection] = {}
+        self._retired: list[PrimaryConnection] = []  # to servers that are no longer primaries; replies may still come
         self._learning: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -422,7 +425,7 @@ class Cluster(_Discovered):
         """Close all connections."""
         self._closed = True  # calls that fail now begin nothing new
         await super().close()
-        for connection in list(self._connections.values()):
+        for connection in [*self._connections.values(), *self._retired]:
             await connection.close()
         if (learning := self._learning) is not None:
             await asyncio.wait([learning], timeout=_DISCOVERY)  # redis-py leaves connections open when it is cancelled
@@ -491,9 +494,15 @@ class Cluster(_Discovered):
                 node = ClusterNode(host, port, **self._nodes.connection_kwargs)
                 self._nodes.startup_nodes.setdefault(node.name, node)
             raise await self._reason(error) from error
-        known = self._nodes.nodes_cache
-        for name in [name for name in self._connections if name not in known]:
-            await self._connections.pop(name).close()
+        await self._retire()
+
+    async def _retire(self) -> None:
+        """Use no connection again whose server is no longer a primary. If it becomes one, it begins another reign."""
+        primaries = {node.name for node in self._nodes.get_nodes_by_server_type("primary")}
+        before = self._retired
+        self._retired = [self._connections.pop(name) for name in self._connections.keys() - primaries]
+        for connection in before:
+            await connection.close()
 
     async def _reason(self, error: Exception) -> Exception:
         """Find out why the servers do not say who holds what."""
