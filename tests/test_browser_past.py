@@ -4,13 +4,14 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
 from playwright.async_api import Page
 
+from live.web.pages import board as pages
 from tests.harness.boards import rolling_board
 from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_first, until_live
 from tests.harness.producer import post
@@ -49,11 +50,24 @@ async def test_a_page_shows_a_board_at_a_time_without_script(valkey_url: str, la
         await page.goto(f"{address}?as_of={then}&lang={language}")
         assert await page.locator("#records tr").count() == 1
         assert words in await page.inner_text("[role=note]")
-        assert await page.locator("nav.periods a[rel=prev]").count() == 3
-        assert "?as_of=2" in (await page.get_attribute("nav.periods a[rel=prev]", "href") or "")
+        assert await page.locator("nav.periods a").count() == 0  # the journal is younger, and the future unknown
         await page.click("[role=note] a[rel=up]")
         assert await page.locator("#records tr").count() == 2
         assert "as_of" not in page.url
+
+
+async def test_steps_lead_to_times_that_the_journal_has(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is none to a time before it, nor to the future."""
+    monkeypatch.setattr(pages, "_STEPS", ((-60, "hour_earlier"), (-1, "minute_earlier"), (1, "minute_later")))
+    async with page_with_past(valkey_url) as (_, address, client, then):
+        time = datetime.fromisoformat(then) + timedelta(seconds=1)
+        at = time.isoformat().replace("+00:00", "Z")
+        await asyncio.sleep(max(0, (time - datetime.now(UTC)).total_seconds()) + 0.01)  # until it is the past
+        links = re.findall(r'<a rel="(prev|next)" href="([^"]+)"', (await client.get(f"{address}?as_of={at}")).text)
+        assert [rel for rel, _ in links] == ["prev"]
+        earlier = await client.get(address.partition("?")[0] + links[0][1])
+        assert earlier.status_code == 200
+        assert "1 minute later" in earlier.text
 
 
 async def test_a_time_without_a_past_is_explained(valkey_url: str) -> None:

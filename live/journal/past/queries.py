@@ -56,6 +56,24 @@ class Step(msgspec.Struct, frozen=True):
     rank: int | None
 
 
+class Reach(msgspec.Struct, frozen=True):
+    """The first time that the journal covers, in milliseconds since 1970, and which of some times it covers.
+
+    `since` is None if it covers no time.
+    """
+
+    since: int | None
+    covered: Sequence[bool]
+
+
+class TopHistory(msgspec.Struct, frozen=True, eq=False, weakref=True):
+    """How the first members of a board moved: the steps of each, at the same times. `since` is as in `Reach`."""
+
+    since: int | None
+    members: Sequence[str] = ()
+    steps: Sequence[Sequence[Step]] = ()
+
+
 class Change(msgspec.Struct, frozen=True):
     """What one batch added to a member: the time of the batch (microseconds since 1970), its offset, and the amount."""
 

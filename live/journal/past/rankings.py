@@ -1,22 +1,25 @@
 """Read the past of boards from SQL. This runs in a process that `pool.py` starts."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
 import msgspec
 from sqlalchemy import Connection, select
 
+from live.domain.board import Board
 from live.domain.ranking import ranks_of
 from live.journal.log.entries import Add, read_entries_of
 from live.journal.log.reader import Stop, before, contents_of
 from live.journal.log.timelines import Timeline
-from live.journal.past.coverage import reaches_of, since_of, timeline_at
+from live.journal.past.coverage import Coverage, reaches_of, since_of, timeline_at
 from live.journal.past.queries import (
     AsOf,
     Change,
     NoPastError,
     PastRanking,
     RankingSlice,
+    Reach,
     ScoreBreakdown,
 )
 from live.journal.past.worker import database_of
@@ -48,6 +51,16 @@ def find_record(settings: Settings, moment: AsOf, member: str, around: int) -> R
     Raises as `read_ranking`.
     """
     return _around(_ranking(settings, moment), member, around)
+
+
+def read_reach(settings: Settings, board: Board, times: Sequence[int]) -> Reach:
+    """Tell since when the journal covers a board, and at which of some times (milliseconds since 1970)."""
+
+    def work(connection: Connection) -> Reach:
+        reaches = reaches_of(connection, settings.key_prefix, board)
+        return Reach(since_of(reaches), [_covers(reaches, at) for at in times])
+
+    return database_of(settings).work(work)
 
 
 def read_period(settings: Settings, moment: AsOf, start: int, limit: int) -> RankingSlice | None:
@@ -151,6 +164,13 @@ def _cut(found: PastRanking, start: int, end: int) -> RankingSlice:
         metadata={member: found.metadata[member] for member in members if member in found.metadata},
     )
     return RankingSlice(piece, len(found.members), start)
+
+
+def _covers(reaches: Sequence[Coverage], at: int) -> bool:
+    try:
+        return timeline_at(reaches, at) is not None
+    except NoPastError:
+        return False
 
 
 def _timeline(connection: Connection, prefix: str, moment: AsOf) -> Timeline:

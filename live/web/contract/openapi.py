@@ -346,8 +346,10 @@ _PATHS: Final[Mapping[str, Json]] = {
         document(HistoryList), _BOARD | _PAST, _OF_BOARD, _OF_KEY, *_SPAN,
     )},
     "/v1/boards/{board}/history": {"get": operation(
-        "listHistory", "boards", "Read how some records moved.", "The same for several members.",
-        document(HistoryList), _BOARD | _PAST, _OF_BOARD, members(MOST_HISTORIES, is_required=True), *_SPAN,
+        "listHistory", "boards", "Read how some records moved.",
+        "The same for several members. Without `key`, for the first 10 members of the board, at each minute of the "
+        "last hour, read once in 5 minutes.",
+        document(HistoryList), _BOARD | _PAST, _OF_BOARD, members(MOST_HISTORIES), *_SPAN,
     )},
     "/v1/boards/{board}/baseline": {"get": operation(
         "getBaseline", "boards", "Read the ranks and scores at the start of the hour.",

@@ -105,6 +105,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "Explanation.parts": "What each slot holds of the score, the oldest slot first.",
     "Explanation.score": "The score at that time. Null if the member was not on the board.",
     "HistoryList.records": "The members, in the order of the request.",
+    "HistoryList.since": "The first time that the journal has of the board. Omitted if the request has `key`.",
     "HistoryStep.at": "The time, RFC 3339.",
     "HistoryStep.rank": "The rank at that time. Null if the member was not on the board.",
     "HistoryStep.score": "The score at that time. Null if the member was not on the board.",

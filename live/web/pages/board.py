@@ -22,6 +22,7 @@ from live.domain.ranking import Page
 from live.domain.window import Periods
 from live.errors import PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.replies import Reply
+from live.journal.past.rankings import read_reach
 from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
@@ -33,7 +34,7 @@ from live.web.pages.surfaces import Surface, embed_of, overlay_of, page_of, prob
 from live.web.pages.trends import NO_TRENDS, Trends, trends_of
 from live.web.pages.words import period_words, place_words
 from live.web.reads.items import items_of
-from live.web.reads.sources import PageQuery, When, read_page, when_of
+from live.web.reads.sources import BoardPast, PageQuery, When, read_page, when_of
 
 log = structlog.get_logger()
 
@@ -351,13 +352,19 @@ async def _show(visit: Visit, ledger: Ledger, size: int, when: When, top: PageRe
         place=place,
         trends=await trends_of(live, ledger, page) if when.is_now else NO_TRENDS,
         as_of=when.as_of,
-        steps=()
-        if when.as_of is None
-        else tuple(
-            Link("prev" if seconds < 0 else "next", rfc3339(when.as_of + seconds * 1000), language.translate(words))
-            for seconds, words in _STEPS
-            if when.as_of + seconds * 1000 <= time.time() * 1000
-        ),
+        steps=() if when.as_of is None else await _steps_from(visit, ledger, when.as_of),
+    )
+
+
+async def _steps_from(visit: Visit, ledger: Ledger, as_of: int) -> tuple[Link, ...]:
+    """Link from a time to others that the journal has."""
+    past = await BoardPast.of(visit.live, ledger, visit.client.network)
+    times = [as_of + seconds * 1000 for seconds, _ in _STEPS]
+    reach = await past.run(read_reach, past.board, times)
+    return tuple(
+        Link("prev" if at < as_of else "next", rfc3339(at), visit.language.translate(words))
+        for (_, words), at, is_covered in zip(_STEPS, times, reach.covered, strict=True)
+        if is_covered and at <= past.now
     )
 
 

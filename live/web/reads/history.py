@@ -1,26 +1,43 @@
 """Routes for the history of records, and for what a score is made of (`?explain=true`), from the journal."""
 
+import time
 from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import takewhile
+from operator import itemgetter
 from typing import Final
 
 import msgspec
+import structlog
+from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.event import rfc3339
 from live.domain.window import EVER, parse_duration
 from live.errors import ProblemError
+from live.ingest.replies import Reply
 from live.journal.past.history import read_history
-from live.journal.past.rankings import explain_record
+from live.journal.past.queries import AsOf, Step, TopHistory
+from live.journal.past.rankings import explain_record, read_ranking, read_reach
 from live.network.parameters import time_of
+from live.store.board.ledger import Ledger
 from live.web.http.middleware import client_of
-from live.web.http.responses import negotiated
+from live.web.http.responses import kept_json, negotiated
 from live.web.reads.sources import BoardPast, past_reply, some_members, when_of
 from live.web.services import Live, live_of
 
+log = structlog.get_logger()
+
 MAX_STEPS: Final = 400
 MAX_MEMBERS: Final = 20
-_DAY: Final = 86_400_000  # milliseconds
+TOP_RECORDS: Final = 10
+
+_EVERYONE: Final = ""  # who asks for what all share
+_TOP_AGE: Final = 300  # seconds for which everyone gets the same history of the first records
+_MINUTE: Final = 60_000  # milliseconds
+_HOUR: Final = 60 * _MINUTE
+_DAY: Final = 24 * _HOUR
 _LEAST_STEP: Final = 1000  # milliseconds
 
 
@@ -40,10 +57,14 @@ class RecordHistory(msgspec.Struct, frozen=True):
 
 
 class HistoryList(msgspec.Struct, frozen=True):
-    """How records moved: each at the same times, the first one first."""
+    """How records moved: each at the same times, the first one first.
+
+    `since` is the first time that the journal has of the board. Only a history without `key` has it.
+    """
 
     board: str
     records: Sequence[RecordHistory]
+    since: str | UnsetType | None = UNSET
 
 
 class ScorePart(msgspec.Struct, frozen=True):
@@ -107,8 +128,48 @@ async def get_history(request: Request) -> Response:
 
 
 async def list_history(request: Request) -> Response:
-    """Return how some records moved."""
-    return await _history(request, some_members(request.query_params.getlist("key"), MAX_MEMBERS))
+    """Return how some records moved, or without `key`, how the first records moved in the last hour."""
+    members = request.query_params.getlist("key")
+    if members:
+        return await _history(request, some_members(members, MAX_MEMBERS))
+    if request.query_params:
+        raise ProblemError("parameter_invalid", "`from`, `to` and `step` need `key`")
+    live = live_of(request)
+    ledger = await live.use(request.path_params["board"])
+    version = int(time.time() // _TOP_AGE)
+    top = await live.top_histories.of(ledger, version, partial(_read_top, live, ledger))
+
+    def view() -> Reply:
+        since = None if top.since is None else rfc3339(top.since)
+        return kept_json(HistoryList(ledger.state.board.id, _records(top.members, top.steps), since), live.board_cache)
+
+    return negotiated(request, live.encoded.of(top, view))
+
+
+async def _read_top(live: Live, ledger: Ledger) -> TopHistory:
+    """Read how the first records moved in the last hour, minute by minute, as far as the journal has it.
+
+    There are no records if reading them takes too long, or on an event clock, which has no last hour.
+
+    Raises:
+        ProblemError: the board has no journal.
+    """
+    past = await BoardPast.of(live, ledger, _EVERYONE)
+    board, end = past.board, past.now // _MINUTE * _MINUTE
+    await past.wait(end)
+    times = list(range(end - _HOUR, end + 1, _MINUTE))
+    reach = await past.run(read_reach, board, times)
+    covered = list(takewhile(itemgetter(1), reversed(list(zip(times, reach.covered, strict=True)))))
+    known = [at for at, _ in reversed(covered)]
+    if not known or board.clock == "event":
+        return TopHistory(reach.since)
+    try:
+        found = await past.run(read_ranking, AsOf(board, end, None, past.hidden), 0, TOP_RECORDS)
+        members = found.ranking.members
+        return TopHistory(reach.since, members, await past.run(read_history, board, past.hidden, members, known))
+    except ProblemError as error:
+        log.info("the last hour of a board is not shown", board=board.id, reason=error.detail)
+        return TopHistory(reach.since)
 
 
 async def _history(request: Request, members: Sequence[str]) -> Response:
@@ -118,11 +179,14 @@ async def _history(request: Request, members: Sequence[str]) -> Response:
     times = _times(request.query_params, past.now)
     await past.wait(times[-1])
     found = await past.run(read_history, past.board, past.hidden, members, times)
-    records = [
+    return negotiated(request, past_reply(HistoryList(past.board.id, _records(members, found))))
+
+
+def _records(members: Sequence[str], found: Sequence[Sequence[Step]]) -> list[RecordHistory]:
+    return [
         RecordHistory(member, [HistoryStep(rfc3339(step.at), step.score, step.rank) for step in steps])
         for member, steps in zip(members, found, strict=True)
     ]
-    return negotiated(request, past_reply(HistoryList(past.board.id, records)))
 
 
 def _times(query: Mapping[str, str], now: int) -> list[int]:
