@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page
 
+from live.domain.board_file import parse_boards
 from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, until_first, until_live
 from tests.harness.producer import post
 from tests.harness.store import StoreProcess
@@ -62,10 +63,72 @@ async def test_ten_rows_fill_a_wall_display(valkey_url: str) -> None:
         )
         assert len(rows) == 10
         assert max(bottom for bottom, _ in rows) <= 1080
-        assert min(bottom for bottom, _ in rows[-1:]) >= 950, "the screen is used"
-        assert min(size for _, size in rows) >= 40
+        assert min(bottom for bottom, _ in rows[-1:]) >= 900, "the screen is used"
+        assert min(size for _, size in rows) >= 36
         assert await page.locator("header, footer, .tools, main button:visible").count() == 0
         assert await page.evaluate("document.documentElement.scrollHeight <= innerHeight")
+
+
+WALL = """
+[[board]]
+id = "posts"
+[[board]]
+id = "large"
+title = "The largest numbers that are shown in full, with the longest of titles"
+source = ["large"]
+[[board]]
+id = "climb"
+source = ["climb"]
+window = "forever"
+operator = "best"
+score = [{field = "levels", max = 99}, {field = "seconds", order = "asc", max = 5000}]
+[[board]]
+id = "few"
+source = ["few"]
+[[board]]
+id = "none"
+source = ["none"]
+[[board]]
+id = "week"
+source = ["week"]
+window = {calendar = "week", timezone = "UTC"}
+"""
+ON_WALL: list[dict[str, Any]] = [
+    *({"board": "posts", "key": f"Member number {n}", "amount": 900 - n} for n in range(12)),
+    *({"board": "large", "key": f"A name too long for a wall {n}", "amount": 9_999_999 - n} for n in range(11)),
+    {"board": "large", "key": "huge", "amount": 12_345_678_901},
+    *({"board": "climb", "key": f"Member {n}", "fields": {"levels": 50 - n, "seconds": 4999}} for n in range(12)),
+    {"board": "few", "key": "Ada"},
+    *({"board": "week", "key": f"Member number {n}", "amount": 1000 * n} for n in range(12)),
+]
+FORMATS = ((1920, 1080), (1080, 1920), (1024, 768), (2560, 1080))
+# What is wrong with the rows on a screen: cells that are cut, names of which little is seen, rows outside of it.
+CUT = """() => [...document.querySelectorAll("[data-board] tbody tr")].flatMap((row) => {
+    const name = row.querySelector("bdi"), text = parseFloat(getComputedStyle(name).fontSize);
+    const within = row.closest("[data-board]").getBoundingClientRect(), box = row.getBoundingClientRect();
+    return [
+        ...[...row.querySelectorAll("td")].filter((cell) => cell.scrollWidth > cell.clientWidth)
+            .map((cell) => cell.textContent),
+        ...(name.offsetWidth < Math.min(6, name.textContent.length / 3) * text || text < 12 ? [name.textContent] : []),
+        ...(box.bottom > Math.min(within.bottom, innerHeight) + 1 || box.right > innerWidth
+            ? [`outside: ${row.dataset.key}`] : []),
+    ];
+})"""
+
+
+async def test_every_format_of_a_wall_shows_names_ranks_and_scores(valkey_url: str) -> None:
+    """Upright or wide, with one, three or six boards: no number is cut, and names are seen."""
+    boards = list(parse_boards(WALL))
+    async with board_in_browser(valkey_url, *ON_WALL, board=boards, path="posts?display=wall") as (page, _):
+        address = page.url
+        for ids in ("large", "posts,large,climb", "posts,large,climb,few,none,week"):
+            await page.goto(address.replace("/posts", f"/{ids}"))
+            await page.wait_for_selector(".connection[data-state=live]", timeout=PATIENCE)
+            for width, height in FORMATS:
+                await page.set_viewport_size({"width": width, "height": height})
+                assert await page.evaluate(CUT) == [], (ids, width, height)
+                ends = "boards => boards.map((board) => board.getBoundingClientRect().bottom)"
+                assert 0.85 * height < max(await page.eval_on_selector_all(".board", ends)) <= height, (ids, width)
 
 
 async def test_an_overlay_is_transparent_outside_of_its_rows(valkey_url: str) -> None:

@@ -43,7 +43,6 @@ LONGEST_SEARCH: Final = 64  # characters
 
 _MOST_CARDS: Final = 100  # boards on a page of the list
 _CARD_SIZE: Final = 3  # records of each
-_PAGE_SIZE: Final = 50
 _STEPS: Final = (
     (-86_400, "day_earlier"), (-3600, "hour_earlier"), (-60, "minute_earlier"),
     (60, "minute_later"), (3600, "hour_later"), (86_400, "day_later"),
@@ -52,7 +51,6 @@ _HTML: Final = "html"
 _MOST: Final = 8  # replies made from one page, in languages and themes
 _LONGEST_QUERY: Final = 256  # bytes; links of the pages are shorter
 _SERVES: Final = 1.0  # seconds: the trends on a page change with the time, without a change of the board
-_SIDE_SIZE: Final = 20  # records per board, if a page shows several
 
 
 class ListPlace(msgspec.Struct, frozen=True):
@@ -244,8 +242,7 @@ def _size_of(visit: Visit, surface: Surface, boards: int) -> int:
         ProblemError: `parameter_invalid`.
     """
     most = visit.live.settings.max_live_limit
-    usual = min(surface.size or (_PAGE_SIZE if boards == 1 else _SIDE_SIZE), most)
-    return whole_number(visit.query, "limit", usual, 1, most)
+    return whole_number(visit.query, "limit", min(surface.size_of(boards), most), 1, most)
 
 
 def _top(size: int) -> Selection:

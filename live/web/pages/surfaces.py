@@ -12,23 +12,36 @@ from live.network.parameters import whole_number
 _SCALE: Final = re.compile(r"[0-9](?:\.[0-9]{1,2})?")
 _LEAST_SCALE: Final = 0.5
 _MOST_SCALE: Final = 5
+_PAGE_SIZE: Final = 50
+_SIDE_SIZE: Final = 20  # records per board, if a page shows several
 _WALL_SIZE: Final = 10
+_MOST_TALL: Final = 3  # boards on a wall that are as high as it is
 _EMBED_SIZE: Final = 10
 _OVERLAY_SIZE: Final = 8
 
 
 class Surface(msgspec.Struct, frozen=True, kw_only=True):
-    """How a board is shown. `size` is the number of records; None leaves it to the page. `scale` multiplies all sizes.
+    """How a board is shown. `rows` is the number of records in a frame or over a video. `scale` multiplies all sizes.
 
     A surface other than `page` has no header, no footer and no controls. `theme` is that of a framed surface; None is
     that of the system.
     """
 
     name: Literal["page", "wall", "embed", "overlay"] = "page"
-    size: int | None = None
+    rows: int = 0
     scale: str = "1"
     transparent: bool = False
     theme: str | None = None
+
+    def size_of(self, boards: int) -> int:
+        """Return how many records of each of its boards it shows, unless the address says `limit`."""
+        match self.name:
+            case "page":
+                return _PAGE_SIZE if boards == 1 else _SIDE_SIZE
+            case "wall":
+                return _WALL_SIZE if boards <= _MOST_TALL else _WALL_SIZE // 2
+            case _:
+                return self.rows
 
     @property
     def is_framed(self) -> bool:
@@ -45,7 +58,7 @@ def page_of(query: Mapping[str, str]) -> Surface:
     display = query.get("display", "page")
     if display not in {"page", "wall"}:
         raise ProblemError("parameter_invalid", "`display` must be wall, or left out")
-    return Surface() if display == "page" else Surface(name="wall", size=_WALL_SIZE)
+    return Surface(name="wall") if display == "wall" else Surface()
 
 
 def embed_of(query: Mapping[str, str], most: int) -> Surface:
@@ -61,7 +74,7 @@ def embed_of(query: Mapping[str, str], most: int) -> Surface:
     if background not in {"page", "transparent"}:
         raise ProblemError("parameter_invalid", "`bg` must be transparent, or left out")
     rows = whole_number(query, "rows", min(_EMBED_SIZE, most), 1, most)
-    return Surface(name="embed", size=rows, transparent=background == "transparent", theme=_embed_theme(query))
+    return Surface(name="embed", rows=rows, transparent=background == "transparent", theme=_embed_theme(query))
 
 
 def overlay_of(query: Mapping[str, str], most: int) -> Surface:
@@ -74,7 +87,7 @@ def overlay_of(query: Mapping[str, str], most: int) -> Surface:
     if not _SCALE.fullmatch(scale) or not _LEAST_SCALE <= float(scale) <= _MOST_SCALE:
         raise ProblemError("parameter_invalid", f"`scale` must be a number from {_LEAST_SCALE} to {_MOST_SCALE}")
     rows = whole_number(query, "rows", min(_OVERLAY_SIZE, most), 1, most)
-    return Surface(name="overlay", size=rows, scale=scale, transparent=True, theme=_overlay_theme(query))
+    return Surface(name="overlay", rows=rows, scale=scale, transparent=True, theme=_overlay_theme(query))
 
 
 def problem_surface(path: str, query: Mapping[str, str]) -> Surface:
