@@ -3,7 +3,7 @@
 import { Announcer } from "./announcer.js";
 import { LiveBoard } from "./client/live-board.js";
 import { TableView } from "./client/view.js";
-import { grouped, periodWords, placeWords } from "./client/words.js";
+import { gapWords, grouped, periodWords, placeWords, shareWords } from "./client/words.js";
 import { recordAddress, write } from "./page.js";
 import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
@@ -12,6 +12,9 @@ const LATER = 2_000; // milliseconds after which what is not needed at first is 
 
 /** The part of the page that belongs to one board. */
 class BoardView {
+  /** @type {import("./contest.js").Contest | undefined} set by a script that is loaded later */
+  contest;
+
   /**
    * @param {HTMLElement} section
    * @param {Announcer} announcer
@@ -23,17 +26,18 @@ class BoardView {
     this.announce = announcer.announce;
     this.parts = {
       rankCount: part("rank-count"), totalScore: part("total-score"), viewers: part("viewers"), place: part("place"),
-      period: part("period"), empty: part("empty"), previous: section.querySelector("a[rel=prev]"),
+      period: part("period"), empty: part("empty"), previous: section.querySelector("a[rel=prev]"), next: part("next"),
     }; // prettier-ignore
     const body = /** @type {HTMLTableSectionElement} */ (part("records"));
     const table = /** @type {HTMLTableElement} */ (body.parentElement);
     const fields = Array.from(table.tHead?.rows[0].cells ?? []).flatMap((cell) => cell.dataset.field ?? []);
     this.packed = fields.length > 0;
+    const isContest = "contest" in section.dataset;
     this.board = new LiveBoard(location.origin + root, board, { limit: Number(limit), key: place });
     this.table = new TableView(body, {
       fields,
       bars: "bars" in table.dataset,
-      gaps: !this.packed,
+      below: this.packed ? undefined : isContest ? ({ score }) => shareWords(score, this.board.snapshot.totalScore) : gapWords,
       trends: "trends" in table.dataset,
       own: place,
       link: records && ((key) => recordAddress(records, key)),
@@ -66,6 +70,8 @@ class BoardView {
     }
     write(parts.rankCount, grouped(rankCount));
     write(parts.totalScore, grouped(totalScore));
+    if (parts.next) parts.next.hidden = rankCount === null || rankCount <= records.length;
+    this.contest?.show(this.board.snapshot);
     if (parts.empty) parts.empty.hidden = records.length > 0;
     const { unit, zone } = parts.period?.dataset ?? {};
     if (period && unit && zone) {

@@ -1,15 +1,19 @@
 // @ts-check
-/** What the page of a board loads once it is live: its story, its controls, like buttons, and titles of new rows. */
+/** What the page of a board loads once it is live: its story, its contest, its controls, like buttons, and titles of new rows. */
 import "./items.js";
 import "./likes.js";
+import { Contest } from "./contest.js";
 import { startStory } from "./story.js";
 import { startTools } from "./tools.js";
 
 /**
- * @param {import("./story.js").Shown[]} shown
+ * @param {import("./contest.js").Shown[]} shown
  * @param {(text: string) => void} announce
  */
 export function start(shown, announce) {
-  for (const one of shown) startStory(one);
+  for (const one of shown) {
+    startStory(one);
+    if ("contest" in one.section.dataset) one.contest = new Contest(one);
+  }
   if (document.getElementById("tools")) startTools(shown, announce);
 }

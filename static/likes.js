@@ -13,13 +13,13 @@ let sending = Promise.resolve(); // one like at a time: the first one brings the
  * @param {HTMLFormElement} form
  */
 function startForm(form) {
-  const { board, remembers, like = "", liked = "", later = "", failed = "" } = form.dataset;
+  const { board, remembers, since, like = "", liked = "", later = "", failed = "", mark: unmarked = "", marked = "" } = form.dataset;
   const store = `likes:${board}`;
   const section = form.closest("section");
   const body = section?.querySelector("thead .like")?.closest("table")?.tBodies[0];
   const period = () => section?.querySelector("[data-unit]")?.textContent ?? "";
   const read = () => {
-    const oldest = Number(remembers) ? Date.now() - Number(remembers) * 1000 : 0;
+    const oldest = Math.max(Number(since ?? 0), Number(remembers) ? Date.now() - Number(remembers) * 1000 : 0);
     const valid = Object.entries(load(store)).filter(([, [at, during]]) => at > oldest && during === period());
     return Object.fromEntries(valid.sort(([, one], [, other]) => one[0] - other[0]).slice(-MOST_REMEMBERED));
   };
@@ -28,7 +28,7 @@ function startForm(form) {
 
   /** @param {HTMLButtonElement} button */
   const mark = (button) => {
-    button.textContent = "♥";
+    button.textContent = marked;
     button.ariaLabel = named(liked, button);
     button.ariaDisabled = "true";
   };
@@ -39,7 +39,7 @@ function startForm(form) {
     button.setAttribute("form", form.id);
     button.name = "key";
     button.value = row.dataset.key ?? "";
-    button.textContent = "♡";
+    button.textContent = unmarked;
     const cell = row.insertCell();
     cell.className = "like";
     cell.append(button);

@@ -3,7 +3,7 @@
 import { Announcer } from "./announcer.js";
 import { LiveBoard } from "./client/live-board.js";
 import { TableView } from "./client/view.js";
-import { grouped, placeWords, short, translate } from "./client/words.js";
+import { gapWords, grouped, placeWords, short, translate } from "./client/words.js";
 import { recordAddress, write } from "./page.js";
 import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
@@ -27,7 +27,7 @@ const fields = [...section.querySelectorAll("th[data-field]")].map((cell) => /**
 const board = new LiveBoard(location.origin + root, id, { limit: 1, key, around: Number(neighbours) });
 const table = new TableView(body, {
   fields,
-  gaps: fields.length === 0,
+  below: fields.length ? undefined : gapWords,
   own: key,
   link: (member) => recordAddress(records, member),
   onDraw: showFigures,

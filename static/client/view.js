@@ -2,7 +2,7 @@
 /** Shows the records of a board in a table body: at most one draw per frame, and rows that move with an animation. */
 import { Beat } from "./beat.js";
 import { newRow, Row } from "./row.js";
-import { barWidth, gapWords, grouped } from "./words.js";
+import { barWidth, grouped } from "./words.js";
 
 /** @typedef {import("./state.js").BoardRecord} BoardRecord */
 
@@ -13,8 +13,9 @@ const SMALL = 30; // up to this many records, all are drawn at once
 const MARGIN = 1; // rows around the visible ones
 
 /**
- * @typedef {{fields?: string[], gaps?: boolean, onDraw?: () => void} & Partial<import("./row.js").Shape>} Options
- *   `fields`: the columns, if they are not the score; `onDraw` is called with each draw; `link` returns the address of a
+ * @typedef {{fields?: string[], below?: (record: BoardRecord, above: BoardRecord | undefined) => string,
+ *            onDraw?: () => void} & Partial<import("./row.js").Shape>} Options
+ *   `fields`: the columns, if they are not the score; `below`: what stands below a score; `onDraw` is called with each draw; `link` returns the address of a
  *   member's page; `own` is the member whose row is highlighted
  */
 export class TableView {
@@ -40,11 +41,11 @@ export class TableView {
    * @param {HTMLTableSectionElement} body as the server renders it, or empty
    * @param {Options} [options]
    */
-  constructor(body, { fields = [], bars = false, gaps = false, trends = false, parts = false, link, own, onDraw = () => {} } = {}) {
+  constructor(body, { fields = [], bars = false, below = () => "", trends = false, parts = false, link, own, onDraw = () => {} } = {}) {
     this.body = body;
     this.fields = fields;
     this.shape = { columns: fields.length || 1, bars, trends, parts, link, own };
-    this.gaps = gaps;
+    this.below = below;
     this.onDraw = onDraw;
     for (const [index, element] of [...body.rows].entries()) {
       const row = new Row(element);
@@ -210,7 +211,7 @@ export class TableView {
     row.writeMetadata(record.metadata);
     if (this.fields.length) this.fields.forEach((field, i) => row.write(i + 1, grouped(record.fields?.[field] ?? null)));
     else row.writeScore(record.score);
-    row.writeGap(this.gaps ? gapWords(record, this.#records[index - 1]) : "");
+    row.writeGap(this.below(record, this.#records[index - 1]));
     row.writeBar(barWidth(record.score, this.#records[0].score));
   }
 

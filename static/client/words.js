@@ -41,6 +41,17 @@ export function gapWords(record, above) {
 }
 
 /**
+ * The part of all votes that a contestant has.
+ *
+ * @param {number} votes
+ * @param {number | null} total
+ */
+export function shareWords(votes, total) {
+  const tenths = total ? scaled(votes, total, 1000) : 0;
+  return `${Math.floor(tenths / 10)}.${tenths % 10}%`;
+}
+
+/**
  * The first three digits of a large number and its unit; nothing is rounded up.
  *
  * @param {number} value a whole number

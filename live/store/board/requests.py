@@ -459,6 +459,18 @@ class LookupRequest(RankingRequest, kw_only=True, omit_defaults=True):
     neighbours: list[int]
 
 
+class ContestantsRequest(RankingRequest, kw_only=True, omit_defaults=True):
+    """Read a piece of the contestants without votes.
+
+    Attributes:
+        cursor: what the last piece returned, or `0`.
+        count: about how many contestants to look at.
+    """
+
+    cursor: str
+    count: int
+
+
 class BaselineRequest(RankingRequest, kw_only=True, omit_defaults=True):
     """Keep the first `limit` records as the baseline, if one is due."""
 

@@ -21,6 +21,7 @@ from live.store.board.requests import (
     AddRequest,
     AdoptRequest,
     BaselineRequest,
+    ContestantsRequest,
     CreateRequest,
     EnterRequest,
     ExpireEventsRequest,
@@ -59,6 +60,7 @@ class Scripts(msgspec.Struct, frozen=True):
     create: Script[CreateRequest] = Script("create", CreateRequest)
     read: Script[ReadRequest] = Script("read", ReadRequest)
     places: Script[LookupRequest] = Script("places", LookupRequest)
+    contestants: Script[ContestantsRequest] = Script("contestants", ContestantsRequest)
     slots: Script[SlotsRequest] = Script("slots", SlotsRequest)
     baseline: Script[BaselineRequest] = Script("baseline", BaselineRequest, waits=False)
     rotate: Script[RotateRequest] = Script("rotate", RotateRequest, waits=False)

@@ -413,6 +413,8 @@ _PATHS: Final[Mapping[str, Json]] = {
         "showBoard", "pages", "Show a board, or several side by side.", "The page updates live.", _HTML,
         _RECORDS | _PAST, *_SHOWN,
         choice("display", "A display on a wall: ten records, readable across a room.", "wall"), *_LOOK,
+        query("start", whole(0, MAX_START, 0), "Number of records to skip. A page with a start does not update."),
+        query("contestants", STRING, "The next contestants without votes, from a link of the page."),
         is_page=True,
     )},
     "/embed/{board}": {"get": operation(

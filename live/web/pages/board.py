@@ -4,7 +4,7 @@ import asyncio
 import math
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -28,11 +28,13 @@ from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import PageResult
 from live.web.http.responses import as_problem, negotiated, reply_of
+from live.web.pages.ballot import Ballot, ballot_of
 from live.web.pages.language import Language
 from live.web.pages.rendering import MOST_SIDES, Visit, render, site_of, takes_likes, visit_of
 from live.web.pages.surfaces import Surface, embed_of, overlay_of, page_of, problem_surface
 from live.web.pages.trends import NO_TRENDS, Trends, trends_of
 from live.web.pages.words import period_words, place_words
+from live.web.reads.boards import MAX_START
 from live.web.reads.items import items_of
 from live.web.reads.sources import BoardPast, PageQuery, When, read_page, when_of
 
@@ -51,6 +53,7 @@ _HTML: Final = "html"
 _MOST: Final = 8  # replies made from one page, in languages and themes
 _LONGEST_QUERY: Final = 256  # bytes; links of the pages are shorter
 _SERVES: Final = 1.0  # seconds: the trends on a page change with the time, without a change of the board
+_OWN: Final = frozenset({"as_of", "contestants", "key", "start"})  # parameters of pages that are drawn for a request
 
 
 class ListPlace(msgspec.Struct, frozen=True):
@@ -78,9 +81,10 @@ class Link(msgspec.Struct, frozen=True):
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """A board on a page. With a `period` or a time, the page shows that and does not change; without, it updates live.
 
-    `as_of` is the time in milliseconds since 1970, and `steps` are links to other times. `viewers` is the number of
-    viewers in all processes, None if it is unknown. `key` is the member whose rank the page shows, and `place` is that
-    rank in words.
+    `as_of` is the time in milliseconds since 1970, and `steps` are links to other times. `start` is the number of
+    records before the first one, and `ranges` are links to the records before and after, which keep the parameters in
+    `kept`. `ballot` has what only contests show. `viewers` is the number of viewers in all processes, None if it is
+    unknown. `key` is the member whose rank the page shows, and `place` is that rank in words.
     """
 
     board: Board
@@ -94,11 +98,27 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     trends: Trends = NO_TRENDS
     as_of: int | None = None
     steps: tuple[Link, ...] = ()
+    start: int = 0
+    ranges: tuple[Link, ...] = ()
+    ballot: Ballot | None = None
+    kept: Mapping[str, str] = {}
+
+    @property
+    def members(self) -> Iterator[str]:
+        """Everyone on the page."""
+        yield from (record.key for record in (self.page.records if self.page else ()))
+        if self.ballot is not None:
+            yield from (record.key for record in (*self.ballot.contestants, *self.ballot.podium))
+
+    @property
+    def is_past(self) -> bool:
+        """Whether the page shows a period or a time, and not the present."""
+        return self.period is not None or self.as_of is not None
 
     @property
     def is_still(self) -> bool:
-        """Whether the page does not change."""
-        return self.period is not None or self.as_of is not None
+        """Whether the page does not change: only the first records update live."""
+        return self.is_past or self.start > 0
 
 
 async def index(request: Request) -> Response:
@@ -164,7 +184,7 @@ class SinglePage(PageQuery, frozen=True, kw_only=True):
             ProblemError: a parameter is not valid.
         """
         query = visit.query
-        if "key" in query or "as_of" in query or query.get("period", "current") != "current":
+        if _OWN & query.keys() or query.get("period", "current") != "current":
             return None
         surface = page_of(query)
         return cls(
@@ -245,8 +265,8 @@ def _size_of(visit: Visit, surface: Surface, boards: int) -> int:
     return whole_number(visit.query, "limit", min(surface.size_of(boards), most), 1, most)
 
 
-def _top(size: int) -> Selection:
-    return Selection("rank", 0, "", size)
+def _top(size: int, start: int = 0) -> Selection:
+    return Selection("rank", start, "", size)
 
 
 async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult | Exception | None = None) -> Reply:
@@ -258,9 +278,11 @@ async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult |
         )
     ledgers = [live.ledgers[(await live.board(board)).id] for board in ids]
     size, when = _size_of(visit, surface, len(ids)), when_of(visit.query)
-    shown = await asyncio.gather(*(_show(visit, ledger, size, when, top) for ledger in ledgers))
+    start = whole_number(visit.query, "start", 0, 0, MAX_START) if len(ids) == 1 else 0
+    stretch = Stretch(surface, size, start, when)
+    shown = await asyncio.gather(*(_show(visit, ledger, stretch, top) for ledger in ledgers))
     page, viewers, cache_key = shown[0].page, shown[0].viewers, _cache_key(visit, surface)
-    if page is None or len(shown) > 1 or {"as_of", "key", "period"} & visit.query.keys():
+    if page is None or len(shown) > 1 or (_OWN | {"period"}) & visit.query.keys():
         async with live.drawings.turn(visit.client.network):
             return await _drawn(visit, surface, shown)
     reply = _kept_reply(page, cache_key, viewers)
@@ -301,8 +323,8 @@ async def _drawn(visit: Visit, surface: Surface, shown: Sequence[Shown]) -> Repl
     if len(shown) == 1 and live.settings.role != "viewers":
         now, needs_key = datetime.now(UTC).isoformat(timespec="seconds"), live.authenticator.needs_key(visit.client)
         curl = curl_of(live.boards.by_id, shown[0].board, site_of(visit), now, needs_key=needs_key)
-    likes = surface.name == "page" and any(takes_likes(one.board) for one in shown if not one.is_still)
-    items = await items_of(live, (record.key for one in shown if one.page for record in one.page.records))
+    likes = surface.name == "page" and any(takes_likes(one.board) for one in shown if not one.is_past)
+    items = await items_of(live, {member for one in shown for member in one.members})
     return reply_of(
         await render(
             visit, "board.html", status, surface=surface, likes=likes, items=items, shown=shown, site=site_of(visit),
@@ -311,33 +333,47 @@ async def _drawn(visit: Visit, surface: Surface, shown: Sequence[Shown]) -> Repl
     )  # fmt: skip
 
 
-async def _show(visit: Visit, ledger: Ledger, size: int, when: When, top: PageResult | Exception | None) -> Shown:
+class Stretch(NamedTuple):
+    """Which records of a board a page shows: how many from a start on, and when."""
+
+    surface: Surface
+    size: int
+    start: int
+    when: When
+
+
+async def _show(visit: Visit, ledger: Ledger, stretch: Stretch, top: PageResult | Exception | None) -> Shown:
     """Read a board. While the store is unavailable there are no records: the page is then marked as stale.
 
     Raises:
         ProblemError: the time or the period is invalid, or no source has it.
     """
     live, language, board, key = visit.live, visit.language, ledger.state.board, visit.query.get("key")
+    surface, size, start, when = stretch
     page: Page | None = None
     viewers: int | None = None
     newest: int | None = None
-    place = None
+    words = None
+    ballot = None
     with suppress(StoreUnavailableError, EpochLostError):  # reported below
         await ledger.state.use()
     try:
         if isinstance(top, Exception):
             raise top
-        found = top or await read_page(live, ledger, _top(size), when, visit.client.network, is_counted=when.is_now)
+        what = _top(size, start)
+        found = top or await read_page(live, ledger, what, when, visit.client.network, is_counted=when.is_now)
         board, page, viewers = found[:3]
         if when.as_of is None and not when.is_now:
             newest = await live.reads.newest(ledger.reader)
+        if surface.name == "page" and board.votes is not None and when.is_now:
+            ballot = await ballot_of(visit, ledger, page)
     except (StoreUnavailableError, EpochLostError) as error:
         if when.as_of is not None:
             raise
         _note(ledger, error)
     if key is not None and when.as_of is None:
         unknown = language.translate("place_unknown"), ""
-        place = unknown if page is None else await _place_of(visit, ledger, key, when)
+        words = unknown if page is None else await _place_of(visit, ledger, key, when)
     return Shown(
         board=board,
         page=page,
@@ -346,7 +382,11 @@ async def _show(visit: Visit, ledger: Ledger, size: int, when: When, top: PageRe
         links=_links_of(language, board, page, newest, is_now=when.is_now),
         viewers=viewers,
         key=key if key is None or key_fault(key) is None else None,  # the script must not ask for an invalid key
-        place=place,
+        place=words,
+        start=start,
+        ranges=_ranges_of(language, page, stretch),
+        ballot=ballot,
+        kept={name: visit.query[name] for name in ("limit", "period", "as_of", "key") if name in visit.query},
         trends=await trends_of(live, ledger, page) if when.is_now else NO_TRENDS,
         as_of=when.as_of,
         steps=() if when.as_of is None else await _steps_from(visit, ledger, when.as_of),
@@ -363,6 +403,22 @@ async def _steps_from(visit: Visit, ledger: Ledger, as_of: int) -> tuple[Link, .
         for (_, words), at, is_covered in zip(_STEPS, times, reach.covered, strict=True)
         if is_covered and at <= past.now
     )
+
+
+def _ranges_of(language: Language, page: Page | None, stretch: Stretch) -> tuple[Link, ...]:
+    """Link to the records before and after. On the page that is live, the link is hidden while there are none after."""
+    surface, size, start, when = stretch
+    if surface.name != "page" or page is None:
+        return ()
+
+    def link(rel: str, first: int) -> Link:
+        text = language.translate("page_range", first=first + 1, last=first + size)
+        return Link(rel, str(first), text, rel == "next" and page.rank_count <= first)
+
+    links = [link("prev", min(max(0, start - size), max(0, page.rank_count - 1) // size * size))] if start else []
+    if page.rank_count > start + size or (start == 0 and when.is_now):
+        links.append(link("next", start + size))
+    return tuple(links)
 
 
 async def _place_of(visit: Visit, ledger: Ledger, key: str, when: When) -> tuple[str, str]:

@@ -110,12 +110,13 @@ def make_templates(root: str) -> Environment:
         short=words.short,
         trend_words=words.trend_words,
         gap_words=words.gap_words,
+        share_words=words.share_words,
         name_words=words.name_words,
         moment_words=words.moment_words,
         period_words=words.period_words,
         window_words=words.window_words,
         takes_likes=takes_likes,
-        is_closed=lambda board: board.votes.closes <= time.time() * 1000,
+        is_closed=is_closed,
         host_of=host_of,
     )
     environment.filters.update(grouped=grouped, moment=words.moment, metadata=words.metadata_words, sides=sides)
@@ -130,6 +131,11 @@ def sides(board: Board) -> str | None:
 def takes_likes(board: Board) -> bool:
     """Tell whether visitors can like members of a board now."""
     return board.takes_likes(time.time() * 1000)
+
+
+def is_closed(board: Board) -> bool:
+    """Tell whether voting on a board is over."""
+    return board.votes is not None and board.votes.closes is not None and board.votes.closes <= time.time() * 1000
 
 
 def record_path(board: str, member: str) -> str | None:

@@ -119,6 +119,12 @@ def gap_words(language: Language, record: Record, above: Record | None) -> str:
     return language.translate("gap", gap=f"{'+' if gap > 0 else MINUS}{digits}", rank=above.rank)
 
 
+def share_words(votes: int, total: int) -> str:
+    """Write which part of all votes a contestant has: `41.2%`."""
+    tenths = scaled(votes, total, 1000) if total > 0 else 0
+    return f"{tenths // 10}.{tenths % 10}%"
+
+
 def short(language: Language, number: int) -> str:
     """Write the first three digits of a large number and its unit, `9.00 Qd`; nothing is rounded up."""
     digits = str(abs(number))

@@ -205,6 +205,15 @@ def encode_cursor(cursor: object) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(cursor)).rstrip(b"=").decode()
 
 
+def decode_text(text: str) -> bytes:
+    """Read text that `encode_cursor` made.
+
+    Raises:
+        ValueError: the text is not base64.
+    """
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+
+
 def decode_cursor(text: str) -> Cursor | int:
     """Read such a text: a cursor, or for the past the number of records before the page.
 
@@ -212,7 +221,7 @@ def decode_cursor(text: str) -> Cursor | int:
         ProblemError: `cursor_invalid`.
     """
     try:
-        data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        data = decode_text(text)
         if data.startswith(_PAST):
             return msgspec.json.decode(data, type=tuple[str, Start])[1]
         return msgspec.json.decode(data, type=Cursor)

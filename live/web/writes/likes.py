@@ -145,6 +145,8 @@ async def _count(live: Live, board: Board, member: str, visitor: str) -> bool:
     """
     ledger = await live.use(board.id)
     page = None if key_fault(member) else await ledger.reader.find(member, 0)
+    if page is None and key_fault(member) is None and await ledger.reader.entrant(member) is not None:
+        page = await ledger.reader.read(1)  # a contestant without votes
     if page is None:
         raise ProblemError("record_not_found", "only members on the board can be liked")
     # Where likes are votes, the actor decides in each period; elsewhere the identity decides in the whole window.

@@ -28,6 +28,7 @@ TAG: Final = 8  # bytes before the member in a name, where ties go by time
 Mode = Literal["rank", "after", "before", "around", "score"]
 Wanted = tuple[str, int]  # a member, and how many neighbours on each side
 _R = TypeVar("_R", bound=msgspec.Struct)
+_KeysOf = Callable[["ReadPlan"], list[str]]
 
 
 class Selection(NamedTuple):
@@ -221,26 +222,29 @@ class BoardReader:
         def request(plan: ReadPlan) -> ReadRequest:
             return plan.read(selection, held.page if held is not None and plan.fits(held) else None)
 
-        reply, plan = await self._run(self.state.scripts.read, request, selection.period)
+        reply, plan = await self.run(self.state.scripts.read, request, selection.period)
         if held is not None and len(reply) == _UNCHANGED:
             return held
         return PageReading(plan.board, page_of(reply, plan.board, plan.slot))
 
     async def _places(self, wanted: Sequence[Wanted], period: int | None = None) -> list[EncodedPage]:
         """Return the records of members, read in one call."""
-        reply, plan = await self._run(self.state.scripts.places, lambda plan: plan.look_up(wanted), period)
+        reply, plan = await self.run(self.state.scripts.places, lambda plan: plan.look_up(wanted), period)
         *head, places = reply
         return [EncodedPage(head, place, plan.board, plan.slot) for place in places]
 
-    async def _run(
-        self, script: Script[_R], request: Callable[[ReadPlan], _R], period: int | None
+    async def run(
+        self, script: Script[_R], request: Callable[[ReadPlan], _R], period: int | None, keys: _KeysOf | None = None
     ) -> tuple[list[Any], ReadPlan]:
-        """Run a script that reads, with a request made from a plan. Return the reply and the plan."""
+        """Run a script that reads, with a request made from a plan. Return the reply and the plan.
+
+        `keys` chooses other store keys than those of the plan.
+        """
         state = self.state
         await state.open()
         for _ in range(MOST_REPLANS):
             plan = self.plan(period)
-            reply = await state.run(script, plan.keys, request(plan))
+            reply = await state.run(script, keys(plan) if keys else plan.keys, request(plan))
             if self.is_answered(reply, plan.known):
                 return reply, plan
         raise state.moved_too_often()

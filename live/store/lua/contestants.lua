@@ -1,0 +1,33 @@
+#!lua flags=no-writes
+-- Reads a piece of the contestants that have no votes, at one instant.
+-- KEYS[1] ranking — sorted set: name, score
+-- KEYS[2] reached — hash: member, tag
+-- KEYS[3] hidden — hash: the members without a rank
+-- KEYS[4] meta — hash: the board's state
+-- KEYS[5] entrants — hash: member, JSON
+-- Request: ContestantsRequest
+-- Returns {epoch, offset, cursor, {member, JSON, ...}} — epoch is '' for no board; the cursor of the next piece is '0' at
+--         the end
+--         {'replan', newest, now, latest} — the caller is wrong about the board's clock
+--         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
+local request = cmsgpack.unpack(ARGV[1])
+local reign = ARGV[2] or ''
+local ranking, reached, hidden, meta, entrants = unpack(KEYS)
+--@include clock
+--@include reign
+--@include position
+local head, refusal = current_position()
+if refusal then return refusal end
+
+local piece = redis.call('HSCAN', entrants, request.cursor, 'COUNT', request.count)
+local found, members, names, left = piece[2], {}, {}, {}
+if #found > 0 then
+  for i = 1, #found, 2 do members[#members + 1] = found[i] end
+  local tags = request.view.tagged and redis.call('HMGET', reached, unpack(members))
+  for i, member in ipairs(members) do names[i] = tags and (tags[i] or '') .. member or member end
+  local scores, unseen = redis.call('ZMSCORE', ranking, unpack(names)), redis.call('HMGET', hidden, unpack(members))
+  for i, member in ipairs(members) do
+    if not scores[i] and not unseen[i] then left[#left + 1], left[#left + 2] = member, found[2 * i] end
+  end
+end
+return {head.epoch, head.offset, piece[1], left}

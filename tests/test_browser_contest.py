@@ -1,0 +1,106 @@
+"""A contest in a real browser, from zero votes to its result, with and without script."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+from playwright.async_api import Browser, Page
+
+from live.domain.board import Board
+from live.domain.board_file import parse_boards
+from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_live
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+
+pytestmark = IN_BROWSER
+
+
+def contest(closes: float = 0) -> Board:
+    """A contest with a button, in which each visitor has two votes. `closes` is in seconds since 1970."""
+    at = f', closes = "{time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(closes))}"' if closes else ""
+    return parse_boards(f"""
+[[board]]
+id = "pets"
+source = ["vote"]
+window = "forever"
+votes = {{ registered = true, per_key = 1, per_actor = 2{at} }}
+like_button = true
+""")[0]
+
+
+@asynccontextmanager
+async def running(store: str, board: Board, *members: str) -> AsyncIterator[tuple[str, Browser]]:
+    """A server with registered contestants, and a browser."""
+    settings = fresh_settings(store, anonymous_admin=True)
+    async with run_server(settings, [board]) as url, httpx.AsyncClient(base_url=url) as admin, browser() as chromium:
+        for member in members:
+            assert (await admin.put(f"/v1/boards/pets/records/{member}", json={})).status_code == 201
+        yield url, chromium
+
+
+async def shown(page: Page, part: str) -> list[str]:
+    """The members in a part of the table that can be seen."""
+    found: list[str] = await page.eval_on_selector_all(
+        f"#{part} tr[data-key]", "rows => rows.filter(row => row.checkVisibility()).map(row => row.dataset.key)"
+    )
+    return found
+
+
+async def test_a_contest_runs_from_zero_votes_by_button_alone(valkey_url: str) -> None:
+    """A contestant moves into the ranked rows with its first vote, which every page shows, and keeps the focus."""
+    async with running(valkey_url, contest(), "Ada", "Bo", "Cy") as (url, chromium):
+        pages = [await (await chromium.new_context()).new_page() for _ in range(2)]
+        for page in pages:
+            await page.goto(f"{url}/boards/pets")
+            await until_live(page)
+            assert (await shown(page, "records"), await shown(page, "ballot")) == ([], ["Ada", "Bo", "Cy"])
+            assert await page.inner_text("#ballot tr[data-key] .score") == "0 votes"
+        button = pages[0].get_by_role("button", name="Vote for Bo")
+        assert await button.inner_text() == "Vote"
+        await button.focus()
+        await pages[0].keyboard.press("Enter")
+        for page in pages:
+            await page.wait_for_selector("#records tr[data-key=Bo]", timeout=PATIENCE)
+            await page.wait_for_function(
+                "() => !document.querySelector('#ballot [data-key=Bo]').checkVisibility()", timeout=PATIENCE
+            )
+            assert (await shown(page, "records"), await shown(page, "ballot")) == (["Bo"], ["Ada", "Cy"])
+            assert await page.get_attribute("#records .score", "data-gap") == "100.0%"
+        await pages[0].wait_for_function(
+            "() => document.activeElement.closest('#records')"
+            " && document.activeElement.ariaLabel === 'You voted for Bo'",
+            timeout=PATIENCE,
+        )
+        await pages[1].get_by_role("button", name="Vote for Cy").click()
+        await pages[0].wait_for_function(
+            "() => [...document.querySelectorAll('#records .score')].every(cell => cell.dataset.gap === '50.0%')"
+            " && document.querySelectorAll('#records tr').length === 2",
+            timeout=PATIENCE,
+        )
+
+
+async def test_a_contest_runs_without_script(valkey_url: str) -> None:
+    """The form leads back to the page, which shows the vote."""
+    async with running(valkey_url, contest(), "Ada", "Bo") as (url, chromium):
+        page = await (await chromium.new_context(java_script_enabled=False)).new_page()
+        await page.goto(f"{url}/boards/pets")
+        await page.get_by_role("button", name="Vote for Bo").click()
+        assert page.url == f"{url}/boards/pets#liked"
+        rows = [row.split() for row in await page.locator("tbody tr").all_inner_texts()]
+        assert rows == [["1", "Bo", "1", "Vote"], ["No", "votes", "yet"], ["Ada", "0", "votes", "Vote"]]
+
+
+async def test_an_open_page_shows_the_result_when_voting_ends(valkey_url: str) -> None:
+    """The state, the winner and the shares change without a reload."""
+    async with running(valkey_url, contest(time.time() + 4), "Ada", "Bo") as (url, chromium):
+        page = await (await chromium.new_context()).new_page()
+        await page.goto(f"{url}/boards/pets")
+        await until_live(page)
+        await page.get_by_role("button", name="Vote for Ada").click()
+        await page.wait_for_selector("#podium li", timeout=PATIENCE)
+        assert await page.inner_text(".podium p") == "Ada wins with 1 vote, 100.0% of all"
+        await page.wait_for_selector("#connection[data-state=closed]", timeout=PATIENCE)
+        assert await page.locator(".like button:visible").count() == 0
+        await page.reload()
+        assert await page.inner_text(".podium p") == "Ada wins with 1 vote, 100.0% of all"

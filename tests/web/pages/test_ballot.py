@@ -1,0 +1,199 @@
+"""What only contests show, and the pages of records."""
+
+import html
+import re
+from collections.abc import AsyncIterator
+from unittest.mock import patch
+
+import httpx
+import pytest
+
+from live.domain.board_file import parse_boards
+from live.store.board.read import contestants
+from live.web.pages import ballot
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+
+BOARDS = parse_boards("""
+[[board]]
+id = "pets"
+source = ["vote"]
+window = "forever"
+votes = { registered = true, per_key = 1 }
+like_button = true
+[[board]]
+id = "shared"
+source = ["vote"]
+window = "forever"
+ranks = "competition"
+votes = { closes = "2100-01-01T00:00:00Z" }
+[[board]]
+id = "days"
+source = ["vote"]
+window = { calendar = "day", keep = 2 }
+votes = { registered = true, per_key = 1 }
+[[board]]
+id = "posts"
+""")
+
+
+@pytest.fixture
+async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a server with contests and one other board."""
+    async with (
+        run_server(fresh_settings(valkey_url, anonymous_admin=True), BOARDS) as url,
+        httpx.AsyncClient(base_url=url) as own,
+    ):
+        yield own
+
+
+async def register(client: httpx.AsyncClient, *members: str, board: str = "pets") -> None:
+    """Register contestants."""
+    for member in members:
+        assert (await client.put(f"/v1/boards/{board}/records/{member}", json={})).status_code == 201
+
+
+def members(page: str) -> list[str]:
+    """Everyone in the table of a page."""
+    return [html.unescape(key) for key in re.findall(r'<tr data-key="([^"]*)"', page)]
+
+
+def link(page: str, words: str) -> str | None:
+    """The address of a link by its text, unless it is hidden."""
+    found = re.search(rf'<a [^>]*href="([^"]*)"( hidden)?>{re.escape(words)}</a>', page)
+    return html.unescape(found[1]) if found and not found[2] else None
+
+
+async def ballots(client: httpx.AsyncClient, most: int = 20) -> list[list[str]]:
+    """Follow the links to more contestants."""
+    path, found = "/boards/pets", []
+    for _ in range(most):
+        page = (await client.get(path)).text
+        found.append(members(page))
+        following = link(page, "More contestants")
+        if following is None:
+            return found
+        path = f"/boards/pets{following}"
+    raise AssertionError("the links do not end")
+
+
+async def all_are_listed_once(client: httpx.AsyncClient) -> None:
+    """Contestants follow the ranked rows, a page at a time, although some get votes meanwhile."""
+    every = [f"m{number:03}" for number in range(120)]
+    await register(client, *every)
+    await post(client, {"board": "pets", "key": "m007", "actor": "a"}, {"board": "pets", "key": "m077", "actor": "a"})
+    pages = await ballots(client)
+    assert [page[:2] for page in pages] == [["m007", "m077"]] * len(pages)
+    assert [len(page) - 2 for page in pages] == [50, 50, 18]
+    assert sorted({member for page in pages for member in page}) == every
+    path = link((await client.get("/boards/pets")).text, "More contestants")
+    await post(client, *({"board": "pets", "key": f"m{number:03}", "actor": "a"} for number in range(5)))
+    second = members((await client.get(f"/boards/pets{path}")).text)
+    assert second[7:] == pages[1][2:], "votes for those before do not move the place"
+
+
+async def test_contestants_without_votes_are_listed_once(client: httpx.AsyncClient) -> None:
+    """Also where the store reads them in several pieces."""
+    await all_are_listed_once(client)
+
+
+@pytest.mark.mutant
+async def test_a_place_that_counts_contestants_is_noticed(client: httpx.AsyncClient) -> None:
+    """The place is the last member. The start of the piece would repeat members."""
+    real = contestants.list_contestants
+
+    async def forgets(*given: object) -> contestants.Contestants:
+        found = await real(*given)  # type: ignore[arg-type]
+        place = found.following
+        return found._replace(following=place and contestants.ContestantsPlace(place.cursor, place.after[:2]))
+
+    with (
+        replaced(ballot, "list_contestants", forgets),
+        must_be_caught("the place of the next contestants is before some that were listed"),
+    ):
+        await all_are_listed_once(client)
+
+
+async def test_large_contests_are_read_in_pieces(client: httpx.AsyncClient) -> None:
+    """A page looks at a bounded number of contestants, and the links lead past those with votes."""
+    every = [f"m{number:03}" for number in range(700)]  # more than the store keeps in order
+    await register(client, *every)
+    with patch.object(contestants, "_PIECE", 100), patch.object(contestants, "_MOST_PIECES", 2):
+        pages = await ballots(client, most=40)
+    assert sorted(member for page in pages for member in page) == every
+    assert max(map(len, pages)) == 50
+
+
+async def test_hidden_and_withdrawn_contestants_are_not_listed(client: httpx.AsyncClient) -> None:
+    """And a contestant that has lost its votes is listed again."""
+    await register(client, "Ada", "Bo", "Cy")
+    await client.patch("/v1/boards/pets/records/Ada", json={"hidden": True})
+    await client.delete("/v1/boards/pets/records/Bo")
+    await post(client, {"board": "pets", "key": "Cy", "actor": "a"})
+    assert members((await client.get("/boards/pets")).text) == ["Cy"]
+    await post(client, {"board": "pets", "key": "Cy", "actor": "a", "amount": -1})
+    assert members((await client.get("/boards/pets")).text) == ["Cy"]
+    await client.patch("/v1/boards/pets/records/Ada", json={"hidden": False})
+    assert members((await client.get("/boards/pets")).text) == ["Ada", "Cy"]
+
+
+async def test_contestants_follow_the_last_ranked_row(client: httpx.AsyncClient) -> None:
+    """Not the rows of an earlier page."""
+    await register(client, "Ada", "Bo", "Cy")
+    await post(client, *({"board": "pets", "key": key, "actor": "a"} for key in ("Ada", "Bo")))
+    assert members((await client.get("/boards/pets?limit=1")).text) == ["Ada"]
+    assert members((await client.get("/boards/pets?limit=1&start=1")).text) == ["Bo", "Cy"]
+
+
+async def test_each_period_begins_from_zero(client: httpx.AsyncClient) -> None:
+    """A contest of periods lists its contestants in the current one."""
+    await register(client, "Ada", "Bo", board="days")
+    await post(client, {"board": "days", "key": "Bo", "actor": "a"})
+    assert members((await client.get("/boards/days")).text) == ["Bo", "Ada"]
+
+
+async def test_a_wrong_place_is_refused(client: httpx.AsyncClient) -> None:
+    """It says where places come from."""
+    for text in ("x", "WyJhIiwiYiJd", "WyIxIiwiYiIsMV0", "%%"):
+        answer = await client.get("/boards/pets", params={"contestants": text})
+        assert (answer.status_code, "contestants" in answer.text) == (400, True)
+
+
+async def test_pages_lead_to_every_record(client: httpx.AsyncClient) -> None:
+    """Forward and back by links, with the parameters of the page; a page beyond the last leads back."""
+    await post(client, *({"board": "posts", "key": f"m{number:03}", "amount": 500 - number} for number in range(120)))
+    path, found = "/boards/posts?lang=en", []
+    for words in ("51 to 100", "101 to 150", None):
+        page = (await client.get(path)).text
+        found += members(page)
+        assert ("board.js" in page) == (words == "51 to 100"), "only the first page updates"
+        if words:
+            following = link(page, words)
+            assert following is not None
+            path = f"/boards/posts{following}"
+    assert found == [f"m{number:03}" for number in range(120)]
+    assert link(page, "51 to 100") == "?start=50&lang=en"
+    beyond = (await client.get("/boards/posts?start=500&limit=7")).text
+    assert (members(beyond), link(beyond, "113 to 119"), link(beyond, "120 to 126")) == ([], None, "?limit=7&start=119")
+    assert link((await client.get("/boards/posts?start=20&limit=50")).text, "1 to 50") == "?limit=50"
+    assert link((await client.get("/boards/pets")).text, "51 to 100") is None
+    assert (await client.get("/boards/posts?start=-1")).status_code == 400
+
+
+async def result(client: httpx.AsyncClient) -> str:
+    """The sentence that names the winner, once voting is over."""
+    with patch.object(ballot, "is_closed", lambda _: True):
+        page = (await client.get("/boards/shared", headers={"Cache-Control": "no-cache"})).text
+    found = re.search(r'class="podium"[^>]*>\s*<p>([^<]*)', page)
+    return found[1] if found else ""
+
+
+async def test_a_contest_that_is_over_shows_its_winner(client: httpx.AsyncClient) -> None:
+    """Or who shares the first rank. Without votes there is no winner."""
+    assert await result(client) == ""
+    await post(client, *({"board": "shared", "key": key, "actor": "a"} for key in ("Ada", "Bo")))
+    assert await result(client) == "A tie: Ada, Bo have 1 vote each"
+    await post(client, *({"board": "shared", "key": "Bo", "actor": actor} for actor in "bc"))
+    assert await result(client) == "Bo wins with 3 votes, 75.0% of all"
