@@ -48,7 +48,7 @@ async def test_titles_are_shown_in_old_and_new_rows(valkey_url: str) -> None:
         assert await page.eval_on_selector_all("#records tr", names) == ["b", "<script>alert(1)</script>"]
         await post(producer, {"key": "a", "amount": 5})
         await page.wait_for_function(
-            "() => document.getElementById('announcer').textContent === '<script>alert(1)</script> takes first'",
+            "() => document.getElementById('announcer').textContent === '<script>alert(1)</script> takes first from b'",
             timeout=PATIENCE,
         )
         await post(producer, {"key": "c", "amount": 19}, {"key": "d", "amount": 18}, {"key": "e", "amount": 17})

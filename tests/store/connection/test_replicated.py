@@ -299,7 +299,7 @@ UNACKNOWLEDGED = {
     *("audit", "baseline", "beat", "expire_events", "gcra", "hold", "open", "present", "rotate", "rotate_period"),
     *("touch", "trim"),
 }
-READING = {"changes", "open_replica", "piece", "places", "read", "slots", "viewers"}
+READING = {"changes", "contestants", "open_replica", "piece", "places", "read", "slots", "viewers"}
 
 
 def test_every_script_that_acknowledges_waits() -> None:
