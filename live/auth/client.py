@@ -60,21 +60,24 @@ class Client(msgspec.Struct, frozen=True):
         """
         return self.local and self.own_name and not self.proxied
 
-    def require_origin(self, allowed: Sequence[str] = ()) -> None:
+    def require_origin(self, allowed: Sequence[str] | None = None) -> None:
         """Accept pages of this server and of the `allowed` origins, and clients that are not browsers.
 
         Either scheme is accepted, because TLS may end at a proxy. The check keeps pages of other sites from using the
-        network of their visitors. The check is not authentication.
+        network of their visitors. The check is not authentication. Any page may read why it is refused.
 
         Raises:
             ProblemError: `origin_forbidden`.
         """
-        if self.origin is None or self.origin in allowed:
+        if self.origin is None or self.origin in (allowed or ()):
             return
         scheme, _, own = self.origin.partition("://")
         if scheme in {"http", "https"} and own == self.host:
             return
-        raise ProblemError("origin_forbidden", "the setting allowed_origins lists the origins that may connect")
+        detail = "only pages of this server may do that without an API key"
+        if allowed is not None:
+            detail = f"to let pages of {self.origin} watch boards, add it to LIVE_ALLOWED_ORIGINS of the server"
+        raise ProblemError("origin_forbidden", detail, headers={"Access-Control-Allow-Origin": "*"})
 
 
 class ClientResolver:

@@ -5,7 +5,7 @@ const CALM_BEAT = 1000; // … with reduced motion
 const HEAVY = 35; // milliseconds that a frame with a draw may take
 const QUIET = 5000; // milliseconds without heavy frames after which the beat is faster again
 const WEIGHT = 1 / 6; // of the last frame in the average
-const calm = matchMedia("(prefers-reduced-motion: reduce)");
+const calm = globalThis.matchMedia?.("(prefers-reduced-motion: reduce)");
 
 export class Beat {
   #step = 0;
@@ -14,12 +14,12 @@ export class Beat {
 
   /** Whether the user asks for reduced motion. */
   get isCalm() {
-    return calm.matches;
+    return calm?.matches;
   }
 
   /** The minimum time between two draws, in milliseconds. */
   get pause() {
-    return calm.matches ? CALM_BEAT : BEATS[this.#step];
+    return this.isCalm ? CALM_BEAT : BEATS[this.#step];
   }
 
   /**

@@ -28,10 +28,12 @@ tbody th::after { content: ""; position: absolute; inset: 0; background: var(--l
 .about { display: block; position: relative; overflow: hidden; color: var(--lb-quiet, light-dark(#59606e, #a3abba)); font-size: .8125rem; text-overflow: ellipsis; }
 .stale td { color: var(--lb-quiet, light-dark(#59606e, #a3abba)); }
 `;
+/** @type {typeof HTMLElement} a server that renders pages has none */
+const Base = globalThis.HTMLElement ?? Object;
 /** @type {CSSStyleSheet | undefined} one for all elements; needs no permission of the page's Content-Security-Policy */
 let sheet;
 
-export class LiveBoardElement extends HTMLElement {
+export class LiveBoardElement extends Base {
   static observedAttributes = ["src", "limit", "key", "lang"];
   /** @type {LiveBoard | null} the watch, while the element is in a document */
   board = null;
@@ -136,4 +138,4 @@ function made(name, attributes, ...children) {
   return element;
 }
 
-if (!customElements.get("live-board")) customElements.define("live-board", LiveBoardElement);
+if (globalThis.customElements && !customElements.get("live-board")) customElements.define("live-board", LiveBoardElement);

@@ -51,12 +51,14 @@ export class LiveBoard {
    * @param {Wish & Injected} [options]
    */
   constructor(server, board, options = {}) {
-    const { limit, interval, key, around, position, transports = ["websocket", "sse", "poll"] } = options;
+    const { limit, interval, key, around, position } = options;
     this.watched = { limit, interval: interval === "auto" ? undefined : interval, key, around };
     this.whenHidden = options.whenHidden ?? "coalesce";
     this.#board = position ?? null;
     this.#setting = settingOf(options);
     const setting = this.#setting;
+    let { transports = ["websocket", "sse", "poll"] } = options;
+    if (!setting.WebSocket) console.warn("no WebSocket:", (transports = transports.filter((name) => name !== "websocket")));
     const root = `${server.replace(/\/$/, "")}/v1/boards/${encodeURIComponent(board)}`;
     const choice = new Choice(transports, setting.now, storageOf(options), `live-board ${new URL(root).origin}`);
     this.#connection = new Connection(
@@ -282,12 +284,13 @@ function queryText(query = {}) {
 /** @param {Injected & Wish} options */
 function settingOf(options) {
   return {
-    WebSocket: options.WebSocket ?? globalThis.WebSocket,
-    fetch: options.fetch ?? ((...given) => fetch(...given)),
-    now: options.now ?? (() => Date.now()),
-    random: options.random ?? Math.random,
-    setTimeout: options.setTimeout ?? ((work, pause) => setTimeout(work, pause)),
-    clearTimeout: options.clearTimeout ?? ((timer) => clearTimeout(timer)),
+    WebSocket: globalThis.WebSocket,
+    fetch: (/** @type {Parameters<typeof fetch>} */ ...given) => fetch(...given),
+    now: () => Date.now(),
+    random: Math.random,
+    setTimeout: (/** @type {() => void} */ work, /** @type {number} */ pause) => setTimeout(work, pause),
+    clearTimeout: (/** @type {any} */ timer) => clearTimeout(timer),
+    ...options,
     staleAfter: options.staleAfter ?? 12_000,
   };
 }

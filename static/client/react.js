@@ -1,4 +1,5 @@
 // @ts-check
+"use client";
 /** A hook for React: the snapshot of a board. Components that ask for the same share one connection. */
 // @ts-ignore: the application brings React
 import { useSyncExternalStore } from "react";
@@ -9,32 +10,58 @@ import { LiveBoard } from "./live-board.js";
 
 const LINGER = 1_000; // milliseconds that a board without components stays connected: React may mount them again
 
+/** @type {Snapshot} what a server renders, and a browser until it has taken over what the server rendered */
+const NOTHING = Object.freeze({
+  epoch: null,
+  offset: -1,
+  records: [],
+  rankCount: null,
+  totalScore: null,
+  viewers: null,
+  around: null,
+  state: Object.freeze({ name: "idle", since: 0 }),
+  waiting: 0,
+});
+
+/** @type {Map<string, Store>} the boards that components show */
+const stores = new Map();
+
 /** A board that is open while a component shows it. */
 class Store {
   #components = 0;
   #timer = /** @type {any} */ (undefined);
 
-  /** @param {() => LiveBoard} make */
-  constructor(make) {
-    this.board = make();
+  /**
+   * @param {string} name
+   * @param {LiveBoard} board
+   */
+  constructor(name, board) {
+    this.name = name;
+    this.board = board;
+    this.#linger(); // React may render a component and never show it
   }
 
   /** @param {() => void} changed */
   subscribe = (changed) => {
     clearTimeout(this.#timer);
+    stores.set(this.name, this);
     if (this.#components++ === 0) this.board.start();
     const unsubscribe = this.board.subscribe(changed);
     return () => {
       unsubscribe();
-      if (--this.#components === 0) this.#timer = setTimeout(() => this.board.stop(), LINGER);
+      if (--this.#components === 0) this.#linger();
     };
   };
 
   snapshot = () => this.board.snapshot;
-}
 
-/** @type {Map<string, Store>} */
-const stores = new Map();
+  #linger() {
+    this.#timer = setTimeout(() => {
+      this.board.stop();
+      if (stores.get(this.name) === this) stores.delete(this.name);
+    }, LINGER);
+  }
+}
 
 /**
  * Watch a board. The component renders again after each change.
@@ -43,11 +70,12 @@ const stores = new Map();
  * @param {string} board its id
  * @param {Pick<import("./live-board.js").Wish, "limit" | "key" | "around" | "interval" | "transports" | "staleAfter">} [options]
  *   components with equal options share a connection
- * @returns {Snapshot}
+ * @returns {Snapshot} without records on a server
  */
 export function useLiveBoard(server, board, options = {}) {
+  if (typeof window === "undefined") return NOTHING; // a server watches nothing, and keeps nothing for its visitors
   const name = JSON.stringify([server, board, Object.entries(options).sort()]);
   let store = stores.get(name);
-  if (!store) stores.set(name, (store = new Store(() => new LiveBoard(server, board, options))));
-  return useSyncExternalStore(store.subscribe, store.snapshot, store.snapshot);
+  if (!store) stores.set(name, (store = new Store(name, new LiveBoard(server, board, options))));
+  return useSyncExternalStore(store.subscribe, store.snapshot, () => NOTHING);
 }

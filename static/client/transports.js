@@ -103,8 +103,10 @@ function poll(address, link, { fetch, now, setTimeout }, { limit, interval = 0, 
 async function refusal(response) {
   const own = response.headers.get("Content-Type")?.startsWith("application/problem+json");
   const retryAfter = Number(response.headers.get("Retry-After")) || undefined;
-  const reason = own ? (await response.json()).title : `HTTP ${response.status}`;
-  return { final: own && response.status < 429, reason, retryAfter };
+  if (!own) return { reason: `HTTP ${response.status}`, retryAfter };
+  const { title: reason, code, detail } = await response.json();
+  if (code === "origin_forbidden") console.warn(detail);
+  return { final: response.status < 429, reason, retryAfter };
 }
 
 /** @type {Record<TransportName, Transport>} */

@@ -28,7 +28,18 @@ class Memory {
   removeItem = (/** @type {string} */ name) => void this.values.delete(name);
 }
 
-afterEach(() => void delete (/** @type {any} */ (globalThis).document));
+const { warn } = console;
+afterEach(() => {
+  delete (/** @type {any} */ (globalThis).document);
+  console.warn = warn;
+});
+
+/** What the client writes to the console. */
+function warnings() {
+  const said = /** @type {string[]} */ ([]);
+  console.warn = (...texts) => said.push(texts.join(" "));
+  return said;
+}
 
 /** @param {"refuse" | "hang"} how */
 async function givesWay(how) {
@@ -162,6 +173,28 @@ test("HTTP reveals that a board does not exist", async () => {
   await clock.advance(5 * SECOND);
   assert.deepEqual([state().name, state().reason], ["ended", "Board not found"]);
   await ready;
+});
+
+test("a forbidden origin ends the watch, and the setting to change is named once", async () => {
+  const said = warnings();
+  const problem = { title: "Pages from that origin may not connect", code: "origin_forbidden", detail: "add it to LIVE_X" };
+  const headers = { "Content-Type": "application/problem+json" };
+  const { clock, world, live, state } = watched({ fetch: async () => Response.json(problem, { status: 403, headers }) });
+  world.blocked.websocket = "refuse";
+  live.start();
+  await clock.advance(60 * SECOND);
+  assert.deepEqual([state().name, state().reason], ["ended", problem.title]);
+  assert.deepEqual(said, ["add it to LIVE_X"]);
+});
+
+test("without a WebSocket the client uses the other transports, and says so", async () => {
+  const said = warnings();
+  const { clock, world, live, state } = watched({ WebSocket: undefined });
+  live.start();
+  await clock.advance(SECOND);
+  assert.equal(state().name, "live");
+  assert.deepEqual(world.opened, ["sse"]);
+  assert.deepEqual(said, ["no WebSocket: sse,poll"]);
 });
 
 test("while paused the records do not change, and changes are counted", async () => {

@@ -1,7 +1,6 @@
 """The client as a package for npm, as a project receives it."""
 
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,14 +10,16 @@ import pytest
 
 from live import __version__
 from live.web.http.static import CLIENT
-from live.web.services import assets
 
-TOOLS: Final = Path(__file__).parents[2] / ".tools" / "node_modules" / ".bin"
+ROOT: Final = Path(__file__).parents[2]
+MODULES: Final = ROOT / ".tools" / "node_modules"
 NPM: Final = shutil.which("npm")
+STRICT: Final = ("--strict", "--noEmit", "--target", "ES2022", "--module", "ES2022", "--moduleResolution", "bundler")
 CONSUMER: Final = """
 import { LiveBoard, type Snapshot } from "live-board";
 import { TableView } from "live-board/view";
 import { setLanguage } from "live-board/words";
+import { tag, words } from "live-board/words/zh-Hans";
 import { LiveBoardElement } from "live-board/element";
 import { useLiveBoard } from "live-board/react";
 
@@ -27,67 +28,119 @@ const snapshot: Snapshot = board.snapshot;
 const first: string | undefined = snapshot.records[0]?.key;
 const view: TableView = new TableView(document.createElement("tbody"), { bars: true });
 view.show(useLiveBoard("https://host.example", "posts", { key: "a" }).records);
-const element: LiveBoardElement = new LiveBoardElement();
-export { element, first, setLanguage };
+setLanguage(tag, words);
+const element: LiveBoardElement = document.createElement("live-board");
+element.addEventListener("live-board-change", ({ detail }) => detail.records.length.toFixed());
+document.querySelector("live-board")?.board?.pause();
+export { first };
+"""
+COMPONENT: Final = """
+import "live-board/element";
+
+export const Top = () => (
+  <live-board src="https://host.example/boards/posts" limit={5} theme="dark" member="a" className="top">
+    <a href="https://host.example/boards/posts">The board</a>
+  </live-board>
+);
 """
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(NPM is None or not (TOOLS / "tsc").exists(), reason="npm or TypeScript is not installed"),
+    pytest.mark.skipif(
+        NPM is None or not (MODULES / "typescript").exists(), reason="npm or TypeScript is not installed"
+    ),
 ]
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with the packed client in `node_modules`."""
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What packing needs of the checkout. So runs at the same time do not see the files of each other."""
+    folder = tmp_path_factory.mktemp("checkout")
+    shutil.copytree(ROOT / "static" / "client", folder / "static" / "client")
+    (folder / "tests" / "tools").mkdir(parents=True)
+    for name in ("LICENSE", "tests/tools/tsconfig.json"):
+        shutil.copy(ROOT / name, folder / name)
+    (folder / ".tools").symlink_to(ROOT / ".tools")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def project(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with React and the packed client in `node_modules`. Packing leaves nothing behind."""
     folder = tmp_path_factory.mktemp("project")
-    source = folder / "source"
-    shutil.copytree(assets("static") / "client", source)
-    path = f"{TOOLS}{os.pathsep}{os.environ['PATH']}"
-    run([str(NPM), "pack", "--offline", "--pack-destination", str(folder)], source, {**os.environ, "PATH": path})
-    packed = next(folder.glob("*.tgz"))
-    shutil.unpack_archive(packed, folder, filter="data")
-    (folder / "node_modules").mkdir()
+    before = sorted(checkout.rglob("*"))
+    run([str(NPM), "pack", "./static/client", "--offline", "--pack-destination", str(folder)], checkout)
+    assert sorted(checkout.rglob("*")) == before
+    shutil.unpack_archive(next(folder.glob("*.tgz")), folder, filter="data")
+    (folder / "node_modules" / "@types").mkdir(parents=True)
     (folder / "package").rename(folder / "node_modules" / "live-board")
+    for name in ("react", "react-dom", "@types/react", "@types/react-dom"):
+        if (MODULES / name).exists():
+            (folder / "node_modules" / name).symlink_to(MODULES / name)
     (folder / "package.json").write_text('{"type": "module"}')
     return folder
 
 
-def run(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:
+def run(command: list[str], folder: Path) -> str:
     """The output of a command that must succeed."""
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
+def compiled(project: Path, name: str, text: str, *more: str) -> str:
+    """What TypeScript says about a file of the project."""
+    (project / name).write_text(text)
+    command = [str(MODULES / ".bin" / "tsc"), *STRICT, *more, name]
+    return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False).stdout
+
+
 def test_the_package_contains_its_exports(project: Path) -> None:
-    """Each entry point with its types, the words, and no tests. Its version is that of the server."""
+    """Each entry point with its types, the words, the licence, and no tests. Its version is that of the server."""
     package = project / "node_modules" / "live-board"
     manifest = json.loads((package / "package.json").read_text())
     assert manifest["version"] == __version__
-    assert {entry["default"] for entry in manifest["exports"].values()} == {f"./{name}" for name in CLIENT}
-    for entry in manifest["exports"].values():
+    entries = {name: entry for name, entry in manifest["exports"].items() if "*" not in name}
+    assert {entry["default"] for entry in entries.values()} == {f"./{name}" for name in CLIENT}
+    for entry in entries.values():
         assert all((package / path).is_file() for path in entry.values())
     assert (package / "words" / "zh-Hans.js").is_file()
-    assert {path.suffix for path in package.rglob("*") if path.is_file()} == {".js", ".ts", ".json"}
+    files = {path.relative_to(package).as_posix() for path in package.rglob("*") if path.is_file()}
+    assert {name for name in files if not name.endswith((".js", ".d.ts"))} == {"LICENSE", "README.md", "package.json"}
+    assert (package / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
 
 
 def test_the_types_are_exact(project: Path) -> None:
-    """A strict project can use them, and a wrong option is an error."""
-    options = ["--strict", "--noEmit", "--target", "ES2022", "--module", "ES2022", "--moduleResolution", "bundler"]
-    (project / "good.ts").write_text(CONSUMER)
-    run([str(TOOLS / "tsc"), *options, "good.ts"], project)
-    (project / "bad.ts").write_text(CONSUMER.replace("limit: 5", 'limit: "5"'))
-    done = subprocess.run([TOOLS / "tsc", *options, "bad.ts"], cwd=project, capture_output=True, text=True, check=False)
-    assert done.stdout.count("error TS") == 1
-    assert "bad.ts(8," in done.stdout
+    """A strict project can use them, the types of the element too, and a wrong option is an error."""
+    assert compiled(project, "good.ts", CONSUMER) == ""
+    said = compiled(project, "bad.ts", CONSUMER.replace("limit: 5", 'limit: "5"'))
+    assert said.count("error TS") == 1
+    assert "bad.ts(9," in said
 
 
-def test_the_core_works_in_node(project: Path) -> None:
-    """Without a document, imported by the name of the package."""
+@pytest.mark.skipif(not (MODULES / "@types" / "react").exists(), reason="the types of React are not installed")
+def test_react_knows_the_element(project: Path) -> None:
+    """JSX takes its attributes, and no others."""
+    assert compiled(project, "good.tsx", COMPONENT, "--jsx", "react-jsx") == ""
+    said = compiled(project, "bad.tsx", COMPONENT.replace('"dark"', '"red"'), "--jsx", "react-jsx")
+    assert said.count("error TS") == 1
+    assert "bad.tsx(5," in said
+
+
+def test_each_entry_can_be_imported_on_a_server(project: Path) -> None:
+    """There, without a document, the core works, and the hook of React renders no records."""
     script = """
+        import { createElement } from "react";
+        import { renderToString } from "react-dom/server";
         import { LiveBoard } from "live-board";
         import { grouped } from "live-board/words";
+        import { useLiveBoard } from "live-board/react";
+        for (const entry of ENTRIES) await import(`live-board${entry}`);
+        const Top = () => {
+          const { records, state } = useLiveBoard("http://host.example", "posts", { limit: 3 });
+          return createElement("p", { title: state.name }, records.length);
+        };
+        console.log(renderToString(createElement(Top)));
         const fetch = async () => Response.json({ title: "There is no such board" },
             { status: 404, headers: { "Content-Type": "application/problem+json" } });
         const board = new LiveBoard("http://host.example", "posts", { transports: ["poll"], fetch });
@@ -95,4 +148,8 @@ def test_the_core_works_in_node(project: Path) -> None:
         await board.ready().catch(() => {});
         console.log(board.snapshot.state.name, grouped(1234));
     """
-    assert run(["node", "--input-type=module", "--eval", script], project) == "ended 1,234\n"
+    package = json.loads((project / "node_modules" / "live-board" / "package.json").read_text())
+    entries = [name.removeprefix(".") for name in package["exports"] if "*" not in name]
+    script = script.replace("ENTRIES", json.dumps([*entries, "/words/zh-Hans"]))
+    said = run([shutil.which("node") or "", "--input-type=module", "--eval", script], project)
+    assert said == '<p title="idle">0</p>\nended 1,234\n'
