@@ -177,7 +177,7 @@ PROSE = re.compile(r"[^\W\d_]{2,}[,:;]? +[^\W\d_]|^\W*[A-Z][a-z]+\W*$")  # two w
 NOT_SHOWN = {
     "", "ease-out", "Content-Type", "Retry-After", "If-None-Match", "Escape", "Enter",
     "nothing heard", "no answer", "(prefers-reduced-motion: reduce)", "a message was missed",
-    "use client",
+    "use client", "no WebSocket:",
 }  # fmt: skip
 
 
