@@ -33,12 +33,12 @@ export function setLanguage(tag, words) {
 }
 
 /**
- * A number with thousands separators; null is a dash.
+ * A number with thousands separators and a true minus; null is a dash.
  *
  * @param {number | null} value
  */
 export function grouped(value) {
-  return value === null ? "–" : numbers.format(value);
+  return value === null ? "–" : numbers.format(value).replace("-", "−");
 }
 
 /**

@@ -62,7 +62,7 @@ export function short(value) {
   const [zeros, name] = units.find(([zeros]) => Number(zeros) < digits.length) ?? ["0", ""];
   const whole = digits.slice(0, digits.length - Number(zeros));
   const part = digits.slice(whole.length, Math.max(whole.length, 3));
-  return `${value < 0 ? "-" : ""}${whole}${part && name ? `.${part}` : ""}${name}`;
+  return `${value < 0 ? "−" : ""}${whole}${part && name ? `.${part}` : ""}${name}`;
 }
 
 /**
@@ -116,13 +116,13 @@ function scaled(part, whole, size) {
 }
 
 /**
- * How long the bar of a record is, in percent of the first one's.
+ * How long the bar of a record is, in percent of the first one's: a quarter of one is about a pixel.
  *
  * @param {number} score
  * @param {number} first
  */
 export function barWidth(score, first) {
-  return first > 0 ? Math.max(0, Math.floor((100 * score) / first)) : 0;
+  return first > 0 ? Math.max(0, Math.floor((400 * score) / first)) / 4 : 0;
 }
 
 /**

@@ -10,7 +10,7 @@ import {
 } from "../../static/client/words.js"; // prettier-ignore
 
 test("numbers are grouped, and a missing one is a dash", () => {
-  assert.deepEqual([grouped(0), grouped(-1234567), grouped(null)], ["0", "-1,234,567", "–"]);
+  assert.deepEqual([grouped(0), grouped(-1234567), grouped(null)], ["0", "−1,234,567", "–"]);
 });
 
 test("a rank is shown with its gap, if there is one", () => {
@@ -51,12 +51,12 @@ test("the gap to the record above has a sign", () => {
 });
 
 test("a bar is as long as its share of the first", () => {
-  assert.deepEqual([[5, 10], [10, 10], [-5, 10], [3, 0], [-2, -1]].map(([score, first]) => barWidth(score, first)), [50, 100, 0, 0, 0]);
+  assert.deepEqual([[5, 10], [10, 10], [2, 3], [-5, 10], [3, 0], [-2, -1]].map(([score, first]) => barWidth(score, first)), [50, 100, 66.5, 0, 0, 0]);
 });
 
 test("a large number keeps three digits, and is never rounded up", () => {
   const numbers = [2 ** 53 - 1, 123456789012, -9876543210, 987654321, 99999999, 1000000, 999999, 0];
-  assert.deepEqual(numbers.map(short), ["9.00 Qd", "123 B", "-9.87 B", "987 M", "99.9 M", "1.00 M", "999999", "0"]);
+  assert.deepEqual(numbers.map(short), ["9.00 Qd", "123 B", "−9.87 B", "987 M", "99.9 M", "1.00 M", "999999", "0"]);
   assert.equal(gapWords({ score: 5 }, { score: 9007199254740991, rank: 1 }), "−9.00 Qd to 1");
 });
 

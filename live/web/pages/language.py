@@ -12,6 +12,7 @@ from live.web.services import assets
 Message = str | dict[str, str]  # a sentence, or its forms for `one` and for any `other` number
 
 TAGS: Final = ("en", "zh-Hans")  # the first is the usual one
+MINUS: Final = "\u2212"
 
 _SHARED: Final = {"words": "{}.js", "storyTable": "story/{}.js"}  # the tables of the page's scripts
 
@@ -72,8 +73,8 @@ def language_of(requested: str | None, accepted: str) -> Language:
 
 
 def grouped(number: int | None) -> str:
-    """Write a number with thousands separators, as in the page's script. None becomes a dash."""
-    return "\u2013" if number is None else f"{number:,}"
+    """Write a number with thousands separators and a true minus, as in the page's script. None becomes a dash."""
+    return "\u2013" if number is None else f"{number:,}".replace("-", MINUS)
 
 
 def _shown(value: str | int) -> str:

@@ -16,7 +16,7 @@ from live.domain.calendar import Unit
 from live.domain.ranking import Record
 from live.domain.window import MOST_FOLDED, Periods, Rolling, Sliding, Window
 from live.web.pages.charts import Line
-from live.web.pages.language import Language, grouped
+from live.web.pages.language import MINUS, Language, grouped
 
 _UNITS: Final = ((86400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds"))
 _PERIOD: Final = re.compile(r"([0-9]+)(?:-[WQ]?([0-9]+))?(?:-([0-9]+))?(?:T([0-9]+)([+-][0-9]+)?)?")
@@ -38,9 +38,6 @@ _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _MOST_INDEX: Final = 2**32 - 2
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-MINUS: Final = "\u2212"
 
 
 def span(language: Language, seconds: int) -> str:
@@ -132,7 +129,7 @@ def short(language: Language, number: int) -> str:
     zeros, name = next(((int(z), name) for z, name in reversed(units) if int(z) < len(digits)), (0, ""))
     whole = digits[: len(digits) - zeros]
     part = digits[len(whole) : 3]
-    return f"{'-' if number < 0 else ''}{whole}{f'.{part}' if part and name else ''}{name}"
+    return f"{MINUS if number < 0 else ''}{whole}{f'.{part}' if part and name else ''}{name}"
 
 
 def score_fit(score: int) -> str:
@@ -178,9 +175,9 @@ def scaled(part: int, whole: int, size: int) -> int:
     return math.floor(size * float(part) / whole + 0.5)
 
 
-def bar_width(score: int, first: int) -> int:
-    """Return the width of a record's bar, in percent of the first record's bar."""
-    return max(0, math.floor(100 * float(score) / first)) if first > 0 else 0
+def bar_width(score: int, first: int) -> float:
+    """Return the width of a record's bar, in percent of the first record's bar: a quarter of one is about a pixel."""
+    return max(0, math.floor(400 * float(score) / first)) / 4 if first > 0 else 0
 
 
 def place_words(language: Language, rank: int | None, gap: int | None) -> tuple[str, str]:

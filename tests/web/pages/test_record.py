@@ -113,7 +113,7 @@ def test_a_chart_has_room_for_scores_below_zero() -> None:
     chart = chart_of(ENGLISH, board, values_of(board, 30, -10, None, 0))
     assert chart is not None
     assert [(bar.y, bar.height, bar.score) for bar in chart.bars] == [
-        ("0.00", "75.00", "30"), ("75.00", "25.00", "-10"), ("75.00", "0.00", "0"), ("75.00", "0.00", "0"),
+        ("0.00", "75.00", "30"), ("75.00", "25.00", "\u221210"), ("75.00", "0.00", "0"), ("75.00", "0.00", "0"),
     ]  # fmt: skip
     assert [bar.is_open for bar in chart.bars] == [False, False, False, True]
     assert (chart.title, chart.highest) == ("Score over the last 3 hours", "30")
