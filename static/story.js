@@ -2,6 +2,7 @@
 /** What tells the story of a board, loaded once its page is live: movement, sparklines, news and announcements. */
 import { say, storyWords, Teller } from "./client/stories.js";
 import { nameWords, placeWords } from "./client/words.js";
+import { startMovement } from "./movement.js";
 import { Trends } from "./trends.js";
 
 const RANK_REST = 5_000; // milliseconds for which the reader's rank must stay the same before it is announced
@@ -17,6 +18,7 @@ const RANK_REST = 5_000; // milliseconds for which the reader's rank must stay t
 export function startStory(shown) {
   const { board, table, section } = shown;
   const { board: id, root, tail = "" } = section.dataset;
+  startMovement(table);
   const trends = new Trends(board, table, `${root}v1/boards/${id}`, document.getElementById(`since${tail}`));
   const nameOf = (/** @type {string} */ key) => nameIn(table.body, key);
   const teller = new Teller(

@@ -1,6 +1,7 @@
 // @ts-check
 /** How often a view draws: with every change, or less often while frames take long. */
 const BEATS = [0, 120, 180, 400]; // milliseconds between two draws
+const SLOW = 2; // the place of the first of them at which only a new leader moves
 const CALM_BEAT = 1000; // … with reduced motion
 const HEAVY = 35; // milliseconds that a frame with a draw may take
 const QUIET = 5000; // milliseconds without heavy frames after which the beat is faster again
@@ -15,6 +16,11 @@ export class Beat {
   /** Whether the user asks for reduced motion. */
   get isCalm() {
     return calm?.matches;
+  }
+
+  /** Whether frames took so long that movement has to be reduced. */
+  get isSlow() {
+    return this.#step >= SLOW;
   }
 
   /** The minimum time between two draws, in milliseconds. */

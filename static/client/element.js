@@ -24,12 +24,14 @@ td.score[data-short]::before { content: attr(data-short); font-size: 1rem; }
 .me > * { background: var(--lb-me, light-dark(#fff4cf, #332a0c)); }
 .bar { position: absolute; inset: .25rem .25rem .25rem 0; width: 100%; height: calc(100% - .5rem); fill: var(--lb-bar, light-dark(#e3e8fd, #222b4d)); }
 bdi { position: relative; }
-tbody th::after { content: ""; position: absolute; inset: 0; background: var(--lb-accent, light-dark(#2f4bd8, #9fb1ff)); opacity: 0; pointer-events: none; }
 .about { display: block; position: relative; overflow: hidden; color: var(--lb-quiet, light-dark(#59606e, #a3abba)); font-size: .8125rem; text-overflow: ellipsis; }
 .stale td { color: var(--lb-quiet, light-dark(#59606e, #a3abba)); }
 `;
 /** @type {typeof HTMLElement} a server that renders pages has none */
 const Base = globalThis.HTMLElement ?? Object;
+const TINT = "color-mix(in srgb, var(--lb-accent, light-dark(#2f4bd8, #9fb1ff)) 18%, var(--lb-paper, light-dark(#fff, #171a20)))";
+const TINTED = 2_500; // milliseconds for which rows that rose are tinted; others wait until then
+const MOST_TINTED = 3;
 /** @type {CSSStyleSheet | undefined} one for all elements; needs no permission of the page's Content-Security-Policy */
 let sheet;
 
@@ -101,6 +103,7 @@ export class LiveBoardElement extends Base {
     this.#parts.table.tBodies[0]?.remove();
     this.#parts.table.append(body);
     const view = new TableView(body, { bars: true, own: key, parts: true });
+    view.onRise = tinter();
     board.on("state", () => this.#showState(board));
     board.on("change", (snapshot) => {
       if (snapshot.epoch === null) return;
@@ -124,6 +127,19 @@ export class LiveBoardElement extends Base {
     if (snapshot.state.retryAt !== undefined) this.#timer = setTimeout(() => this.#showState(board), 1000);
     this.dispatchEvent(new CustomEvent("live-board-state", { detail: snapshot.state }));
   }
+}
+
+/** What tints rows that rise: a few at a time, so that they are seen. */
+function tinter() {
+  let free = 0; // when the last tint has gone
+  return (/** @type {import("./view.js").Riser[]} */ risers) => {
+    const now = performance.now();
+    if (now < free || !risers.length) return 0;
+    free = now + TINTED;
+    const cells = risers.slice(0, MOST_TINTED).flatMap(({ row }) => [...row.element.cells]);
+    for (const cell of cells) cell.animate([{ backgroundColor: TINT, offset: 0 }], { duration: TINTED, easing: "ease-out" });
+    return 0;
+  };
 }
 
 /**

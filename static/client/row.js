@@ -8,12 +8,22 @@ import { grouped, metadataWords, moveWords, nameWords, short } from "./words.js"
  *            parts?: boolean}} Shape `parts`: name the parts of rows for styles from outside of a shadow tree
  */
 
-const FLIGHT = { duration: 280, easing: "ease-out" };
-const GLOW = { duration: 900, easing: "ease-out", pseudoElement: "::after" };
+const EASING = "ease-out";
+const ENTRY = 320; // milliseconds in which a new row appears, which is the shortest flight
+const LONGEST_FLIGHT = 900;
 const TOP = 3; // rows that are larger; a class, because `:nth-child` costs the layout of all rows
 const LARGE = 1e7; // scores from here on are shortened where there is little room
 const HUGE = 1e9; // … and everywhere
 const SVG = "http://www.w3.org/2000/svg";
+
+/**
+ * How long a row flies, in milliseconds: the farther, the longer, so that eyes can follow.
+ *
+ * @param {number} rows how far
+ */
+export function flightTime(rows) {
+  return Math.min(LONGEST_FLIGHT, Math.max(ENTRY, 220 + 90 * Math.sqrt(rows)));
+}
 
 /** The row of one member. It remembers its content, so that it writes only changes and reads nothing. */
 export class Row {
@@ -24,6 +34,8 @@ export class Row {
   /** @type {string[]} the texts of rank, values and gap */
   texts = [];
   width = -1;
+  /** @type {number | undefined} the score, once it was written */
+  value = undefined;
   /** @type {unknown} the ranks against which it shows movement */
   baseline = undefined;
   /** @type {BoardRecord["metadata"] | null} */
@@ -55,14 +67,19 @@ export class Row {
     return this.flight ? this.#from * (1 - (this.flight.effect?.getComputedTiming().progress ?? 1)) : 0;
   }
 
-  /** @param {number} from pixels from its place */
-  fly(from) {
+  /**
+   * @param {number} from pixels from its place
+   * @param {number} duration in milliseconds
+   * @param {number} delay … until it leaves
+   */
+  fly(from, duration, delay) {
     this.flight?.cancel();
     this.#from = from;
     const { style } = this.element;
     style.zIndex = from > 0 ? "1" : ""; // rising rows pass in front
     const faller = from < 0 ? { opacity: [0.7, 1] } : {};
-    const flight = this.element.animate({ transform: [`translateY(${from}px)`, "none"], ...faller }, FLIGHT);
+    const frames = { transform: [`translateY(${from}px)`, "none"], ...faller };
+    const flight = this.element.animate(frames, { duration, delay, fill: "backwards", easing: EASING });
     flight.onfinish = () => {
       this.flight = null;
       style.zIndex = "";
@@ -87,6 +104,7 @@ export class Row {
    * @param {number} score
    */
   writeScore(score) {
+    this.value = score;
     const size = Math.abs(score);
     if (!this.write(1, grouped(score)) || (size < LARGE && !this.isShort)) return;
     const { dataset } = this.score;
@@ -155,12 +173,7 @@ export class Row {
   }
 
   appear() {
-    this.element.animate({ opacity: [0, 1] }, FLIGHT);
-  }
-
-  /** @param {() => void} ended */
-  glow(ended) {
-    this.name.animate({ opacity: [1, 0] }, GLOW).onfinish = ended;
+    this.element.animate({ opacity: [0, 1] }, { duration: ENTRY, easing: EASING });
   }
 }
 

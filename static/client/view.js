@@ -1,16 +1,20 @@
 // @ts-check
 /** Shows the records of a board in a table body: at most one draw per frame, and rows that move with an animation. */
 import { Beat } from "./beat.js";
-import { newRow, Row } from "./row.js";
+import { flightTime, newRow, Row } from "./row.js";
 import { barWidth, grouped } from "./words.js";
 
 /** @typedef {import("./state.js").BoardRecord} BoardRecord */
 
-const MOST_GLOWS = 3;
 const REST = 2000; // milliseconds until rows out of sight are up to date and in place
 const STEP = 100; // … milliseconds until the next part of them
 const SMALL = 30; // up to this many records, all are drawn at once
 const MARGIN = 1; // rows around the visible ones
+
+/**
+ * @typedef {{row: Row, index: number, from: number, value: number | undefined}} Riser a row that rises from one place to
+ *   another; `value`: the score that it showed before
+ */
 
 /**
  * @typedef {{fields?: string[], below?: (record: BoardRecord, above: BoardRecord | undefined) => string,
@@ -31,7 +35,13 @@ export class TableView {
   #drawnAt = -Infinity;
   #next = 0; // the start of the next part of the rows out of sight
   #left = 0; // how many rows have not been drawn since the last change
-  #glows = 0;
+  #landsAt = 0; // when the last flight ends
+  #isHeld = false;
+  /** @type {((risers: Riser[], mayWait: boolean) => number) | undefined} called before visible rows rise; returns for how
+   *    many milliseconds all rows wait before they move, if they `mayWait` because none is moving yet */
+  onRise = undefined;
+  /** @type {((waiting: number) => void) | undefined} called with each draw while the order is held */
+  onHold = undefined;
   /** @type {Map<string, number> | null | undefined} ranks to compare with; null: there are none; undefined: unknown yet */
   #before;
   /** @type {Map<string, [string, string]> | undefined} points of sparklines, and what they show */
@@ -88,6 +98,23 @@ export class TableView {
     this.#refresh();
   }
 
+  /**
+   * Keep all rows at their places, so that nothing moves away from a pointer; what they say goes on.
+   *
+   * @param {boolean} [isPressed] also stop those that are moving
+   */
+  hold(isPressed) {
+    this.#isHeld = true;
+    if (isPressed) for (const { flight } of this.#rows.values()) flight?.pause();
+  }
+
+  /** Let rows move again. */
+  release() {
+    this.#isHeld = false;
+    for (const { flight } of this.#rows.values()) if (flight?.playState === "paused") flight.play();
+    this.#refresh();
+  }
+
   /** Draw all rows again: visible ones with the next draw, others soon after. */
   #refresh() {
     this.#left = this.#records.length;
@@ -125,23 +152,78 @@ export class TableView {
     const { top } = this.body.getBoundingClientRect(); // the only read, and before all writes
     const sees = (/** @type {number} */ index, margin = 0) =>
       this.#top(index + 1 + margin) + top > 0 && this.#top(index - margin) + top < innerHeight;
+    if (this.#isHeld) this.#drawInPlace((index) => sees(index, MARGIN));
+    else this.#arrange(now, elapsed, sees);
+    this.onDraw();
+    clearTimeout(this.#timer);
+    if (this.#left > 0) this.#timer = setTimeout(() => this.#request(), STEP);
+    setTimeout(() => this.#beat.note(performance.now(), performance.now() - began)); // after layout and paint
+  }
+
+  /**
+   * Draw the records in rows that stay where they are. Members that are new have to wait.
+   *
+   * @param {(index: number) => boolean} sees
+   */
+  #drawInPlace(sees) {
+    let waiting = 0;
+    this.#left = 0;
+    this.#records.forEach((record, index) => {
+      const row = this.#rows.get(record.key);
+      if (!row || row.index > index) waiting++;
+      if (row && sees(row.index)) this.#write(row, record, index);
+    });
+    this.onHold?.(waiting);
+  }
+
+  /**
+   * Draw the records in rows at their places, and let visible ones fly there.
+   *
+   * @param {number} now
+   * @param {number} elapsed milliseconds since the last draw
+   * @param {(index: number, margin?: number) => boolean} sees
+   */
+  #arrange(now, elapsed, sees) {
     const target = this.#records.map((record) => this.#rowOf(record));
     const isPart = this.#nextPart(target.length, elapsed);
     const isDrawn = (/** @type {number} */ index) => isPart(index) || sees(index, MARGIN);
     const rows = arranged(target, isDrawn);
     const tops = rows.map((row) => (row.index < 0 ? 0 : this.#top(row.index) + row.offset()));
+    const moves = (/** @type {Row} */ row, /** @type {number} */ index) => row.index !== index && (sees(index) || sees(row.index));
+    const risers = rows
+      .map((row, index) => ({ row, index, from: row.index, value: row.value }))
+      .filter(({ row, index, from }) => from > index && moves(row, index));
     this.#place(rows);
     target.forEach((row, index) => {
       if (row.index < 0 || isDrawn(index)) this.#write(row, this.#records[index], index);
     });
+    const { isCalm, isSlow } = this.#beat;
+    const told = isSlow ? risers.filter(({ index }) => index === 0) : risers;
+    const delay = this.onRise?.(told, !isCalm && now >= this.#landsAt) ?? 0;
+    const flies = (/** @type {Row} */ row, /** @type {number} */ index) =>
+      !isCalm && moves(row, index) && (!isSlow || index === 0 || row.index === 0);
     rows.forEach((row, index) => {
-      if (row.index !== index && !this.#beat.isCalm) this.#move(row, index, tops[index], sees(index) || sees(row.index));
+      if (row.index < 0 && !isCalm && sees(index)) row.appear();
+      else if (row.index >= 0 && flies(row, index)) this.#fly(row, index, tops[index], now, delay);
+      else if (row.index !== index) row.flight?.finish();
       row.setIndex(index);
     });
-    this.onDraw();
-    clearTimeout(this.#timer);
-    if (this.#left > 0) this.#timer = setTimeout(() => this.#request(), STEP);
-    setTimeout(() => this.#beat.note(performance.now(), performance.now() - began)); // after layout and paint
+  }
+
+  /**
+   * Animate a row to its new place.
+   *
+   * @param {Row} row
+   * @param {number} index
+   * @param {number} top where it was, in pixels
+   * @param {number} now
+   * @param {number} delay in milliseconds
+   */
+  #fly(row, index, top, now, delay) {
+    const from = top - this.#top(index);
+    const duration = flightTime(Math.abs(from) / (this.#heights.at(-1) || 1));
+    row.fly(from, duration, delay);
+    this.#landsAt = Math.max(this.#landsAt, now + delay + duration);
   }
 
   /**
@@ -213,23 +295,6 @@ export class TableView {
     else row.writeScore(record.score);
     row.writeGap(this.below(record, this.#records[index - 1]));
     row.writeBar(barWidth(record.score, this.#records[0].score));
-  }
-
-  /**
-   * Animate a row to its new place, if it is visible.
-   *
-   * @param {Row} row
-   * @param {number} index
-   * @param {number} top where it was, in pixels
-   * @param {boolean} isSeen
-   */
-  #move(row, index, top, isSeen) {
-    if (!isSeen) return row.flight?.finish();
-    if (row.index < 0) return row.appear();
-    row.fly(top - this.#top(index));
-    if (index >= row.index || this.#glows >= MOST_GLOWS) return;
-    this.#glows++;
-    row.glow(() => this.#glows--);
   }
 }
 

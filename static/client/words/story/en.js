@@ -8,6 +8,8 @@ export const storyTable = {
   "takes_first_from": "takes first from {other}",
   "enters_top": "enters the top ten at {rank}",
   "leads_by": "leads by {by}",
+  "passed": "▲{rows} passed {name}",
+  "moves_waiting": { "one": "{n} move waiting", "other": "{n} moves waiting" },
   "climbs": "up {by} to {rank}",
   "climbs_in": "up {by} to {rank} in {minutes} min"
 };

@@ -10,6 +10,8 @@ export const storyTable = {
   "takes_first_from": "取代{other}升至第一",
   "enters_top": "进入前十，位列第 {rank}",
   "leads_by": "领先 {by}",
+  "passed": "▲{rows} 超过 {name}",
+  "moves_waiting": { "other": "有 {n} 次移动待显示" },
   "climbs": "上升 {by} 名至第 {rank}",
   "climbs_in": "{minutes} 分钟内上升 {by} 名至第 {rank}"
 };

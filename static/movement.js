@@ -1,0 +1,16 @@
+// @ts-check
+/** How the rows of a board's page move: who rises is told, and rows in use are held. */
+import { say } from "./client/stories.js";
+import { holdRows } from "./hold.js";
+import { Risers } from "./risers.js";
+
+/** @param {import("./client/view.js").TableView} table */
+export function startMovement(table) {
+  new Risers(table, (rows, name) => say("passed", { rows, name }));
+  const frame = table.body.closest(".frame");
+  holdRows(table, (waiting) => {
+    if (!(frame instanceof HTMLElement)) return;
+    if (waiting) frame.dataset.held = say("moves_waiting", { n: waiting });
+    else delete frame.dataset.held;
+  });
+}

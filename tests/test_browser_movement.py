@@ -1,0 +1,105 @@
+"""Rows that move, in a real Chromium: who rises is told, and no row leaves the pointer that presses it."""
+
+import re
+
+import httpx
+import pytest
+from playwright.async_api import Page, Route
+
+from live.domain.board_file import parse_boards
+from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, until_first, until_live
+from tests.harness.mutation import must_be_caught
+from tests.harness.producer import post
+
+pytestmark = IN_BROWSER
+
+LIKED = parse_boards('[[board]]\nid = "posts"\nlike_button = true')[0]
+EVENTS = [{"key": key, "amount": amount} for key, amount in (("a", 40), ("b", 30), ("c", 20), ("d", 10))]
+LEAST_CONTRAST = 4.5
+
+# The contrast of each text of a row, by the formula of WCAG 2, once no colour changes any more.
+CONTRASTS = """async (row) => {
+    await Promise.all(row.getAnimations({ subtree: true }).map((one) => one.finished));
+    const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+    const light = (color) => {
+        canvas.fillStyle = color;
+        canvas.fillRect(0, 0, 1, 1);
+        const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].map((value) => {
+            const part = value / 255;
+            return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+        });
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    return [...row.cells].flatMap((cell) => [null, "::after"].map((part) => {
+        const text = light(getComputedStyle(cell, part).color);
+        const ground = light(getComputedStyle(cell).backgroundColor);
+        return (Math.max(text, ground) + 0.05) / (Math.min(text, ground) + 0.05);
+    }));
+}"""
+
+
+async def until_told(page: Page) -> None:
+    """Wait until the script that tells of moves has begun: the baseline that it asks for has come."""
+    await until_live(page)
+    asked = "() => performance.getEntriesByType('resource').some(({ name }) => name.endsWith('/baseline'))"
+    await page.wait_for_function(asked, timeout=PATIENCE)
+
+
+async def click_while_rows_move(page: Page, producer: httpx.AsyncClient) -> None:
+    """Press the like button of the last row, let the row rise to the top, and let go."""
+    await until_told(page)
+    box = await page.locator("#records tr[data-key=d] button").bounding_box()
+    assert box is not None
+    await page.mouse.move(box["x"] + 20, box["y"] + 20)
+    await page.mouse.down()
+    await post(producer, {"key": "d", "amount": 90})
+    score = "() => document.querySelector('#records tr[data-key=d] td.score').textContent === '100'"
+    await page.wait_for_function(score, timeout=PATIENCE)
+    assert await page.locator("#records td.score").all_text_contents() == ["40", "30", "20", "100"]
+    assert await page.get_attribute(".frame", "data-held") == "1 move waiting"
+    async with page.expect_request(lambda request: request.method == "POST") as liked:
+        await page.mouse.up()
+    assert (await liked.value).post_data == "key=d"
+    await until_first(page, "d")
+    assert await page.locator(".frame[data-held]").count() == 0
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_a_row_that_rises_says_whom_it_passed(valkey_url: str, theme: str) -> None:
+    """Its score is right at once. Its texts stay readable on the tint, in both themes, until the tint goes."""
+    async with board_in_browser(valkey_url, *EVENTS, color_scheme=theme) as (page, producer):
+        await until_told(page)
+        await post(producer, {"key": "d", "amount": 25})
+        row = page.locator("tr.risen[data-key=d]")
+        await row.wait_for(timeout=PATIENCE)
+        assert await page.get_attribute("tr.risen td.score", "data-told") == "▲2 passed b"
+        assert await row.locator("td.score").text_content() == "35"
+        contrasts = await row.evaluate(CONTRASTS)
+        assert min(contrasts) >= LEAST_CONTRAST, contrasts
+        await post(producer, {"key": "c", "amount": 17})  # now the row falls
+        await page.wait_for_selector("tr.risen[data-key=c]", timeout=PATIENCE)
+        await page.wait_for_selector("tr[data-key=d]:not(.risen)", timeout=PATIENCE)
+        assert await page.locator("td[data-told]").count() == 1
+
+
+async def test_a_click_lands_on_the_row_that_was_pressed(valkey_url: str) -> None:
+    """While the button is down, rows stay where they are and say so; their scores go on. Then they move."""
+    async with board_in_browser(valkey_url, *EVENTS, board=LIKED) as (page, producer):
+        await click_while_rows_move(page, producer)
+
+
+async def test_a_click_on_another_row_is_caught(valkey_url: str) -> None:
+    """The mistake is in the script: rows move while they are held."""
+
+    async def serve(route: Route) -> None:
+        answer = await route.fetch()
+        text, changes = re.subn(r"(\bhold\(\w\)\{if\(this\.#\w=)!0", r"\1!1", await answer.text())
+        if changes != 1:
+            raise ValueError("the script has changed")
+        await route.fulfill(response=answer, body=text)
+
+    async with board_in_browser(valkey_url, *EVENTS, board=LIKED) as (page, producer):
+        await page.route("**/board.js", serve)
+        await page.reload()
+        with must_be_caught("rows move away from the pointer"):
+            await click_while_rows_move(page, producer)
