@@ -41,8 +41,7 @@ class PageFiles(StaticFiles):
         """Serve a file, compressed if the client takes that."""
         name = PurePosixPath(path).as_posix()
         _, source = ENTRIES.get(name, (None, name))
-        is_known = is_style(name) or self.lookup_path(source)[1]
-        if PurePosixPath(name).suffix not in _TYPES or not is_known:
+        if PurePosixPath(name).suffix not in _TYPES or not (is_style(name) or self.lookup_path(source)[1]):
             raise HTTPException(404)
         plain, compressed = _contents(name)
         headers = {"Cache-Control": _FOREVER, "Vary": "Accept-Encoding"}

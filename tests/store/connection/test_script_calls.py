@@ -23,6 +23,7 @@ from live.store.board.keys import Keys, SystemKeys, Table
 from live.store.board.ledger import Ledger
 from live.store.board.manage.digests import erase_digests, read_held
 from live.store.board.manage.lifecycle import renew
+from live.store.board.read.contestants import list_contestants
 from live.store.board.read.slots import read_slots
 from live.store.board.reign import confirm
 from live.store.board.requests import rules_of
@@ -131,6 +132,7 @@ async def drive(client: Store, ledger: Ledger, auditor: Auditor) -> None:
     await select_page(ledger.reader, "score", (1, ""), 5)
     await ledger.reader.find("c", 1)
     await ledger.reader.places([("c", 1), ("none", 1)])
+    await list_contestants(ledger.reader, None, 5)
     if isinstance(ledger.state.board.window, Rolling):
         await read_slots(ledger.state, ["c", "none"], 5)
     await ledger.baseline.keep()
