@@ -2,7 +2,7 @@
 
 import gzip
 import hashlib
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -82,7 +82,7 @@ class ClientFiles(StaticFiles):
         return Response(compressed if takes else plain, headers=answer, media_type="text/javascript")
 
 
-@cache
+@lru_cache(maxsize=128)  # more than the pages name: a stranger may name other style sheets together
 def _contents(name: str) -> tuple[bytes, bytes]:
     """Return a file as it is served, plain and compressed."""
     kind = PurePosixPath(name).suffix
