@@ -158,10 +158,12 @@ async def test_the_element_shows_a_board_of_another_origin(foreign: tuple[Page, 
             const board = document.querySelector("live-board");
             board.setAttribute("limit", "3");
             board.setAttribute("lang", "en");
+            board.setAttribute("member", "b");
         }"""
     )
     await until_text(page, "live-board .status", "Live")
     await until_text(page, "live-board [part=body] tr:nth-child(3)", "b")
+    assert await page.text_content("live-board .me bdi") == "b"
     assert await page.evaluate(look) == ["rgb(4, 5, 6)", "rgb(1, 2, 3)"]
 
 

@@ -36,7 +36,7 @@ const MOST_TINTED = 3;
 let sheet;
 
 export class LiveBoardElement extends Base {
-  static observedAttributes = ["src", "limit", "key", "lang"];
+  static observedAttributes = ["src", "limit", "member", "lang"];
   /** @type {LiveBoard | null} the watch, while the element is in a document */
   board = null;
   #timer = 0;
@@ -96,7 +96,7 @@ export class LiveBoardElement extends Base {
     this.board = null;
     const [, server, id] = /^(.*)\/boards\/([^/?#]+)/.exec(new URL(this.getAttribute("src") ?? "", document.baseURI).href) ?? [];
     if (!id) return;
-    const key = this.getAttribute("key") ?? undefined;
+    const key = this.getAttribute("member") ?? undefined;
     const board = (this.board = new LiveBoard(server, decodeURIComponent(id), { limit: Number(this.getAttribute("limit")) || 10, key }));
     const body = document.createElement("tbody");
     body.setAttribute("part", "body");
