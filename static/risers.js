@@ -8,7 +8,7 @@ import { grouped } from "./client/words.js";
  * @typedef {{index: number, from: number, end: () => void}} Told
  */
 
-const MOST_TOLD = 3; // rows that are told of at a time
+const MOST_TOLD = 3; // rows that are marked at a time
 const COUNTING = 250; // milliseconds in which a score counts up before its row moves
 const STAY = 3_200; // … for which a row is marked: while it moves, and about 2.5 s after
 
@@ -27,7 +27,7 @@ export class Risers {
   }
 
   /**
-   * @param {Riser[]} risers if there are too many to follow, only a new leader is told of
+   * @param {Riser[]} risers if there are too many to follow, only a new leader is marked
    * @param {boolean} mayWait
    */
   #tell(risers, mayWait) {

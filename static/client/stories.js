@@ -23,7 +23,7 @@ const KEPT = 6; // stories in a list
 const DUEL = 5 * MINUTES; // within which two leaders in turn are one story
 const REST = 3_000; // milliseconds between two stories
 const REACH = 10; // minutes over which climbs are measured
-const AGAIN = 10 * MINUTES; // after which the same is told again
+const AGAIN = 10 * MINUTES; // before the same story is told again
 const MOST_WAITING = 3;
 
 /**
@@ -154,7 +154,7 @@ export function storyWords({ kind, rank, by, other, at, since }, nameOf = nameWo
 
 /** Follows a board and tells its stories as they happen: at most one in three seconds, and none twice in a while. */
 export class Teller {
-  /** @type {Moment | null} up to which everything is told, or waits to be */
+  /** @type {Moment | null} what happened before it was told, or waits */
   #before = null;
   /** @type {Moment | null} */
   #after = null;
@@ -162,7 +162,7 @@ export class Teller {
   #minutes = [];
   /** @type {Story[]} */
   #waiting = [];
-  /** @type {Map<string, number>} when a story was told */
+  /** @type {Map<string, number>} when each story was told */
   #told = new Map();
   #lookedAt = -Infinity;
   #timer = false;
@@ -192,7 +192,7 @@ export class Teller {
     this.#wait();
   }
 
-  /** Tell nothing of what happened until the next moment: another told it, or the board has begun anew. */
+  /** Leave out everything that happens until the next moment. */
   forget() {
     this.#before = this.#after = null;
     this.#minutes = [];

@@ -63,7 +63,7 @@ test("another life or period of the board has no stories", () => {
   assert.deepEqual(stories(moment("a b", 0, { period: "2026-W47" }), moment("b a", 1, { period: "2026-W48" })), []);
 });
 
-test("whoever shares the first rank does not lead", () => {
+test("members that share the first rank do not lead", () => {
   const dense = { dense: true };
   assert.deepEqual(stories(moment("a=9 b=8", 0, dense), moment("b=9 a=9", 1, dense)), []);
   assert.deepEqual(stories(moment("b=9 a=9", 0, dense), moment("a=10 b=9", 1, dense)).map(brief), ["lead a 1 0 b"]);
@@ -157,7 +157,7 @@ function tellerAt() {
   return { teller, told, until };
 }
 
-test("at most one story in three seconds is told", () => {
+test("a teller tells at most one story in three seconds", () => {
   const { teller, told, until } = tellerAt();
   teller.take(moment(TWELVE));
   until(100);
@@ -166,7 +166,7 @@ test("at most one story in three seconds is told", () => {
   assert.deepEqual(told, ["3 lead b 1 0 a", "6 top k 9 2"]);
 });
 
-test("who leads only for a moment is not told, and nothing is told twice in a while", () => {
+test("a teller leaves out a leader of a moment, and repeats no story for ten minutes", () => {
   const { teller, told, until } = tellerAt();
   teller.take(moment(TWELVE));
   until(100);
@@ -192,7 +192,7 @@ test("climbs are measured over ten minutes", () => {
   assert.deepEqual(told.map((text) => text.replace(/^\S+ /, "")), ["climb f 3 3"]);
 });
 
-test("a teller that forgets, or whose board began anew, tells nothing of before", () => {
+test("a teller leaves out what happened before it forgot, or before its board began anew", () => {
   const { teller, told, until } = tellerAt();
   teller.take(moment("a b"));
   until(10);

@@ -85,7 +85,7 @@ class Fence:
     async def check(self, epoch: str, offset: int, journal: bytes, *, resending: bool) -> None:
         """Check the board, and return when a script may run again. `journal` is empty if the board has no journal.
 
-        While something is being sent again, nobody goes on without SQL, also if the process that sends has ended.
+        While something is being sent again, nobody goes on without SQL, also after the process that sends it has ended.
 
         Raises:
             StoreUnavailableError: the board waits for the process that moves journals to SQL.
