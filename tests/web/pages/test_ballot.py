@@ -177,6 +177,7 @@ async def test_pages_lead_to_every_record(client: httpx.AsyncClient) -> None:
     assert link(page, "51 to 100") == "?start=50&lang=en"
     beyond = (await client.get("/boards/posts?start=500&limit=7")).text
     assert (members(beyond), link(beyond, "113 to 119"), link(beyond, "120 to 126")) == ([], None, "?limit=7&start=119")
+    assert "There are no records from 501 on." in beyond
     assert link((await client.get("/boards/posts?start=20&limit=50")).text, "1 to 50") == "?limit=50"
     assert link((await client.get("/boards/pets")).text, "51 to 100") is None
     assert (await client.get("/boards/posts?start=-1")).status_code == 400
