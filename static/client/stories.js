@@ -25,6 +25,8 @@ const REST = 3_000; // milliseconds between two stories
 const REACH = 10; // minutes over which climbs are measured
 const AGAIN = 10 * MINUTES; // before the same story is told again
 const MOST_WAITING = 3;
+/** @type {Story["kind"][]} */
+const IMPORTANCE = ["lead", "ahead", "top", "climb"]; // the most important first
 
 /**
  * The stories between two moments of one epoch and period, the most important first. Each is still true at `after`, and
@@ -213,7 +215,9 @@ export class Teller {
     this.#before = after;
     const found = stories(before, after, this.gaps).filter(({ kind }) => kind !== "climb");
     const isTrue = (/** @type {Story} */ { key, rank }) => after.records.some((record) => record.key === key && record.rank <= rank);
-    this.#waiting = [...this.#waiting.filter(isTrue), ...found, ...this.#climbs(after)].filter((story) => this.#isNew(story));
+    this.#waiting = [...this.#waiting.filter(isTrue), ...found, ...this.#climbs(after)]
+      .filter((story) => this.#isNew(story))
+      .sort((one, other) => IMPORTANCE.indexOf(one.kind) - IMPORTANCE.indexOf(other.kind));
     const story = this.#waiting.shift();
     this.#waiting.length = Math.min(this.#waiting.length, MOST_WAITING);
     if (!story) return;

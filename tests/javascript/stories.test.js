@@ -166,6 +166,17 @@ test("a teller tells at most one story in three seconds", () => {
   assert.deepEqual(told, ["3 lead b 1 0 a", "6 top k 9 2"]);
 });
 
+test("a teller tells of a new leader before the stories that wait", () => {
+  const { teller, told, until } = tellerAt();
+  teller.take(moment(TWELVE));
+  until(100);
+  teller.take(moment("a b c d e f g x y z l k"));
+  until(3100);
+  teller.take(moment("b a c d e f g x y z l k"));
+  until(8000);
+  assert.deepEqual(told, ["3 top x 8 0", "6 lead b 1 0 a"]);
+});
+
 test("a teller leaves out a leader of a moment, and repeats no story for ten minutes", () => {
   const { teller, told, until } = tellerAt();
   teller.take(moment(TWELVE));
