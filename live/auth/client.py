@@ -64,7 +64,8 @@ class Client(msgspec.Struct, frozen=True):
         """Accept pages of this server and of the `allowed` origins, and clients that are not browsers.
 
         Either scheme is accepted, because TLS may end at a proxy. The check keeps pages of other sites from using the
-        network of their visitors. The check is not authentication. Any page may read why it is refused.
+        network of their visitors. The check is not authentication. Where an operator can allow origins, any page may
+        read which setting does so.
 
         Raises:
             ProblemError: `origin_forbidden`.
@@ -74,9 +75,9 @@ class Client(msgspec.Struct, frozen=True):
         scheme, _, own = self.origin.partition("://")
         if scheme in {"http", "https"} and own == self.host:
             return
-        detail = "only pages of this server may do that without an API key"
-        if allowed is not None:
-            detail = f"to let pages of {self.origin} watch boards, add it to LIVE_ALLOWED_ORIGINS of the server"
+        if allowed is None:
+            raise ProblemError("origin_forbidden", "only pages of this server may do that without an API key")
+        detail = f"to let pages of {self.origin} watch boards, add it to LIVE_ALLOWED_ORIGINS of the server"
         raise ProblemError("origin_forbidden", detail, headers={"Access-Control-Allow-Origin": "*"})
 
 
