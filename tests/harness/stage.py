@@ -15,6 +15,7 @@ from live.domain.board_file import parse_boards
 from live.settings import Duration, Settings
 from live.store.board.check.audit import Auditor
 from live.store.connection.client import connect
+from live.web.pages.language import grouped
 from live.web.reads.boards import BoardPage
 from live.web.reads.records import MemberRecords, RecordList, RecordView
 from tests.harness.producer import post
@@ -123,7 +124,7 @@ class Stage:
             assert viewer.records == list(page.records)
             content = (viewer.rank_count, viewer.total_score, viewer.period)
             assert content == (page.rank_count, page.total_score, page.period)
-            assert html == [(record.key, f"{record.rank:,}", [f"{record.score:,}"]) for record in page.records]
+            assert html == [(record.key, f"{record.rank:,}", [grouped(record.score)]) for record in page.records]
             return (rows_of(page),)
 
         (found,) = await eventually(agreed)
