@@ -194,7 +194,7 @@ async def result(client: httpx.AsyncClient) -> str:
 async def test_a_contest_that_is_over_shows_its_winner(client: httpx.AsyncClient) -> None:
     """Or who shares the first rank. Without votes there is no winner."""
     assert await result(client) == ""
-    await post(client, *({"board": "shared", "key": key, "actor": "a"} for key in ("Ada", "Bo")))
-    assert await result(client) == "A tie: Ada, Bo have 1 vote each"
-    await post(client, *({"board": "shared", "key": "Bo", "actor": actor} for actor in "bc"))
-    assert await result(client) == "Bo wins with 3 votes, 75.0% of all"
+    await post(client, *({"board": "shared", "key": key, "actor": "a"} for key in ("Ada", "B & o")))
+    assert await result(client) == "A tie: Ada, B &amp; o have 1 vote each"
+    await post(client, *({"board": "shared", "key": "B & o", "actor": actor} for actor in "bc"))
+    assert await result(client) == "B &amp; o wins with 3 votes, 75.0% of all"
