@@ -402,16 +402,16 @@ async def is_sent_again_after_an_end(folder: Path, plan: Any = PLAN) -> None:
         return await post(client, {"key": "a", "board": "short", "id": "7"})
 
     try:
-        async with serving(settings, *boards) as client:
-            await until_ready(client)
-            await other.client.set(SystemKeys(settings.key_prefix).pause, "backup")
-            await post(client, {"key": "a", "board": "a"})
-            assert await other.score("a") == 1
-            await asyncio.to_thread(servers.cut_off)
-            for _ in range(7):
+        with replaced(resending, "_add", half):
+            async with serving(settings, *boards) as client:
+                await until_ready(client)
+                await other.client.set(SystemKeys(settings.key_prefix).pause, "backup")
                 await post(client, {"key": "a", "board": "a"})
-            assert (await in_short(client))["accepted"] == 1
-            with replaced(resending, "_add", half):
+                assert await other.score("a") == 1
+                await asyncio.to_thread(servers.cut_off)
+                for _ in range(7):
+                    await post(client, {"key": "a", "board": "a"})
+                assert (await in_short(client))["accepted"] == 1
                 await asyncio.to_thread(servers.fail_over)
                 await asyncio.wait_for(began.wait(), 60)
         assert 1 < int(servers.primary.ask("ZSCORE", state.keys.table().ranking, "a")) < 8

@@ -289,6 +289,9 @@ class Drainer:
                 self._stop(self._timelines[name], "")
         for name in self._health.lost.keys() - self._behind:
             del self._health.lost[name]
+        # A killed drainer left these entries. SQL has them, and producers may wait to be told so.
+        left = [self._timelines[name] for name, stream in streams.items() if stream.entries]
+        await self._trim([found for found in left if found.size and (found.board, found.epoch) not in self._behind])
         if not await self._must_keep():
             await self._mend(streams)
             # End the timelines of deleted boards, once everything is in SQL.
@@ -549,15 +552,12 @@ class Drainer:
         return streams
 
     async def _mend(self, streams: dict[Name, StreamState]) -> None:
-        """Trim what a killed drainer left behind, and begin a journal again if SQL lacks its last entries."""
+        """Begin a journal again if SQL lacks its last entries."""
 
         async def mend_one(name: Name, stream: StreamState) -> None:
             timeline, keys = self._timelines[name], Keys(self._prefix, name[0])
             with self._delaying(name):
-                if stream.entries:  # those of a timeline without a size came after this sweep had drained
-                    if timeline.size:
-                        await trim(self._client, keys, timeline.epoch, timeline.drained, timeline.size)
-                elif stream.link and stream.link != timeline.link:
+                if not stream.entries and stream.link and stream.link != timeline.link:
                     log.error(
                         "SQL lacks the last entries of a journal",
                         board=timeline.board,
