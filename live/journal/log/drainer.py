@@ -59,7 +59,7 @@ from live.store.board.journal_stream import (
     trim,
 )
 from live.store.board.keys import Keys
-from live.store.board.reign import confirm, require_acknowledged
+from live.store.board.reign import MOST_CHECKS, confirm, require_acknowledged, unchecked
 from live.store.connection.client import Store, required
 from live.store.registry.definitions import DefinitionStore
 from live.store.registry.journals import is_trimming_paused
@@ -391,7 +391,9 @@ class Drainer:
     async def _confirm_one(self, name: Name) -> None:
         keys, epoch, offset = Keys(self._prefix, name[0]), name[1], ""
         with suppress(EpochLostError):
-            while (found := await confirm(self._client, keys, epoch, offset)) is not None:
+            for _ in range(MOST_CHECKS):
+                if (found := await confirm(self._client, keys, epoch, offset)) is None:
+                    return
                 timeline = self._timelines[name]
                 if found.link and (found.resending or went_back(timeline, found.link)):
                     require_acknowledged(self._client, name[0], epoch, timeline.offset)
@@ -402,6 +404,7 @@ class Drainer:
                     continue
                 require_acknowledged(self._client, name[0], epoch, found.offset)
                 offset = str(found.offset)
+            raise unchecked(name[0])
 
     async def _send_again(self, timeline: Timeline) -> bool:
         """Send what SQL has and the store lost again. Return False if that is not possible."""

@@ -21,6 +21,7 @@ from live.store.registry.journals import is_sql_away
 
 CONFIRM: Final = Script("confirm", ConfirmRequest)
 
+MOST_CHECKS: Final = 20  # in a row, of a board that is refused again: connections may be of several reigns for a moment
 _PATIENCE: Final = 2.0  # seconds that a board waits for SQL, unless producers wait for SQL as well
 _ASKING: Final = 0.5  # seconds between two requests to check a board
 

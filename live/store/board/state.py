@@ -16,7 +16,7 @@ from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.settings import Settings
 from live.store.board.journal_stream import announced, begin_journal, stop_journal
 from live.store.board.keys import Keys, Table
-from live.store.board.reign import Fence
+from live.store.board.reign import MOST_CHECKS, Fence, unchecked
 from live.store.board.requests import (
     AddRequest,
     AdoptRequest,
@@ -56,7 +56,7 @@ class Scripts(msgspec.Struct, frozen=True):
 
     add: Script[AddRequest] = Script("add", AddRequest)
     open: Script[OpenRequest] = Script("open", OpenRequest, waits=False)
-    open_replica: Script[OpenReplicaRequest] = Script("open_replica", OpenReplicaRequest)
+    open_replica: Script[OpenReplicaRequest] = Script("open_replica", OpenReplicaRequest, waits=False)
     create: Script[CreateRequest] = Script("create", CreateRequest)
     read: Script[ReadRequest] = Script("read", ReadRequest)
     places: Script[LookupRequest] = Script("places", LookupRequest)
@@ -149,7 +149,7 @@ class BoardState:
 
     async def run(self, script: Script[_R], keys: Sequence[str], request: _R) -> list[Any]:
         """Run one of the scripts. Check the board first if nobody has after a failover."""
-        while True:
+        for _ in range(MOST_CHECKS):
             reply = await script(self.client, keys, request)
             if reply[0] == b"epoch":
                 raise self.lost(reply[1])
@@ -157,6 +157,7 @@ class BoardState:
                 return reply
             _, offset, journal, epoch, resending = reply
             await self.fence.check(epoch.decode(), int(offset), journal, resending=bool(resending))
+        raise unchecked(self.keys.board)
 
     async def call(self, *words: Word) -> Any:  # noqa: ANN401 - any reply
         """Run a command on a store key of the board."""
