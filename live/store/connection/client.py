@@ -106,6 +106,28 @@ class Store(Redis):
             raise as_unavailable(error) from error
         return reply
 
+    def read(self, key: str, *words: Word) -> Awaitable[Any]:
+        """Send a command that only reads as `call`, to a primary that its replicas have confirmed lately.
+
+        Whatever is shown to somebody as the present comes this way, or from the hub, which does the same.
+
+        Raises:
+            StoreUnavailableError: as `call`, or because too few replicas confirm: another server may be the primary.
+        """
+        return self._read(key, words) if self.servers.awaited.replicas else self.call(key, *words)
+
+    async def _read(self, key: str, words: tuple[Word, ...]) -> Any:  # noqa: ANN401 - any reply
+        servers = self.servers
+        try:
+            try:
+                server = servers.primary(key) or await servers.find(key)
+                await server.require_replicas()
+                return await server.call(*words)
+            except ERRORS as error:
+                return await servers.send_again((key, words), error)
+        except ERRORS as error:
+            raise as_unavailable(error) from error
+
     async def calls(self, commands: Sequence[tuple[str, tuple[Word, ...]]]) -> list[Any]:
         """Send commands, each to the server that holds its store key, in one packet for each server.
 

@@ -17,12 +17,11 @@ from redis.exceptions import ResponseError
 
 from live.errors import StoreUnavailableError
 from live.store.connection.client import Store, store_errors
-from live.store.connection.pipelined import ERRORS, ReplicasError, StoreConnection, as_unavailable
+from live.store.connection.pipelined import ERRORS, StoreConnection, as_unavailable
 from live.store.connection.replicated import PrimaryConnection
 from live.store.connection.topology import Servers, refusal
 
 _PING_INTERVAL: Final = 1.0  # seconds of silence after which a server is pinged
-_REPLICAS_DEADLINE: Final = 1.5  # seconds for which the replicas of a server may be silent
 _RECONNECT_PAUSE: Final = 0.25
 
 
@@ -284,7 +283,7 @@ class Ears:
             async with store_errors():  # a block of its own, because this call may swallow a cancellation
                 await ear.open(ear.server.pool)
             async with store_errors():
-                await self._require_replicas(ear.server)
+                await ear.server.require_replicas()
                 ear.begin()
                 await self._watch(ear)
         except StoreUnavailableError as reason:
@@ -306,17 +305,21 @@ class Ears:
         replica that may be out of date.
         """
         is_waiting = False
+        loop = asyncio.get_running_loop()
+        ping_at = loop.time() + _PING_INTERVAL
         while True:
-            began = asyncio.get_running_loop().time()
+            trusted_until = ping_at
             with suppress(StoreUnavailableError, LostConnectionError):  # the connection of the ear says so too
-                await self._require_replicas(ear.server)
-            left = began + _PING_INTERVAL - asyncio.get_running_loop().time()
-            await asyncio.wait([ear.lost], timeout=max(0.0, left))
+                trusted_until = await ear.server.require_replicas()
+            await asyncio.wait([ear.lost], timeout=max(0.0, min(trusted_until, ping_at) - loop.time()))
             self._servers.require_current()
             if ear.lost.done():
                 if ear.confirmed and ear.refusal is None:
                     return
                 raise ear.refusal or LostConnectionError("the connection to the store was lost")
+            if loop.time() < ping_at:
+                continue
+            ping_at = loop.time() + _PING_INTERVAL
             if not ear.has_heard:
                 if is_waiting:
                     raise TimeoutError(f"the store did not answer a ping within {_PING_INTERVAL}s")
@@ -326,14 +329,6 @@ class Ears:
             channel = next(iter(ear.confirmed), None)
             if channel is not None and self._servers.primary(channel.decode()) not in {None, ear.server}:
                 return
-
-    async def _require_replicas(self, server: PrimaryConnection) -> None:
-        """Raise an error if not as many replicas as writes wait for confirm one now."""
-        if self._servers.awaited.replicas:
-            async with asyncio.timeout(_REPLICAS_DEADLINE):
-                (reply,) = await server.writes([("PING",)])
-            if isinstance(reply, ReplicasError):
-                raise reply
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

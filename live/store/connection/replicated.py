@@ -16,6 +16,8 @@ from live.store.connection.pipelined import Holds, Hook, ReplicasError, SharedCo
 
 _LONGEST: Final = 0.5  # seconds of one WAIT
 PATIENCE = 2.0  # seconds for which a call waits for replicas
+_TRUST: Final = 1.0  # seconds for which a primary is trusted after its replicas have confirmed a write
+_DOUBT: Final = 1.5  # seconds for which replicas may be silent after that
 _SLOTS: Final = 16_384
 _FENCES: Final = 3  # attempts to find a store key that no other server takes over at this moment
 
@@ -59,6 +61,8 @@ class PrimaryConnection(SharedConnection):
         self._sending: asyncio.Task[None] | None = None
         self._unsent: list[tuple[Sequence[Words], asyncio.Future[list[Any]]]] = []
         self._fence = 0  # the number in the store key of the fence
+        self._trusted_until = float("-inf")  # seconds of the loop's clock
+        self._asking: asyncio.Task[None] | None = None
 
     async def writes(self, commands: Sequence[Words]) -> list[Any]:
         """Send commands as `calls`, and return when the replicas hold their effects, and what they have read.
@@ -74,6 +78,30 @@ class PrimaryConnection(SharedConnection):
             self._sending = asyncio.create_task(self._send())
         return await future
 
+    async def require_replicas(self) -> float:
+        """Return until when the server is trusted to be the primary. If it is not now, ask its replicas, once for all.
+
+        Any write that replicas confirm renews the trust, so the replicas of a busy server need not be asked.
+
+        Raises:
+            ReplicasError, TimeoutError: too few replicas confirm. Another server may be the primary by now.
+            ResponseError: the server is no longer the primary.
+        """
+        if not self._awaited.replicas:
+            return float("inf")
+        if asyncio.get_running_loop().time() >= self._trusted_until:
+            if self._asking is None or self._asking.done():
+                self._asking = asyncio.create_task(self._ask_replicas())
+                self._asking.add_done_callback(_retrieve)
+            await asyncio.shield(self._asking)
+        return self._trusted_until
+
+    async def _ask_replicas(self) -> None:
+        async with asyncio.timeout(_DOUBT):
+            (reply,) = await self.writes([("PING",)])
+        if isinstance(reply, ReplicasError):
+            raise reply.__cause__ or reply
+
     async def prepare_again(self, prepare: Hook) -> None:
         """Run a hook on both connections, if they are open."""
         await super().prepare_again(prepare)
@@ -87,6 +115,8 @@ class PrimaryConnection(SharedConnection):
     async def close(self) -> None:
         """Drop both connections, and wait until they have ended."""
         await self._line.close()
+        if self._asking is not None:
+            self._asking.cancel()
         if (sending := self._sending) is not None:
             sending.cancel()
             await asyncio.wait([sending])
@@ -119,6 +149,8 @@ class PrimaryConnection(SharedConnection):
     async def _confirmed(self, commands: list[Words]) -> list[Any]:
         """Send commands, a fence, and a WAIT. The fence goes over the same connection, so to the same server."""
         connection = await self._line.opened()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         replies: list[Any] = []
         held: Any = 0
         for _ in range(_FENCES):
@@ -130,14 +162,15 @@ class PrimaryConnection(SharedConnection):
                 break
             held = fence
             self._fence += 1
-        loop = asyncio.get_running_loop()
         until = loop.time() + PATIENCE
         while isinstance(held, int) and held < self._awaited.replicas and loop.time() < until:
             held = await connection.call(*self._wait)
         if isinstance(held, int) and held >= self._awaited.replicas:
+            self._trusted_until = began + _TRUST
             return replies
         why = f"only {held} of {self._awaited.replicas} replicas" if isinstance(held, int) else f"no replica: {held}"
         failed = ReplicasError(f"the write was confirmed by {why}")
+        failed.__cause__ = held if isinstance(held, ResponseError) else None
         return [reply if isinstance(reply, ResponseError) else failed for reply in replies]
 
     def _fence_key(self) -> str:
@@ -148,6 +181,12 @@ class PrimaryConnection(SharedConnection):
                 self._fence = number
                 return key
         return f"{self._awaited.prefix}:{{:fence:0}}"  # a server without slots refuses it
+
+
+def _retrieve(task: "asyncio.Task[None]") -> None:
+    """Retrieve the error of a task: all who wait for it may have left."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _fail(waiting: "Sequence[asyncio.Future[list[Any]]]", error: Exception) -> None:

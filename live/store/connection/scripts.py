@@ -10,7 +10,8 @@ such a script as a whole when its `maxmemory` is reached. `#!lua flags=allow-oom
 that an operator needs to free some. `#!lua flags=no-writes` stands in those that only read: they also run on a replica.
 A script without such a line may write or not, and fails at its first write that needs memory when there is none.
 
-A call of a script that may write returns when replicas hold its effect (`Store.write`). A script that acknowledges
+A call of a script that may write returns when replicas hold its effect (`Store.write`). A script that only reads runs
+on a primary whose replicas have confirmed lately that it is one (`Store.read`). A script that acknowledges and shows
 nothing to anybody is loaded with `waits=False`.
 """
 
@@ -50,6 +51,9 @@ class _Store(Protocol):
     def write(self, key: str, *words: Word) -> Awaitable[Any]:
         """Send a command, and wait for replicas."""
 
+    def read(self, key: str, *words: Word) -> Awaitable[Any]:
+        """Send a command that only reads to a primary that its replicas have confirmed."""
+
 
 class Script(Generic[_R]):
     """One script of `live/store/lua`, which takes one kind of request."""
@@ -57,11 +61,12 @@ class Script(Generic[_R]):
     def __init__(
         self, name: str, request: type[_R], source: str | None = None, *, waits: bool = True, reign: str = REIGN
     ) -> None:
-        """Load a script. If it may write and `waits`, its calls wait for replicas."""
+        """Load a script. If it `waits`, its calls wait for replicas."""
         self.name = name
         self.request = request
         self.source = source or load(name)
-        self.waits = waits and not self.source.startswith(_READS)
+        self.waits = waits
+        self._reads = self.source.startswith(_READS)
         self._hash = _hash_of(self.source)
         self._more: tuple[Word, ...] = (reign,) if _REIGN in self.source else ()
 
@@ -76,7 +81,7 @@ class Script(Generic[_R]):
     async def __call__(self, store: _Store, keys: Sequence[str], request: _R) -> list[Any]:
         """Run the script. Send its source to a store that has forgotten it."""
         command = self.command(keys, request)
-        send = store.write if self.waits else store.call
+        send = store.call if not self.waits else store.read if self._reads else store.write
         try:
             reply = await send(keys[0], *command)
         except StoreUnavailableError as error:

@@ -48,7 +48,7 @@ class ChangesRequest(msgspec.Struct):
 
 
 DEFINE: Final = Script("define", DefineRequest)
-CHANGES: Final = Script("changes", ChangesRequest)
+CHANGES: Final = Script("changes", ChangesRequest, waits=False)
 
 _MAX_ENTRIES: Final = 10_000
 _MAX_CHANGES: Final = 1000  # some 60 KB; a process that missed more reads all definitions

@@ -34,7 +34,7 @@ class ViewersRequest(msgspec.Struct):
 
 
 PRESENT: Final = Script("present", PresenceRequest, waits=False)
-VIEWERS: Final = Script("viewers", ViewersRequest)
+VIEWERS: Final = Script("viewers", ViewersRequest, waits=False)
 
 BEAT: Final = 5.0  # seconds from one report of a process to the next
 _TTL: Final = 3 * BEAT

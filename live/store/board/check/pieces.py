@@ -36,7 +36,7 @@ class PieceRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     most_due: int
 
 
-PIECE: Final = Script("piece", PieceRequest)
+PIECE: Final = Script("piece", PieceRequest, waits=False)
 
 MOST_NAMES: Final = 1000  # in one piece, which takes the store about a millisecond
 _MOST_DUE: Final = 5000  # events that wait to be subtracted
