@@ -77,7 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest, so that no worker is left with one at the end.
+    """Let workers begin with the files that take longest, so that none is left with one at the end.
 
     With `--engine`, leave out the tests that have stores of their own, and the mutants, which one engine catches.
     """
@@ -91,8 +91,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         ]
         config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
         items[:] = wanted
-    first = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: first.get(item.path.name, len(first)))
+    if hasattr(config, "workerinput"):
+        first = {name: place for place, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: first.get(item.path.name, len(first)))
 
 
 def pytest_collection_finish() -> None:

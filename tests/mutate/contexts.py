@@ -12,7 +12,11 @@ from coverage import Coverage
 
 # Not the settings of `make coverage`, which also measure other processes.
 _COVERAGE: Final = Coverage(
-    data_file=os.environ["MUTATE_DATA"], data_suffix=True, source=[os.environ["MUTATE_SOURCE"]], config_file=False
+    data_file=os.environ["MUTATE_DATA"],
+    data_suffix=True,
+    source=[os.environ["MUTATE_SOURCE"]],
+    concurrency=["thread", "greenlet"],  # SQLAlchemy runs functions in greenlets
+    config_file=False,
 )
 _COVERAGE.start()  # before the tests import anything
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.harness.waiting import DEADLINE
-from tests.mutate.__main__ import ROOT
+from tests.mutate.__main__ import ROOT, importing
 
 RUNNER = """
 import signal, sys
@@ -49,3 +49,9 @@ def test_a_runner_that_is_told_to_end_leaves_no_process(tmp_path: Path) -> None:
             if number.exists():
                 with suppress(ProcessLookupError):
                     os.kill(int(number.read_text()), signal.SIGKILL)
+
+
+def test_files_beside_the_packages_are_tests_of_the_modules_that_they_import() -> None:
+    """Nearly every test imports the settings, so those are no subject."""
+    assert importing(ROOT, "live/journal/log/resending.py") == ["tests/test_lost_failovers.py"]
+    assert importing(ROOT, "live/settings.py") == []
