@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from live.errors import PROBLEMS
 from live.ingest.bodies import decompress
+from live.metrics import REGISTRY
 from tests.harness.boards import rolling_board
 from tests.harness.server import run_server, server
 from tests.harness.settings import fresh_settings
@@ -50,12 +51,13 @@ async def post(client: httpx.AsyncClient, body: Any, headers: dict[str, str]) ->
 
 
 async def expect_refused(client: httpx.AsyncClient, body: Any, headers: dict[str, str], code: str, detail: str) -> None:
-    """Check the exact problem, and that nothing was counted."""
-    before = await offset(client)
+    """Check the exact problem, that a metric counts it, and that nothing else was counted."""
+    before, problems = await offset(client), REGISTRY.get_sample_value("live_problems_total", {"code": code}) or 0
     response = await post(client, body, headers)
     status, title = PROBLEMS[code]
     assert response.json() == {"type": "about:blank", "title": title, "status": status, "code": code, "detail": detail}
     assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json")
+    assert REGISTRY.get_sample_value("live_problems_total", {"code": code}) == problems + 1
     assert await offset(client) == before
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from unittest.mock import patch
 
 import pytest
 from structlog.testing import capture_logs
@@ -14,6 +15,7 @@ from live.ingest.committer import Committed, Committer
 from live.metrics import REGISTRY
 from live.settings import Duration
 from live.store.board.ledger import Ledger
+from live.store.board.state import BoardState
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board
 from tests.harness.settings import fresh_settings
@@ -233,14 +235,45 @@ async def test_commits_continue_after_a_crash_of_the_store(own_store: StoreProce
 
 
 async def test_a_lost_board_rejects_all_requests(valkey_url: str) -> None:
-    """Nothing is acknowledged on a board other than the known one (I8)."""
+    """Nothing is acknowledged on a board other than the known one (I8). All processes learn of the loss."""
     bench = Bench(valkey_url)
-    async with bench.running():
-        await bench.committer.commit(likes("a"))
-        await bench.client.delete(bench.ledger.state.keys.meta)
-        for request in bench.send(likes("a"), likes("b")):
+    asked: list[str] = []
+
+    async def ask() -> None:
+        asked.append("")
+
+    bench.committer._on_missing = ask
+    state = bench.ledger.state
+    with patch.object(BoardState, "lose") as lose:
+        async with bench.running():
+            await bench.committer.commit(likes("a"))
+            await bench.client.delete(state.keys.meta)
+            for request in bench.send(likes("a"), likes("b")):
+                with pytest.raises(EpochLostError):
+                    await request
+            assert asked
+            lose.assert_called()
+            lose.reset_mock()
+            await bench.client.hset(state.keys.gone, "epoch", state.epoch)  # it is deleted, not lost
             with pytest.raises(EpochLostError):
-                await request
+                await bench.committer.commit(likes("a"))
+        lose.assert_not_called()
+
+
+async def test_a_batch_for_a_board_that_turns_out_to_be_deleted_is_refused(valkey_url: str) -> None:
+    """The committer is retired meanwhile, and nothing is lost."""
+    bench = Bench(valkey_url)
+
+    async def ask() -> None:
+        bench.committer.retire()
+
+    bench.committer._on_missing = ask
+    with patch.object(BoardState, "lose") as lose:
+        async with bench.running():
+            await bench.committer.commit(likes("a"))
+            await bench.client.delete(bench.ledger.state.keys.meta)
+            assert await bench.committer.commit(likes("a")) == Committed(None, {0: "board_unknown"})
+        lose.assert_not_called()
 
 
 async def test_the_window_is_up_to_date_after_an_event_clock_moved(valkey_url: str) -> None:
