@@ -3,7 +3,7 @@
 import { Choice } from "./choice.js";
 import { Connection } from "./connection.js";
 import { applied } from "./state.js";
-import { TRANSPORTS } from "./transports.js";
+import { asking, TRANSPORTS } from "./transports.js";
 
 /**
  * @typedef {import("./state.js").BoardRecord} BoardRecord
@@ -60,12 +60,17 @@ export class LiveBoard {
     let { transports = ["websocket", "sse", "poll"] } = options;
     if (!setting.WebSocket) console.warn("no WebSocket:", (transports = transports.filter((name) => name !== "websocket")));
     const root = `${server.replace(/\/$/, "")}/v1/boards/${encodeURIComponent(board)}`;
-    const choice = new Choice(transports, setting.now, storageOf(options), `live-board ${new URL(root).origin}`);
+    const { origin } = new URL(root);
+    const choice = new Choice(transports, setting.now, storageOf(options), `live-board ${origin}`);
+    const isForeign = "location" in globalThis && location.origin !== origin;
+    /** @type {import("./transports.js").Address} */
+    const address = (path, query) => root + path + queryText(query);
     this.#connection = new Connection(
-      (at, link, whole) => TRANSPORTS[transports[at]]((path, query) => root + path + queryText(query), link, setting, {
-        ...this.watched,
-        position: whole ? undefined : this.#position(),
-      }),
+      (at, link, whole) => {
+        const hidesReason = isForeign && !transports.includes("sse") && !this.#board;
+        const watched = { ...this.watched, position: whole ? undefined : this.#position() };
+        return TRANSPORTS[transports[at]](address, hidesReason ? asking(link, address, setting) : link, setting, watched);
+      },
       choice,
       {
         message: (message) => this.#take(message),

@@ -109,5 +109,29 @@ async function refusal(response) {
   return { final: response.status < 429, reason, retryAfter };
 }
 
+/**
+ * A link that asks for the reason when an attempt ends. Browsers hide why a server refuses a page of another origin, but
+ * for a stream of events.
+ *
+ * @param {Link} link
+ * @param {Address} address
+ * @param {Environment} environment
+ * @returns {Link}
+ */
+export function asking(link, address, { fetch }) {
+  const closed = async (/** @type {End} */ end) => {
+    const abort = new AbortController();
+    try {
+      const response = await fetch(address("/stream", { limit: 1 }), { signal: abort.signal });
+      if (!response.ok) end = await refusal(response);
+    } catch {
+      // there is no server
+    }
+    abort.abort();
+    link.closed(end);
+  };
+  return { ...link, closed };
+}
+
 /** @type {Record<TransportName, Transport>} */
 export const TRANSPORTS = { websocket, sse, poll };

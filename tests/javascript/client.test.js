@@ -30,7 +30,7 @@ class Memory {
 
 const { warn } = console;
 afterEach(() => {
-  delete (/** @type {any} */ (globalThis).document);
+  for (const name of ["document", "location"]) delete (/** @type {any} */ (globalThis)[name]);
   console.warn = warn;
 });
 
@@ -176,15 +176,25 @@ test("HTTP reveals that a board does not exist", async () => {
 });
 
 test("a forbidden origin ends the watch, and the setting to change is named once", async () => {
-  const said = warnings();
   const problem = { title: "Pages from that origin may not connect", code: "origin_forbidden", detail: "add it to LIVE_X" };
   const headers = { "Content-Type": "application/problem+json" };
-  const { clock, world, live, state } = watched({ fetch: async () => Response.json(problem, { status: 403, headers }) });
-  world.blocked.websocket = "refuse";
-  live.start();
-  await clock.advance(60 * SECOND);
-  assert.deepEqual([state().name, state().reason], ["ended", problem.title]);
-  assert.deepEqual(said, ["add it to LIVE_X"]);
+  /** Browsers hide all answers but that to a stream of events. @param {any} url */
+  const fetch = async (url) => {
+    if (!String(url).includes("/stream")) throw new TypeError("hidden");
+    return Response.json(problem, { status: 403, headers });
+  };
+  /** @type {(import("../../static/client/transports.js").TransportName[] | undefined)[]} */
+  const wishes = [undefined, ["websocket"], ["poll"], ["websocket", "poll"]];
+  for (const transports of wishes) {
+    const said = warnings();
+    Object.assign(globalThis, { location: { origin: "http://other" } });
+    const { clock, world, live, state } = watched({ fetch, transports });
+    world.blocked.websocket = "refuse";
+    live.start();
+    await clock.advance(60 * SECOND);
+    assert.deepEqual([state().name, state().reason], ["ended", problem.title], String(transports));
+    assert.deepEqual(said, ["add it to LIVE_X"]);
+  }
 });
 
 test("without a WebSocket the client uses the other transports, and says so", async () => {
