@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page, WebSocket
 
+from live.domain.board_file import parse_boards
 from tests.harness.boards import rolling_board
 from tests.harness.browser import IN_BROWSER, PATIENCE, browser
 from tests.harness.producer import post
@@ -38,6 +39,19 @@ ELEMENT: Final = """<!doctype html><html lang="zh"><title>Element</title>
 <meta http-equiv="Content-Security-Policy" content="script-src SERVER 'self'; style-src 'self'">
 <script type="module" src="SERVER/client/element.js"></script>
 <live-board src="SERVER/boards/posts" limit="2" theme="dark"><table><tr><td>old</td></tr></table></live-board>"""
+FIELDS: Final = """<!doctype html><html lang="en"><title>Fields</title>
+<meta name="viewport" content="width=device-width">
+<script type="module" src="SERVER/client/element.js"></script>
+<live-board src="SERVER/boards/climb"></live-board><live-board src="SERVER/boards/posts"></live-board>"""
+CLIMB: Final = """
+[[board]]
+id = "climb"
+title = "Climbers"
+source = ["climb"]
+window = "forever"
+operator = "best"
+score = [{field = "levels", max = 99}, {field = "seconds", order = "asc", max = 5000}]
+"""
 REACT: Final = """<!doctype html><title>React</title><div id="root"></div>
 <script type="importmap">{"imports": {"react": "./react.js"}}</script>
 <script type="module">
@@ -96,9 +110,9 @@ async def foreign(valkey_url: str, tmp_path: Path) -> AsyncIterator[tuple[Page, 
     """A page of a foreign site, in `tmp_path`, and a producer of the board that it may watch."""
     faults: list[str] = []
     with site(tmp_path) as origin:
-        settings = fresh_settings(valkey_url, allowed_origins=(origin,))
+        settings = fresh_settings(valkey_url, allowed_origins=(origin,), anonymous_admin=True)
         async with (
-            run_server(settings, [rolling_board()]) as url,
+            run_server(settings, [rolling_board(), *parse_boards(CLIMB)]) as url,
             httpx.AsyncClient(base_url=url) as producer,
             browser() as chromium,
         ):
@@ -108,6 +122,7 @@ async def foreign(valkey_url: str, tmp_path: Path) -> AsyncIterator[tuple[Page, 
             page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
             (tmp_path / "plain.html").write_text(PLAIN.replace("SERVER", url))
             (tmp_path / "element.html").write_text(ELEMENT.replace("SERVER", url))
+            (tmp_path / "fields.html").write_text(FIELDS.replace("SERVER", url))
             (tmp_path / "react.html").write_text(REACT.replace("SERVER", url))
             (tmp_path / "favicon.ico").touch()
             await page.goto(f"{origin}/favicon.ico")
@@ -127,6 +142,31 @@ async def test_ten_lines_watch_a_board_of_another_origin(foreign: tuple[Page, ht
     await until_text(page, "#top", "a 2, b 1")
     await post(producer, {"key": "b", "amount": 5})
     await until_text(page, "#top", "b 6, a 2")
+
+
+async def test_the_element_shows_fields_titles_and_whole_names(foreign: tuple[Page, httpx.AsyncClient]) -> None:
+    """On a narrow phone, a title is not cut, however long other names are. A packed number is never shown."""
+    page, producer = foreign
+    title = "Twelve birds of the marsh"
+    items = [{"key": "a", "title": title}, {"key": "ada", "title": title}]
+    assert (await producer.put("/v1/items", json={"items": items})).status_code == 204
+    for key, levels in (("ada", 7), ("x" * 300, 6)):
+        await post(producer, {"board": "climb", "key": key, "fields": {"levels": levels, "seconds": 1200}})
+    await page.set_viewport_size({"width": 320, "height": 640})
+    await page.goto(page.url.replace("favicon.ico", "fields.html"))
+    for number in (0, 1):
+        await page.locator("live-board").nth(number).get_by_text(title).wait_for(timeout=PATIENCE)
+    rows = """() => [...document.querySelector("live-board").shadowRoot.querySelectorAll("tr")].map(
+        row => [...row.cells].map(cell => cell.querySelector("bdi")?.textContent ?? cell.textContent))"""
+    shown = await page.evaluate(rows)
+    assert shown[:2] == [["Rank", "Name", "levels", "seconds"], ["1", title, "7", "1,200"]]
+    assert await page.get_attribute("live-board >> nth=0 >> [data-key=ada] bdi", "title") == "ada"
+    cut = """() => [...document.querySelectorAll("live-board")].flatMap(({ shadowRoot }) =>
+        [...shadowRoot.querySelectorAll(".frame, td, bdi")]
+            .filter((part) => (part.title ?? "").length < 100)
+            .filter((part) => part.scrollWidth > part.clientWidth || part.scrollHeight > part.clientHeight)
+            .map((part) => `${part.outerHTML.slice(0, 200)} ${part.scrollWidth} ${part.clientWidth}`))"""
+    assert await page.evaluate(cut) == []
 
 
 async def test_the_element_shows_a_board_of_another_origin(foreign: tuple[Page, httpx.AsyncClient]) -> None:

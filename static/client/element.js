@@ -1,23 +1,45 @@
 // @ts-check
 /** `<live-board src="https://host/boards/posts">`: a live table of a board. Without script, its content is shown. */
+import { Items } from "./items.js";
 import { LiveBoard } from "./live-board.js";
 import { TableView } from "./view.js";
 import { setLanguage, stateWords, translate } from "./words.js";
 
 const LANGUAGES = ["en", "zh-Hans"];
 const STYLE = `
-:host { display: block; color-scheme: light dark; font: 1rem/1.4 system-ui, sans-serif; color: var(--lb-ink, light-dark(#16181d, #eef0f4)); }
+:host { display: block; container-type: inline-size; color-scheme: light dark; font: 1rem/1.4 system-ui, sans-serif; color: var(--lb-ink, light-dark(#16181d, #eef0f4)); }
 :host([theme="light"]) { color-scheme: light; }
 :host([theme="dark"]) { color-scheme: dark; }
 :host([hidden]), [hidden] { display: none; }
 .status { margin: 0 0 .5rem; color: var(--lb-quiet, light-dark(#59606e, #a3abba)); font-size: .875rem; }
-.frame { overflow: clip; border: 1px solid var(--lb-line, light-dark(#dfe0da, #2a2f39)); border-radius: var(--lb-radius, .75rem); }
+.frame { overflow: auto hidden; border: 1px solid var(--lb-line, light-dark(#dfe0da, #2a2f39)); border-radius: var(--lb-radius, .75rem); }
 table { width: 100%; border-spacing: 0; table-layout: fixed; background: var(--lb-paper, light-dark(#fff, #171a20)); }
 tr { position: relative; }
 th, td { position: relative; height: var(--lb-row, 3rem); padding: 0 .75rem; overflow: hidden; background: var(--lb-paper, light-dark(#fff, #171a20)); font-weight: 400; text-align: start; text-overflow: ellipsis; white-space: nowrap; }
 thead :is(th, td) { height: 2.25rem; color: var(--lb-quiet, light-dark(#59606e, #a3abba)); font-size: .8125rem; }
 .rank { width: 4rem; }
 .score { width: 9rem; text-align: end; font-weight: 650; }
+.packed { table-layout: auto; }
+.packed :is(.name, tbody th) { width: 100%; min-width: 7rem; max-width: 0; }
+.packed :is(.rank, .score) { width: 1px; }
+.packed thead .score::first-letter { text-transform: uppercase; }
+thead .score { font-weight: 400; }
+tbody th > bdi { display: block; overflow: hidden; line-height: 1.25; text-overflow: ellipsis; }
+.picture { position: absolute; top: calc(50% - 1rem); z-index: 1; width: 2rem; height: 2rem; border-radius: .4rem; background: var(--lb-line, light-dark(#dfe0da, #2a2f39)); color: var(--lb-quiet, light-dark(#59606e, #a3abba)); font-weight: 600; line-height: 2rem; text-align: center; object-fit: cover; }
+.picture ~ :is(bdi, .about) { margin-inline-start: 2.6rem; }
+@container (max-width: 28rem) {
+  th, td { padding-inline: .35rem; }
+  .picture { top: calc(50% - .75rem); width: 1.5rem; height: 1.5rem; line-height: 1.5rem; }
+  .picture ~ :is(bdi, .about) { margin-inline-start: 1.9rem; }
+  .rank { width: 2.25rem; }
+  .score { width: 5.75rem; font-size: .9375rem; }
+  tbody th > bdi { display: -webkit-box; max-height: 2.5em; font-size: .9375rem; overflow-wrap: anywhere; white-space: normal; -webkit-box-orient: vertical; -webkit-line-clamp: 2; }
+  .packed .picture { display: none; }
+  .packed .picture ~ :is(bdi, .about) { margin-inline-start: 0; }
+  tbody th:has(.about) > bdi { display: block; white-space: nowrap; }
+  td.score[data-tight] { font-size: 0; }
+  td.score[data-tight]::before { content: attr(data-tight); font-size: 1rem; }
+}
 .rank, .score { font-variant-numeric: tabular-nums; }
 td.score[data-short] { font-size: 0; }
 td.score[data-short]::before { content: attr(data-short); font-size: 1rem; }
@@ -49,8 +71,7 @@ export class LiveBoardElement extends Base {
     if (!sheet) (sheet = new CSSStyleSheet()).replaceSync(STYLE);
     root.adoptedStyleSheets = [sheet];
     const status = made("p", { class: "status", part: "status", role: "status" });
-    const headings = ["rank", "name", "score"].map((name) => made("th", { class: name, scope: "col" }));
-    const head = made("thead", { part: "head" }, made("tr", {}, ...headings));
+    const head = made("thead", { part: "head" }, made("tr", {}));
     const table = /** @type {HTMLTableElement} */ (made("table", { part: "table" }, head));
     const live = made("div", { hidden: "" }, status, made("div", { class: "frame", part: "frame" }, table));
     const fallback = made("slot", {});
@@ -87,8 +108,6 @@ export class LiveBoardElement extends Base {
     const tag = LANGUAGES.find((one) => one.split("-")[0] === wanted) ?? "en";
     const { words } = await import(`./words/${tag}.js`);
     setLanguage(tag, words);
-    const { cells } = this.#parts.table.tHead?.rows[0] ?? { cells: [] };
-    ["rank_heading", "name_heading", "score_heading"].forEach((name, i) => (cells[i].textContent = translate(/** @type {any} */ (name))));
   }
 
   #open() {
@@ -98,21 +117,42 @@ export class LiveBoardElement extends Base {
     if (!id) return;
     const key = this.getAttribute("member") ?? undefined;
     const board = (this.board = new LiveBoard(server, decodeURIComponent(id), { limit: Number(this.getAttribute("limit")) || 10, key }));
-    const body = document.createElement("tbody");
-    body.setAttribute("part", "body");
-    this.#parts.table.tBodies[0]?.remove();
-    this.#parts.table.append(body);
-    const view = new TableView(body, { bars: true, own: key, parts: true });
-    view.onRise = tinter();
+    /** @type {TableView | undefined} */
+    let view;
     board.on("state", () => this.#showState(board));
     board.on("change", (snapshot) => {
       if (snapshot.epoch === null) return;
+      const fields = Object.keys(snapshot.records[0]?.fields ?? {});
+      if (!view || (fields.length && !view.fields.length)) view = this.#table(server, fields, key);
       view.show(snapshot.records);
       this.#parts.fallback.hidden = true;
       this.#parts.live.hidden = false;
       this.dispatchEvent(new CustomEvent("live-board-change", { detail: snapshot }));
     });
     board.start();
+  }
+
+  /**
+   * Begin an empty table.
+   *
+   * @param {string} server
+   * @param {string[]} fields the columns, if they are not the score
+   * @param {string} [own]
+   */
+  #table(server, fields, own) {
+    const { table } = this.#parts;
+    table.classList.toggle("packed", fields.length > 0);
+    const headings = ["rank", "name", ...(fields.length ? fields : ["score"])].map((name, i) =>
+      made("th", { class: i > 1 ? "score" : name, scope: "col" }, i > 1 && fields.length ? name : heading(name)),
+    );
+    table.tHead?.rows[0].replaceChildren(...headings);
+    const body = /** @type {HTMLTableSectionElement} */ (made("tbody", { part: "body" }));
+    table.tBodies[0]?.remove();
+    table.append(body);
+    const items = new Items(server, () => body.rows);
+    const view = new TableView(body, { fields, bars: !fields.length, own, parts: true, onDraw: () => items.show() });
+    view.onRise = tinter();
+    return view;
   }
 
   /** @param {LiveBoard} board */
@@ -142,10 +182,15 @@ function tinter() {
   };
 }
 
+/** @param {string} column */
+function heading(column) {
+  return translate(/** @type {any} */ (`${column}_heading`));
+}
+
 /**
  * @param {string} name
  * @param {Object<string, string>} attributes
- * @param {...Node} children
+ * @param {...(Node | string)} children
  */
 function made(name, attributes, ...children) {
   const element = document.createElement(name);

@@ -18,6 +18,7 @@ STRICT: Final = ("--strict", "--noEmit", "--target", "ES2022", "--module", "ES20
 CONSUMER: Final = """
 import { LiveBoard, type Snapshot } from "live-board";
 import { TableView } from "live-board/view";
+import { Items } from "live-board/items";
 import { setLanguage } from "live-board/words";
 import { tag, words } from "live-board/words/zh-Hans";
 import { LiveBoardElement } from "live-board/element";
@@ -29,6 +30,7 @@ const first: string | undefined = snapshot.records[0]?.key;
 const view: TableView = new TableView(document.createElement("tbody"), { bars: true });
 view.show(useLiveBoard("https://host.example", "posts", { key: "a" }).records);
 setLanguage(tag, words);
+new Items("https://host.example", () => view.body.rows).show();
 const element: LiveBoardElement = document.createElement("live-board");
 element.addEventListener("live-board-change", ({ detail }) => detail.records.length.toFixed());
 document.querySelector("live-board")?.board?.pause();
@@ -115,7 +117,7 @@ def test_the_types_are_exact(project: Path) -> None:
     assert compiled(project, "good.ts", CONSUMER) == ""
     said = compiled(project, "bad.ts", CONSUMER.replace("limit: 5", 'limit: "5"'))
     assert said.count("error TS") == 1
-    assert "bad.ts(9," in said
+    assert "bad.ts(10," in said
 
 
 @pytest.mark.skipif(not (MODULES / "@types" / "react").exists(), reason="the types of React are not installed")

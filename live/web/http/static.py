@@ -23,8 +23,10 @@ ENTRIES: Final = {
     f"{tag}/{name}": (tag, name) for tag in TAGS for page, later in SCRIPTS.items() for name in (page, *later)
 }
 STYLES: Final = ("board", "surface", "wall", "tools", "index", "record", "docs", "items", "likes")  # in this order
-CLIENT: Final = frozenset({"live-board.js", "view.js", "state.js", "words.js", "stories.js", "element.js", "react.js"})
-_SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "words.js")}  # by the other entries
+CLIENT: Final = frozenset(
+    {"live-board.js", "view.js", "items.js", "state.js", "words.js", "stories.js", "element.js", "react.js"}
+)
+_SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "items.js", "words.js")}  # by others
 _WORDS: Final = "client/words/"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _FOREVER: Final = "public, max-age=31536000, immutable"

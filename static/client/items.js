@@ -1,0 +1,95 @@
+// @ts-check
+/** Titles and pictures of members, for rows that a script has added. */
+
+/** @typedef {{key: string, title: string, image?: string}} Item */
+
+const ASK_REST = 1000; // milliseconds between two requests
+const FAULT_REST = 10_000; // … after one that failed
+const MOST = 100; // members in one request
+
+/** Shows the titles of members in their rows, and asks the server for those that it does not know. */
+export class Items {
+  /** @type {Map<string, Item | null>} */
+  #known = new Map();
+  /** @type {WeakSet<Element>} rows that show what is known of their member */
+  #done;
+  #isAsking = false;
+
+  /**
+   * @param {string} server its address, with the root path
+   * @param {() => Iterable<Element>} rows those that are shown, each with its member as `data-key`
+   */
+  constructor(server, rows) {
+    this.server = server;
+    this.rows = rows;
+    this.#done = new WeakSet();
+  }
+
+  /** Take note of rows that the server has rendered with their titles. */
+  skip() {
+    this.#done = new WeakSet(this.rows());
+  }
+
+  /** Show known titles, and request the others. */
+  show() {
+    const missing = new Set();
+    for (const row of /** @type {Iterable<HTMLElement>} */ (this.rows())) {
+      if (this.#done.has(row)) continue;
+      const key = row.dataset.key ?? "";
+      const item = this.#known.get(key);
+      if (item === undefined) {
+        missing.add(key);
+      } else {
+        this.#done.add(row);
+        if (item) writeItem(row, item);
+      }
+    }
+    if (missing.size && !this.#isAsking) void this.#ask([...missing].slice(0, MOST));
+  }
+
+  /** @param {string[]} members */
+  async #ask(members) {
+    this.#isAsking = true;
+    let rest = ASK_REST;
+    try {
+      const response = await fetch(`${this.server}/v1/items?${new URLSearchParams(members.map((member) => ["key", member]))}`);
+      const found = new Map((await response.json()).items.map((/** @type {Item} */ item) => [item.key, item]));
+      for (const member of members) this.#known.set(member, found.get(member) ?? null);
+      this.show();
+    } catch {
+      rest = FAULT_REST; // until then the rows show their members
+    }
+    setTimeout(() => {
+      this.#isAsking = false;
+      this.show();
+    }, rest);
+  }
+}
+
+/**
+ * @param {HTMLElement} row
+ * @param {Item} item
+ */
+function writeItem(row, item) {
+  const name = row.querySelector("bdi");
+  if (!name) return;
+  (name.querySelector("a") ?? name).textContent = item.title;
+  if (!(row instanceof HTMLTableRowElement)) return;
+  name.title = item.key;
+  name.before(pictureOf(item));
+}
+
+/** @param {Item} item */
+function pictureOf({ title, image }) {
+  const made = document.createElement(image ? "img" : "span");
+  made.className = "picture";
+  if (made instanceof HTMLImageElement) {
+    made.alt = "";
+    made.referrerPolicy = "no-referrer";
+    made.src = image ?? "";
+  } else {
+    made.ariaHidden = "true";
+    made.textContent = title.match(/[\p{L}\p{N}]/u)?.[0] ?? [...title][0];
+  }
+  return made;
+}
