@@ -22,6 +22,7 @@ from live.store.connection.client import connect
 from live.store.connection.replicated import PrimaryConnection
 from tests.harness import figures
 from tests.harness.boards import rolling_board
+from tests.harness.certificate import OPENSSL, Certificate, make_certificate
 from tests.harness.invariants import drifted
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
@@ -48,6 +49,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow]
 BOARDS = [f"board{number}" for number in range(6)]  # on all servers of a Cluster
 VALKEY = str(get_binary_path())
 BINARIES = [pytest.param(VALKEY, id="valkey"), pytest.param(REDIS_SERVER, id="redis")]
+KINDS = [pytest.param(VALKEY, id="valkey"), pytest.param(REDIS_SERVER, id="redis over TLS")]
 
 
 class Load:
@@ -214,11 +216,16 @@ async def test_a_connection_that_outlives_a_reign_is_detected(tmp_path: Path) ->
         await becomes_primary_again(tmp_path)
 
 
+def certificate_of(binary: str, folder: Path) -> Certificate | None:
+    """What the servers need for TLS. The embedded Valkey is built without it."""
+    return make_certificate(folder) if binary == REDIS_SERVER and OPENSSL else None
+
+
 @pytest.mark.cluster
-@pytest.mark.parametrize("binary", BINARIES)
+@pytest.mark.parametrize("binary", KINDS)
 async def test_a_killed_primary_of_a_cluster_loses_nothing(binary: str, tmp_path: Path, effort: int) -> None:
     """One of its two replicas takes over. The killed server comes back as a replica."""
-    cluster = ClusterSet(binary, tmp_path, replicas=2)
+    cluster = ClusterSet(binary, tmp_path, replicas=2, certificate=certificate_of(binary, tmp_path))
     async with running(cluster), load(cluster.url, tmp_path) as events:
         for number in range(ceil(effort / 2)):
             shard = cluster.servers[number % 3 :: 3]
@@ -232,10 +239,10 @@ async def test_a_killed_primary_of_a_cluster_loses_nothing(binary: str, tmp_path
 
 
 @pytest.mark.sentinel
-@pytest.mark.parametrize("binary", BINARIES)
+@pytest.mark.parametrize("binary", KINDS)
 async def test_a_killed_primary_with_sentinels_loses_nothing(binary: str, tmp_path: Path) -> None:
     """A replica that has everything takes over, and the server goes on by itself, with one Sentinel less."""
-    servers = SentinelSet(binary, tmp_path)
+    servers = SentinelSet(binary, tmp_path, certificate=certificate_of(binary, tmp_path))
     async with running(servers), load(servers.url, tmp_path) as events:
         first = servers.servers[0]
         first.kill()
@@ -377,7 +384,7 @@ async def test_a_fence_in_a_slot_that_has_moved_is_detected(tmp_path: Path) -> N
 @pytest.mark.parametrize("kind", [SentinelSet, ClusterSet])
 async def test_viewers_follow_through_a_failover(kind: type[SentinelSet | ClusterSet], tmp_path: Path) -> None:
     """A server posts no error while a primary is killed, and every viewer ends with what was counted."""
-    more = {"replicas": 2} if kind is ClusterSet else {}  # one is left when another takes over
+    more: dict[str, Any] = {"replicas": 2} if kind is ClusterSet else {}  # one is left when another takes over
     servers = kind(VALKEY, tmp_path / "store", **more)
     await asyncio.to_thread(servers.start)
     settings = fresh_settings(servers.url, data_dir=tmp_path / "data", write_deadline=Duration(30))

@@ -13,6 +13,7 @@ import redis
 from redis.sentinel import Sentinel
 
 from live.domain.urls import servers_of
+from tests.harness.certificate import Certificate
 from tests.harness.network import free_port
 from tests.harness.store import StoreProcess
 from tests.harness.waiting import DEADLINE, eventually
@@ -24,12 +25,12 @@ SLOTS: Final = 16384
 class Server(StoreProcess):
     """A server that others can reach over a port. Tests ask it over its socket."""
 
-    def __init__(self, binary: str, folder: Path, *options: str) -> None:
+    def __init__(self, binary: str, folder: Path, *options: str, certificate: Certificate | None = None) -> None:
         self.port = free_port()
         self.place = f"127.0.0.1:{self.port}"
         folder.mkdir(parents=True)
         sync = ("--repl-diskless-sync-delay", "0")
-        super().__init__(binary, folder, "--port", str(self.port), "--bind", "127.0.0.1", *sync, *options)
+        super().__init__(binary, folder, *listening(self.port, certificate), "--bind", "127.0.0.1", *sync, *options)
 
     def ask(self, *words: str | int) -> Any:
         """Send one command and return its reply."""
@@ -58,11 +59,14 @@ class Server(StoreProcess):
 class SentinelServer(Server):
     """A Sentinel that watches one primary."""
 
-    def __init__(self, binary: str, folder: Path, primary: Server, patience: int) -> None:
+    def __init__(
+        self, binary: str, folder: Path, primary: Server, patience: int, certificate: Certificate | None = None
+    ) -> None:
         super().__init__(binary, folder)
         path = folder / "sentinel.conf"
+        ports = " ".join(listening(self.port, certificate)).replace(" --", "\n").removeprefix("--")
         path.write_text(
-            f"port {self.port}\nunixsocket {self.path}\ndir {folder}\nbind 127.0.0.1\n"
+            f"{ports}\nunixsocket {self.path}\ndir {folder}\nbind 127.0.0.1\n"
             f"sentinel monitor {NAME} 127.0.0.1 {primary.port} 2\n"
             f"sentinel down-after-milliseconds {NAME} {patience}\n"
             f"sentinel failover-timeout {NAME} {3 * patience}\n",
@@ -77,14 +81,23 @@ class SentinelServer(Server):
 
 
 class SentinelSet:
-    """A primary with two replicas, and three Sentinels, which promote a replica after `patience` milliseconds."""
+    """A primary with two replicas, and three Sentinels, which promote a replica after `patience` milliseconds.
 
-    def __init__(self, binary: str, folder: Path, *options: str, patience: int = 1000) -> None:
-        first = Server(binary, folder / "0", *options)
-        copied = ("--replicaof", f"127.0.0.1 {first.port}")
-        self.servers = [first, *(Server(binary, folder / str(number), *copied, *options) for number in (1, 2))]
-        self.sentinels = [SentinelServer(binary, folder / f"s{number}", first, patience) for number in range(3)]
-        self.url = f"redis+sentinel://{','.join(sentinel.place for sentinel in self.sentinels)}/{NAME}"
+    With a certificate, all of them use TLS only.
+    """
+
+    def __init__(
+        self, binary: str, folder: Path, *options: str, patience: int = 1000, certificate: Certificate | None = None
+    ) -> None:
+        first = Server(binary, folder / "0", *options, certificate=certificate)
+        copied = ("--replicaof", f"127.0.0.1 {first.port}", *options)
+        replicas = [Server(binary, folder / str(number), *copied, certificate=certificate) for number in (1, 2)]
+        self.servers = [first, *replicas]
+        self.sentinels = [
+            SentinelServer(binary, folder / f"s{number}", first, patience, certificate) for number in range(3)
+        ]
+        scheme, trust = secured("redis+sentinel", certificate)
+        self.url = f"{scheme}://{','.join(sentinel.place for sentinel in self.sentinels)}/{NAME}{trust}"
 
     def start(self) -> None:
         """Start all, and wait until each Sentinel knows the replicas and the other Sentinels."""
@@ -158,15 +171,28 @@ def _is_primary(server: Server, online: int = 0) -> bool:
 
 
 class ClusterSet:
-    """A Cluster of three primaries with replicas, which are promoted after `patience` milliseconds."""
+    """A Cluster of three primaries with replicas, which are promoted after `patience` milliseconds.
 
-    def __init__(self, binary: str, folder: Path, *options: str, replicas: int = 1, patience: int = 2000) -> None:
+    With a certificate, all of them use TLS only.
+    """
+
+    def __init__(
+        self,
+        binary: str,
+        folder: Path,
+        *options: str,
+        replicas: int = 1,
+        patience: int = 2000,
+        certificate: Certificate | None = None,
+    ) -> None:
         self._buses = [free_port() for _ in range(3 * (1 + replicas))]
         enabled = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(patience), "--cluster-port")
         self.servers = [
-            Server(binary, folder / str(number), *enabled, str(bus), *options) for number, bus in enumerate(self._buses)
+            Server(binary, folder / str(number), *enabled, str(bus), *options, certificate=certificate)
+            for number, bus in enumerate(self._buses)
         ]
-        self.url = f"redis+cluster://{','.join(server.place for server in self.servers[:3])}"
+        scheme, trust = secured("redis+cluster", certificate)
+        self.url = f"{scheme}://{','.join(server.place for server in self.servers[:3])}{trust}"
 
     def start(self) -> None:
         """Start all, form the Cluster, and wait until every server knows that it works."""
@@ -202,6 +228,21 @@ class ClusterSet:
         role = server.ask("ROLE")
         linked = role[0] == b"master" or role[3] == b"connected"
         return linked and copies == len(self.servers) - 3 and server.fields("CLUSTER", "INFO")["cluster_state"] == "ok"
+
+
+def listening(port: int, certificate: Certificate | None) -> tuple[str, ...]:
+    """The options of a server that listens on a port: without TLS, or with nothing else, also to its replicas."""
+    if certificate is None:
+        return "--port", str(port)
+    files = ("--tls-cert-file", "--tls-key-file", "--tls-ca-cert-file")
+    named = [word for pair in zip(files, map(str, (*certificate, certificate.path)), strict=True) for word in pair]
+    only = ("--port", "0", "--tls-port", str(port), "--tls-auth-clients", "no", "--tls-replication", "yes")
+    return *only, "--tls-cluster", "yes", *named
+
+
+def secured(scheme: str, certificate: Certificate | None) -> tuple[str, str]:
+    """The scheme and the end of a URL."""
+    return (scheme, "") if certificate is None else (f"rediss{scheme[5:]}", f"?ssl_ca_certs={certificate.path}")
 
 
 def store_of(engine: str, binary: str, folder: Path) -> StoreProcess | SentinelSet | ClusterSet:

@@ -1,9 +1,7 @@
 """Viewers over TLS: frames do not go directly to a socket, and everything works as over TCP."""
 
 import asyncio
-import shutil
 import ssl
-import subprocess
 from pathlib import Path
 
 import msgspec
@@ -13,10 +11,10 @@ from websockets.exceptions import ConnectionClosed
 
 from live.protocols.websocket.viewer import ViewerSocket
 from live.settings import Duration
+from tests.harness.certificate import OPENSSL, make_certificate
 from tests.harness.viewer import ModelViewer
 from tests.harness.watching import WATCH, Served, on_uvloop, served, until
 
-OPENSSL = shutil.which("openssl") or ""
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not OPENSSL, reason="openssl is not installed")]
 
 
@@ -24,13 +22,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not OPENSSL, reason="openssl 
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A self-signed certificate with its private key, in one file."""
     folder = tmp_path_factory.mktemp("tls")
-    key, certificate, both = folder / "key.pem", folder / "certificate.pem", folder / "both.pem"
-    subprocess.run(
-        [OPENSSL, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    both.write_bytes(key.read_bytes() + certificate.read_bytes())
+    made, both = make_certificate(folder), folder / "both.pem"
+    both.write_bytes(made.key.read_bytes() + made.path.read_bytes())
     return both
 
 

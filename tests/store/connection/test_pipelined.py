@@ -2,9 +2,7 @@
 
 import asyncio
 import math
-import shutil
 import socket
-import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -20,6 +18,7 @@ from live.errors import StoreUnavailableError
 from live.settings import Duration
 from live.store.connection.client import Store, connect, may_have_run
 from live.store.connection.pipelined import SILENCE, PipelinedConnection, SharedConnection
+from tests.harness.certificate import OPENSSL, make_certificate
 from tests.harness.proxy import store_proxy
 from tests.harness.settings import fresh_settings
 from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
@@ -369,23 +368,12 @@ async def test_a_line_that_is_closed_while_it_logs_in_is_closed(tmp_path: Path) 
         assert ended.is_set()
 
 
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """A key and a self-signed certificate for localhost."""
-    key, certificate = folder / "key.pem", folder / "certificate.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",  # noqa: S607
-         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return key, certificate
-
-
 @pytest.fixture
 async def tls_store(tmp_path: Path) -> AsyncIterator[str]:
     """A store that uses TLS only and requires a password; yields its URL."""
-    if shutil.which("openssl") is None or REDIS_SERVER is None:
+    if not OPENSSL or REDIS_SERVER is None:
         pytest.skip("openssl or redis-server is not installed")
-    key, certificate = make_certificate(tmp_path)
+    certificate, key = make_certificate(tmp_path)
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         port = probe.getsockname()[1]

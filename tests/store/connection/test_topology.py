@@ -24,9 +24,11 @@ from live.store.connection.loss import Losses, LossWatch
 from live.store.connection.notices import Changed, Channels, Missed, listen
 from live.store.registry.idempotency import StoredResponses
 from tests.harness.boards import rolling_board
+from tests.harness.certificate import OPENSSL, make_certificate
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.settings import fresh_settings
-from tests.harness.topologies import NAME
+from tests.harness.store import REDIS_SERVER
+from tests.harness.topologies import NAME, ClusterSet, SentinelSet, running
 from tests.harness.waiting import eventually
 
 NAMES = [f"board{number}" for number in range(24)]  # they lie on all servers of a Cluster
@@ -258,6 +260,25 @@ async def test_a_replica_is_read(sentinel_url: str) -> None:
         await replica.call(key, "SET", key, "other")
     await replica.aclose()
     await sentinels.aclose()
+
+
+@pytest.mark.parametrize("kind", [SentinelSet, ClusterSet])
+async def test_servers_with_an_untrusted_certificate_are_refused(
+    kind: type[SentinelSet | ClusterSet], tmp_path: Path
+) -> None:
+    """The message says why. With the certificate, all servers are reached over TLS, and none without TLS."""
+    if not OPENSSL or REDIS_SERVER is None:
+        pytest.skip("openssl or redis-server is not installed")
+    servers = kind(REDIS_SERVER, tmp_path / "store", certificate=make_certificate(tmp_path))
+    trusting, untrusting = servers.url, servers.url.partition("?")[0]
+    async with running(servers):
+        settings = fresh_settings(trusting, data_dir=tmp_path / "data")
+        await check_store(settings, Boards([rolling_board()]))
+        store = connect(trusting, settings)
+        assert {reply for _, reply in await store.each("PING", replicas=True)} == {b"PONG"}
+        await store.aclose()
+        assert "CERTIFICATE_VERIFY_FAILED" in await refused(untrusting, tmp_path)
+        assert "Connection" in await refused(untrusting.replace("rediss", "redis"), tmp_path)
 
 
 async def test_connections_that_ask_at_once_lose_no_sentinel(sentinel_url: str) -> None:
