@@ -3,7 +3,7 @@
 import { Announcer } from "./announcer.js";
 import { LiveBoard } from "./client/live-board.js";
 import { TableView } from "./client/view.js";
-import { gapWords, grouped, periodWords, placeWords, shareWords } from "./client/words.js";
+import { gapWords, grouped, placeWords, shareWords } from "./client/words.js";
 import { recordAddress, write } from "./page.js";
 import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
@@ -14,6 +14,8 @@ const LATER = 2_000; // milliseconds after which what is not needed at first is 
 class BoardView {
   /** @type {import("./contest.js").Contest | undefined} set by a script that is loaded later */
   contest;
+  /** @type {typeof import("./periods.js").periodWords | undefined} likewise */
+  periodWords;
 
   /**
    * @param {HTMLElement} section
@@ -74,8 +76,8 @@ class BoardView {
     this.contest?.show(this.board.snapshot);
     if (parts.empty) parts.empty.hidden = records.length > 0;
     const { unit, zone } = parts.period?.dataset ?? {};
-    if (period && unit && zone) {
-      write(parts.period, periodWords(unit, period, zone));
+    if (period && unit && zone && this.periodWords) {
+      write(parts.period, this.periodWords(unit, period, zone));
       parts.previous?.removeAttribute("hidden");
     }
   }

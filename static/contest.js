@@ -7,7 +7,7 @@ const NEXT_CONTEST = 20_000; // … between two looks whether another contest ha
 const LONGEST_TIMER = 86_400_000; // … that a timer waits
 
 /**
- * @typedef {import("./story.js").Shown & {status: import("./status.js").StatusView, contest?: Contest}} Shown a board on
+ * @typedef {import("./story.js").Shown & {status: import("./status.js").StatusView, contest?: Contest, periodWords?: unknown}} Shown a board on
  *   the page
  */
 

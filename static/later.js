@@ -3,6 +3,7 @@
 import "./items.js";
 import "./likes.js";
 import { Contest } from "./contest.js";
+import { periodWords } from "./periods.js";
 import { startStory } from "./story.js";
 import { startTools } from "./tools.js";
 
@@ -13,6 +14,7 @@ import { startTools } from "./tools.js";
 export function start(shown, announce) {
   for (const one of shown) {
     startStory(one);
+    one.periodWords = periodWords;
     if ("contest" in one.section.dataset) one.contest = new Contest(one);
   }
   if (document.getElementById("tools")) startTools(shown, announce);

@@ -1,10 +1,15 @@
 // @ts-check
 /** Shows the state of the connection of a board in words, and lets people connect now. */
-import { stateWords } from "./client/words.js";
+import { stateWords, translate } from "./client/words.js";
 
-/** Shows the state of one board. A countdown continues while nothing else happens. */
+const TICK = 500; // milliseconds between two looks at the clock
+const BUSY = 5; // looks in a row that found something new, after which a board is busy
+const LATE = 3_000; // milliseconds of silence that are unusual for a busy board
+
+/** Shows the state of one board. Ages and countdowns continue while nothing else happens. */
 export class StatusView {
-  #timer = 0;
+  #looks = 0; // how many in a row found something new
+  #heardAt = 0; // when the last of them did
 
   /**
    * @param {import("./client/live-board.js").LiveBoard} board
@@ -22,21 +27,44 @@ export class StatusView {
       closes: section.dataset.closes ? Number(section.dataset.closes) : Infinity,
     };
     retry.addEventListener("click", () => board.retry());
+    this.#tick();
+  }
+
+  #tick() {
+    const { receivedAt } = this.board;
+    if (receivedAt !== this.#heardAt) this.#looks = Date.now() - this.#heardAt < LATE ? this.#looks + 1 : 1;
+    else if (this.#looks < BUSY) this.#looks = 0;
+    this.#heardAt = receivedAt;
+    if (!document.hidden && this.status.dataset.state !== "still") this.show();
+    setTimeout(() => this.#tick(), TICK);
   }
 
   show() {
     const { snapshot } = this.board;
-    const { name, retryAt } = snapshot.state;
-    const [kind, text] = stateWords(snapshot, this.kind, Date.now());
+    const { name } = snapshot.state;
+    const [kind, text] = this.#words(snapshot);
     const before = this.status.dataset.state;
     if (this.status.textContent !== text) this.status.textContent = text;
     if (before !== kind) {
       this.status.dataset.state = kind;
-      this.section.classList.toggle("stale", !["live", "paused", "connecting"].includes(name));
-      if (before !== "still" && before !== "connecting" && kind !== "connecting") this.announce(text);
+      if (name !== "connecting") this.section.classList.toggle("stale", name !== "live" && name !== "paused");
+      const isNews = before !== "still" && before !== "connecting" && !(before === "late" && kind === "live");
+      if (isNews && kind !== "connecting" && kind !== "late") this.announce(text);
     }
     this.retry.hidden = name !== "reconnecting" && name !== "stale" && name !== "offline";
-    clearTimeout(this.#timer);
-    if (retryAt !== undefined) this.#timer = setTimeout(() => this.show(), 1000 - ((Date.now() - retryAt) % 1000));
+  }
+
+  /**
+   * The state in words. While it is live, they say how long ago something was received.
+   *
+   * @param {import("./client/live-board.js").Snapshot} snapshot
+   * @returns {[string, string]}
+   */
+  #words(snapshot) {
+    const now = Date.now();
+    const [kind, text] = stateWords(snapshot, this.kind, now);
+    if (kind !== "live") return [kind, text];
+    const age = Math.max(100, now - this.board.receivedAt);
+    return [age >= LATE && this.#looks >= BUSY ? "late" : kind, translate("live_age", { n: (age / 1000).toFixed(1) })];
   }
 }

@@ -1,11 +1,12 @@
 // @ts-check
 /** Shows times in the viewer's zone. */
+import { momentWords } from "./client/words.js";
+
 export function showLocalTimes() {
-  const format = new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "long", timeStyle: "short" });
   for (const time of /** @type {NodeListOf<HTMLTimeElement>} */ (document.querySelectorAll("time[datetime]"))) {
-    time.title = time.textContent;
-    time.textContent = format.format(new Date(time.dateTime));
+    time.title ||= time.textContent;
+    time.textContent = momentWords(Date.parse(time.dateTime));
   }
   const printed = document.querySelector("#printed time");
-  if (printed) addEventListener("beforeprint", () => (printed.textContent = format.format(Date.now())));
+  if (printed) addEventListener("beforeprint", () => (printed.textContent = momentWords(Date.now(), 0)));
 }

@@ -1,6 +1,6 @@
 // @ts-check
 /** The controls of a board's page: pause, find, speed, share. */
-import { translate } from "./client/words.js";
+import { say } from "./client/stories.js";
 
 /** @typedef {{board: import("./client/live-board.js").LiveBoard, table: import("./client/view.js").TableView}} Shown */
 
@@ -86,9 +86,9 @@ function startShare(announce) {
       field.select?.();
       try {
         await navigator.clipboard.writeText(field.value ?? field.textContent);
-        showResult(translate("copied"));
+        showResult(say("copied"));
       } catch {
-        showResult(translate("not_copied")); // no permission, or not over HTTPS: the text is selected
+        showResult(say("not_copied")); // no permission, or not over HTTPS: the text is selected
       }
     });
   }

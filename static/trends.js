@@ -1,6 +1,7 @@
 // @ts-check
 /** Data that changes seldom: the ranks against which movement is measured, and the sparklines. */
-import { clock, translate, trendPoints, trendWords } from "./client/words.js";
+import { momentWords, translate } from "./client/words.js";
+import { trendPoints, trendWords } from "./sparkline.js";
 
 /**
  * @typedef {{epoch: string, period: string | null, since: string | null, ranks: Object<string, number>,
@@ -111,7 +112,8 @@ export class Trends {
     this.table.compare(fits ? this.#ranks : null);
     if (!this.since) return;
     this.since.hidden = !fits;
-    if (baseline.since) this.since.textContent = translate("since", { time: clock(Date.parse(baseline.since)) });
+    const since = Date.parse(baseline.since ?? "");
+    if (since) this.since.textContent = translate("since", { time: momentWords(since - (since % MINUTE)) });
   }
 
   /** @param {Baseline} baseline */

@@ -1,17 +1,31 @@
 // @ts-check
 /** Exponential back-off with full jitter, so that viewers that were disconnected together do not return together. */
+const RESTART = 60_000; // milliseconds after the first failure in which a server that restarts is back
+const RESTART_PAUSE = 5_000; // the longest pause until then
+
 export class Backoff {
-  /** @param {{base?: number, cap?: number, random?: () => number}} [options] base and cap in milliseconds */
-  constructor({ base = 500, cap = 20_000, random = Math.random } = {}) {
+  #rounds = 0;
+  #since = 0; // the first failure
+
+  /** @param {{base?: number, cap?: number, random?: () => number, now?: () => number}} [options] base and cap in milliseconds */
+  constructor({ base = 500, cap = 20_000, random = Math.random, now = Date.now } = {}) {
     this.base = base;
     this.cap = cap;
     this.random = random;
-    this.tries = 0;
+    this.now = now;
   }
 
-  /** Milliseconds until the next try. */
-  next() {
-    return this.random() * Math.min(this.cap, this.base * 2 ** this.tries++);
+  /**
+   * Milliseconds until the next try. Failures in one round, in which each transport is tried, count once.
+   *
+   * @param {boolean} [isRound] whether a round has ended
+   */
+  next(isRound = true) {
+    this.#since ||= this.now();
+    const cap = this.now() - this.#since < RESTART ? Math.min(this.cap, RESTART_PAUSE) : this.cap;
+    const longest = Math.min(cap, this.base * 2 ** this.#rounds);
+    if (isRound) this.#rounds++;
+    return this.random() * longest;
   }
 
   /**
@@ -25,6 +39,6 @@ export class Backoff {
 
   /** Start over, once a connection is stable. */
   reset() {
-    this.tries = 0;
+    this.#rounds = this.#since = 0;
   }
 }

@@ -38,6 +38,11 @@ export class Choice {
     return OPEN_TIMEOUT * 2 ** Math.min(this.#rounds, 2);
   }
 
+  /** Whether each transport has been tried as often as the others. */
+  get isRound() {
+    return this.at === 0 && this.#failures === 0;
+  }
+
   /** An attempt failed without a message; returns whether to try another transport immediately. */
   failed() {
     if (++this.#failures < FAILURES) return false;

@@ -24,6 +24,8 @@ export class Connection {
   #trial = null;
   #earliest = 0; // the earliest reconnect that the server allows
   #receivedAt = 0;
+  /** @type {number | undefined} when the records were last known to be current, once they were */
+  #currentAt;
   #silent = false;
   /** @type {string | undefined} why the server says that it is out of date */
   #stale;
@@ -41,9 +43,14 @@ export class Connection {
     this.choice = choice;
     this.listener = listener;
     this.setting = setting;
-    this.backoff = new Backoff({ random: setting.random });
+    this.backoff = new Backoff({ random: setting.random, now: setting.now });
     /** @type {Report} */
     this.report = { name: "idle", since: setting.now() };
+  }
+
+  /** When something was last received, in milliseconds since 1970. */
+  get receivedAt() {
+    return this.#receivedAt;
   }
 
   /** Connect now, or as soon as the server allows; with `force`, now in any case. */
@@ -194,8 +201,7 @@ export class Connection {
     const rest = this.#receivedAt + staleAfter - now();
     if (!link || rest > 0) return void this.#after("silence", rest, () => this.#checkSilence());
     this.#silent = true;
-    const since = this.report.name === "live" ? this.#receivedAt : this.report.since;
-    this.#report({ name: "stale", reason: "nothing heard", since });
+    this.#report({ name: "stale", reason: "nothing heard" });
     this.#closed(link, { reason: "nothing heard" });
   }
 
@@ -216,7 +222,7 @@ export class Connection {
     if (retryAfter) this.#earliest = now() + this.backoff.after(retryAfter);
     const isNext = !retryAfter && !attempt.hasReceived && this.choice.failed();
     const pause = this.#earliest - now();
-    this.#wait(pause > 0 ? pause : isNext ? 0 : this.backoff.next(), reason);
+    this.#wait(pause > 0 ? pause : isNext ? 0 : this.backoff.next(attempt.hasReceived || this.choice.isRound), reason);
   }
 
   /**
@@ -228,9 +234,11 @@ export class Connection {
     this.#after("retry", pause, () => this.#start());
   }
 
-  /** @param {{name: Condition, reason?: string, since?: number, retryAt?: number}} report */
-  #report({ name, reason, since, retryAt }) {
+  /** @param {{name: Condition, reason?: string, retryAt?: number}} report */
+  #report({ name, reason, retryAt }) {
     const held = this.report;
+    if (held.name === "live") this.#currentAt = this.#receivedAt;
+    const since = name === "live" ? undefined : this.#currentAt;
     if (held.name === name && held.reason === reason && held.retryAt === retryAt) return;
     this.report = { name, reason, since: since ?? (held.name === name ? held.since : this.setting.now()), retryAt };
     this.listener.report(this.report);

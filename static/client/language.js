@@ -15,8 +15,6 @@ let dictionary;
 let numbers;
 /** @type {Intl.PluralRules} */
 let plurals;
-/** @type {Intl.DateTimeFormat} */
-let times;
 setLanguage(tag, words);
 
 /**
@@ -29,7 +27,6 @@ export function setLanguage(tag, words) {
   dictionary = words;
   numbers = new Intl.NumberFormat(tag);
   plurals = new Intl.PluralRules(tag);
-  times = new Intl.DateTimeFormat(tag, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 }
 
 /**
@@ -42,12 +39,18 @@ export function grouped(value) {
 }
 
 /**
- * A time of the day in the viewer's zone.
+ * A time in the viewer's zone: `14:00`, or `21 November 2026, 14:00` if that is not today. Seconds are left out if they
+ * are 0. The server writes UTC in the same way.
  *
  * @param {number} time milliseconds since 1970
+ * @param {number} [now]
  */
-export function clock(time) {
-  return times.format(time);
+export function momentWords(time, now = Date.now()) {
+  const at = new Date(time);
+  const clock = at.toTimeString().slice(0, 8).replace(/:00$/, "");
+  if (at.toDateString() === new Date(now).toDateString()) return clock;
+  const month = translate("month_names").split(" ")[at.getMonth()];
+  return translate("moment", { year: String(at.getFullYear()), month, day: String(at.getDate()), time: clock });
 }
 
 /**

@@ -88,6 +88,11 @@ export class LiveBoard {
     return this.#snapshot;
   }
 
+  /** When something was last received from the server, in milliseconds since 1970. */
+  get receivedAt() {
+    return this.#connection.receivedAt;
+  }
+
   get paused() {
     return this.#held !== null;
   }

@@ -1,20 +1,21 @@
 // @ts-check
 /** The state of the connection of a board, in words. No DOM. */
-import { clock, reasonWords, translate } from "./language.js";
+import { momentWords, reasonWords, translate } from "./language.js";
 
 /** @typedef {import("./live-board.js").Snapshot} Snapshot */
 
 /**
  * The state of a board as a word for styles, and as a sentence.
  *
- * @param {Pick<Snapshot, "state" | "waiting">} snapshot
+ * @param {Pick<Snapshot, "state" | "waiting" | "epoch">} snapshot
  * @param {{frozen: boolean, closes: number}} board `closes`: when voting ends; milliseconds since 1970
  * @param {number} now
  * @returns {[string, string]}
  */
-export function stateWords({ state, waiting }, { frozen, closes }, now) {
+export function stateWords({ state, waiting, epoch }, { frozen, closes }, now) {
   const { name, reason, since, retryAt } = state;
   const why = reason && reason !== "nothing heard" ? reasonWords(reason) : "";
+  const aged = (/** @type {string} */ text) => (epoch === null ? text : `${text} · ${translate("rows_of", { time: momentWords(since, now) })}`);
   switch (name) {
     case "live":
       if (frozen) return ["frozen", translate("frozen")];
@@ -22,14 +23,14 @@ export function stateWords({ state, waiting }, { frozen, closes }, now) {
     case "paused":
       return [name, waiting > 0 ? translate("waiting", { n: waiting }) : translate("paused")];
     case "stale":
-      return [name, translate(why ? "stale_because" : "stale", { time: clock(since), reason: why })];
+      return [name, translate(why ? "stale_because" : "stale", { time: momentWords(since, now), reason: why })];
     case "reconnecting":
-      if (retryAt === undefined) return [name, translate("reconnecting")];
-      return [name, translate("reconnecting_in", { n: Math.max(1, Math.ceil((retryAt - now) / 1000)) })];
+      if (retryAt === undefined) return [name, aged(translate("reconnecting"))];
+      return [name, aged(translate("reconnecting_in", { n: Math.max(1, Math.ceil((retryAt - now) / 1000)) }))];
     case "ended":
       return [name, why ? translate("ended_because", { reason: why }) : translate("ended")];
     case "offline":
-      return [name, translate("offline")];
+      return [name, aged(translate("offline"))];
     default:
       return ["connecting", translate("connecting")];
   }

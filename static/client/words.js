@@ -2,7 +2,7 @@
 /** Gaps, periods and metadata in words; the server's `words.py` writes them the same way. No DOM. */
 import { grouped, translate } from "./language.js";
 
-export { clock, grouped, phrase, setLanguage, translate } from "./language.js";
+export { grouped, momentWords, phrase, setLanguage, translate } from "./language.js";
 export { stateWords } from "./status.js";
 
 const LONGEST_NAME = 80;
@@ -80,38 +80,13 @@ export function moveWords(rank, before) {
 }
 
 /**
- * The points of a sparkline, 100 wide and 20 high, from the values of the slots that have ended; empty if they have no
- * shape.
+ * A part of a whole, scaled to a size.
  *
- * @param {(number | null)[]} values null for a slot without a value
- */
-export function trendPoints(values) {
-  const known = values.filter((value) => value !== null);
-  const low = Math.min(0, ...known);
-  const height = Math.max(0, ...known) - low;
-  if (known.length < 2 || height === 0) return "";
-  return values
-    .map((value, i) => (value === null ? "" : `${scaled(i, values.length - 1, 100)},${19 - scaled(value - low, height, 18)}`))
-    .filter(Boolean)
-    .join(" ");
-}
-
-/**
- * What a sparkline shows, to hear.
- *
- * @param {string} length of the window, in words
- * @param {number[]} values those that are drawn
- */
-export function trendWords(length, values) {
-  return translate("trend", { span: length, low: Math.min(...values), high: Math.max(...values), now: values.at(-1) ?? 0 });
-}
-
-/**
  * @param {number} part
  * @param {number} whole
  * @param {number} size
  */
-function scaled(part, whole, size) {
+export function scaled(part, whole, size) {
   return Math.floor((size * part) / whole + 0.5);
 }
 
@@ -123,24 +98,6 @@ function scaled(part, whole, size) {
  */
 export function barWidth(score, first) {
   return first > 0 ? Math.max(0, Math.floor((400 * score) / first)) / 4 : 0;
-}
-
-/**
- * A period of a calendar by its name: `2026-W47` is week 47 of 2026.
- *
- * @param {string} unit
- * @param {string} name
- * @param {string} zone
- */
-export function periodWords(unit, name, zone) {
-  const [, year, part = "", day = "", hour, offset = ""] =
-    /^(\d+)(?:-[WQ]?(\d+))?(?:-(\d+))?(?:T(\d+)([+-]\d+)?)?$/.exec(name) ?? [];
-  const number = String(Number(part));
-  const month = translate("month_names").split(" ")[Number(part) - 1] ?? "";
-  const time = `${hour}:00${offset && ` ${offset.slice(0, 3)}:${offset.slice(3)}`}`;
-  const values = { year: String(Number(year)), week: number, quarter: number, month, day: String(Number(day)), time };
-  const period = translate(/** @type {import("./language.js").Unit} */ (unit), values);
-  return translate("in_zone", { period, zone: zone.replaceAll("_", " ") });
 }
 
 /**

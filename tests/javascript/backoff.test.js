@@ -11,6 +11,26 @@ test("pauses double up to a maximum", () => {
   assert.equal(backoff.next(), 500);
 });
 
+test("failures of one round count once", () => {
+  const backoff = new Backoff({ base: 500, random: () => 1 });
+  assert.deepEqual([false, false, true, false, true].map((isRound) => backoff.next(isRound)), [500, 500, 500, 1000, 1000]);
+});
+
+test("in the first minute a pause takes at most 5 s", () => {
+  let time = 1_000_000;
+  const backoff = new Backoff({ random: () => 1, now: () => time });
+  const pauses = Array.from({ length: 12 }, () => {
+    const pause = backoff.next();
+    time += pause;
+    return pause;
+  });
+  assert.deepEqual(pauses.slice(0, 5), [500, 1000, 2000, 4000, 5000]);
+  time += 60_000;
+  assert.equal(backoff.next(), 20_000);
+  backoff.reset();
+  assert.equal(backoff.next(), 500);
+});
+
 test("pauses are random from zero to their limit", () => {
   const shares = [0, 0.25, 1];
   const backoff = new Backoff({ base: 100, cap: 800, random: () => shares.shift() ?? 0 });

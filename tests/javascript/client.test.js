@@ -109,6 +109,23 @@ test("after a restart of the server the WebSocket is used again soon", async () 
   assert.deepEqual([state().name, world.viewers.size], ["live", 1]);
 });
 
+test("after a failure of 40 s the page is live within 6 s, and knows since when its rows are old", async () => {
+  const { clock, world, live, state } = watched();
+  live.start();
+  await clock.advance(6 * SECOND);
+  const since = live.receivedAt;
+  world.blocked = { websocket: "refuse", sse: "refuse", poll: "refuse" };
+  world.cut();
+  for (let i = 0; i < 40; i++) {
+    await clock.advance(SECOND);
+    assert.equal(state().since, since);
+  }
+  world.blocked = { websocket: "", sse: "", poll: "" };
+  await clock.advance(6 * SECOND);
+  assert.equal(state().name, "live");
+  assert.ok(state().since > since + 40 * SECOND);
+});
+
 test("a connection that hangs is stale after 12 s, since the last message", async () => {
   const { clock, world, live, state } = watched();
   live.start();

@@ -6,8 +6,10 @@ import { setLanguage, translate } from "../../static/client/language.js";
 import { words as chinese } from "../../static/client/words/zh-Hans.js";
 import { words as english } from "../../static/client/words/en.js";
 import {
-  barWidth, gapWords, grouped, metadataWords, moveWords, nameWords, periodWords, placeWords, short, trendPoints,
+  barWidth, gapWords, grouped, metadataWords, moveWords, nameWords, placeWords, short,
 } from "../../static/client/words.js"; // prettier-ignore
+import { periodWords } from "../../static/periods.js";
+import { trendPoints } from "../../static/sparkline.js";
 
 test("numbers are grouped, and a missing one is a dash", () => {
   assert.deepEqual([grouped(0), grouped(-1234567), grouped(null)], ["0", "−1,234,567", "–"]);

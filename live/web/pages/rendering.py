@@ -103,7 +103,6 @@ def make_templates(root: str) -> Environment:
         languages=languages(),
         frame_of=frame_of,
         bar_width=words.bar_width,
-        clock_words=words.clock_words,
         line_words=words.line_words,
         move_words=words.move_words,
         score_fit=words.score_fit,

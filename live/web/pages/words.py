@@ -195,20 +195,16 @@ def moment(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
-def clock_words(milliseconds: int) -> str:
-    """Write a time of the day: `14:00 UTC`."""
-    return f"{moment(milliseconds):%H:%M} UTC"
-
-
 def moment_words(language: Language, time: datetime) -> str:
-    """Write a time in words: `21 November 2026, 14:00 UTC`."""
-    return language.translate(
-        "moment",
-        year=str(time.year),
-        month=_month(language, time.month),
-        day=str(time.day),
-        time=f"{time:%H:%M:%S}" if time.second else f"{time:%H:%M}",
-    )
+    """Write a time in words: `14:00 UTC`, or `21 November 2026, 14:00 UTC` if that is not today.
+
+    The page's script writes it in the zone of the viewer.
+    """
+    clock = f"{time:%H:%M:%S}" if time.second else f"{time:%H:%M}"
+    if time.date() != datetime.now(UTC).date():
+        month = _month(language, time.month)
+        clock = language.translate("moment", year=str(time.year), month=month, day=str(time.day), time=clock)
+    return f"{clock} UTC"
 
 
 def metadata_words(metadata: msgspec.Raw | UnsetType) -> list[str]:

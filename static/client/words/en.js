@@ -4,6 +4,7 @@ export const tag = "en";
 
 export const words = {
   "live": "Live",
+  "live_age": "Live · {n} s",
   "frozen": "Frozen: it accepts no more events",
   "closed": "Voting closed",
   "paused": "Paused",
@@ -12,6 +13,7 @@ export const words = {
   "stale_because": "Stale since {time}: {reason}",
   "reconnecting": "Reconnecting",
   "reconnecting_in": "Reconnecting in {n} s",
+  "rows_of": "rows of {time}",
   "ended": "Ended",
   "ended_because": "Ended: {reason}",
   "offline": "Offline: no network",
@@ -38,8 +40,7 @@ export const words = {
   "rank": "rank {n}",
   "behind": ", {n} behind the next",
   "tied_with_next": ", tied with the next",
-  "copied": "Copied",
-  "not_copied": "Select the text and copy it",
+  "moment": "{day} {month} {year}, {time}",
   "month_names": "January February March April May June July August September October November December",
   "hour": "{day} {month} {year}, from {time} for an hour",
   "day": "{day} {month} {year}",

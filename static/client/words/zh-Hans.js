@@ -5,6 +5,7 @@ export const tag = "zh-Hans";
 /** @type {import("../language.js").Table} */
 export const words = {
   "live": "实时",
+  "live_age": "实时 · {n} 秒",
   "frozen": "已冻结：不再接受新事件",
   "closed": "投票已结束",
   "paused": "已暂停",
@@ -13,6 +14,7 @@ export const words = {
   "stale_because": "自 {time} 起未更新：{reason}",
   "reconnecting": "正在重新连接",
   "reconnecting_in": "{n} 秒后重新连接",
+  "rows_of": "数据截至 {time}",
   "ended": "已结束",
   "ended_because": "已结束：{reason}",
   "offline": "离线：没有网络",
@@ -39,8 +41,7 @@ export const words = {
   "rank": "第 {n} 名",
   "behind": "，距上一名 {n}",
   "tied_with_next": "，与上一名并列",
-  "copied": "已复制",
-  "not_copied": "请选中文字并复制",
+  "moment": "{year}年{month}月{day}日 {time}",
   "month_names": "1 2 3 4 5 6 7 8 9 10 11 12",
   "hour": "{year}年{month}月{day}日 {time} 起的一小时",
   "day": "{year}年{month}月{day}日",

@@ -1,6 +1,8 @@
 // @ts-check
 /** The words of what a page loads after it is live, in English. The server reads this table too: it is JSON. */
 export const storyTable = {
+  "copied": "Copied",
+  "not_copied": "Select the text and copy it",
   "place": "Your place: {place}",
   "story": "{name} {what}",
   "story_and_you": "{story}; you are {place}",

@@ -3,6 +3,8 @@
 
 /** @type {import("../../language.js").StoryTable} */
 export const storyTable = {
+  "copied": "已复制",
+  "not_copied": "请选中文字并复制",
   "place": "你的名次：{place}",
   "story": "{name}{what}",
   "story_and_you": "{story}；你是{place}",

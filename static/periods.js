@@ -1,0 +1,21 @@
+// @ts-check
+/** The periods of calendar boards in words; the server's `words.py` writes them the same way. No DOM. */
+import { translate } from "./client/words.js";
+
+/**
+ * A period of a calendar by its name: `2026-W47` is week 47 of 2026.
+ *
+ * @param {string} unit
+ * @param {string} name
+ * @param {string} zone
+ */
+export function periodWords(unit, name, zone) {
+  const [, year, part = "", day = "", hour, offset = ""] =
+    /^(\d+)(?:-[WQ]?(\d+))?(?:-(\d+))?(?:T(\d+)([+-]\d+)?)?$/.exec(name) ?? [];
+  const number = String(Number(part));
+  const month = translate("month_names").split(" ")[Number(part) - 1] ?? "";
+  const time = `${hour}:00${offset && ` ${offset.slice(0, 3)}:${offset.slice(3)}`}`;
+  const values = { year: String(Number(year)), week: number, quarter: number, month, day: String(Number(day)), time };
+  const period = translate(/** @type {import("./client/language.js").Unit} */ (unit), values);
+  return translate("in_zone", { period, zone: zone.replaceAll("_", " ") });
+}

@@ -1,0 +1,30 @@
+// @ts-check
+/** The points of a sparkline, and what it shows in words; the server's `words.py` writes them the same way. No DOM. */
+import { scaled, translate } from "./client/words.js";
+
+/**
+ * The points of a sparkline, 100 wide and 20 high, from the values of the slots that have ended; empty if they have no
+ * shape.
+ *
+ * @param {(number | null)[]} values null for a slot without a value
+ */
+export function trendPoints(values) {
+  const known = values.filter((value) => value !== null);
+  const low = Math.min(0, ...known);
+  const height = Math.max(0, ...known) - low;
+  if (known.length < 2 || height === 0) return "";
+  return values
+    .map((value, i) => (value === null ? "" : `${scaled(i, values.length - 1, 100)},${19 - scaled(value - low, height, 18)}`))
+    .filter(Boolean)
+    .join(" ");
+}
+
+/**
+ * What a sparkline shows, to hear.
+ *
+ * @param {string} length of the window, in words
+ * @param {number[]} values those that are drawn
+ */
+export function trendWords(length, values) {
+  return translate("trend", { span: length, low: Math.min(...values), high: Math.max(...values), now: values.at(-1) ?? 0 });
+}
