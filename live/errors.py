@@ -40,6 +40,7 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
     "method_not_allowed": ProblemType(405, "The path does not support this method"),
     "request_timeout": ProblemType(408, "The request did not arrive in time"),
     "likes_closed": ProblemType(409, "The board takes no likes now"),
+    "votes_used": ProblemType(409, "The visitor has no votes left"),
     "like_refused": ProblemType(409, "The board refuses this like"),
     "too_many_items": ProblemType(409, "The server has its maximum number of items"),
     "board_fixed": ProblemType(409, "The stored data rules out this change"),

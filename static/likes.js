@@ -2,6 +2,7 @@
 /** The like buttons of a page: they send likes without leaving the page, and stay marked in this browser. */
 
 const MOST_REMEMBERED = 200; // likes of a board
+const EXPLAINED = 8_000; // milliseconds for which the reason of a refusal is shown
 const LONGEST = 15_000; // milliseconds until a like without an answer makes room for the next one
 let sending = Promise.resolve(); // one like at a time: the first one brings the cookie
 
@@ -13,10 +14,11 @@ let sending = Promise.resolve(); // one like at a time: the first one brings the
  * @param {HTMLFormElement} form
  */
 function startForm(form) {
-  const { board, remembers, since, like = "", liked = "", later = "", failed = "", mark: unmarked = "", marked = "" } = form.dataset;
+  const { board, remembers, since, like = "", liked = "", refused = "{}", mark: unmarked = "", marked = "" } = form.dataset;
   const store = `likes:${board}`;
   const section = form.closest("section");
   const body = section?.querySelector("thead .like")?.closest("table")?.tBodies[0];
+  const reasons = /** @type {Object<string, string>} */ (JSON.parse(refused));
   const period = () => section?.querySelector("[data-unit]")?.textContent ?? "";
   const read = () => {
     const oldest = Math.max(Number(since ?? 0), Number(remembers) ? Date.now() - Number(remembers) * 1000 : 0);
@@ -67,10 +69,14 @@ function startForm(form) {
       body: new URLSearchParams({ key: button.value }),
       signal: AbortSignal.timeout(LONGEST),
     }).catch(() => undefined);
-    if (!answer?.ok) return notify(answer?.status === 429 ? later : failed, true);
-    mark(button);
-    save(store, { ...read(), [button.value]: [Date.now(), period()] });
-    notify(button.ariaLabel ?? "", false);
+    const said = await answer?.json().catch(() => ({}));
+    const why = answer?.ok ? !said.counted && reasons.already : reasons[answer ? said.code : "no_answer"] || reasons.other;
+    if (answer?.ok) {
+      mark(button);
+      save(store, { ...read(), [button.value]: [Date.now(), period()] });
+    }
+    announce(why ? named(why, button) : (button.ariaLabel ?? ""));
+    explain(button, why ? named(why, button) : "");
   };
 
   form.addEventListener("submit", (event) => {
@@ -106,16 +112,26 @@ function save(store, likes) {
   }
 }
 
-/**
- * @param {string} text
- * @param {boolean} isShown visibly too; the button already shows a success
- */
-function notify(text, isShown) {
-  const [announcer, note] = ["announcer", "liked"].map((id) => document.getElementById(id));
+/** @param {string} text */
+function announce(text) {
+  const announcer = document.getElementById("announcer");
   if (announcer) announcer.textContent = text;
-  if (!note) return;
-  note.textContent = text;
-  note.classList.toggle("shown", isShown);
+}
+
+/**
+ * Say beside a button why a like was refused, in place of what was said before.
+ *
+ * @param {HTMLButtonElement} button
+ * @param {string} why empty for no reason
+ */
+function explain(button, why) {
+  for (const note of document.querySelectorAll(".why")) note.remove();
+  if (!why) return;
+  const note = document.createElement("span");
+  note.className = "why";
+  note.textContent = why;
+  button.after(note);
+  setTimeout(() => note.remove(), EXPLAINED);
 }
 
 for (const form of document.forms) if (form.dataset.board) startForm(form);

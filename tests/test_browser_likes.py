@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import httpx
@@ -107,9 +108,59 @@ async def test_a_refused_like_is_reported(valkey_url: str) -> None:
         await page.goto(f"{url}/boards/posts")
         await until_loaded(page)
         await page.get_by_role("button", name="Like Ada").click()  # the request for the cookie uses up the rate
-        await page.wait_for_selector("#liked.shown", timeout=PATIENCE)
-        assert "Try again in a minute" in (await page.text_content("#liked") or "")
+        await page.wait_for_selector("tr[data-key=Ada] .why", timeout=PATIENCE)
+        for place in (".why", "#announcer"):
+            assert "Try again in a minute" in (await page.text_content(place) or "")
         assert await page.get_by_role("button", name="Like Ada").get_attribute("aria-disabled") is None
+        await post(producer, {"key": "Bo", "amount": 9})
+        await page.wait_for_selector("tr[data-key=Bo] button", timeout=PATIENCE)
+        await page.route("**/likes", lambda route: route.abort())
+        await page.get_by_role("button", name="Like Bo").click()
+        await page.wait_for_selector("tr[data-key=Bo] .why", timeout=PATIENCE)
+        assert await page.locator(".why").all_text_contents() == [
+            "The server does not answer. Press again when your network works."
+        ]
+        box, own = await page.locator(".why").bounding_box(), await page.locator("tr[data-key=Bo]").bounding_box()
+        assert box is not None
+        assert own is not None
+        assert own["y"] <= box["y"] + box["height"] / 2 <= own["y"] + own["height"], "beside its button"
+
+
+async def test_each_refusal_says_why(valkey_url: str) -> None:
+    """No reason tells to reload, and a stale page learns what has changed since."""
+    async with (
+        run_server(fresh_settings(valkey_url), [BOARD]) as url,
+        httpx.AsyncClient(base_url=url) as producer,
+        browser() as chromium,
+    ):
+        await post(producer, *EVENTS)
+        page = await chromium.new_page()
+        await page.goto(f"{url}/boards/posts")
+        await until_loaded(page)
+        told = set()
+        for status, code in (
+            (409, "votes_used"), (409, "likes_closed"), (409, "like_refused"), (404, "record_not_found"),
+            (403, "likes_not_allowed"), (404, "board_not_found"), (403, "cookie_required"), (403, "origin_forbidden"),
+            (429, "rate_exceeded"), (503, "store_unavailable"),
+        ):  # fmt: skip
+            answer = partial(refuse, status, code)
+            await page.route("**/likes", answer)
+            await page.get_by_role("button", name="Like Ada").click()
+            await page.wait_for_function(
+                "told => document.querySelector('.why') && !told.includes(document.querySelector('.why').textContent)",
+                arg=list(told),
+                timeout=PATIENCE,
+            )
+            told.add(await page.text_content(".why") or "")
+            await page.unroute("**/likes", answer)
+        assert len(told) == 10
+        assert not [text for text in told if "eload" in text]
+        assert "Not counted: Ada is not on this board." in told
+
+
+async def refuse(status: int, code: str, route: Route) -> None:
+    """Answer a like as the server refuses it."""
+    await route.fulfill(status=status, json={"code": code}, content_type="application/problem+json")
 
 
 SONGS: Board = parse_boards(
@@ -175,7 +226,7 @@ async def double_click(visitor: BrowserContext, distance: Distance, board: Board
     await page.wait_for_function("() => document.querySelector('button[value=Ada]').ariaDisabled", timeout=PATIENCE)
     await page.locator("button[value=Bo]").click()  # after that, nothing of the double click is under way
     await page.wait_for_function(
-        "() => document.querySelector('button[value=Bo]').ariaDisabled || document.querySelector('#liked.shown')",
+        "() => document.querySelector('button[value=Bo]').ariaDisabled || document.querySelector('.why')",
         timeout=PATIENCE,
     )
     assert distance.likes == 2, "each click sends a request"  # one for each member

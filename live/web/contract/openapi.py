@@ -105,7 +105,7 @@ _POSTING: Final = _ADMIN | _BODY | {
 }  # fmt: skip
 _LIKING: Final = _BODY | {
     "board_not_found", "record_not_found", "origin_forbidden", "likes_not_allowed", "cookie_required", "likes_closed",
-    "like_refused", "unsupported_media_type", "rate_exceeded", "outcome_unknown", "overloaded",
+    "votes_used", "like_refused", "unsupported_media_type", "rate_exceeded", "outcome_unknown", "overloaded",
 }  # fmt: skip
 
 # Parameters of several operations.

@@ -22,7 +22,18 @@ SCRIPTS: Final = {"board.js": ("later.js", "past.js"), "cards.js": (), "record.j
 ENTRIES: Final = {
     f"{tag}/{name}": (tag, name) for tag in TAGS for page, later in SCRIPTS.items() for name in (page, *later)
 }
-STYLES: Final = ("board", "surface", "wall", "tools", "contest", "index", "record", "docs", "items", "likes")  # in this order
+STYLES: Final = (
+    "board",
+    "surface",
+    "wall",
+    "tools",
+    "contest",
+    "index",
+    "record",
+    "docs",
+    "items",
+    "likes",
+)  # in this order
 CLIENT: Final = frozenset(
     {"live-board.js", "view.js", "items.js", "state.js", "words.js", "stories.js", "element.js", "react.js"}
 )

@@ -26,7 +26,10 @@ from live.web.services import Live, live_of
 
 _COOKIE_AGE: Final = 400 * 86_400  # seconds; browsers keep no cookie for longer
 _MOST_BODY: Final = 3 * MAX_KEY_BYTES + 100  # bytes: every byte of the member can be percent-encoded
-_CLOSED: Final = frozenset({"frozen", "closed", "not_open"})
+_CODES: Final = {
+    "frozen": "likes_closed", "closed": "likes_closed", "not_open": "likes_closed",
+    "quota_exceeded": "votes_used", "entrant_unknown": "record_not_found",
+}  # fmt: skip
 _MOST_COOKIES: Final = 16  # of one browser; it sends at most a few requests before it has one
 _SECOND: Final = "visitor"  # in the query of a request that is repeated with the cookie
 _PRODUCER: Final = Principal(LIKES, None, frozenset({"post"}), 0, 1, LIKES)
@@ -140,7 +143,7 @@ async def _count(live: Live, board: Board, member: str, visitor: str) -> bool:
     """Count the like of a visitor for a member of the board; False if it was counted before.
 
     Raises:
-        ProblemError: `record_not_found`, `likes_closed`, `like_refused` or `overloaded`.
+        ProblemError: `record_not_found`, `likes_closed`, `votes_used`, `like_refused` or `overloaded`.
         EpochLostError: the store lost the board.
     """
     ledger = await live.use(board.id)
@@ -159,4 +162,4 @@ async def _count(live: Live, board: Board, member: str, visitor: str) -> bool:
     code = answer.rejected[0].code
     if code == "quota_exceeded" and board.votes is not None and board.votes.per_actor is None:
         return False  # the only limit is one vote for each member
-    raise ProblemError("likes_closed" if code in _CLOSED else "like_refused", REFUSALS[code])
+    raise ProblemError(_CODES.get(code, "like_refused"), REFUSALS[code])

@@ -318,7 +318,7 @@ async def test_a_visitor_has_as_many_votes_as_anyone(valkey_url: str) -> None:
         await post(client, {"key": "Ada", "actor": "x"}, {"key": "Bo", "actor": "y"})
         visitor = Visitor(str(client.base_url).rstrip("/"))
         assert [(await visitor.like("Ada", "songs")).json()["counted"] for _ in range(2)] == [True, False]
-        assert code(await visitor.like("Bo", "songs")) == (409, "like_refused")
+        assert code(await visitor.like("Bo", "songs")) == (409, "votes_used")
 
 
 async def test_every_process_knows_every_visitor(valkey_url: str) -> None:
