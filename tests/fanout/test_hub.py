@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from live.domain.event import make_entry
-from live.errors import ProblemError
+from live.errors import SHUTTING_DOWN, ProblemError
 from live.fanout.engine.variant import Variant
 from live.fanout.hub import Hub
 from live.fanout.subscription import Subscription
@@ -393,3 +393,22 @@ async def test_a_change_before_the_subscription_is_not_missed(valkey_url: str, m
             while frame.type != "update":
                 frame = await asyncio.wait_for(viewer.next_frame(), 5)
             assert b'"a"' in frame.payload
+
+
+async def test_a_hub_that_drains_ends_its_viewers_and_takes_no_more(valkey_url: str) -> None:
+    """A second time changes nothing. Viewers that leave are counted."""
+    async with running_hub(valkey_url) as (hub, _):
+        with hub.watch("posts", top(5), "a") as viewer:
+            page_viewer = hub.add_page_viewer("posts", top(5), "a")
+            assert (hub.viewers, dict(hub._addresses)) == (2, {"a": 2})
+            hub.drain()
+            hub.drain()
+            with pytest.raises(ChannelEndedError) as ended:
+                await viewer.next_frame()
+            assert ended.value.code == SHUTTING_DOWN
+            hub.leave(page_viewer, "a")
+            assert (hub.viewers, dict(hub._addresses)) == (1, {"a": 1})
+        assert (hub.viewers, dict(hub._addresses)) == (0, {})
+        with pytest.raises(ProblemError) as caught:
+            hub.add_page_viewer("posts", top(5), "a")
+        assert (caught.value.code, caught.value.retry_after) == ("stopping", 1)

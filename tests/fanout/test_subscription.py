@@ -54,6 +54,7 @@ def test_half_a_position_is_ignored(query: dict[str, str]) -> None:
     [
         ({"limit": "0"}, "`limit` must be a whole number from 1 to 100"),
         ({"limit": "101"}, "`limit` must be a whole number from 1 to 100"),
+        ({"key": ""}, "`key` can't be on a board: key is empty"),
         ({"around": "51"}, "`around` must be a whole number from 0 to 50"),
         *(
             ({"interval": text}, "`interval` must be a duration from 1ms to 60s")

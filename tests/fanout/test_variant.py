@@ -1,13 +1,16 @@
 """A variant: the frame that brings each viewer to the board's offset."""
 
+from typing import Any, cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from live.domain.ranking import Page, Record
-from live.fanout.engine.delivery import ViewerPosition
+from live.fanout.engine.delivery import Cohort, ViewerPosition
 from live.fanout.engine.variant import PageHistory, Variant
 from live.fanout.frames import Frame
+from live.fanout.viewer import PullViewer
 from tests.harness.viewer import ModelViewer
 
 
@@ -155,3 +158,19 @@ def test_a_viewer_that_asks_at_any_time_holds_the_top(schedule: list[dict[str, i
             if latest is not None:
                 assert models[step].records == list(latest.records[:size])
                 assert (models[step].epoch, models[step].offset) == (latest.epoch, latest.offset)
+
+
+def test_a_redefined_board_sends_the_whole_top_to_every_viewer() -> None:
+    """To those in cohorts and to those alone, also if they had a position from before."""
+    variant = variant_of(5)
+    alone = PullViewer(cast("Any", None), variant, ViewerPosition("one", 1))
+    variant.loose.add(alone)
+    variant.cohorts.append(Cohort(ViewerPosition("one", 1)))
+    variant.advance(page(1, a=1))
+    variant.forget("dense")
+    assert variant.is_empty
+    for position in variant.positions:
+        assert (position.epoch, position.offset, position.returns) == (None, -1, False)
+        assert variant.next_frame(position) is None
+    variant.advance(page(1, a=1))
+    assert [types(variant.next_frame(position)) for position in variant.positions] == [["sync"]] * 2

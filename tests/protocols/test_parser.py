@@ -1,9 +1,138 @@
-"""Heads of requests."""
+"""Heads and bodies of requests."""
 
 import pytest
 
 from live.errors import ProblemError
-from live.protocols.http.parser import ChunkReader, parse_head
+from live.protocols.http.parser import (
+    MAX_HEAD,
+    MAX_LINE,
+    BodyPiece,
+    ChunkReader,
+    RequestHead,
+    RequestReader,
+    _length_of,
+    parse_head,
+)
+
+HOST = b"Host: a.example\r\n"
+STREAM = (
+    b"POST /a?b=1#c HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: Chunked\r\nExpect: x, 100-Continue\r\n\r\n"
+    b"3;x=1\r\nabc\r\n00A \r\n0123456789\r\n0\r\nT: 1\r\nU: 2\r\n\r\n"
+    b"GET /ws HTTP/1.1\r\n" + HOST + b"Connection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n\r\n"
+    b"PUT * HTTP/1.1\r\n" + HOST + b"Content-Length: 4\r\nConnection: close\r\n\r\nwxyz"
+    b"GET HTTPS://b.example/c#d HTTP/1.0\r\nHost: a.example\r\nExpect: 100-continue\r\n\r\n"
+)
+
+
+def read_all(*pieces: bytes) -> tuple[list[RequestHead], list[bytes], RequestReader]:
+    """The heads and bodies in a stream that arrives in pieces."""
+    reader = RequestReader()
+    heads: list[RequestHead] = []
+    bodies: list[bytes] = []
+    for piece in pieces:
+        reader.feed(piece)
+        while (event := reader.next()) is not None:
+            if isinstance(event, BodyPiece):
+                bodies[-1] += event.data + (b"." if event.last else b"")
+            else:
+                heads.append(event)
+                bodies.append(b"")
+    return heads, bodies, reader
+
+
+def test_a_stream_is_read_alike_however_it_is_split() -> None:
+    """Whole, byte by byte, and in two pieces at every place."""
+    splits = [(STREAM,), tuple(bytes([byte]) for byte in STREAM)]
+    splits += [(STREAM[:place], STREAM[place:]) for place in range(1, len(STREAM))]
+    for pieces in splits:
+        heads, bodies, reader = read_all(*pieces)
+        assert bodies == [b"abc0123456789.", b"", b"wxyz.", b""]
+        assert [(head.method, head.target, head.version, head.length) for head in heads] == [
+            (b"POST", b"/a?b=1", "1.1", None), (b"GET", b"/ws", "1.1", 0), (b"PUT", b"*", "1.1", 4),
+            (b"GET", b"/c", "1.0", 0),
+        ]  # fmt: skip
+        assert [(h.keep_alive, h.has_body, h.expects_continue, h.asks_for_websocket) for h in heads] == [
+            (True, True, True, False), (True, False, False, True), (False, True, False, False),
+            (False, False, False, False),
+        ]  # fmt: skip
+        assert heads[3].fields == ((b"host", b"b.example"), (b"expect", b"100-continue"))
+        assert (reader.inside, reader.unread, reader.rest()) == (False, 0, b"")
+
+
+def test_a_reader_knows_whether_a_request_is_incomplete() -> None:
+    """In a head, before and in a body, and until the last trailer."""
+    for end in range(1, STREAM.index(b"GET /ws")):
+        reader = read_all(STREAM[:end])[2]
+        assert reader.inside
+    _, _, reader = read_all(STREAM[:5], STREAM[5:9])
+    assert (reader.unread, reader.rest(), reader.unread, reader.inside) == (9, STREAM[:9], 0, False)
+
+
+CHUNKED = b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n"
+LIMITS = {  # the longest allowed stream with a filler of so many bytes, and where the filler goes
+    "head": (b"GET / HTTP/1.1\r\n" + HOST + b"A: %s\r\n\r\n", 0, MAX_HEAD),
+    "size line": (CHUNKED + b"1;%s\r\na\r\n0\r\n\r\n", len(CHUNKED), MAX_LINE + len(b"a\r\n0\r\n\r\n")),
+    "trailers": (CHUNKED + b"0\r\nB: 1\r\nA: %s\r\n\r\n", len(CHUNKED + b"0\r\n"), MAX_LINE + 2),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_lines_are_read_up_to_their_limit(name: str) -> None:
+    """One byte more is refused, complete or not. What is incomplete is refused no earlier."""
+    form, before, most = LIMITS[name]
+    longest = form % (b"x" * (most + before - len(form) + 2))
+    assert len(longest) == most + before
+    assert len(read_all(longest)[0]) == 1
+    assert len(read_all(longest[:-5], longest[-5:])[0]) == 1
+    longer = form % (b"x" * (most + before - len(form) + 3))
+    for pieces in ((longer,), (longer[:-5], longer[-5:])):
+        with pytest.raises(ProblemError) as caught:
+            read_all(*pieces)
+        assert caught.value.code == "headers_too_large"
+    with pytest.raises(ProblemError) as caught:
+        read_all(form.partition(b"%s")[0] + b"x" * (most + 1))  # the line does not end
+    assert caught.value.code == "headers_too_large"
+
+
+def test_what_two_parsers_could_read_differently_is_refused() -> None:
+    """Each with its own words, as soon as it has arrived."""
+    get, post = b"GET / HTTP/1.1\r\n" + HOST, b"POST / HTTP/1.1\r\n" + HOST
+    for stream, words in (
+        (b"get", "begin with its method"), (b" ", "begin with its method"), (b"GET / HTTP/1.1\nHost", "end with CR LF"),
+        (b"GET / HTTP/1.1\rHost", "end with CR LF"), (b"GET / HTTP/1.1 \r\n\r\n", "the request line"),
+        (b"GET  / HTTP/1.1\r\n\r\n", "the request line"), (b"CONNECT a:1 HTTP/1.1\r\n\r\n", "the request line"),
+        (b"GET ftp://a/ HTTP/1.1\r\n" + HOST + b"\r\n", "must be a path"), (get + b"A B: 1\r\n\r\n", "not HTTP"),
+        (post + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\n", "Content-Length"),
+        (post + b"Content-Length: 1234567890123456789\r\n\r\n", "one whole number"),
+        (post + b"Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n", "Transfer-Encoding"),
+        (post + b"Transfer-Encoding: gzip, chunked\r\n\r\n", "Transfer-Encoding"),
+        (post.replace(b"1.1", b"1.0") + b"Transfer-Encoding: chunked\r\n\r\n", "Transfer-Encoding"),
+        (CHUNKED + b"x", "hexadecimal"), (CHUNKED + b"1\n", "hexadecimal"),
+        (CHUNKED + b"1" * 16 + b"\r\n", "hexadecimal"),
+        (CHUNKED + b"1\r\nab", "a chunk must end"), (CHUNKED + b"1\r\na\rb", "a chunk must end"),
+        (CHUNKED + b"0\r\nA\r\n", "a trailer must be"),
+        (b"GET /?" + b"&" * 1000 + b" HTTP/1.1\r\n" + HOST + b"\r\n", "parameters"),
+    ):  # fmt: skip
+        for pieces in ((stream,), tuple(bytes([byte]) for byte in stream)):
+            with pytest.raises(ProblemError, match=words):
+                read_all(*pieces)
+    lengths, chunked = (b"content-length", b"1"), (b"transfer-encoding", b"chunked")
+    for fields in (
+        (lengths, lengths),
+        (lengths, chunked),
+        (chunked, chunked),
+    ):  # also without llhttp, which refuses some
+        with pytest.raises(ProblemError):
+            _length_of(fields, "1.1")
+
+
+def test_many_chunks_are_decoded_in_several_calls() -> None:
+    """So that they do not hold up the event loop."""
+    data, reader, at, calls = b"1\r\na\r\n" * 3000 + b"0\r\n\r\n", ChunkReader(), 0, []
+    while not reader.done:
+        part, at = reader.read(data, at)
+        calls.append(len(part))
+    assert calls == [1024, 1024, 952]
 
 
 @pytest.mark.parametrize("hosts", ["", "Host: a.example\r\nHost: a.example\r\n"], ids=["none", "two"])

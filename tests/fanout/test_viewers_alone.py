@@ -1,0 +1,200 @@
+"""Viewers in no cohort, and the turns that sending to many leaves to other tasks. Frames come from a real variant."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from live.domain.ranking import Page
+from live.errors import FAILED
+from live.fanout.engine.delivery import Cohort, Outbox, Subscribers, ViewerPosition, collect, count_frames, wake
+from live.fanout.engine.variant import PageHistory, Variant
+from live.fanout.frames import Frame
+from live.fanout.viewer import PageViewer, PushViewer
+from live.metrics import REGISTRY
+
+
+def page(offset: int, epoch: str = "one") -> Page:
+    """An empty board at an offset."""
+    return Page(epoch=epoch, offset=offset, rank_count=0, total_score=offset, start=0, records=())
+
+
+class Plain:
+    """A channel that sends what its variant has."""
+
+    ended = None
+
+    def due_frame(self, group: Subscribers, position: ViewerPosition) -> Frame | None:
+        return cast("Variant", group).next_frame(position)
+
+
+def at_first_page() -> Variant:
+    """A variant with one page."""
+    variant = Variant("posts", 5, 100, PageHistory(0))
+    variant.advance(page(1))
+    return variant
+
+
+class Receiver:
+    """A client that waits for a page. It fails as often as asked."""
+
+    def __init__(self, *faults: str) -> None:
+        self.got: list[Page | int] = []
+        self.faults = faults
+
+    def take(self, page: Page) -> None:
+        if "take" in self.faults:
+            raise OSError
+        self.got.append(page)
+
+    def end(self, code: int) -> None:
+        if "end" in self.faults:
+            raise OSError
+        self.got.append(code)
+
+
+def waiting_at(variant: Variant, position: ViewerPosition, receiver: Receiver) -> PageViewer:
+    """A page viewer that waits."""
+    viewer = PageViewer(cast("Any", Plain()), variant, position)
+    viewer.notify(receiver)
+    return viewer
+
+
+def test_a_receiver_gets_one_page_once_it_differs() -> None:
+    """At once if it differs already. After it, nothing more comes."""
+    variant, receiver = at_first_page(), Receiver()
+    position = ViewerPosition("one", 1)
+    viewer = waiting_at(variant, position, receiver)
+    assert (receiver.got, position.returns) == ([], False)
+    variant.advance(page(2))
+    viewer.wake()
+    variant.advance(page(3))
+    viewer.wake()
+    viewer.end(FAILED)
+    assert receiver.got == [page(2)]
+    behind = ViewerPosition("gone", 1)
+    waiting_at(variant, behind, other := Receiver())
+    assert (other.got, behind.returns) == ([page(3)], False)
+
+
+def test_a_receiver_learns_that_there_is_nothing_more() -> None:
+    """It gets the code, once."""
+    viewer = waiting_at(at_first_page(), ViewerPosition("one", 1), receiver := Receiver())
+    viewer.end(4000)
+    viewer.end(4001)
+    assert receiver.got == [4000]
+
+
+@pytest.mark.parametrize("faults", [("take",), ("take", "end")])
+def test_a_receiver_that_fails_does_not_stop_the_others(faults: tuple[str, ...]) -> None:
+    """The log has the error, and the client is told if that works."""
+    with capture_logs() as logs:
+        waiting_at(at_first_page(), ViewerPosition(), receiver := Receiver(*faults))
+    assert (receiver.got, len(logs)) == ([] if "end" in faults else [FAILED], 1)
+
+
+class Sink:
+    """A connection that takes a number of frames without queueing."""
+
+    fd, deflates = -1, False
+
+    def __init__(self, room: int) -> None:
+        self.room, self.sent, self.ended = room, 0, 0
+
+    @property
+    def waiting(self) -> bool:
+        return self.room < 0
+
+    def write(self, data: bytes | memoryview) -> bool:
+        self.sent += len(data)
+        self.room -= 1
+        return not self.waiting
+
+    def abort(self) -> None:
+        """Not called here."""
+
+    def end(self, code: int) -> None:
+        self.ended = code
+
+
+def sent(kind: str = "sync") -> tuple[float, float]:
+    """How many frames of a kind, and how many bytes, the metrics have."""
+    frames = REGISTRY.get_sample_value("live_frames_sent_total", {"type": kind})
+    return frames or 0.0, REGISTRY.get_sample_value("live_bytes_sent_total") or 0.0
+
+
+def test_a_viewer_that_takes_a_whole_frame_joins_a_cohort() -> None:
+    """One with data in its queue stays alone, and gets nothing until the queue is empty. Metrics have each frame."""
+    variant, before = at_first_page(), sent()
+    quick, slow = (PushViewer(cast("Any", Plain()), variant, ViewerPosition(), Sink(room)) for room in (1, 0))
+    for viewer in (quick, slow):
+        variant.loose.add(viewer)
+        viewer.wake()
+    assert (quick.cohort in variant.cohorts, slow.cohort, variant.loose) == (True, None, {slow})
+    size = cast("Sink", quick.sink).sent
+    assert size > 0
+    assert [after - earlier for after, earlier in zip(sent(), before, strict=True)] == [2, 2 * size]
+    variant.advance(page(2))
+    slow.wake()
+    assert cast("Sink", slow.sink).sent == size
+    quick.end(4000)
+    assert cast("Sink", quick.sink).ended == 4000
+    quick.leave_cohort()
+    assert (quick.cohort, variant.loose, quick.position.offset) == (None, {quick, slow}, 1)
+
+
+class Silent(Receiver):
+    """A viewer that only counts how often it is woken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.position = ViewerPosition()
+        self.woken = 0
+
+    def wake(self) -> None:
+        self.woken += 1
+
+
+async def turns_during(work: Any) -> int:
+    """How many turns of the event loop other tasks get while work runs."""
+    turns = 0
+    task = asyncio.create_task(work)
+    await asyncio.sleep(0)
+    while not task.done():
+        turns += 1
+        await asyncio.sleep(0)
+    return turns
+
+
+@pytest.mark.parametrize(("viewers", "turns"), [(255, 0), (256, 1), (511, 1), (512, 2)])
+async def test_others_have_a_turn_after_some_hundred_frames(viewers: int, turns: int) -> None:
+    """For viewers alone and for cohorts. What is in the outbox is written first: nobody may join in between."""
+    variant = at_first_page()
+    variant.loose.update(alone := [Silent() for _ in range(viewers)])
+    assert await turns_during(wake([variant])) == turns
+    assert [viewer.woken for viewer in alone] == [1] * viewers
+    assert await turns_during(wake([variant], -1)) == 0
+    assert sum(viewer.woken for viewer in alone) == viewers
+
+    variant, outbox = at_first_page(), Outbox()
+    variant.cohorts += [cohort := Cohort(ViewerPosition()), Cohort(position := ViewerPosition())]
+    position.sent_at = float("inf")
+    members = [PushViewer(cast("Any", Plain()), variant, ViewerPosition(), Sink(1)) for _ in range(viewers)]
+    for member in members:
+        member.join(cohort)
+    before = sent()
+    assert await turns_during(collect(Plain().due_frame, [variant], outbox, 1e18)) == (turns > 0)
+    assert position.epoch is None
+    assert [cast("Sink", member.sink).sent > 0 for member in members] == [turns > 0] * viewers
+    outbox.flush()
+    size = cast("Sink", members[0].sink).sent
+    assert {cast("Sink", member.sink).sent for member in members} == {size}
+    assert [after - earlier for after, earlier in zip(sent(), before, strict=True)] == [viewers, viewers * size]
+
+
+def test_a_frame_is_counted_for_each_of_its_viewers() -> None:
+    """So are its bytes."""
+    before = sent("viewers")
+    count_frames(Frame("viewers", b"{}"), 3, 10)
+    assert [after - earlier for after, earlier in zip(sent("viewers"), before, strict=True)] == [3, 30]

@@ -1,0 +1,135 @@
+"""Items: what a process reads, remembers and forgets, with the number of commands that it sends."""
+
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from live.domain.item import Item
+from live.errors import ProblemError, SetupError, StoreUnavailableError
+from live.store.board.keys import SystemKeys
+from live.store.connection.client import connect
+from live.store.registry import items as module
+from live.store.registry.items import FRESH, Items
+from live.store.registry.journals import (
+    JournalHealth,
+    is_sql_away,
+    paused_trimming,
+    publish_health,
+)
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
+
+A, B, C = (Item(name, name.upper()) for name in "abc")
+
+
+async def test_items_are_asked_for_once_a_second_and_remembered(valkey_url: str) -> None:
+    """Until one changes. Members without an item are asked for each time, and invalid names never."""
+    settings = fresh_settings(valkey_url)
+    client, now = connect(valkey_url, settings), [100.0]
+    ours = Items(client, settings.key_prefix, 3, lambda: now[0])
+    others = Items(client, settings.key_prefix, 3, lambda: now[0])
+    asked: list[str] = []
+    call = type(client).call
+
+    async def counted(store: Any, key: str, *words: Any, **options: Any) -> Any:
+        asked.append(words[0])
+        return await call(store, key, *words, **options)
+
+    async def read(*members: str) -> tuple[dict[str, Item], list[str]]:
+        asked.clear()
+        return dict(await ours.of(members)), list(asked)
+
+    with patch.object(type(client), "call", counted):
+        assert (await read("a"), ours.exist) == (({}, ["GET"]), False)  # there are no items at all
+        await others.put([A, B])
+        assert await read("a") == ({}, [])
+        now[0] += FRESH
+        assert (await read("b", "a", "none", ""), ours.exist) == (({"b": B, "a": A}, ["GET", "HMGET"]), True)
+        assert list(await ours.of(["b", "a"])) == ["b", "a"]
+        assert await read("a", "b") == ({"a": A, "b": B}, [])
+        assert await read("a", "none") == ({"a": A}, ["HMGET"])
+        assert await read("") == ({}, [])
+        now[0] += FRESH
+        assert await read("a") == ({"a": A}, ["GET"])  # nothing has changed
+        await ours.put([Item("a", "new")])
+        assert await read("a") == ({"a": Item("a", "new")}, ["GET", "HMGET"])
+        await ours.delete("a")
+        assert await read("a", "b") == ({"b": B}, ["GET", "HMGET"])
+
+        most = len(b'{"key":"b","title":"B"}') + module._ITEM
+        with patch.object(module, "_MOST_MEMORY", 2 * most):
+            await ours.put([A, B, C])
+            assert await read("a", "b") == ({"a": A, "b": B}, ["GET", "HMGET"])
+            assert await read("a", "b") == ({"a": A, "b": B}, [])
+            assert await read("c") == ({"c": C}, ["HMGET"])  # no room for three: it starts afresh
+            assert await read("c") == ({"c": C}, [])
+            assert await read("a", "b") == ({"a": A, "b": B}, ["HMGET"])
+    await client.aclose()
+
+
+async def test_all_items_are_stored_or_none(valkey_url: str) -> None:
+    """As many as the setting allows. An item that can't be read is no item."""
+    settings = fresh_settings(valkey_url)
+    client = connect(valkey_url, settings)
+    items = Items(client, settings.key_prefix, 2)
+    await items.put([A, B])
+    await items.put([A])
+    for more in ([C], [A, B, C]):
+        with pytest.raises(ProblemError) as caught:
+            await items.put(more)
+        assert caught.value.code == "too_many_items"
+    assert dict(await items.of("abc")) == {"a": A, "b": B}
+    await client.hset(SystemKeys(settings.key_prefix).items, "c", "{")
+    with pytest.raises(StoreUnavailableError, match="the item of member 'c'"):
+        await items.of("c")
+    await client.aclose()
+
+
+async def test_the_state_of_journals_is_known_to_all_processes(valkey_url: str) -> None:
+    """Without a process that publishes it, SQL counts as away. A fault is kept only if there is one."""
+    settings = fresh_settings(valkey_url)
+    client, prefix = connect(valkey_url, settings), settings.key_prefix
+    names = SystemKeys(prefix)
+    assert await is_sql_away(client, prefix)
+    await publish_health(client, prefix, JournalHealth(), "")
+    assert (await is_sql_away(client, prefix), await client.exists(names.journal_fault)) == (False, 0)
+    await publish_health(client, prefix, JournalHealth(sql_away=True), "why")
+    assert (await is_sql_away(client, prefix), await client.get(names.journal_fault)) == (True, b"why")
+    for name in (names.journal_health, names.journal_fault):
+        assert await client.pttl(name) > 0
+    await client.aclose()
+
+
+async def test_trimming_pauses_for_one_backup(valkey_url: str) -> None:
+    """The pause is renewed, ends with the backup, and a backup that lost it fails."""
+    settings = fresh_settings(valkey_url)
+    client, prefix = connect(valkey_url, settings), settings.key_prefix
+    key = SystemKeys(prefix).pause
+    async with paused_trimming(client, prefix, 0.6) as require:
+        await require()
+        with pytest.raises(SetupError, match="another backup is running"):
+            async with paused_trimming(client, prefix):
+                pass
+
+        left = [600]
+
+        async def is_renewed() -> bool:
+            left.append(await client.pttl(key))
+            return left[-1] > min(left)
+
+        await eventually(is_renewed)
+        await client.set(key, "other")
+
+        async def has_failed() -> bool:
+            with pytest.raises(SetupError, match="trimming went on"):
+                await require()
+            return True
+
+        await eventually(has_failed)
+        await client.delete(key)
+    async with paused_trimming(client, prefix) as require:
+        await client.delete(key)
+        with pytest.raises(SetupError, match="trimming went on"):
+            await require()
+    await client.aclose()
