@@ -86,6 +86,7 @@ def static_version() -> str:
     return digest.hexdigest()[:12]
 
 
+@cache  # compiling all templates takes 400 ms, and processes of the tests start hundreds of servers
 def make_templates(root: str) -> Environment:
     """Load the templates, with autoescaping. `root` is the root path of all links."""
     environment = Environment(
