@@ -7,7 +7,7 @@ missing() {
 	case "$1" in
 	venv) "$2" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv ;;
 	test)
-		command -v chromium >/dev/null || echo chromium
+		command -v chromium-headless-shell >/dev/null || echo chromium-headless-shell
 		command -v redis-server >/dev/null || echo redis-server
 		command -v nginx >/dev/null || echo nginx
 		command -v zsh >/dev/null || echo zsh
@@ -15,6 +15,7 @@ missing() {
 		[ -n "$(find /usr/lib/postgresql -name postgres -type f 2>/dev/null)" ] || echo postgresql
 		;;
 	bench)
+		command -v chromium >/dev/null || echo chromium
 		command -v webdis >/dev/null || echo webdis
 		command -v nginx >/dev/null && [ -e /usr/lib/nginx/modules/ngx_nchan_module.so ] || echo nginx libnginx-mod-nchan
 		;;
