@@ -45,31 +45,31 @@ def first_cells(page: str) -> set[str]:
     return {word for row in rows(page) for word in re.findall(r"`([^`]+)`", row[0])}
 
 
-@pytest.mark.parametrize("field", msgspec.structs.fields(Settings), ids=lambda field: field.name)
-def test_every_setting_is_documented(field: msgspec.structs.FieldInfo) -> None:
+def test_every_setting_is_documented() -> None:
     """The page describes it in the same words as `--help`."""
-    meaning = next(part.description for part in field.type.__metadata__ if isinstance(part, msgspec.Meta))
-    (row,) = (row for row in rows("settings") if row[0] == f"`{environment_name(field.name)}`")
-    assert row[2].rstrip(" |") == meaning
+    for field in msgspec.structs.fields(Settings):
+        meaning = next(part.description for part in field.type.__metadata__ if isinstance(part, msgspec.Meta))
+        (row,) = (row for row in rows("settings") if row[0] == f"`{environment_name(field.name)}`")
+        assert row[2].rstrip(" |") == meaning, field
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_pages_name_only_existing_settings(path: Path) -> None:
+def test_pages_name_only_existing_settings() -> None:
     """A renamed setting must be renamed on every page."""
-    named = set(re.findall(r"\bLIVE_[A-Z_]+\b", path.read_text(encoding="utf-8")))
-    assert named <= {*SETTINGS, *OTHER_VARIABLES, "LIVE_"}
+    for path in PAGES:
+        named = set(re.findall(r"\bLIVE_[A-Z_]+\b", path.read_text(encoding="utf-8")))
+        assert named <= {*SETTINGS, *OTHER_VARIABLES, "LIVE_"}, path
 
 
-@pytest.mark.parametrize("code", PROBLEMS)
-def test_every_problem_code_is_documented(code: str) -> None:
+def test_every_problem_code_is_documented() -> None:
     """It has its HTTP status."""
-    assert [str(PROBLEMS[code].status), f"`{code}`"] in [row[:2] for row in rows("http-api")]
+    for code in PROBLEMS:
+        assert [str(PROBLEMS[code].status), f"`{code}`"] in [row[:2] for row in rows("http-api")]
 
 
-@pytest.mark.parametrize("code", REFUSALS)
-def test_every_refusal_code_is_documented(code: str) -> None:
+def test_every_refusal_code_is_documented() -> None:
     """It is in the first column of a table."""
-    assert code in first_cells("http-api")
+    for code in REFUSALS:
+        assert code in first_cells("http-api")
 
 
 @pytest.mark.parametrize("code", CLOSE_CODES)
@@ -80,10 +80,10 @@ def test_every_close_code_is_documented(code: int) -> None:
     assert row[2].startswith("yes") is CLOSE_CODES[code].reconnect
 
 
-@pytest.mark.parametrize("name", METRICS)
-def test_every_metric_is_documented(name: str) -> None:
+def test_every_metric_is_documented() -> None:
     """It has its name in Prometheus."""
-    assert name in first_cells("operations")
+    for name in METRICS:
+        assert name in first_cells("operations")
 
 
 def test_only_existing_metrics_are_documented() -> None:
@@ -103,16 +103,16 @@ def commands() -> list[str]:
     return names
 
 
-@pytest.mark.parametrize("command", commands())
-def test_every_command_is_documented(command: str) -> None:
+def test_every_command_is_documented() -> None:
     """It is in the table of commands."""
-    assert any(word == command or word.startswith(f"{command} ") for word in first_cells("commands"))
+    for command in commands():
+        assert any(word == command or word.startswith(f"{command} ") for word in first_cells("commands"))
 
 
-@pytest.mark.parametrize("choice", BoardChoice.__struct_fields__)
-def test_every_choice_of_a_board_is_documented(choice: str) -> None:
+def test_every_choice_of_a_board_is_documented() -> None:
     """It is in the table of choices."""
-    assert choice in first_cells("boards")
+    for choice in BoardChoice.__struct_fields__:
+        assert choice in first_cells("boards")
 
 
 def test_the_example_file_has_every_kind_of_board() -> None:
@@ -137,16 +137,18 @@ def without_code(text: str) -> str:
     return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_every_internal_link_resolves(path: Path) -> None:
+def test_every_internal_link_resolves() -> None:
     """It leads to a file and a heading. Pages of the site do not link to files outside of it."""
-    text = path.read_text(encoding="utf-8")
-    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", text) + re.findall(r'src(?:set)?="(?!https?:)([^"]+)"', text):
-        file, _, heading = link.partition("#")
-        target = (path.parent / file).resolve() if file else path
-        assert target.is_file(), link
-        assert path.parent == ROOT or target.parent == ROOT / "docs", f"{link} leads out of the site"
-        assert not heading or heading in anchors(target), link
+    for path in PAGES:
+        text = path.read_text(encoding="utf-8")
+        for link in re.findall(r"\]\((?!https?:)([^)]+)\)", text) + re.findall(
+            r'src(?:set)?="(?!https?:)([^"]+)"', text
+        ):
+            file, _, heading = link.partition("#")
+            target = (path.parent / file).resolve() if file else path
+            assert target.is_file(), link
+            assert path.parent == ROOT or target.parent == ROOT / "docs", f"{link} leads out of the site"
+            assert not heading or heading in anchors(target), link
 
 
 def wrong_names(page: str) -> set[str]:
@@ -193,10 +195,10 @@ def test_a_wrong_name_on_the_architecture_page_is_found(name: str, wrong: str, f
     assert wrong_names(page.replace(name, wrong)) == {found}
 
 
-@pytest.mark.parametrize("package", [*FOLDERS, *MODULES])
-def test_the_architecture_page_names_every_package(package: str) -> None:
+def test_the_architecture_page_names_every_package() -> None:
     """Each folder of `live`, and each module beside them, is in the table."""
-    assert f"`{package}`" in DOCS["architecture"].split("## Packages")[1].split("## ")[0]
+    for package in [*FOLDERS, *MODULES]:
+        assert f"`{package}`" in DOCS["architecture"].split("## Packages")[1].split("## ")[0]
 
 
 def test_every_page_is_reachable() -> None:

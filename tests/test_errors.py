@@ -24,20 +24,19 @@ def code_of(path: Path) -> str:
     return re.sub("--.*", "", text) if path.suffix == ".lua" else text
 
 
-@pytest.mark.parametrize("code", [*PROBLEMS, *REFUSALS])
-def test_a_code_is_a_plain_word(code: str) -> None:
+def test_a_code_is_a_plain_word() -> None:
     """Lower case with underscores, so that it is a valid name in any language."""
-    assert re.fullmatch(r"[a-z]+(_[a-z]+)*", code)
+    for code in [*PROBLEMS, *REFUSALS]:
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", code)
 
 
-@pytest.mark.parametrize("code", PROBLEMS)
-def test_a_problem_has_a_status_and_a_unique_title(code: str) -> None:
+def test_a_problem_has_a_status_and_a_unique_title() -> None:
     """The title is a sentence without a full stop; the status is that of an error."""
-    status, title = PROBLEMS[code]
-    assert 400 <= status <= 599
-    assert title[0].isupper()
-    assert not title.endswith(".")
-    assert [problem.title for problem in PROBLEMS.values()].count(title) == 1
+    for code, (status, title) in PROBLEMS.items():
+        assert 400 <= status <= 599, code
+        assert title[0].isupper(), code
+        assert not title.endswith("."), code
+        assert [problem.title for problem in PROBLEMS.values()].count(title) == 1, code
 
 
 def test_no_code_has_two_meanings() -> None:
@@ -45,10 +44,9 @@ def test_no_code_has_two_meanings() -> None:
     assert not PROBLEMS.keys() & REFUSALS.keys()
 
 
-@pytest.mark.parametrize("code", [*PROBLEMS, *REFUSALS])
-def test_every_code_is_used(code: str) -> None:
+def test_every_code_is_used() -> None:
     """The contract contains no code that is never sent."""
-    assert code in words([*SOURCES, *SCRIPTS])
+    assert {*PROBLEMS, *REFUSALS} <= words([*SOURCES, *SCRIPTS])
 
 
 def test_every_raised_problem_is_in_the_table() -> None:

@@ -77,24 +77,22 @@ def test_the_image_installs_nothing_else() -> None:
     assert "LIVE_OPEN" not in DOCKERFILE
 
 
-@pytest.mark.parametrize(
-    ("file", "name"), [(file, name) for file, made in COMPOSITIONS.items() for name in made["services"]]
-)
-def test_a_service_has_minimal_rights(file: str, name: str) -> None:
+def test_a_service_has_minimal_rights() -> None:
     """Read-only except for its volume and /tmp, without capabilities, with limits, and not as root."""
-    service = COMPOSITIONS[file]["services"][name]
-    assert service["read_only"] is True
-    assert service["cap_drop"] == ["ALL"]
-    assert service["security_opt"] == ["no-new-privileges:true"]
-    assert not {"cap_add", "privileged", "devices", "pid", "ipc", "network_mode"} & service.keys()
-    assert service["tmpfs"] == ["/tmp"]  # noqa: S108 - in the container
-    assert all(service[limit] for limit in ("mem_limit", "cpus", "pids_limit"))
-    volumes = service.get("volumes", [])
-    assert len(volumes) == (name != "join")
-    for volume in volumes:
-        kept = volume.partition(":")[0]
-        assert kept in COMPOSITIONS[file]["volumes"], "data must be on a volume, not in a folder of the host"
-    assert "build" in service or not service["user"].startswith("0")
+    for file, name in [(file, name) for file, made in COMPOSITIONS.items() for name in made["services"]]:
+        service = COMPOSITIONS[file]["services"][name]
+        assert service["read_only"] is True, file
+        assert service["cap_drop"] == ["ALL"], file
+        assert service["security_opt"] == ["no-new-privileges:true"], file
+        assert not {"cap_add", "privileged", "devices", "pid", "ipc", "network_mode"} & service.keys(), file
+        assert service["tmpfs"] == ["/tmp"]  # noqa: S108 - in the container, file
+        assert all(service[limit] for limit in ("mem_limit", "cpus", "pids_limit")), file
+        volumes = service.get("volumes", [])
+        assert len(volumes) == (name != "join")
+        for volume in volumes:
+            kept = volume.partition(":")[0]
+            assert kept in COMPOSITIONS[file]["volumes"], "data must be on a volume, not in a folder of the host"
+        assert "build" in service or not service["user"].startswith("0"), file
 
 
 @pytest.mark.parametrize("composition", COMPOSITIONS.values(), ids=COMPOSITIONS)

@@ -39,14 +39,14 @@ def mistakes(**environment: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
-@pytest.mark.parametrize("name", FIELDS)
-def test_every_setting_has_a_meaning_and_a_default(name: str) -> None:
+def test_every_setting_has_a_meaning_and_a_default() -> None:
     """The table is the source of --help and of docs/settings.md."""
-    meaning = meta_of(name).description
-    assert meaning
-    assert meaning[0] in "`ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-    assert not meaning.endswith(".")
-    assert FIELDS[name].default is not msgspec.NODEFAULT
+    for name, field in FIELDS.items():
+        meaning = meta_of(name).description
+        assert meaning, name
+        assert meaning[0] in "`ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", name
+        assert not meaning.endswith("."), name
+        assert field.default is not msgspec.NODEFAULT
 
 
 def test_without_variables_the_defaults_apply() -> None:

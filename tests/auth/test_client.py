@@ -54,12 +54,18 @@ def test_a_request_names_one_host(fields: tuple[tuple[str, str], ...]) -> None:
     assert code(settings(allowed_hosts="*"), *fields) == "host_invalid"
 
 
-@pytest.mark.parametrize(
-    ("made", "host", "expected"),
-    [
-        ({}, "localhost", "ok"), ({}, "127.0.0.1:1", "ok"), ({}, "[::1]:8000", "ok"), ({}, "a.localhost.", "ok"),
-        ({}, "rebind.test", "host_forbidden"), ({}, "192.0.2.1", "host_forbidden"), ({}, ANYWHERE, "host_forbidden"),
-        ({}, "localhost.rebind.test", "host_forbidden"), ({}, "127.0.0.1.rebind.test", "host_forbidden"),
+def test_allowed_hosts() -> None:
+    """A server that accepts anything without an API key answers only for its own names."""
+    for made, host, expected in [
+        ({}, "localhost", "ok"),
+        ({}, "127.0.0.1:1", "ok"),
+        ({}, "[::1]:8000", "ok"),
+        ({}, "a.localhost.", "ok"),
+        ({}, "rebind.test", "host_forbidden"),
+        ({}, "192.0.2.1", "host_forbidden"),
+        ({}, ANYWHERE, "host_forbidden"),
+        ({}, "localhost.rebind.test", "host_forbidden"),
+        ({}, "127.0.0.1.rebind.test", "host_forbidden"),
         ({"host": ANYWHERE}, "rebind.test", "ok"),
         ({"host": ANYWHERE, "open": "true"}, "rebind.test", "host_forbidden"),
         ({"host": ANYWHERE, "open": "true"}, "localhost", "ok"),
@@ -68,13 +74,11 @@ def test_a_request_names_one_host(fields: tuple[tuple[str, str], ...]) -> None:
         ({"host": ANYWHERE, "allowed_hosts": "a.test"}, "b.test", "host_forbidden"),
         ({"host": ANYWHERE, "allowed_hosts": "a.test"}, "A.TEST:1", "ok"),
         ({"host": ANYWHERE, "allowed_hosts": "a.test"}, "localhost", "ok"),
-        ({"allowed_hosts": "*.a.test"}, "x.a.test", "ok"), ({"allowed_hosts": "*.a.test"}, "a.test", "host_forbidden"),
+        ({"allowed_hosts": "*.a.test"}, "x.a.test", "ok"),
+        ({"allowed_hosts": "*.a.test"}, "a.test", "host_forbidden"),
         ({"allowed_hosts": "*"}, "rebind.test", "ok"),
-    ],
-)  # fmt: skip
-def test_allowed_hosts(made: dict[str, str], host: str, expected: str) -> None:
-    """A server that accepts anything without an API key answers only for its own names."""
-    assert code(settings(**made), ("host", host)) == expected
+    ]:
+        assert code(settings(**made), ("host", host)) == expected
 
 
 FORWARDED = [

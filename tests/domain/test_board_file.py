@@ -12,7 +12,7 @@ from live.domain.board_file import load_boards, parse_boards
 from live.domain.calendar import Unit, Weekday
 from live.domain.packing import Field, Packing
 from live.domain.ranking import Ranks
-from live.domain.window import Forever, Periods, Rolling, Sliding, Window
+from live.domain.window import Forever, Periods, Rolling, Sliding
 from live.errors import SetupError
 from tests.domain.board_files import (
     FOREVER,
@@ -101,9 +101,9 @@ def test_a_union_is_read_with_its_weights() -> None:
     assert parse_boards(parts + "weights = [5, -2]")[2].union == {"x": 5, "y": -2}
 
 
-@pytest.mark.parametrize(
-    ("line", "window"),
-    [
+def test_every_window_is_read() -> None:
+    """Rolling, sliding, calendar in each unit, and all time. A rolling window has hourly slots by default."""
+    for line, window in [
         ('{ rolling = "48h" }', Rolling(172_800, 3600)),
         ('{ rolling = "90s", slot = "30s" }', Rolling(90, 30)),
         ('{ sliding = "3h" }', Sliding(10_800)),
@@ -119,11 +119,8 @@ def test_a_union_is_read_with_its_weights() -> None:
             (f'{{ calendar = "week", week_start = "{day}" }}', Periods(unit="week", week_start=day))
             for day in typing.get_args(Weekday)
         ),
-    ],
-)
-def test_every_window_is_read(line: str, window: Window) -> None:
-    """Rolling, sliding, calendar in each unit, and all time. A rolling window has hourly slots by default."""
-    assert board_of(f"window = {line}").window == window
+    ]:
+        assert board_of(f"window = {line}").window == window
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from tests.domain.board_files import (
 LIKES = "like_button = true"
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
+def test_contradictory_choices_are_refused() -> None:
+    """The message names them, the reason, and what to choose instead."""
+    for lines, message in [
         *(
             ([window, f'operator = "{operator}"'], f"`operator = {operator}` {LEAVES}")
             for window in LEAVING
@@ -82,12 +82,9 @@ LIKES = "like_button = true"
             )
             for window in ('window = { rolling = "8d", slot = "1d" }', 'window = { sliding = "9d" }')
         ),
-    ],
-)
-def test_contradictory_choices_are_refused(lines: list[str], message: str) -> None:
-    """The message names them, the reason, and what to choose instead."""
-    text = "\n".join(('[[board]]\nid = "b"', *lines))
-    assert mistakes(text) == [f"board 1 ('b'): {message}"]
+    ]:
+        text = "\n".join(('[[board]]\nid = "b"', *lines))
+        assert mistakes(text) == [f"board 1 ('b'): {message}"]
 
 
 @pytest.mark.parametrize("operator", ["set", "best"])

@@ -23,9 +23,9 @@ def test_an_invalid_id_is_refused(board_id: str) -> None:
         make_board(BoardChoice(id=board_id))
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
+def test_a_mistake_is_reported_with_its_board() -> None:
+    """The message has the number and the id of the board, and what is wrong."""
+    for line, message in [
         ("windows = 1", "`windows`: there is no choice `windows`; did you mean `window`?"),
         ('operator = "sum"', "`operator`: there is no value `sum`; there are: best, incr, set"),
         ('sort_order = "up"', "`sort_order`: there is no value `up`; there are: asc, desc"),
@@ -101,11 +101,8 @@ def test_an_invalid_id_is_refused(board_id: str) -> None:
         ('window = { calendar = "day", last = 7, keep = 3 }', LAST),
         ('window = { calendar = "day", last = 7, grace = "1h" }', LAST),
         ('window = { calendar = "day", grace = "0.5s" }', "grace = '0.5s' is not a whole number of seconds"),
-    ],
-)
-def test_a_mistake_is_reported_with_its_board(line: str, message: str) -> None:
-    """The message has the number and the id of the board, and what is wrong."""
-    assert mistakes(f'[[board]]\nid = "ok"\n[[board]]\nid = "b"\n{line}') == [f"board 2 ('b'): {message}"]
+    ]:
+        assert mistakes(f'[[board]]\nid = "ok"\n[[board]]\nid = "b"\n{line}') == [f"board 2 ('b'): {message}"]
 
 
 @pytest.mark.parametrize("zone", ["", "..", "../etc/passwd", "/etc/localtime", "Europe", "a\0b", "é", "x" * 300])

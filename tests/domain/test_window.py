@@ -31,16 +31,34 @@ def test_a_duration_is_parsed_exactly(thousandths: int, unit: str) -> None:
     assert parse_duration(f"{whole}.{rest:03}{unit}") == float(Fraction(thousandths, 1000) * UNITS[unit])
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "1", "h", "1 h", " 1h", "1h ", "1h\n", "-1h", "+1h", "1,5h", "1.h", ".5h", "1.2345s", "1e3s", "1h30m", "1H",
-     "1w", "\u0661h", "9999999999s", "infs", "nans"],
-)  # fmt: skip
-def test_invalid_durations_are_refused(text: str) -> None:
+def test_invalid_durations_are_refused() -> None:
     """The message shows the text and the expected form."""
-    with pytest.raises(ValueError, match="is not a duration; expected a number and ms, s, m, h or d") as caught:
-        parse_duration(text)
-    assert repr(text) in str(caught.value)
+    for text in [
+        "",
+        "1",
+        "h",
+        "1 h",
+        " 1h",
+        "1h ",
+        "1h\n",
+        "-1h",
+        "+1h",
+        "1,5h",
+        "1.h",
+        ".5h",
+        "1.2345s",
+        "1e3s",
+        "1h30m",
+        "1H",
+        "1w",
+        "\u0661h",
+        "9999999999s",
+        "infs",
+        "nans",
+    ]:
+        with pytest.raises(ValueError, match="is not a duration; expected a number and ms, s, m, h or d") as caught:
+            parse_duration(text)
+        assert repr(text) in str(caught.value)
 
 
 def test_a_rolling_window_has_two_durations() -> None:

@@ -14,7 +14,10 @@ from live.web.http.static import CLIENT
 ROOT: Final = Path(__file__).parents[2]
 MODULES: Final = ROOT / ".tools" / "node_modules"
 NPM: Final = shutil.which("npm")
-STRICT: Final = ("--strict", "--noEmit", "--skipDefaultLibCheck", "--target", "ES2022", "--module", "ES2022", "--moduleResolution", "bundler")
+STRICT: Final = (
+    "--strict", "--noEmit", "--skipDefaultLibCheck", "--target", "ES2022", "--module", "ES2022",
+    "--moduleResolution", "bundler",
+)  # fmt: skip
 CONSUMER: Final = """
 import { LiveBoard, type Snapshot } from "live-board";
 import { TableView } from "live-board/view";

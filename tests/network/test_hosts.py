@@ -31,18 +31,54 @@ def test_hosts_are_normalized(text: str, name: str) -> None:
     assert (authority.text, authority.name) == (text.lower(), name)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", ".", ":80", "a:", "a:b", "a:65536", "a:-1", "a:80:80", "a..b", ".a", "a..", "user@a", "a@b:80", "http://a",
-        "a/b", "a?b", "a#b", "a b", " a", "a\t", "a,b", "a%2eb", "\u212a", "é.example", "[::1", "::1", "::1]", "[]",
-        "[1]", "[::1]a", "[::1]:", "[fe80::1%25eth0]", "[fe80::1%eth0]", "[127.0.0.1]", "[::g]", "[v1.a]", "a" * 64,
-        "a." * 140, "*", "*.a", "a\x00", "a\n", "localhost:8000@evil.example",
-    ],
-)  # fmt: skip
-def test_an_invalid_host_is_refused(text: str) -> None:
+def test_an_invalid_host_is_refused() -> None:
     """User information, several ports, invalid characters, incomplete addresses."""
-    assert parse_authority(text) is None
+    for text in [
+        "",
+        ".",
+        ":80",
+        "a:",
+        "a:b",
+        "a:65536",
+        "a:-1",
+        "a:80:80",
+        "a..b",
+        ".a",
+        "a..",
+        "user@a",
+        "a@b:80",
+        "http://a",
+        "a/b",
+        "a?b",
+        "a#b",
+        "a b",
+        " a",
+        "a\t",
+        "a,b",
+        "a%2eb",
+        "\u212a",
+        "é.example",
+        "[::1",
+        "::1",
+        "::1]",
+        "[]",
+        "[1]",
+        "[::1]a",
+        "[::1]:",
+        "[fe80::1%25eth0]",
+        "[fe80::1%eth0]",
+        "[127.0.0.1]",
+        "[::g]",
+        "[v1.a]",
+        "a" * 64,
+        "a." * 140,
+        "*",
+        "*.a",
+        "a\x00",
+        "a\n",
+        "localhost:8000@evil.example",
+    ]:
+        assert parse_authority(text) is None
 
 
 @pytest.mark.parametrize(

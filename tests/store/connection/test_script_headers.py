@@ -12,17 +12,17 @@ from tests.harness.scripts import FLAGS, GOOD, PARTS, SOURCES, USED, code_of
 from tests.store.connection.headers import Header, parse_header
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_a_header_names_every_store_key_that_the_source_uses(name: str) -> None:
+def test_a_header_names_every_store_key_that_the_source_uses() -> None:
     """They are in order, under the names of the code. The header says where the source finds the others."""
-    header, code = parse_header(SOURCES[name]), code_of(SOURCES[name])
-    alone = header.keys[: len(header.keys) - header.more_keys]
-    assert set(alone) <= set(re.findall(r"\w+", code))
-    assert len(set(header.keys)) == len(header.keys)
-    (named,) = re.findall(r"^local ([\w, ]+) = (?:KEYS|unpack\(KEYS|KEYS\[1\])", code, re.MULTILINE)
-    assert tuple(named.split(", "))[: len(alone)] == alone
-    (last,) = re.findall(r"unpack\(KEYS, 1, (\d+)\)", code) or [str(len(alone))]
-    assert int(last) == len(alone)
+    for name in SOURCES:
+        header, code = parse_header(SOURCES[name]), code_of(SOURCES[name])
+        alone = header.keys[: len(header.keys) - header.more_keys]
+        assert set(alone) <= set(re.findall(r"\w+", code)), name
+        assert len(set(header.keys)) == len(header.keys), name
+        (named,) = re.findall(r"^local ([\w, ]+) = (?:KEYS|unpack\(KEYS|KEYS\[1\])", code, re.MULTILINE)
+        assert tuple(named.split(", "))[: len(alone)] == alone, name
+        (last,) = re.findall(r"unpack\(KEYS, 1, (\d+)\)", code) or [str(len(alone))]
+        assert int(last) == len(alone), name
 
 
 def fields_of(kind: Any) -> Iterator[tuple[str, str]]:
@@ -37,15 +37,15 @@ def fields_of(kind: Any) -> Iterator[tuple[str, str]]:
 FOR_JOURNAL = {"producers", "parts"}  # fields that scripts pass on to the journal unread
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_a_request_has_the_fields_that_its_script_reads(name: str) -> None:
+def test_a_request_has_the_fields_that_its_script_reads() -> None:
     """No more and no fewer, apart from what only the journal keeps. The header names the request."""
-    kind = USED[name].request
-    assert parse_header(SOURCES[name]).request == kind.__name__
-    code, fields = code_of(load(name)), set(kind.__struct_fields__) - FOR_JOURNAL
-    assert read_from_request(code_of(SOURCES[name])) <= fields <= read_from_request(code)
-    reign = ["ARGV[2] or ''"] if "reign" in included(SOURCES[name]) else []
-    assert re.findall(r"\bARGV\b.*", code) in (["ARGV[1])", *reign], ["ARGV[1]", *reign])
+    for name in SOURCES:
+        kind = USED[name].request
+        assert parse_header(SOURCES[name]).request == kind.__name__
+        code, fields = code_of(load(name)), set(kind.__struct_fields__) - FOR_JOURNAL
+        assert read_from_request(code_of(SOURCES[name])) <= fields <= read_from_request(code)
+        reign = ["ARGV[2] or ''"] if "reign" in included(SOURCES[name]) else []
+        assert re.findall(r"\bARGV\b.*", code) in (["ARGV[1])", *reign], ["ARGV[1]", *reign]), name
 
 
 def read_from_request(code: str) -> set[str]:
@@ -96,12 +96,12 @@ def test_every_script_declares_its_flags() -> None:
     assert reading == FLAGS["#!lua flags=no-writes"]
 
 
-@pytest.mark.parametrize("name", PARTS)
-def test_a_part_uses_only_names(name: str) -> None:
+def test_a_part_uses_only_names() -> None:
     """It reads no KEYS or ARGV by position, includes nothing, and defines only its own names."""
-    assert not re.search(r"\b(KEYS|ARGV)\b", code_of(PARTS[name]))
-    assert included(PARTS[name]) == []
-    assert not re.findall(r"^(?!local |if |for .+ do$|  |end|\s*$).+", code_of(PARTS[name]), re.MULTILINE)
+    for name in PARTS:
+        assert not re.search(r"\b(KEYS|ARGV)\b", code_of(PARTS[name]))
+        assert included(PARTS[name]) == []
+        assert not re.findall(r"^(?!local |if |for .+ do$|  |end|\s*$).+", code_of(PARTS[name]), re.MULTILINE)
 
 
 @pytest.mark.parametrize(
