@@ -9,6 +9,9 @@ RUN := $(VENV)/bin
 ON_ENGINES := tests/store tests/boards tests/journal/log tests/journal/test_one_lost_board.py tests/ingest tests/fanout \
 	--ignore tests/store/board/check/test_usage.py --ignore tests/ingest/test_bodies.py \
 	--ignore tests/fanout/test_replays.py --ignore tests/fanout/test_replay_refusals.py
+# Compiling all modules takes as long as the rest. Those that are imported are compiled then: before the tests by one
+# process, because the processes of the tests begin at the same time.
+QUICKLY := --quiet --disable-pip-version-check --no-compile
 PARALLEL := --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 # Tests start hundreds of processes, which are to find compiled modules.
@@ -85,19 +88,19 @@ $(VENV)/bin/pip:
 
 $(VENV)/run: $(VENV)/bin/pip pyproject.toml constraints.txt
 	@echo "Installing what the board needs; this takes half a minute, once."
-	@$(RUN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[load]'
+	@$(RUN)/pip install $(QUICKLY) --constraint constraints.txt --editable '.[load]'
 	@touch $@
 
 $(VENV)/test: $(VENV)/bin/pip pyproject.toml constraints.txt tests/tools/requirements.txt tests/tools/package.json
 	@echo "Installing what the tests need, once; this takes a minute: Python packages into $(VENV), readers of the contracts"
 	@echo "and packages of Node.js into .tools, and with apt what is missing of Chromium, Redis, nginx, zsh, curl and"
 	@echo "PostgreSQL. The tests say at the end what they skipped, and why."
-	@$(RUN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs,load,test]'
-	@sh tests/install-system.sh test
-	@sh tests/install-tools.sh $(RUN)/python
+	@sh tests/install-tools.sh $(PYTHON) & tools=$$!; \
+	$(RUN)/pip install $(QUICKLY) --constraint constraints.txt --editable '.[docs,load,test]' && \
+	$(RUN)/pytest --collect-only --quiet >/dev/null && sh tests/install-system.sh test && wait $$tools
 	@touch $@ $(VENV)/run $(VENV)/docs
 
 $(VENV)/docs: $(VENV)/bin/pip pyproject.toml constraints.txt
 	@echo "Installing what builds the documentation, once."
-	@$(RUN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	@$(RUN)/pip install $(QUICKLY) --constraint constraints.txt --editable '.[docs]'
 	@touch $@
