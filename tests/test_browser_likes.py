@@ -137,7 +137,7 @@ async def test_each_refusal_says_why(valkey_url: str) -> None:
         page = await chromium.new_page()
         await page.goto(f"{url}/boards/posts")
         await until_loaded(page)
-        told = set()
+        told: set[str] = set()
         for status, code in (
             (409, "votes_used"), (409, "likes_closed"), (409, "like_refused"), (404, "record_not_found"),
             (403, "likes_not_allowed"), (404, "board_not_found"), (403, "cookie_required"), (403, "origin_forbidden"),
