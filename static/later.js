@@ -4,6 +4,7 @@ import "./items.js";
 import "./likes.js";
 import { Contest } from "./contest.js";
 import { periodWords } from "./periods.js";
+import { startProgramme } from "./programme.js";
 import { startStory } from "./story.js";
 import { startTools } from "./tools.js";
 
@@ -17,5 +18,6 @@ export function start(shown, announce) {
     one.periodWords = periodWords;
     if ("contest" in one.section.dataset) one.contest = new Contest(one);
   }
+  startProgramme(shown.map(({ section }) => section));
   if (document.getElementById("tools")) startTools(shown, announce);
 }

@@ -1,6 +1,7 @@
 """A board on a wall display, in a frame of another page, and over a video."""
 
 import base64
+import re
 from typing import Any
 
 import pytest
@@ -129,6 +130,54 @@ async def test_every_format_of_a_wall_shows_names_ranks_and_scores(valkey_url: s
                 assert await page.evaluate(CUT) == [], (ids, width, height)
                 ends = "boards => boards.map((board) => board.getBoundingClientRect().bottom)"
                 assert 0.85 * height < max(await page.eval_on_selector_all(".board", ends)) <= height, (ids, width)
+
+
+async def test_a_wall_shows_one_page_after_another_and_what_happens(valkey_url: str) -> None:
+    """Each format shows whole rows of one board at a time. The foot has the time and news of all boards."""
+    boards = list(parse_boards(WALL))
+    path = "large,climb,none?display=wall&rotate=5s&limit=20"
+    async with board_in_browser(valkey_url, *ON_WALL, board=boards, path=path) as (page, producer):
+        seen = """() => {
+            const board = [...document.querySelectorAll("[data-board]")].filter((one) => one.checkVisibility());
+            const frame = board[0].querySelector(".frame").getBoundingClientRect();
+            const head = board[0].querySelector("thead").getBoundingClientRect();
+            const rows = [...board[0].querySelectorAll("tbody tr")].map((row) => row.getBoundingClientRect());
+            const whole = rows.filter((row) => row.top > head.bottom - 2 && row.bottom < frame.bottom + 2);
+            return [board.map((one) => one.dataset.board).join(), whole.length, Math.round(whole[0]?.height ?? 0)];
+        }"""
+        turns: list[tuple[str, int]] = []
+        while len(turns) < 5:
+            name, rows, height = await page.evaluate(seen)
+            if turns[-1:] != [(name, rows)]:
+                turns.append((name, rows))
+                for width, tall in FORMATS if len(turns) == 1 else ():
+                    await page.set_viewport_size({"width": width, "height": tall})
+                    (cut,) = [await page.evaluate(CUT.replace("[data-board] tbody tr", "[data-board=large] tr.top"))]
+                    assert cut == [], (width, tall)
+                    assert await page.evaluate("document.documentElement.scrollHeight <= innerHeight")
+                    images = "() => [...document.images].every((image) => image.complete && image.naturalWidth > 0)"
+                    await page.wait_for_function(images)
+                assert height < 200
+            await page.wait_for_timeout(200)
+        assert turns == [("large", 10), ("large", 1), ("climb", 10), ("climb", 2), ("none", 0)]
+        assert re.fullmatch(r"\d\d?:\d\d( [AP]M)?", await page.text_content("#clock") or "")
+        await post(producer, {"board": "climb", "key": "Ada", "fields": {"levels": 90, "seconds": 1}})
+        await page.locator("#ticker", has_text="climb Ada takes first from Member 0").wait_for(timeout=PATIENCE)
+
+
+async def test_an_overlay_tells_news_and_shows_movement(valkey_url: str) -> None:
+    """What it says comes and goes below its rows, which stay where they are, also while it is offline."""
+    async with board_in_browser(valkey_url, *LIKES, path="../overlay/posts?rows=5") as (page, producer):
+        await until_overlaid(page)
+        place = "() => document.getElementById('records').getBoundingClientRect().toJSON()"
+        before = await page.evaluate(place)
+        await post(producer, {"key": "Member number 3", "amount": 50})
+        await page.locator("#ticker", has_text="Member number 3 takes first from Member number 0").wait_for()
+        assert await page.evaluate(place) == before
+        await page.evaluate("dispatchEvent(new Event('offline'))")
+        await page.wait_for_selector("#connection[data-state=offline]", timeout=PATIENCE)
+        assert await page.evaluate(place) == before
+        assert await page.locator("#connection").is_visible()
 
 
 async def test_an_overlay_is_transparent_outside_of_its_rows(valkey_url: str) -> None:

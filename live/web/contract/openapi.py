@@ -413,6 +413,9 @@ _PATHS: Final[Mapping[str, Json]] = {
         "showBoard", "pages", "Show a board, or several side by side.", "The page updates live.", _HTML,
         _RECORDS | _PAST, *_SHOWN,
         choice("display", "A display on a wall: ten records, readable across a room.", "wall"), *_LOOK,
+        query("rotate", {"type": "string", "examples": ["20s"]},
+              "On a wall: show one page of one board after another, each for that long."),
+        query("without", STRING, "On a wall: parts to leave out, separated by commas: clock, qr, ticker."),
         query("start", whole(0, MAX_START, 0), "Number of records to skip. A page with a start does not update."),
         query("contestants", STRING, "The next contestants without votes, from a link of the page."),
         is_page=True,
@@ -431,6 +434,7 @@ _PATHS: Final[Mapping[str, Json]] = {
         "Without controls. It says when it is not live.", _HTML, _RECORDS | _PAST, *_SHOWN, _LANG,
         query("rows", whole(1, default=8), "The number of records."),
         choice("theme", "The theme. By default dark.", "light", "dark"),
+        choice("without", "Leave out the news below the rows.", "ticker"),
         query("scale", {"type": "number", "minimum": 0.5, "maximum": 5}, "Multiplies all sizes."), is_page=True,
     )},
     "/boards/{board}/records/{key}": {"get": operation(

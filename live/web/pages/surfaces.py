@@ -1,13 +1,18 @@
 """Where a board is shown: its page, a display on a wall, a frame of another page, or over a video stream."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
 
+from live.domain.window import parse_duration
 from live.errors import ProblemError
 from live.network.parameters import whole_number
+
+PARTS: Final = ("clock", "qr", "ticker")  # what a wall can leave out
+LEAST_ROTATION: Final = 5  # seconds
+MOST_ROTATION: Final = 3600
 
 _SCALE: Final = re.compile(r"[0-9](?:\.[0-9]{1,2})?")
 _LEAST_SCALE: Final = 0.5
@@ -23,6 +28,9 @@ _OVERLAY_SIZE: Final = 8
 class Surface(msgspec.Struct, frozen=True, kw_only=True):
     """How a board is shown. `rows` is the number of records in a frame or over a video. `scale` multiplies all sizes.
 
+    `rotate` is the number of seconds for which a wall shows one page of one board, 0 if it shows all at the same time.
+    `without` has the parts that a wall or an overlay does not show.
+
     A surface other than `page` has no header, no footer and no controls. `theme` is that of a framed surface; None is
     that of the system.
     """
@@ -32,6 +40,8 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
     scale: str = "1"
     transparent: bool = False
     theme: str | None = None
+    rotate: int = 0
+    without: frozenset[str] = frozenset()
 
     def size_of(self, boards: int) -> int:
         """Return how many records of each of its boards it shows, unless the address says `limit`."""
@@ -39,7 +49,7 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
             case "page":
                 return _PAGE_SIZE if boards == 1 else _SIDE_SIZE
             case "wall":
-                return _WALL_SIZE if boards <= _MOST_TALL else _WALL_SIZE // 2
+                return _WALL_SIZE if boards <= _MOST_TALL or self.rotate else _WALL_SIZE // 2
             case _:
                 return self.rows
 
@@ -58,7 +68,9 @@ def page_of(query: Mapping[str, str]) -> Surface:
     display = query.get("display", "page")
     if display not in {"page", "wall"}:
         raise ProblemError("parameter_invalid", "`display` must be wall, or left out")
-    return Surface(name="wall") if display == "wall" else Surface()
+    if display == "page":
+        return Surface()
+    return Surface(name="wall", rotate=_rotate_of(query), without=_without_of(query, PARTS))
 
 
 def embed_of(query: Mapping[str, str], most: int) -> Surface:
@@ -87,7 +99,14 @@ def overlay_of(query: Mapping[str, str], most: int) -> Surface:
     if not _SCALE.fullmatch(scale) or not _LEAST_SCALE <= float(scale) <= _MOST_SCALE:
         raise ProblemError("parameter_invalid", f"`scale` must be a number from {_LEAST_SCALE} to {_MOST_SCALE}")
     rows = whole_number(query, "rows", min(_OVERLAY_SIZE, most), 1, most)
-    return Surface(name="overlay", rows=rows, scale=scale, transparent=True, theme=_overlay_theme(query))
+    return Surface(
+        name="overlay",
+        rows=rows,
+        scale=scale,
+        transparent=True,
+        theme=_overlay_theme(query),
+        without=_without_of(query, ("ticker",)),
+    )
 
 
 def problem_surface(path: str, query: Mapping[str, str]) -> Surface:
@@ -97,6 +116,28 @@ def problem_surface(path: str, query: Mapping[str, str]) -> Surface:
     if path.startswith("/embed/"):
         return Surface(name="embed", transparent=query.get("bg") == "transparent", theme=_embed_theme(query))
     return Surface()
+
+
+def _rotate_of(query: Mapping[str, str]) -> int:
+    """Read for how many seconds each page of a board is shown."""
+    if "rotate" not in query:
+        return 0
+    try:
+        seconds = parse_duration(query["rotate"])
+    except ValueError:
+        seconds = 0
+    if not LEAST_ROTATION <= seconds <= MOST_ROTATION:
+        raise ProblemError(
+            "parameter_invalid", f"`rotate` must be from {LEAST_ROTATION}s to {MOST_ROTATION}s, like 20s"
+        )
+    return round(seconds)
+
+
+def _without_of(query: Mapping[str, str], parts: Sequence[str]) -> frozenset[str]:
+    without = frozenset(query["without"].split(",")) if "without" in query else frozenset()
+    if not without <= set(parts):
+        raise ProblemError("parameter_invalid", f"`without` must be some of {', '.join(parts)}, separated by commas")
+    return without
 
 
 def _embed_theme(query: Mapping[str, str]) -> str | None:

@@ -45,6 +45,8 @@ async def test_each_surface_has_its_number_of_rows(client: httpx.AsyncClient, pa
         "/overlay/posts?rows=0", "/overlay/posts?rows=x", "/overlay/posts?rows=100000", "/overlay/posts?scale=0",
         "/overlay/posts?scale=9", "/overlay/posts?scale=1e1", "/overlay/posts?scale=%22", "/embed/posts?bg=red",
         "/embed/posts?rows=0", "/boards/posts?display=phone",
+        "/boards/posts?rotate=4s&display=wall", "/boards/posts?rotate=x&display=wall",
+        "/boards/posts?without=rows&display=wall", "/overlay/posts?without=clock",
     ],
 )  # fmt: skip
 async def test_mistakes_in_a_url_are_explained(client: httpx.AsyncClient, query: str) -> None:
@@ -52,6 +54,24 @@ async def test_mistakes_in_a_url_are_explained(client: httpx.AsyncClient, query:
     response = await client.get(query)
     assert response.status_code == 400
     assert f"`{query.partition('?')[2].partition('=')[0]}` must be" in response.text
+
+
+async def test_a_wall_and_an_overlay_leave_out_what_the_address_says(client: httpx.AsyncClient) -> None:
+    """A wall has a QR code, a clock and news, and an overlay has news. A page has none of them."""
+    parts = {"qr": "qr.svg", "clock": 'id="clock"', "ticker": 'id="ticker"'}
+    for path, names in (("/boards/posts?display=wall", set(parts)), ("/overlay/posts?rows=3", {"ticker"})):
+        for without in (*names, ",".join(sorted(names)), ""):
+            html = (await client.get(f"{path}&without={without}" if without else path)).text
+            assert {name for name, part in parts.items() if part in html} == names - set(without.split(","))
+    assert "ticker" not in (await client.get("/boards/posts")).text
+
+
+async def test_a_wall_that_rotates_has_the_rows_of_all_its_pages(client: httpx.AsyncClient) -> None:
+    """Ten of each board, or as many as the address says."""
+    for query, rows in (("rotate=20s", 10), ("rotate=1m&limit=20", 20)):
+        html = (await client.get(f"/boards/posts?display=wall&{query}")).text
+        assert html.count("<tr data-key=") == rows
+        assert ('data-rotate="20"' in html, 'data-rotate="60"' in html) == (rows == 10, rows == 20)
 
 
 @pytest.mark.slow

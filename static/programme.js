@@ -1,0 +1,100 @@
+// @ts-check
+/** What a display on a wall shows besides its rows: boards and pages in turn, a clock, and news. Overlays show news too. */
+import { clock } from "./client/words.js";
+
+const SECOND = 1_000; // in milliseconds
+const SHIFT = 60 * SECOND; // between two shifts of the picture
+const FADE = 400; // milliseconds in which a scene appears
+const TOLD = 12 * SECOND; // for which news stay
+/** @type {[number, number][]} where the picture is, in units of the wall: a still one would burn into the screen */
+const PLACES = [[0, 0], [0.6, 0.3], [0.2, 0.7], [-0.5, 0.4], [-0.6, -0.3], [-0.1, -0.7], [0.5, -0.5]]; // prettier-ignore
+
+/** @param {HTMLElement[]} sections the boards */
+export function startProgramme(sections) {
+  const { surface, rotate } = document.documentElement.dataset;
+  const ticker = document.getElementById("ticker");
+  if (ticker) showNews(ticker, sections.length > 1);
+  if (surface !== "wall") return;
+  showClock(document.getElementById("clock"));
+  keepAwake();
+  shift();
+  if (rotate) takeTurns(sections, Number(rotate) * SECOND);
+}
+
+/**
+ * Show what happens on the boards, the newest only.
+ *
+ * @param {HTMLElement} ticker
+ * @param {boolean} isShared several boards have news
+ */
+function showNews(ticker, isShared) {
+  let timer = 0;
+  document.addEventListener("story", (event) => {
+    const { name, what } = /** @type {CustomEvent<import("./story.js").Told>} */ (event).detail;
+    const title = /** @type {HTMLElement} */ (event.target).querySelector(":is(h1, h2)")?.textContent;
+    const [who, board] = ["b", "small"].map((tag) => document.createElement(tag));
+    const isolated = document.createElement("bdi");
+    isolated.textContent = name;
+    who.append(isolated);
+    if (isShared) board.textContent = `${title} `;
+    ticker.replaceChildren(...(isShared ? [board] : []), who, ` ${what}`);
+    ticker.hidden = false;
+    ticker.animate({ opacity: [0, 1] }, { duration: FADE });
+    clearTimeout(timer);
+    timer = setTimeout(() => (ticker.hidden = true), TOLD);
+  });
+}
+
+/** @param {HTMLElement | null} element */
+function showClock(element) {
+  if (!element) return;
+  const show = () => {
+    const now = Date.now();
+    element.textContent = clock(now);
+    setTimeout(show, SECOND - (now % SECOND));
+  };
+  show();
+}
+
+/** Keep the screen on. Browsers allow that on HTTPS and on this computer only, and forget it while the page is hidden. */
+function keepAwake() {
+  const ask = () => {
+    if (!document.hidden) navigator.wakeLock?.request("screen").catch(() => {}); // for example, the battery is low
+  };
+  document.addEventListener("visibilitychange", ask);
+  ask();
+}
+
+/** Move the picture a little, from time to time. */
+function shift() {
+  let at = 0;
+  setInterval(() => {
+    const [x, y] = PLACES[++at % PLACES.length];
+    document.body.style.translate = `calc(${x} * var(--u)) calc(${y} * var(--u))`;
+  }, SHIFT);
+}
+
+/**
+ * Show one page of one board after another. Pages without rows are left out.
+ *
+ * @param {HTMLElement[]} sections
+ * @param {number} pause milliseconds for which each is shown
+ */
+function takeTurns(sections, pause) {
+  let [board, page] = [0, 0];
+  const show = () => {
+    sections.forEach((section, i) => section.toggleAttribute("data-on", i === board));
+    sections[board].style.setProperty("--page", String(page));
+  };
+  show();
+  setInterval(() => {
+    const rows = sections[board].querySelectorAll("tr[data-key]").length;
+    const size = Number(getComputedStyle(document.documentElement).getPropertyValue("--rows"));
+    const before = board;
+    if ((page + 1) * size < rows) page++;
+    else [board, page] = [(board + 1) % sections.length, 0];
+    show();
+    if (board === before && rows <= size) return; // there is nothing else
+    sections[board].animate({ opacity: [0, 1] }, { duration: FADE });
+  }, pause);
+}
