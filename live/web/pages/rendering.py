@@ -103,6 +103,7 @@ def make_templates(root: str) -> Environment:
         static=lambda name: f"{root}/static/{static_version()}/{name}",
         languages=languages(),
         frame_of=frame_of,
+        element_of=element_of,
         bar_width=words.bar_width,
         line_words=words.line_words,
         move_words=words.move_words,
@@ -148,6 +149,15 @@ def frame_of(site: str, board: Board) -> str:
     return (
         f'<iframe src="{site}/embed/{board.id}?theme=light" title="{escape(board.title)}" width="100%" height="640" '
         'loading="lazy"></iframe>'
+    )
+
+
+def element_of(site: str, board: Board) -> str:
+    """Write the HTML that shows a board as a part of another page."""
+    page = f"{site}/boards/{board.id}"
+    return (
+        f'<script type="module" src="{site}/client/element.js"></script>\n'
+        f'<live-board src="{page}" limit="10"><a href="{page}">{escape(board.title)}</a></live-board>'
     )
 
 

@@ -135,6 +135,13 @@ async def test_a_board_can_be_shared(valkey_url: str) -> None:
             f'<iframe src="{client.base_url}/embed/posts?theme=light" title="Most &#34;liked&#34; &lt;b&gt;" '
             'width="100%" height="640" loading="lazy"></iframe>'
         )
+        element = unescape(re.findall(r'<textarea id="element"[^>]*>(.*?)</textarea>', html, re.DOTALL)[0])
+        assert element == (
+            f'<script type="module" src="{client.base_url}/client/element.js"></script>\n'
+            f'<live-board src="{client.base_url}/boards/posts" limit="10">'
+            f'<a href="{client.base_url}/boards/posts">Most &#34;liked&#34; &lt;b&gt;</a></live-board>'
+        )
+        assert 'value="npm i live-board"' in html
         panel = html.partition('class="share"')[2].partition("</details>")[0]
         links = [unescape(link) for link in re.findall(r'(?:href|src)="([^"]+)"', panel)]
         assert len(links) == 5
