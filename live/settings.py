@@ -131,6 +131,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     anonymous_admin: Annotated[bool, _described(
         "let programs on this machine change boards without an API key, as long as they may post without one; "
         "this never applies through a proxy or under another host name")] = False
+    visibility: Annotated[Literal["public", "private"], _described(
+        "who may read a board whose definition has no `visibility`: everybody, or only those with an API key for it"
+    )] = "public"
+    metrics: Annotated[Literal["auto", "open", "key", "off"], _described(
+        "who may read `/metrics`: everybody, API keys with the verb `read` or `admin`, or nobody; "
+        "`auto` is `key` on a server with a private board, and `open` on any other")] = "auto"
     admin_roles: Annotated[tuple[Literal["all", "ingest", "viewers"], ...], _described(
         "roles, comma-separated, whose processes serve the administration routes")] = ("all", "ingest")
     rate: Annotated[int, _described(

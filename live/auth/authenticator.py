@@ -2,13 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
 import structlog
 
 from live.auth.client import Client
-from live.domain.producer import NO_DIGESTS, Principal, Verb, anonymous, matches, parse_bearer
+from live.domain.producer import NO_DIGESTS, Principal, Verb, anonymous, digest_of, matches, parse_bearer
+from live.domain.reader import NO_BOARDS, NOBODY, Reader
 from live.errors import EPOCH_LOST_DETAIL, ProblemError, StoreUnavailableError
 from live.network.hosts import is_loopback
 from live.settings import Settings
@@ -20,7 +22,14 @@ log = structlog.get_logger()
 _PAUSE: Final = 1.0  # seconds between two checks of the store
 _CHECK_DEADLINE: Final = 1.0
 _FRESH: Final = 4.5  # seconds for which a check is valid; every process refuses a revoked API key within 5
-_ADVICE: Final[Mapping[Verb, str]] = {"post": "`live keys add ID`", "admin": "`live keys add ID --verbs admin`"}
+_ADVICE: Final[Mapping[Verb, str]] = {
+    "post": "`live keys add ID`",
+    "read": "`live keys add ID --verbs read`",
+    "admin": "`live keys add ID --verbs admin`",
+}
+_UNSURE: Final = Reader(is_sure=False)
+_UNKNOWN: Final = Reader(fault="the API key of this request is unknown or revoked")
+_MAY_NOT_READ: Final = Reader(fault="the API key of this request does not have the verb `read`")
 _CHALLENGE: Final = 'Bearer realm="Live Board"'
 
 
@@ -32,10 +41,16 @@ class _Known(NamedTuple):
 
 
 class Authenticator:
-    """Finds producers by their API keys. `generation` changes whenever an earlier result may no longer be valid."""
+    """Finds producers and readers by their API keys.
+
+    `generation` changes whenever an earlier result may no longer be valid. `on_revoked` is called when a reader may
+    read less than before.
+    """
 
     def __init__(self, client: Store, settings: Settings) -> None:
         self.generation = 0
+        self.on_revoked: Callable[[], None] = lambda: None
+        self._readers: WeakValueDictionary[tuple[str, bytes], Reader] = WeakValueDictionary()
         self._settings = settings
         self._high_water = client.high_water
         self._store = ProducerStore(client, settings.key_prefix)
@@ -72,6 +87,7 @@ class Authenticator:
                     self._key_required = not self._settings.open
                 self._version = registered.version
                 self._change()
+                self._renew_readers()
             self._checked = started
             if self._lapse is not None:
                 self._lapse.cancel()
@@ -141,6 +157,28 @@ class Authenticator:
         producer.require(verb)
         return producer
 
+    def reader(self, authorization: bytes | None) -> Reader:
+        """Find who reads. Credentials that open nothing are no error, because everybody may read public boards.
+
+        Each API key has one reader at a time. It loses what it opens when the API key is revoked.
+        """
+        if authorization is None or (parsed := parse_bearer(authorization)) is None:
+            return NOBODY
+        if self._high_water.lost or time.monotonic() - self._checked >= _FRESH:
+            return _UNSURE
+        name, secret = parsed
+        known = self._known.get(name)
+        if not matches(NO_DIGESTS if known is None else known.digests, secret) or known is None:
+            return _UNKNOWN
+        opens = known.producer.opens
+        if opens is NO_BOARDS:
+            return _MAY_NOT_READ
+        digest = digest_of(secret)
+        reader = self._readers.get((name, digest))
+        if reader is None:
+            reader = self._readers[name, digest] = Reader(opens)
+        return reader
+
     def needs_key(self, client: Client) -> bool:
         """Tell whether a client can post only with an API key."""
         return not self._anonymous_may("post", client)
@@ -149,9 +187,20 @@ class Authenticator:
         required = self._key_required or self._high_water.facts.keys_required
         if not (self._settings.open or (self._version is not None and not required)):
             return False
+        if verb == "read":
+            return False
         if verb == "admin":
             return self._settings.anonymous_admin and client.at_the_console
         return self._settings.open or client.at_the_console
+
+    def _renew_readers(self) -> None:
+        """Take from each reader what its API key does not open any more."""
+        for (name, digest), reader in list(self._readers.items()):
+            known = self._known.get(name)
+            reader.opens = known.producer.opens if known is not None and digest in known.digests else NO_BOARDS
+            if reader.opens is NO_BOARDS:
+                del self._readers[name, digest]
+        self.on_revoked()
 
     def _change(self) -> None:
         """Invalidate earlier results."""

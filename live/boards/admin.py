@@ -16,7 +16,7 @@ import msgspec
 
 from live.boards.definition import DefinitionError, forbidden, merge, read_board
 from live.domain.board import Board, Boards
-from live.domain.board_file import part_mistakes, text_mistakes
+from live.domain.board_file import exposure, part_mistakes, text_mistakes
 from live.domain.producer import Principal
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
@@ -44,6 +44,7 @@ class BoardAdmin:
         self._prefix = settings.key_prefix
         self.in_file = in_file
         self._most = settings.max_boards
+        self._visibility = settings.visibility
         self._journals = settings.journal != "off"
         self.known = DefinitionCache(self.definitions)
 
@@ -165,9 +166,9 @@ class BoardAdmin:
         in_file = self.in_file.by_id.keys()
         count = len(in_file) + len(found.boards) - len(in_file & found.boards.keys())  # boards in creation count too
         if count >= self._most:
-            detail = f"there are {count} boards, and the setting max_boards allows {self._most}: delete one first"
+            detail = f"the setting max_boards allows {self._most} boards: delete one first"
             raise ProblemError("too_many_boards", detail)
-        made, keys = self._checked(found, board, choices, None), Keys(self._prefix, board)
+        made, keys = self._checked(found, board, choices, None, maker), Keys(self._prefix, board)
         _require_rights(maker, made, None)
         reserved = Definition(
             epoch=secrets.token_hex(4),
@@ -216,7 +217,8 @@ class BoardAdmin:
         if choices == held.choices:
             return await self.definitions.confirm(found.version)
         old = read_board(board, held.choices)
-        new = self._checked(found, board, choices, old)
+        new = self._checked(found, board, choices, old, maker)
+        self._require_hidden_unions(found, board, held, new)
         _require_rights(maker, new, old)
         if mistakes := list(forbidden(old, new)):
             raise ProblemError("board_fixed", "\n".join(mistakes))
@@ -230,7 +232,32 @@ class BoardAdmin:
         await update(self._client, keys, changed.epoch, changed.revision, frozen=new.frozen)
         return True
 
-    def _checked(self, found: Definitions, board: str, choices: dict[str, Any], old: Board | None) -> Board:
+    def _hidden_from(self, maker: Principal | None) -> Callable[[Board], bool]:
+        """Return what tells whether a board does not exist for an administrator."""
+        if maker is None or not maker.is_limited:
+            return lambda _board: False
+        default = self._visibility
+        return lambda board: (board.visibility or default) != "public" and board.id not in maker.opens
+
+    def _require_hidden_unions(self, found: Definitions, board: str, held: Definition, new: Board) -> None:
+        """Check that the unions of a board, and the parts of a union, still fit to who may read it.
+
+        Raises:
+            ProblemError: `board_invalid`.
+        """
+        others = _OtherBoards(self.in_file, found, new)
+        for name, definition in found.boards.items():
+            if definition.parts.get(board) == held.epoch and name in others and exposure(others[name], new):
+                detail = "a union adds this board up, and more people may read the union; set its `visibility` first"
+                raise ProblemError("board_invalid", f"board {board!r}: {detail}")
+        for part, epoch in held.parts.items():
+            current = found.boards[part].epoch if part in found.boards else ""
+            if part in others and epoch == current and (fault := exposure(new, others[part])):
+                raise ProblemError("board_invalid", f"board {board!r}: {fault}")
+
+    def _checked(
+        self, found: Definitions, board: str, choices: dict[str, Any], old: Board | None, maker: Principal | None
+    ) -> Board:
         """Make the board that some choices define, and check it against the other boards.
 
         If the board is a union, check only its new parts. So a board can change even if another union is invalid. A
@@ -243,7 +270,7 @@ class BoardAdmin:
             made = read_board(board, choices)
         except DefinitionError as error:
             raise ProblemError("board_invalid", str(error)) from None
-        others = _OtherBoards(self.in_file, found, made)
+        others = _OtherBoards(self.in_file, found, made, self._hidden_from(maker))
         parts = set(made.union) - set(old.union if old else ())
         mistakes = [*text_mistakes(made, old), *part_mistakes(made, parts, others, {})]
         mistakes += [
@@ -262,8 +289,15 @@ class _OtherBoards(Mapping[str, Board]):
     Decode a run-time board only when a check asks for it. Most checks ask for none.
     """
 
-    def __init__(self, in_file: Boards, found: Definitions, changed: Board) -> None:
-        self._in_file = in_file.by_id
+    def __init__(
+        self,
+        in_file: Boards,
+        found: Definitions,
+        changed: Board,
+        is_hidden: Callable[[Board], bool] = lambda _board: False,
+    ) -> None:
+        self._in_file = {name: board for name, board in in_file.by_id.items() if not is_hidden(board)}
+        self._is_hidden = is_hidden
         self._changed = changed
         self._found = found.boards
 
@@ -274,17 +308,18 @@ class _OtherBoards(Mapping[str, Board]):
             return self._in_file[board]
         definition = self._found[board]
         if definition.state == "live":
-            try:
-                return read_board(board, definition.choices)
-            except DefinitionError:  # created by a later version of the server
-                pass
+            with suppress(DefinitionError):  # created by a later version of the server
+                found = read_board(board, definition.choices)
+                if not self._is_hidden(found):
+                    return found
         raise KeyError(board)
 
     def __iter__(self) -> Iterator[str]:
         yield self._changed.id
         yield from (board for board in self._in_file if board != self._changed.id)
         for board, definition in self._found.items():
-            if definition.state == "live" and board != self._changed.id and board not in self._in_file:
+            is_other = board != self._changed.id and board not in self._in_file
+            if definition.state == "live" and is_other and board in self:
                 yield board
 
     def __len__(self) -> int:

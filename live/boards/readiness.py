@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from live.boards.registry import BoardRegistry
+from live.domain.reader import SERVER
 from live.domain.text import counted
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.settings import Settings
@@ -72,7 +73,7 @@ class Readiness:
                 if len(tests) == 1:
                     raise
                 unread = error
-            every = list(self._registry.ledgers.values())
+            every = self._registry.ledgers.all(SERVER)
             first = self._next if self._next < len(every) else 0
             self._next = first + _BOARDS
             ledgers = every[first : self._next]
@@ -131,7 +132,8 @@ class Readiness:
             EpochLostError: all boards lost data.
         """
         boards = self._registry.ledgers
-        lost = {board: why for board, why in self._client.high_water.lost_boards.items() if board in boards}
+        held = self._client.high_water.lost_boards.items()
+        lost = {board: why for board, why in held if boards.find(board, SERVER) is not None}
         if lost and len(lost) == len(boards):
             raise EpochLostError("; ".join(lost.values()))
         sentences = [f"board {board} takes no events until an operator decides: {why}" for board, why in lost.items()]
@@ -141,7 +143,7 @@ class Readiness:
     async def _explain(self, ledger: Ledger, error: EpochLostError) -> str:
         """Record the loss of a board, unless somebody has just deleted the board. Return a sentence if that fails."""
         board = ledger.state.board.id
-        meant = await self._registry.explain(board, error)
+        meant = await self._registry.explain(board, error, SERVER)
         if isinstance(meant, ProblemError) or ledger.state.is_lost:
             return ""
         return f"board {board} takes no events: the store does not hold it"

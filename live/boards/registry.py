@@ -16,6 +16,7 @@ import structlog
 from live.boards.admin import BoardAdmin
 from live.boards.definition import DefinitionError, read_board
 from live.domain.board import Board, Boards
+from live.domain.reader import SERVER, Gated, Reader
 from live.errors import EpochLostError, ProblemError, SetupError, StoreUnavailableError
 from live.fanout.hub import Hub
 from live.ingest.committer import Committer
@@ -45,13 +46,13 @@ class BoardRegistry:
     """The boards that run in this process. The registry calls `publish` with the boards after every change."""
 
     def __init__(self, client: Store, settings: Settings, hub: Hub, board_admin: BoardAdmin) -> None:
-        self.ledgers: dict[str, Ledger] = {}
+        self.ledgers: Gated[Ledger] = Gated()
         self.committers: dict[str, Committer] = {}
         self.publish: Callable[[Boards], None] = lambda _boards: None
         self._client = client
         self._settings = settings
         self._hub = hub
-        hub.explain = self.explain
+        hub.explain = lambda board, error: self.explain(board, error, SERVER)
         self._board_admin = board_admin
         self._made: dict[str, Definition] = {}
         self._skipped: dict[str, Definition] = {}  # defined boards that can't run: the next change tries them again
@@ -61,7 +62,8 @@ class BoardRegistry:
         self._questions = SingleFlight(crowd=1, pace=_ASKED_EVERY)
         self._work = BoardWork(client, settings, hub, board_admin)
         self.boards = Boards(())
-        self._replace((), [Ledger(client, board, settings) for board in board_admin.in_file.by_id.values()])
+        in_file = board_admin.in_file.by_id.values()
+        self._replace((), [Ledger(client, self._decided(board), settings) for board in in_file])
 
     async def run(self) -> None:
         """Run every board and follow the definitions, until cancelled."""
@@ -147,15 +149,17 @@ class BoardRegistry:
         if not self._client.is_replica:
             await self._work.processes.leave()
 
-    async def explain(self, board: str, error: EpochLostError) -> Exception:
+    async def explain(self, board: str, error: EpochLostError, reader: Reader) -> Exception:
         """Choose the error to report if the store does not have a board. Somebody may have just deleted the board."""
-        ledger = self.ledgers.get(board)
+        ledger = self.ledgers.find(board, reader)
         with suppress(StoreUnavailableError, EpochLostError):
             deleted = ledger is None or await ledger.state.is_deleted()
             await self.refresh()
-            if not deleted and ledger is not None and self.ledgers.get(board) is ledger:
+            if not deleted and ledger is not None and self.ledgers.find(board, reader) is ledger:
                 ledger.state.lose(error)
-        return error if board in self.boards.by_id else ProblemError("board_not_found", f"board {board} was deleted")
+        if self.ledgers.find(board, reader) is not None:
+            return error
+        return ProblemError("board_not_found", f"board {board} was deleted")
 
     async def _take_over(self, found: Mapping[str, Definition | None]) -> None:
         """Run boards as they are defined now. Stop boards that have no live definition.
@@ -198,7 +202,8 @@ class BoardRegistry:
     async def _open(self, name: str, definition: Definition) -> Ledger | None:
         """Open the ledger of a defined board. Return None if the board can't run."""
         try:
-            board = msgspec.structs.replace(read_board(name, definition.choices), owner=definition.owner)
+            made = read_board(name, definition.choices)
+            board = self._decided(msgspec.structs.replace(made, owner=definition.owner))
             ledger = Ledger(self._client, board, self._settings, born=definition.epoch)
             await ledger.state.open()
             # The process that changed the board may have died before this step.
@@ -221,6 +226,12 @@ class BoardRegistry:
             return ledger if is_lost else None  # a lost board refuses requests until an operator decides
         return ledger
 
+    def _decided(self, board: Board) -> Board:
+        """Let the setting of the server say who may read a board whose definition does not."""
+        if board.visibility is not None:
+            return board
+        return msgspec.structs.replace(board, visibility=self._settings.visibility)
+
     def _is_lost(self) -> bool:
         """Tell whether the whole store lost data. This can happen during each call to the store."""
         return bool(self._client.high_water.lost)
@@ -230,21 +241,24 @@ class BoardRegistry:
         ledgers, committers = self.ledgers, self.committers
         boards = [*(ledger.state.board for ledger in fresh), *changed]
         for name in deleted:
-            self._work.stop(ledgers.pop(name))
+            if (left := ledgers.remove(name, SERVER)) is not None:
+                self._work.stop(left)
             del committers[name]
             self._hub.remove(name)
             self._unions.discard(name)
             forget_board(name)
         for board in changed:
-            ledgers[board.id].state.board = board
-            self._work.refresh(ledgers[board.id])
-            self._hub.add(ledgers[board.id].reader)
+            if (kept := ledgers.find(board.id, SERVER)) is not None:
+                kept.state.board = board
+                ledgers.put(board, kept)
+                self._work.refresh(kept)
+                self._hub.add(kept.reader)
         started = []
         for ledger in fresh:
             name = ledger.state.board.id
-            if name in ledgers:
-                self._work.stop(ledgers[name])
-            ledgers[name] = ledger
+            if (old := ledgers.find(name, SERVER)) is not None:
+                self._work.stop(old)
+            ledgers.put(ledger.state.board, ledger)
             committers[name] = Committer(
                 ledger.writer, ledger.rotator, self._settings, self.refresh if ledger.state.born else None
             )

@@ -137,7 +137,7 @@ def check(*, data_dir: DataDirOption = None, as_json: JsonOption = False) -> Non
     """
     with clear_errors():
         settings = load_settings(data_dir=data_dir)
-        with progress_bar("Reading", quiet=as_json) as show, existing_journal(settings, writes=False) as database:
+        with progress_bar("Asker", quiet=as_json) as show, existing_journal(settings, writes=False) as database:
             found = verify(database, settings.key_prefix, show)
     if not reported(found, as_json=as_json):
         for verdict in found.boards:

@@ -37,7 +37,9 @@ _MOST_SOURCE: Final = 64
 _VERBS: Final = get_args(Verb)
 
 
-BoardsOption = Annotated[str | None, typer.Option("--boards", help="Boards that it may feed, such as a,b; * for all.")]
+BoardsOption = Annotated[
+    str | None, typer.Option("--boards", help="Boards that it is for, such as a,b or acme-*; * for all.")
+]
 VerbsOption = Annotated[
     str | None, typer.Option("--verbs", help=f"What it may do: {', '.join(_VERBS)}. Default: post.")
 ]
@@ -75,7 +77,8 @@ def add(  # noqa: PLR0913 - one parameter per flag
     If the producer has an API key already, this adds a second secret. Let the producer use it, then revoke the first.
     Boards, verbs and rate replace the earlier ones. Running servers accept the API key within two seconds.
 
-    An API key with the verb admin changes boards and records. With this verb alone, it does not change who may post.
+    An API key with the verb read may read private boards. One with the verb admin may too, and changes boards and
+    records. With this verb alone, it does not change who may post.
 
     Example: live keys add shop --boards posts --rate 500
     """
@@ -87,7 +90,8 @@ def add(  # noqa: PLR0913 - one parameter per flag
             async with _store(settings, create=True) as client:
                 if scope.boards and not any_board:
                     known = {*load_boards(settings.boards).by_id, *await opened_boards(client, settings.key_prefix)}
-                    if wrong := [unknown("board", board, known) for board in scope.boards if board not in known]:
+                    named = [board for board in scope.boards if not board.endswith(ALL)]
+                    if wrong := [unknown("board", board, known) for board in named if board not in known]:
                         raise SetupError(
                             f"--boards: {'; '.join(wrong)}. For a board that you create later, add --any-board. Boards "
                             "of a file are known if LIVE_BOARDS names the file"
@@ -167,8 +171,8 @@ def make_scope(
         SetupError: a board id, a verb, the rate or an event type is not valid.
     """
     named, types = _words(boards), _words(sources)
-    if wrong := [board for board in named if board != ALL and not BOARD_ID.fullmatch(board)]:
-        raise SetupError(f"--boards: {wrong[0]!r} is not a valid board id")
+    if wrong := [board for board in named if board != ALL and not BOARD_ID.fullmatch(board.removesuffix(ALL))]:
+        raise SetupError(f"--boards: {wrong[0]!r} is neither a valid board id nor a prefix such as acme-*")
     if wrong := [verb for verb in _words(verbs) if verb not in _VERBS]:
         raise SetupError(f"--verbs: unknown verb {wrong[0]!r}; expected {', '.join(_VERBS)}")
     if rate is not None and rate != 0 and not 0.001 <= rate <= 1e9:  # noqa: PLR2004 - also refuses NaN

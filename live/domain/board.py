@@ -28,6 +28,7 @@ SortOrder = Literal["desc", "asc"]
 Ties = Literal["first", "last", "key"]
 ClockKind = Literal["server", "event"]
 JournalLevel = Literal["events", "off"]
+Visibility = Literal["public", "private"]
 
 
 class Votes(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +76,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     run-time boards can be `frozen` or have an `idle_ttl`. A frozen board refuses events. A board that nobody uses for
     `idle_ttl` seconds is deleted. `owner` is the id of the API key that created the board, if that API key is limited
     to some boards. With `like_button`, visitors of the board's pages can add likes without an API key. `journal` says
-    what the journal keeps.
+    what the journal keeps. `visibility` says who may read the board. None means the setting of the server.
     """
 
     id: str
@@ -100,6 +101,12 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     frozen: bool = False
     idle_ttl: int | None = None
     owner: str = ""
+    visibility: Visibility | None = "public"
+
+    @property
+    def is_private(self) -> bool:
+        """Whether only those whom somebody has let in may read the board. An undecided board counts as private."""
+        return self.visibility != "public"
 
     @property
     def operation(self) -> str:
@@ -233,7 +240,7 @@ class Boards:
 
         With `index`, `boards` has only new or changed boards. The other boards are in the index.
         """
-        self._index = (index or _Index({}, {}, {})).added(boards)
+        self._index = (index or _Index({}, {}, {}, frozenset())).added(boards)
         self._parts: dict[str, list[Board]] = {}
         for union in self._index.unions.values():
             for part in union.union:
@@ -244,6 +251,11 @@ class Boards:
     def by_id(self) -> Mapping[str, Board]:
         """All boards by id."""
         return self._index.by_id
+
+    @property
+    def private(self) -> AbstractSet[str]:
+        """The ids of the private boards."""
+        return self._index.private
 
     def changed(
         self, boards: Iterable[Board], deleted: Collection[str], detached: AbstractSet[tuple[str, str]]
@@ -267,7 +279,7 @@ class Boards:
 
 
 class _Index(NamedTuple):
-    """All boards by id, all boards by the event types that they take, and the unions by id.
+    """All boards by id, all boards by the event types that they take, the unions by id, and the ids of private boards.
 
     The index never changes. A copy shares the feeds that stay the same.
     """
@@ -275,6 +287,7 @@ class _Index(NamedTuple):
     by_id: dict[str, Board]
     feeds: dict[str, dict[str, Board]]
     unions: dict[str, Board]
+    private: frozenset[str]
 
     def removed(self, names: Collection[str]) -> "_Index":
         """Return the index without some boards."""
@@ -284,11 +297,12 @@ class _Index(NamedTuple):
         for name in names:
             unions.pop(name, None)
             left |= {(event_type, name) for event_type in by_id.pop(name).source}
-        return _Index(by_id, self._feeds_without(left), unions)
+        return _Index(by_id, self._feeds_without(left), unions, self.private.difference(names))
 
     def added(self, boards: Iterable[Board]) -> "_Index":
         """Return the index with new or changed boards."""
         by_id, unions, left = dict(self.by_id), dict(self.unions), set[tuple[str, str]]()
+        private = set(self.private)
         fed: dict[str, dict[str, Board]] = {}
         for board in boards:
             if board.id in by_id:
@@ -296,12 +310,15 @@ class _Index(NamedTuple):
             for event_type in board.source:
                 fed.setdefault(event_type, {})[board.id] = board
             unions.pop(board.id, None)
+            private.discard(board.id)
+            if board.is_private:
+                private.add(board.id)
             if board.union:
                 unions[board.id] = board
             by_id[board.id] = board
         feeds = self._feeds_without(left)
         feeds.update({event_type: feeds.get(event_type, {}) | more for event_type, more in fed.items()})
-        return _Index(by_id, feeds, unions)
+        return _Index(by_id, feeds, unions, frozenset(private))
 
     def _feeds_without(self, left: Collection[tuple[str, str]]) -> dict[str, dict[str, Board]]:
         """Copy the feeds. Leave out the pairs `left` of an event type and a board id."""

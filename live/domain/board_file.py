@@ -25,6 +25,7 @@ from live.domain.board import (
     Operator,
     SortOrder,
     Ties,
+    Visibility,
     Votes,
     parse_retention,
 )
@@ -103,6 +104,7 @@ class BoardChoice(Choice, frozen=True, kw_only=True):
     journal: JournalLevel = "events"
     journal_events: str | None = None
     journal_periods: str | None = None
+    visibility: Visibility | None = None
 
 
 def make_board(choice: BoardChoice) -> Board:
@@ -147,6 +149,7 @@ def make_board(choice: BoardChoice) -> Board:
             events=None if choice.journal_events is None else parse_retention(choice.journal_events),
             periods=None if choice.journal_periods is None else parse_retention(choice.journal_periods),
         ),
+        visibility=choice.visibility,
     )
 
 
@@ -411,6 +414,21 @@ def part_mistakes(
             yield f"board {board.id!r}: its union names {part!r}, whose scores are not plain sums"
         elif (fed.window, fed.clock) != (board.window, board.clock) and not unknown_choices & _COMPARED:
             yield f"board {board.id!r}: its union names {part!r}, which has another window or clock"
+        if fed is not None and (fault := exposure(board, fed)):
+            yield f"board {board.id!r}: {fault}"
+
+
+def exposure(union: Board, part: Board) -> str | None:
+    """Say why a union must not add up a part that fewer people may read. Return None if it may.
+
+    The answer is the same with each default of a server, because the default can change.
+    """
+    if part.visibility == "public" or union.visibility in {"private", part.visibility}:
+        return None
+    hidden = "is private" if part.visibility == "private" else "leaves out `visibility`, so LIVE_VISIBILITY can hide it"
+    wanted = 'set `visibility = "private"` for the union'
+    advice = wanted if part.visibility == "private" else f"leave it out for the union too, or {wanted}"
+    return f"its union names {part.id!r}, which {hidden}, and a union shows what its parts hold; {advice}"
 
 
 def migrate_choices(choices: dict[str, Any]) -> None:

@@ -10,9 +10,10 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from live.domain.reader import ALL_BOARDS, NO_BOARDS, BoardScope
 from live.errors import ProblemError, SetupError
 
-Verb = Literal["post", "admin"]
+Verb = Literal["post", "read", "admin"]
 
 PRODUCER_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 ALL: Final = "*"  # in `sources`: all event types
@@ -37,7 +38,7 @@ class Principal(msgspec.Struct, frozen=True):
     """
 
     id: str
-    boards: frozenset[str] | None
+    boards: BoardScope | None
     verbs: frozenset[Verb]
     rate: float
     burst: int
@@ -49,6 +50,17 @@ class Principal(msgspec.Struct, frozen=True):
     def is_limited(self) -> bool:
         """Whether the producer has rights to some boards only."""
         return self.boards is not None
+
+    @property
+    def opens(self) -> BoardScope:
+        """The private boards that the producer may read."""
+        if self.verbs.isdisjoint(("read", "admin")):
+            return NO_BOARDS
+        return ALL_BOARDS if self.boards is None else self.boards
+
+    def feeds(self, board: str) -> bool:
+        """Tell whether a private board exists for what the producer posts. None does without an API key."""
+        return bool(self.id) and (self.boards is None or board in self.boards)
 
     def require(self, verb: Verb) -> None:
         """Check that the producer may do `verb`.
@@ -135,7 +147,7 @@ class StoredProducer(msgspec.Struct, frozen=True, kw_only=True):
             burst = self.burst
         elif self.rate:
             burst = max(1, round(2 * self.rate))
-        boards = None if self.boards is None else frozenset(self.boards)
+        boards = None if self.boards is None else BoardScope.of(self.boards)
         if self.sources is None:
             sources = None if boards is None else frozenset[str]()
         else:

@@ -77,10 +77,12 @@ class Hub:
         """Add a board. If the hub has the board already, its channel continues with the new reader."""
         self.revision += 1
         board = reader.state.board.id
-        if board in self.channels:
-            self.channels[board].renew(reader)
-            return
-        self.channels[board] = Channel(reader, self._settings, self._schedule)
+        channel = self.channels.get(board)
+        if channel is not None:
+            channel.renew(reader)
+        else:
+            channel = self.channels[board] = Channel(reader, self._settings, self._schedule)
+        self.recheck(board)
 
     def remove(self, board: str) -> None:
         """Remove a deleted board and disconnect its viewers."""
@@ -88,6 +90,14 @@ class Hub:
         self._unsubscribe(board)
         self.channels.pop(board).end(BOARD_DELETED)
         self._replays.end(BOARD_DELETED, board)
+
+    def recheck(self, board: str | None = None) -> None:
+        """Disconnect the viewers that may not read a board, or any board, any more. For them it is deleted."""
+        for name, channel in list(self.channels.items()) if board is None else [(board, self.channels[board])]:
+            if channel.reader.state.board.is_private:
+                for viewer in (*channel.watchers, *self._replays.viewers_of(name)):
+                    if not viewer.reader.may_read(channel.reader.state.board):
+                        viewer.end(BOARD_DELETED)
 
     def drain(self) -> None:
         """Disconnect all viewers and accept no more, because the process stops."""
@@ -109,7 +119,7 @@ class Hub:
         channel = self.admit(board, subscription, address)
         source = self._source(channel, subscription, address)
         viewer = PullViewer(source, *source.place_of(subscription))
-        self._enter(viewer, channel, address)
+        self._enter(viewer, channel, subscription, address)
         try:
             yield viewer
         finally:
@@ -122,20 +132,17 @@ class Hub:
         """
         source = self._source(channel, subscription, address)
         viewer = PushViewer(source, *source.place_of(subscription), sink)
-        self._enter(viewer, channel, address)
+        self._enter(viewer, channel, subscription, address)
         return viewer
 
-    def add_page_viewer(self, board: str, subscription: Subscription, address: str) -> PageViewer:
+    def add_page_viewer(self, channel: Channel, subscription: Subscription, address: str) -> PageViewer:
         """Add a viewer that waits until the top differs from the state at the position in `subscription`.
 
-        Call the method `notify` of the viewer next. Call `leave` when the viewer is gone.
-
-        Raises:
-            ProblemError: `too_many_viewers`, `stopping`, or `board_not_found`.
+        The channel comes from `admit`. Call the method `notify` of the viewer next. Call `leave` when the viewer is
+        gone.
         """
-        channel = self.admit(board, subscription, address)
         viewer = PageViewer(channel, *channel.place_of(subscription))
-        self._enter(viewer, channel, address)
+        self._enter(viewer, channel, subscription, address)
         return viewer
 
     def leave(self, viewer: Viewer, address: str) -> None:
@@ -162,11 +169,12 @@ class Hub:
 
         Raises:
             ProblemError: `too_many_viewers`, `stopping`, or `board_not_found`.
+            StoreUnavailableError: the credentials of the reader can't be checked now.
         """
         self.require_running()
         channel = self.channels.get(board)
-        if channel is None:
-            raise ProblemError("board_not_found", "GET /v1/boards lists the boards")
+        if channel is None or not subscription.reader.may_read(channel.reader.state.board):
+            raise subscription.reader.refusal()
         for viewers, setting, what in (
             (self.viewers, "max_viewers", "watch"),
             (channel.viewers, "max_board_viewers", "watch this board"),
@@ -196,7 +204,8 @@ class Hub:
             viewer.move(channel, *channel.place_of(subscription))
             channel.enter(viewer)
 
-    def _enter(self, viewer: Viewer, channel: Channel, address: str) -> None:
+    def _enter(self, viewer: Viewer, channel: Channel, subscription: Subscription, address: str) -> None:
+        viewer.reader = subscription.reader
         self.viewers += 1
         self._addresses[address] += 1
         board = channel.reader.state.board.id

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from live.domain.event import key_fault
+from live.domain.reader import NOBODY, Reader
 from live.domain.window import parse_duration
 from live.errors import ProblemError
 from live.network.parameters import is_whole, require_known, time_of, whole_number
@@ -63,10 +64,11 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 
     `interval` is in milliseconds. 0 means the interval of the board. `epoch` and `offset` are the position of a viewer
     that reconnects. With a `key`, the viewer also receives the rank of that member with `around` neighbours on each
-    side. With a `replay`, the viewer watches the top of the default size at another time.
+    side. With a `replay`, the viewer watches the top of the default size at another time. `reader` is who watches.
     """
 
     size: int
+    reader: Reader = NOBODY
     interval: int = 0
     epoch: str | None = None
     offset: int = -1
@@ -75,7 +77,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     replay: ReplayRequest | None = None
 
     @classmethod
-    def parse(cls, query: Mapping[str, str], settings: Settings) -> "Subscription":
+    def parse(cls, query: Mapping[str, str], settings: Settings, reader: Reader) -> "Subscription":
         """Read a query.
 
         Raises:
@@ -93,6 +95,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
         known = epoch is not None and offset is not None and len(epoch) <= _EPOCH and is_whole(offset)
         return cls(
             size=size,
+            reader=reader,
             interval=interval,
             epoch=epoch if known else None,
             offset=int(offset or -1) if known else -1,

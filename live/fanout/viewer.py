@@ -12,6 +12,7 @@ from typing import Protocol
 import structlog
 
 from live.domain.ranking import Page
+from live.domain.reader import NOBODY
 from live.errors import CLOSE_CODES, FAILED
 from live.fanout.engine.delivery import Cohort, Sink, Subscribers, ViewerPosition, count_frames
 from live.fanout.engine.variant import Variant
@@ -51,10 +52,11 @@ class Source(Protocol):
 class Viewer:
     """One open connection that watches the top of a board."""
 
-    __slots__ = ("_alone", "channel", "cohort", "group")
+    __slots__ = ("_alone", "channel", "cohort", "group", "reader")
 
     def __init__(self, channel: Source, group: Subscribers, position: ViewerPosition) -> None:
         self.channel = channel
+        self.reader = NOBODY
         self.group = group
         self.cohort: Cohort | None = None
         self._alone: ViewerPosition | None = position
@@ -96,18 +98,20 @@ class Viewer:
 class PullViewer(Viewer):
     """A viewer that asks for each frame with `next_frame`."""
 
-    __slots__ = ("_woken",)
+    __slots__ = ("_ended", "_woken")
 
     def __init__(self, channel: Source, group: Subscribers, position: ViewerPosition) -> None:
         super().__init__(channel, group, position)
+        self._ended: int | None = None
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
         """Let `next_frame` check again."""
         self._woken.set()
 
-    def end(self, _code: int) -> None:
-        """Let `next_frame` notice that the channel has ended."""
+    def end(self, code: int) -> None:
+        """Let `next_frame` raise the end."""
+        self._ended = code
         self._woken.set()
 
     async def next_frame(self) -> Frame:
@@ -117,8 +121,9 @@ class PullViewer(Viewer):
             ChannelEndedError: there is nothing more to watch.
         """
         while True:
-            if self.channel.ended is not None:
-                raise ChannelEndedError(self.channel.ended)
+            ended = self.channel.ended if self._ended is None else self._ended
+            if ended is not None:
+                raise ChannelEndedError(ended)
             frame = self.due_frame()
             if frame is not None:
                 return frame

@@ -162,9 +162,11 @@ class Intake:
             idempotency_key = str(match[1] or match[2], "ascii")
         only_board = None
         if decode is decode_json and not gzip and idempotency_key is None:
-            targets = boards_for(self._boards, producer.boards, UNSET, UNSET, UNSET)
+            targets = boards_for(self._boards, producer, UNSET, UNSET, UNSET)
             if not isinstance(targets, str) and len(targets) == 1 and targets[0][0].bare:
-                only_board = targets[0][0].id
+                only = targets[0][0].id
+                # Producers that may not read a private board get another answer than those that may.
+                only_board = None if only in self._boards.private else only
         return CheckedHead(
             producer, decode, gzip, idempotency_key, _identities_of(producer.id), only_board, self._boards
         )

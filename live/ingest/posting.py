@@ -26,6 +26,7 @@ from live.domain.event import (
     entry_of,
 )
 from live.domain.producer import Principal
+from live.domain.reader import ALL_BOARDS, NO_BOARDS, BoardScope
 from live.errors import REFUSALS, EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.committer import Committed, Committer
 from live.metrics import EVENTS_DUPLICATE, EVENTS_REJECTED
@@ -229,7 +230,7 @@ class Posting:
         self, board: str | UnsetType, kind: str | UnsetType, category: str | UnsetType
     ) -> Sequence[tuple[_Share, Board, int]] | str:
         """Return the shares, boards and weights that events feed. If there are none, return the refusal code."""
-        targets = boards_for(self._boards, self._producer.boards, board, kind, category)
+        targets = boards_for(self._boards, self._producer, board, kind, category)
         if isinstance(targets, str):
             if targets in _UNKNOWN:
                 self._unknown.add((board, kind, category))
@@ -244,9 +245,13 @@ class Posting:
 
     def _answer(self) -> Answer:
         """Merge the outcomes of the boards."""
-        shares = self._shares.values()
+        shares, private = self._shares.values(), self._boards.private
         offsets = {share.board: share.offset for share in shares if share.offset is not None}
-        if any(share.refused for share in shares):
+        if private and not private.isdisjoint(self._shares):
+            shown = self._producer.opens
+            offsets = {board: offset for board, offset in offsets.items() if board not in private or board in shown}
+            accepted, duplicate = self._refusals()
+        elif any(share.refused for share in shares):
             accepted, duplicate = self._refusals()
         else:
             indexes = (share.indexes for share in shares)
@@ -260,16 +265,21 @@ class Posting:
     def _refusals(self) -> tuple[int, int]:
         """Collect the refusals. Return the numbers of accepted and of duplicate events.
 
-        If a board belongs to another producer, its refusal is hidden, unless the event names that board. An event with
-        no other outcome is answered as if that board did not exist.
+        If a board belongs to another producer, or the producer may not read it, its refusal is hidden, unless the event
+        names that board. An event with no other outcome is answered as if that board did not exist. So is what became
+        of an event on a private union that is not the producer's.
         """
-        body = self._body
+        body, private = self._body, self._boards.private
         accepted: set[int] = set()
         duplicates: set[int] = set()
         hidden: set[int] = set()
         for share in self._shares.values():
             hidden_here: AbstractSet[int] = frozenset()
-            if self._boards.by_id[share.board].owner not in {"", self._producer.id}:
+            is_private = share.board in private
+            if is_private and not self._producer.feeds(share.board):
+                continue
+            is_secret = is_private and share.board not in self._producer.opens
+            if is_secret or self._boards.by_id[share.board].owner not in {"", self._producer.id}:
                 pairs = zip(body.indexes, body.events, strict=True)
                 hidden_here = {index for index, event in pairs if event.board != share.board}
             for position, index in enumerate(share.indexes):
@@ -281,7 +291,7 @@ class Posting:
                 elif index in hidden_here:
                     hidden.add(index)
                 else:
-                    board = share.board if len(self._boards.by_id) > 1 else None
+                    board = share.board if len(self._boards.by_id) > 1 and not is_secret else None
                     self._rejected.append(Rejection(index, code, share.details.get(index, REFUSALS[code]), board))
         for index in hidden - accepted - duplicates - {rejection.index for rejection in self._rejected}:
             self._rejected.append(Rejection(index, "type_unknown", REFUSALS["type_unknown"]))
@@ -297,25 +307,26 @@ def limit_of(board: Board, producer: Principal) -> int:
 
 def boards_for(
     boards: Boards,
-    allowed: frozenset[str] | None,
+    producer: Principal,
     board: str | UnsetType,
     kind: str | UnsetType,
     category: str | UnsetType,
 ) -> Sequence[tuple[Board, int]] | str:
     """Return the boards that an event feeds, with weights. If there are none, return the refusal code.
 
-    An event that names a board feeds only that one. Any other event feeds all that take its type and category.
-    `allowed` are the boards that its producer may post to. None means all. Unions follow from their parts.
+    An event that names a board feeds only that one. Any other event feeds all that take its type and category. Unions
+    follow from their parts. For a producer whose API key does not include it, a private board does not exist.
     """
-    if board is not UNSET and board not in boards.by_id:
+    if board is not UNSET and (board not in boards.by_id or (board in boards.private and not producer.feeds(board))):
         return "board_unknown"  # not remembered: a producer can invent any number of ids, of any length
-    return _boards_for(boards, allowed, board, kind, category)
+    return _boards_for(boards, producer.boards, bool(producer.id), board, kind, category)
 
 
 @lru_cache(maxsize=1024)
 def _boards_for(
     boards: Boards,
-    allowed: frozenset[str] | None,
+    allowed: BoardScope | None,
+    has_key: bool,  # noqa: FBT001 - part of the name of a remembered result
     board: str | UnsetType,
     kind: str | UnsetType,
     category: str | UnsetType,
@@ -329,6 +340,9 @@ def _boards_for(
         taken = (named,)
     else:
         taken = boards.fed_by(DEFAULT_TYPE if kind is UNSET else kind, None if category is UNSET else category)
+        if boards.private:
+            own = NO_BOARDS if not has_key else ALL_BOARDS if allowed is None else allowed
+            taken = [target for target in taken if target.id not in boards.private or target.id in own]
         if not taken:
             return "type_unknown"
     if allowed is not None:

@@ -1,6 +1,7 @@
 """Replies as plain data that every transport can send; problems are RFC 9457 documents."""
 
 import gzip
+from collections.abc import Iterable
 from functools import cached_property
 from http import HTTPStatus
 from typing import Final
@@ -36,6 +37,19 @@ SECURITY_HEADERS: Final = (
     (b"referrer-policy", b"no-referrer"),
     (b"x-content-type-options", b"nosniff"),
 )
+
+
+_PRIVATE: Final = (b"cache-control", b"private, no-store")
+_READER_FIELDS: Final = (b"Authorization", b"Cookie")  # the request fields that say who reads
+VARY_BY_READER: Final = (b"vary", b", ".join(_READER_FIELDS))
+
+
+def private(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return header fields for a response that only its reader may keep."""
+    varied = [part.strip() for name, value in headers if name == b"vary" for part in value.split(b",")]
+    varied += [field for field in _READER_FIELDS if field not in varied]
+    others = [field for field in headers if field[0] not in {b"cache-control", b"vary"}]
+    return [*others, _PRIVATE, (b"vary", b", ".join(varied))]
 
 
 class Reply(msgspec.Struct, frozen=True, dict=True):
@@ -83,6 +97,12 @@ class Reply(msgspec.Struct, frozen=True, dict=True):
         )
         body = gzip.compress(self.body, _LEVEL, mtime=0)
         return msgspec.structs.replace(self, body=body, extra=(*extra, (b"content-encoding", b"gzip")))
+
+    @cached_property
+    def private(self) -> "Reply":
+        """The same reply for somebody who may read private boards."""
+        fields = private(self.extra)
+        return msgspec.structs.replace(self, cache=_PRIVATE[1], extra=tuple(f for f in fields if f is not _PRIVATE))
 
 
 class ProblemBody(msgspec.Struct, frozen=True):

@@ -42,7 +42,7 @@ def compact(
 ) -> list[Compacted]:
     """Compact the timelines of some boards, or of all. This process holds the lock of the journal.
 
-    Reading a timeline begins with the timeline that it continues, which can belong to another board. So timelines that
+    Asker a timeline begins with the timeline that it continues, which can belong to another board. So timelines that
     continue a wanted timeline are compacted too, and first.
 
     Raises:

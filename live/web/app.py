@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 from live.auth.client import ClientResolver
 from live.demo import send_likes
 from live.domain.board import Boards
+from live.domain.reader import SERVER
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.journal.log.drainer import Drainer
 from live.protocols.http.shared import SharedParts
@@ -28,7 +29,7 @@ from live.web.pages import board as pages
 from live.web.pages.rendering import make_templates, visit_of
 from live.web.reads.fast import FastReads
 from live.web.routes import routes_of
-from live.web.services import Live, live_of, make_parts
+from live.web.services import Live, live_of, make_parts, reader_of
 
 log = structlog.get_logger()
 
@@ -111,8 +112,9 @@ async def _work(parts: Live) -> None:
         if parts.settings.demo:
             lease = ProcessLease(parts.client, SystemKeys(parts.settings.key_prefix).demo)  # in one of all processes
             for name, committer in parts.registry.committers.items():
-                if committer.state.board.clock == "server":
-                    tasks.create_task(send_likes(parts.registry.ledgers[name].reader, committer, lease))
+                ledger = parts.registry.ledgers.find(name, SERVER)
+                if ledger is not None and committer.state.board.clock == "server":
+                    tasks.create_task(send_likes(ledger.reader, committer, lease))
                     break
             else:
                 log.warning("the demo needs a board with the server's clock, and there is none")
@@ -132,7 +134,7 @@ async def _forget(_request: Request, _error: Exception) -> Response:
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     if isinstance(error, EpochLostError) and "board" in request.path_params:
-        error = await live_of(request).registry.explain(request.path_params["board"], error)
+        error = await live_of(request).registry.explain(request.path_params["board"], error, reader_of(request))
     if request.scope["path"].startswith("/v1/"):
         return await answer_problem(request, error)
     try:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Collection
 from http import HTTPStatus
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -13,12 +14,18 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
+from live.domain.reader import ALL_BOARDS, BoardScope, Reader
+from live.errors import ProblemError
 from live.ingest.replies import Reply
 from live.metrics import REGISTRY, OfBoards
 from live.system.shared_metrics import SharedMetrics
 from live.web.http.middleware import client_of
 from live.web.http.responses import as_response, problem_response, public_reason
-from live.web.services import live_of
+from live.web.services import live_of, reader_of
+
+_REASONS_ELSEWHERE: Final = (
+    "the log of the server has the reasons, and `/readyz` tells them to an API key that may read all boards"
+)
 
 
 async def healthz(_request: Request) -> Response:
@@ -33,31 +40,61 @@ async def readyz(request: Request) -> Response:
     stop this process.
     """
     live = live_of(request)
+    # The reasons can name boards.
+    may_know = not live.registry.ledgers.has_private or reader_of(request).opens is ALL_BOARDS
     try:
         live.hub.require_running()
         faults = await live.readiness.require()
     except Exception as error:  # noqa: BLE001 - whatever it is, a load balancer has to know
         response = problem_response(error)
-        response.body = msgspec.json.encode({"status": "not_ready", "reasons": [public_reason(error)]})
+        reasons = [public_reason(error) if may_know else _REASONS_ELSEWHERE]
+        response.body = msgspec.json.encode({"status": "not_ready", "reasons": reasons})
         response.headers.update({"Content-Type": "application/json", "Content-Length": str(len(response.body))})
         return response
     state: dict[str, object] = {"status": "ready"}
     if live.settings.journal != "off":
         state |= {"journal": "degraded" if faults.journal else "ok"}
     if live.settings.journal != "off" or faults.boards:
-        state |= {"reasons": faults.boards + faults.journal}
+        reasons = faults.boards + faults.journal
+        state |= {"reasons": [_REASONS_ELSEWHERE] if reasons and not may_know else reasons}
     return Response(msgspec.json.encode(state), headers={"Cache-Control": "no-store"}, media_type="application/json")
 
 
 async def metrics(request: Request) -> Response:
-    """Return the metrics of this process, or of all worker processes together. They wait for no page."""
-    live = live_of(request)
+    """Return the metrics of this process, or of all worker processes together. They wait for no page.
+
+    Raises:
+        ProblemError: `not_found`, `credentials_required`, `credentials_invalid` or `scope_forbidden`.
+    """
+    live, who = live_of(request), live_of(request).settings.metrics
+    if who == "off":
+        raise ProblemError("not_found", "LIVE_METRICS is `off` on this server")
+    opens = ALL_BOARDS
+    if who == "key" or (who == "auto" and live.registry.ledgers.has_private):
+        opens = _opened(request)
+    boards = {ledger.state.board.id for ledger in live.registry.ledgers.all(Reader(opens))}
 
     async def draw() -> Reply:
-        body = await asyncio.to_thread(_metrics_of, live.boards.by_id.keys())
+        body = await asyncio.to_thread(_metrics_of, boards)
         return Reply(HTTPStatus.OK, CONTENT_TYPE_LATEST.encode(), body)
 
-    return as_response(await live.metrics.of(client_of(request).network, ("metrics", b"", None), draw))
+    return as_response(await live.metrics.of(client_of(request).network, ("metrics", b"", opens), draw))
+
+
+def _opened(request: Request) -> BoardScope:
+    """Return the private boards that the API key of a request opens.
+
+    Raises:
+        ProblemError: `credentials_required`, `credentials_invalid` or `scope_forbidden`.
+        StoreUnavailableError: the API keys can't be checked now.
+    """
+    authorization = request.headers.get("authorization")
+    raw = None if authorization is None else authorization.encode("latin-1")
+    producer = live_of(request).authenticator.identify(raw, client_of(request), "read")
+    if "admin" not in producer.verbs:
+        producer.require("read")
+    reader_of(request)  # only this client may keep the response
+    return producer.opens
 
 
 def _metrics_of(boards: Collection[str]) -> bytes:

@@ -18,7 +18,8 @@ from live.boards.admin import BoardAdmin
 from live.boards.players import PlayerProcess
 from live.boards.readiness import Readiness
 from live.boards.registry import BoardRegistry
-from live.domain.board import Board, Boards
+from live.domain.board import Boards
+from live.domain.reader import Reader
 from live.errors import EpochLostError, ProblemError
 from live.fanout.hub import Hub
 from live.ingest.intake import Intake
@@ -40,6 +41,7 @@ from live.store.registry.idempotency import StoredResponses
 from live.store.registry.items import Items
 from live.store.registry.presence import Presence
 from live.web.http.drawings import Drawings
+from live.web.http.middleware import READER
 from live.web.http.responses import Derived, cache_control
 from live.web.pages.charts import Line, RankCharts
 
@@ -86,52 +88,47 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     top_histories: VersionCache[TopHistory] = field(default_factory=VersionCache)
     rank_charts: RankCharts = field(default_factory=RankCharts)
 
-    @property
-    def boards(self) -> Boards:
-        """Return the current boards."""
-        return self.registry.boards
-
-    @property
-    def ledgers(self) -> Mapping[str, Ledger]:
-        """Return the ledger of each current board."""
-        return self.registry.ledgers
-
-    async def board(self, board_id: str) -> Board:
-        """Find a board by its id. Another process may have created it a moment ago.
+    async def ledger(self, board_id: str, reader: Reader) -> Ledger:
+        """Find a board by its id, for a reader. Another process may have created it a moment ago.
 
         Raises:
             ProblemError: `board_not_found`.
-            StoreUnavailableError: the store is unavailable, and this process does not know the board.
+            StoreUnavailableError: the store is unavailable, and this process does not know the board; or the
+                credentials of the reader can't be checked.
             EpochLostError: the store lost data, and this process does not know the board.
         """
-        if board_id not in self.boards.by_id:
+        found = self.registry.ledgers.find(board_id, reader)
+        if found is None:
             await self.registry.ask()
-        board = self.boards.by_id.get(board_id)
-        if board is None:
-            raise ProblemError("board_not_found", "GET /v1/boards lists the boards")
-        return board
+            found = self.registry.ledgers.find(board_id, reader)
+        if found is None:
+            raise reader.refusal()
+        return found
 
-    async def use(self, board_id: str) -> Ledger:
-        """Record that a board is in use, and return its ledger.
+    def ledgers(self, reader: Reader) -> list[Ledger]:
+        """Find all boards that a reader may read.
 
         Raises:
-            ProblemError: `board_not_found`.
-            EpochLostError: the store lost the board.
+            StoreUnavailableError: the credentials of the reader can't be checked.
         """
-        ledger = self.ledgers[(await self.board(board_id)).id]
+        reader.require_sure()
+        return self.registry.ledgers.all(reader)
+
+    async def use(self, board_id: str, reader: Reader) -> Ledger:
+        """Record that a board is in use, and return its ledger. Raises as `ledger`."""
+        ledger = await self.ledger(board_id, reader)
         if ledger.state.board.idle_ttl is not None:
             await ledger.state.use()
         return ledger
 
     async def over_boards(
-        self, ask: Callable[[Ledger], Awaitable[_T]], ledgers: Sequence[Ledger] | None = None
+        self, ask: Callable[[Ledger], Awaitable[_T]], ledgers: Sequence[Ledger], reader: Reader
     ) -> list[_T]:
-        """Call `ask` for some boards, by default all, a few at a time. Boards that are deleted meanwhile are omitted.
+        """Call `ask` for some boards of a reader, a few at a time. Boards that are deleted meanwhile are omitted.
 
         Raises:
             EpochLostError: the store lost a board.
         """
-        ledgers = list(self.ledgers.values()) if ledgers is None else ledgers
         given: list[_T] = []
         for first in range(0, len(ledgers), _AT_ONCE):
             piece = ledgers[first : first + _AT_ONCE]
@@ -139,7 +136,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
             for ledger, answer in zip(piece, answers, strict=True):
                 error: BaseException | None = answer if isinstance(answer, BaseException) else None
                 if isinstance(error, EpochLostError):
-                    error = await self.registry.explain(ledger.state.board.id, error)
+                    error = await self.registry.explain(ledger.state.board.id, error, reader)
                     if isinstance(error, ProblemError):
                         continue
                 if error is not None:
@@ -165,6 +162,7 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
         settings, registry.boards, registry.committers, authenticator, rate_limiter, answers, registry.ask_soon
     )
     registry.publish = intake.set_boards
+    authenticator.on_revoked = hub.recheck
     return Live(
         settings=settings,
         templates=templates,
@@ -195,6 +193,19 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
 def live_of(request: Request) -> Live:
     """Return the running parts of the process."""
     return cast("Live", request.app.state.live)
+
+
+def reader_of(request: Request) -> Reader:
+    """Return who reads. If that is somebody who may read private boards, only they may keep the response."""
+    extensions = request.scope["extensions"]
+    reader: Reader | None = extensions.get(READER)
+    if reader is None:
+        authorization = request.headers.get("authorization")
+        reader = live_of(request).authenticator.reader(
+            None if authorization is None else authorization.encode("latin-1")
+        )
+        extensions[READER] = reader
+    return reader
 
 
 def assets(name: str) -> Path:

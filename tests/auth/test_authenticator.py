@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from live.auth.authenticator import Authenticator
 from live.domain.producer import Principal, Scope
+from live.domain.reader import BoardScope
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
 from live.store.connection.client import connect
@@ -79,7 +80,7 @@ async def test_an_api_key_identifies_its_producer(any_store: str) -> None:
     await authenticator.open()
     producer = authenticator.identify(header, CLIENT)
     assert (producer.id, producer.rate, producer.rate_key) == ("shop", 5.0, "shop")
-    assert producer.boards == frozenset({"posts"})
+    assert producer.boards == BoardScope.of(("posts",))
     assert result(authenticator, None) == "credentials_required"
     for wrong in (
         b"", b"Bearer", b"Bearer shop", b"Bearer shop.", b"Basic " + header[7:], header + b"x", header[:-1],

@@ -12,6 +12,8 @@ from live.boards.admin import ABANDONED, BoardAdmin
 from live.boards.definition import read_board
 from live.domain.board import Board, Boards
 from live.domain.event import make_entry
+from live.domain.producer import Principal
+from live.domain.reader import BoardScope
 from live.errors import EpochLostError, ProblemError
 from live.settings import Settings
 from live.store.board.journal_stream import read_entries
@@ -252,3 +254,40 @@ async def test_the_number_of_boards_is_limited(any_store: str) -> None:
         assert not await admins[0].put(kept[0], {**KISS, "title": "Changed"}, "ann")
         await admins[0].delete(kept[0], "ann")
         assert await admins[0].put("another", KISS, "ann")
+
+
+async def test_a_union_stays_as_private_as_its_parts(valkey_url: str) -> None:
+    """Neither a part nor its union changes so that more people may read the union. A deleted part does not count."""
+    async with bench(valkey_url) as at:
+        admin = at.board_admin
+        await admin.put("a", KISS, "me")
+        await admin.put("b", {**KISS, "visibility": "public"}, "me")
+        await admin.put("u", {"window": "forever", "union": ["a", "b"]}, "me")
+        hide = {"visibility": "private"}
+        assert (await at.refused(admin.patch("a", hide, "me")))[0] == "board_invalid"
+        assert (await at.refused(admin.patch("u", {"visibility": "public"}, "me")))[0] == "board_invalid"
+        await admin.patch("u", hide, "me")
+        await admin.patch("a", hide, "me")
+        code, detail = await at.refused(admin.patch("u", {"visibility": None}, "me"))
+        assert (code, "'a'" in detail) == ("board_invalid", True)
+        await admin.delete("a", "me")
+        await admin.patch("u", {"visibility": None}, "me")
+        await admin.put("a", {**KISS, **hide}, "me")  # the union does not add this board up
+
+
+async def test_a_limited_admin_learns_of_no_private_board(valkey_url: str) -> None:
+    """A union of a private board of others is refused as one of an unknown board, and mistakes suggest no such id."""
+    async with bench(valkey_url) as at:
+        admin = at.board_admin
+        await admin.put("secret-1", {**KISS, "visibility": "private"}, "me")
+        await admin.put("mine-1", KISS, "me")
+        scope = BoardScope.of(("mine-*",))
+        tenant = Principal("tenant", scope, frozenset({"admin"}), 0, 1, "tenant", sources=frozenset({"kiss"}))
+
+        async def refusal(part: str) -> tuple[str, str]:
+            choices = {"window": "forever", "union": ["mine-1", part]}
+            code, detail = await at.refused(admin.put("mine-u", choices, "tenant", tenant))
+            return code, detail.replace(part, "…")
+
+        assert await refusal("secret-1") == await refusal("secret-2")
+        assert "secret-1" not in (await refusal("secret-2"))[1]

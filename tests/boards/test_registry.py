@@ -12,11 +12,13 @@ from live.boards.admin import BoardAdmin
 from live.boards.registry import BoardRegistry
 from live.domain.board import Boards
 from live.domain.event import make_entry
+from live.domain.reader import SERVER
 from live.errors import EpochLostError, ProblemError
 from live.fanout.hub import Hub
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import ChannelEndedError, PullViewer
 from live.settings import Duration, Settings
+from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from live.store.registry.definitions import Definition
 from live.store.registry.presence import Presence
@@ -40,6 +42,15 @@ class Process:
         self.registry = BoardRegistry(self.client, settings, self.hub, self.board_admin)
         self.updates: list[list[str]] = []
         self.registry.publish = self.publish
+
+    @property
+    def ids(self) -> set[str]:
+        return {ledger.state.board.id for ledger in self.registry.ledgers.all(SERVER)}
+
+    def ledger(self, board: str) -> Ledger:
+        found = self.registry.ledgers.find(board, SERVER)
+        assert found is not None
+        return found
 
     def publish(self, boards: Boards) -> None:
         assert list(boards.by_id) == list(self.registry.committers) == list(self.hub.channels)
@@ -99,12 +110,12 @@ async def test_a_lost_board_is_not_a_deleted_one(any_store: str) -> None:
         await made.board_admin.put("b", KISS, "ann")
         await made.registry.refresh()
         await made.registry.committers["b"].commit([make_entry("a")])
-        await made.client.delete(made.registry.ledgers["b"].state.keys.meta)
+        await made.client.delete(made.ledger("b").state.keys.meta)
         with pytest.raises(EpochLostError):
             await made.registry.committers["b"].commit([make_entry("a")])
         error = EpochLostError("lost")
-        assert await made.registry.explain("b", error) is error
-        gone = await made.registry.explain("c", error)
+        assert await made.registry.explain("b", error, SERVER) is error
+        gone = await made.registry.explain("c", error, SERVER)
         assert isinstance(gone, ProblemError)
         assert gone.code == "board_not_found"
 
@@ -116,14 +127,14 @@ async def test_a_recreated_board_keeps_its_viewers(any_store: str) -> None:
         other = BoardAdmin(made.client, settings, Boards([rolling_board()]))
         await made.board_admin.put("b", KISS, "ann")
         await made.registry.refresh()
-        old = made.registry.ledgers["b"]
+        old = made.ledger("b")
         with made.hub.watch("b", Subscription(size=5)) as viewer:
             assert (await viewer.next_frame()).type == "sync"
             async with made.registry._refreshing:  # a process between two checks
                 await other.delete("b", "ann")
                 await other.put("b", KISS, "ann")
             await made.registry.refresh()
-            new = made.registry.ledgers["b"]
+            new = made.ledger("b")
             assert new is not old
 
             async def synced() -> bool:
@@ -163,17 +174,17 @@ async def test_a_board_that_can_not_run_is_skipped(any_store: str) -> None:
             await made.registry.refresh()
         skipped = [line["board"] for line in logs if line["event"] == "can't run a board that is defined"]
         assert sorted(skipped) == ["later", "lifeless", "odd"]
-        assert made.registry.ledgers.keys() >= {"posts", "b"}
-        assert "later" not in made.registry.ledgers
+        assert made.ids >= {"posts", "b"}
+        assert "later" not in made.ids
         with pytest.raises(EpochLostError, match="holds none"):  # it is lost, and not unknown
-            await made.registry.ledgers["lifeless"].reader.read(1)
+            await made.ledger("lifeless").reader.read(1)
 
 
 async def test_a_board_of_the_file_has_precedence(any_store: str) -> None:
     """A run-time board with the same id does not run, which is logged once."""
     settings = fresh_settings(any_store)
     async with process(settings) as made:
-        held = made.registry.ledgers["posts"]
+        held = made.ledger("posts")
         with capture_logs() as logs:
             async with made.registry._refreshing:
                 version = await made.board_admin.definitions.version()
@@ -182,7 +193,7 @@ async def test_a_board_of_the_file_has_precedence(any_store: str) -> None:
             await made.registry.refresh()
             await made.registry.refresh()
         assert [line["board"] for line in logs if "ignoring a run-time board" in line["event"]] == ["posts"]
-        assert made.registry.ledgers["posts"] is held
+        assert made.ledger("posts") is held
 
 
 async def test_an_unfinished_change_is_finished(any_store: str) -> None:
@@ -205,12 +216,12 @@ async def test_an_unavailable_store_changes_nothing(own_store: StoreProcess) -> 
         with capture_logs() as logs:
             own_store.kill()
             await asyncio.sleep(2.5)
-            assert made.registry.ledgers.keys() == {"posts", "b"}
+            assert made.ids == {"posts", "b"}
             own_store.start()
         assert len([line for line in logs if line["event"] == "can't read the definitions of boards"]) == 1
         await made.board_admin.delete("b", "ann")
 
         async def is_applied() -> bool:
-            return made.registry.ledgers.keys() == {"posts"}
+            return made.ids == {"posts"}
 
         await eventually(is_applied)

@@ -145,8 +145,11 @@ def test_a_producer_changes_its_api_key(commands: Commands) -> None:
     ("arguments", "line"),
     [
         (["add", "Shop"], "live: the producer's id 'Shop' does not match ^[a-z0-9][a-z0-9_-]{0,63}$"),
-        (["add", "shop", "--verbs", "post,fly"], "live: --verbs: unknown verb 'fly'; expected post, admin"),
-        (["add", "shop", "--boards", "Posts"], "live: --boards: 'Posts' is not a valid board id"),
+        (["add", "shop", "--verbs", "post,fly"], "live: --verbs: unknown verb 'fly'; expected post, read, admin"),
+        (
+            ["add", "shop", "--boards", "Posts"],
+            "live: --boards: 'Posts' is neither a valid board id nor a prefix such as acme-*",
+        ),
         (["add", "shop", "--rate", "-1"], "live: --rate must be a number from 0.001 to 1000000000, or 0 for no limit"),
         (["add", "shop", "--rate", "nan"], "live: --rate must be a number from 0.001 to 1000000000, or 0 for no limit"),
         (["list", "--store", "unix:///nowhere/valkey.sock"], "live: the store is unavailable: "),

@@ -25,7 +25,7 @@ from tests.domain.board_files import (
 def test_a_board_needs_only_an_id() -> None:
     """Every other choice has a default."""
     assert parse_boards('[[board]]\nid = "posts"') == [
-        Board(id="posts", title="posts", source=frozenset({"like"}), window=Rolling(86_400, 3600))
+        Board(id="posts", title="posts", source=frozenset({"like"}), window=Rolling(86_400, 3600), visibility=None)
     ]
 
 
@@ -43,6 +43,7 @@ def test_every_choice_is_read() -> None:
     ties = "key"
     ranks = "dense"
     clock = "event"
+    visibility = "private"
     """
     assert parse_boards(text) == [
         Board(
@@ -55,6 +56,7 @@ def test_every_choice_is_read() -> None:
             ties="key",
             ranks="dense",
             clock="event",
+            visibility="private",
         )
     ]
 
@@ -81,6 +83,7 @@ def test_a_packed_score_is_read() -> None:
             operator="best",
             cap=100_000,
             score=Packing((Field("levels", "desc", 0, 99), Field("seconds", "asc", -5, 3600))),
+            visibility=None,
         )
     ]
 

@@ -399,7 +399,7 @@ async def test_a_hub_that_drains_ends_its_viewers_and_takes_no_more(valkey_url: 
     """A second time changes nothing. Viewers that leave are counted."""
     async with running_hub(valkey_url) as (hub, _):
         with hub.watch("posts", top(5), "a") as viewer:
-            page_viewer = hub.add_page_viewer("posts", top(5), "a")
+            page_viewer = hub.add_page_viewer(hub.admit("posts", top(5), "a"), top(5), "a")
             assert (hub.viewers, dict(hub._addresses)) == (2, {"a": 2})
             hub.drain()
             hub.drain()
@@ -410,5 +410,5 @@ async def test_a_hub_that_drains_ends_its_viewers_and_takes_no_more(valkey_url: 
             assert (hub.viewers, dict(hub._addresses)) == (1, {"a": 1})
         assert (hub.viewers, dict(hub._addresses)) == (0, {})
         with pytest.raises(ProblemError) as caught:
-            hub.add_page_viewer("posts", top(5), "a")
+            hub.admit("posts", top(5), "a")
         assert (caught.value.code, caught.value.retry_after) == ("stopping", 1)

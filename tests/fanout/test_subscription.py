@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from live.domain.reader import NOBODY
 from live.errors import ProblemError
 from live.fanout.engine.intervals import viewer_interval
 from live.fanout.frames import position_id
@@ -15,13 +16,13 @@ from live.settings import Settings
 
 def parse(**query: str) -> Subscription:
     """The subscription in a query."""
-    return Subscription.parse(query, Settings())
+    return Subscription.parse(query, Settings(), NOBODY)
 
 
 def test_the_default_subscription() -> None:
     """The first fifty records at the board's interval, from no position."""
     assert parse() == Subscription(size=50)
-    assert Subscription.parse({}, Settings(max_live_limit=20)).size == 20
+    assert Subscription.parse({}, Settings(max_live_limit=20), NOBODY).size == 20
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+
 from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.ranking import Page
@@ -18,7 +20,8 @@ def rolling_board(
     window: str = "24h", slot: str = "1h", clock: str = "server", board: str = "posts", ties: str = "key"
 ) -> Board:
     """A board on a rolling window, fed by likes."""
-    return make_board(BoardChoice(id=board, window=WindowChoice(rolling=window, slot=slot), clock=clock, ties=ties))  # type: ignore[arg-type]
+    made = make_board(BoardChoice(id=board, window=WindowChoice(rolling=window, slot=slot), clock=clock, ties=ties))  # type: ignore[arg-type]
+    return msgspec.structs.replace(made, visibility="public")
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 
+from live.domain.reader import SERVER
 from live.errors import JournalError
 from live.fanout.engine import replays
 from live.journal.log.timelines import find_timeline
@@ -35,7 +36,9 @@ async def journaling(store: str, **changes: Any) -> AsyncIterator[Served]:
 
 async def until_drained(server: Served, offset: int) -> None:
     """Wait until SQL has the journal of the board up to an offset."""
-    journal, state = server.live.journal, server.live.ledgers["posts"].state
+    ledger = server.live.registry.ledgers.find("posts", SERVER)
+    assert ledger is not None
+    journal, state = server.live.journal, ledger.state
     assert journal is not None
     prefix = server.live.settings.key_prefix
 

@@ -104,6 +104,11 @@ class Channel:
         return len(self._viewers) + self.replay_viewers
 
     @property
+    def watchers(self) -> list[Viewer]:
+        """The viewers of the present in this process."""
+        return list(self._viewers)
+
+    @property
     def is_watched(self) -> bool:
         """Whether anybody watches the board."""
         return self.viewers > 0

@@ -382,6 +382,11 @@ class Replays:
             if board in (None, playback.present.reader.state.board.id):
                 playback.end(code)
 
+    def viewers_of(self, board: str) -> list[Viewer]:
+        """List the viewers of the replays of a board."""
+        every = (playback for playback in self._all if playback.present.reader.state.board.id == board)
+        return [viewer for playback in every for viewer in playback.viewers]
+
     def require_room(self, channel: Channel, subscription: Subscription, address: str) -> None:
         """Check that a viewer can have the replay that it asks for.
 

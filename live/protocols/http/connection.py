@@ -19,7 +19,7 @@ from uvicorn.protocols.utils import get_remote_addr, is_ssl
 from uvicorn.server import ServerState
 
 from live.auth.client import Client
-from live.errors import ProblemError
+from live.errors import ProblemError, StoreUnavailableError
 from live.network.hosts import below_root
 from live.protocols.body_budget import SMALL_BODIES
 from live.protocols.connection_limits import SMALL, Admission, too_many_connections
@@ -304,8 +304,9 @@ class HttpProtocol(asyncio.Protocol):
 
         try:
             upgrade = self._shared.upgrades.respond(head, self.peer)
-        except ProblemError as problem:
-            if problem.code == "board_not_found" and not has_asked:  # another process may have made it a moment ago
+        except (ProblemError, StoreUnavailableError) as problem:
+            is_unknown = isinstance(problem, ProblemError) and problem.code == "board_not_found"
+            if is_unknown and not has_asked:  # another process may have made it a moment ago
                 self._pipeline.accepting = False
                 self._begin_read(Get(self, ask, keep_alive=False))
             else:

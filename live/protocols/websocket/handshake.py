@@ -16,6 +16,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import ExtensionParameter
 
+from live.auth.authenticator import Authenticator
 from live.auth.client import ClientResolver
 from live.fanout.subscription import Subscription
 from live.protocols.connection_limits import ConnectionLimits, Limited
@@ -70,10 +71,16 @@ class Upgrades:
     """The route of the viewers' WebSocket. A process that only takes events does not have it."""
 
     def __init__(
-        self, settings: Settings, clients: ClientResolver, limits: ConnectionLimits, reaper: ViewerReaper
+        self,
+        settings: Settings,
+        clients: ClientResolver,
+        authenticator: Authenticator,
+        limits: ConnectionLimits,
+        reaper: ViewerReaper,
     ) -> None:
         self._settings = settings
         self._clients = clients
+        self._authenticator = authenticator
         self._limits = limits
         self._reaper = reaper
 
@@ -82,6 +89,7 @@ class Upgrades:
 
         Raises:
             ProblemError: the host, the origin, the board or the query is refused, or the limits leave no room.
+            StoreUnavailableError: the API key of the reader can't be checked now.
         """
         path, _, query = head.target.partition(b"?")
         match = _PATH.fullmatch(unquote_to_bytes(path))
@@ -89,7 +97,8 @@ class Upgrades:
             return None
         client = self._clients.resolve(peer.address, head.fields, tls=peer.tls)
         client.require_origin(self._settings.allowed_origins)
-        subscription = Subscription.parse(QueryParams(query.decode()), self._settings)
+        reader = self._authenticator.reader(dict(reversed(head.fields)).get(b"authorization"))
+        subscription = Subscription.parse(QueryParams(query.decode()), self._settings, reader)
         reaper, network = self._reaper, client.network
         channel = reaper.hub.admit(match[1].decode("utf-8", "replace"), subscription, network)
         fields = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in head.fields)

@@ -59,7 +59,7 @@ def asyncapi_document() -> dict[str, Any]:
         "operations": {
             "watchBoard": {
                 "action": "send",
-                "description": "A viewer receives a `sync`, then `update`s. No API key is needed.",
+                "description": "A viewer receives a `sync`, then `update`s. Only private boards need an API key.",
                 "channel": {"$ref": "#/channels/boardLive"},
                 "messages": [{"$ref": f"#/channels/boardLive/messages/{name}"} for name in _MESSAGES],
             },

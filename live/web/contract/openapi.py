@@ -69,9 +69,9 @@ _KEY_SCHEME: Final = {
 }
 _TAGS: Final[Mapping[str, str]] = {
     "events": "Post events.",
-    "boards": "Read boards. No API key is needed.",
-    "records": "Read records. No API key is needed.",
-    "live": "Watch boards. No API key is needed.",
+    "boards": "Read boards. Only private boards need an API key, with the verb `read` or `admin`.",
+    "records": "Read records. Only private boards need an API key, with the verb `read` or `admin`.",
+    "live": "Watch boards. Only private boards need an API key, with the verb `read` or `admin`.",
     "administration": "Change boards and records. This needs an API key with the verb `admin`.",
     "pages": "HTML pages for people.",
     "operations": "Health and metrics for operators.",
@@ -476,8 +476,11 @@ _PATHS: Final[Mapping[str, Json]] = {
         {"200": {"description": "The process can count and serve.", "content": json_of(_READY)}}, (), is_page=True,
     )},
     "/metrics": {"get": operation(
-        "getMetrics", "operations", "Read the metrics.", "No API key is needed.",
-        text("text/plain", "Metrics in the Prometheus text format."), (), is_page=True,
+        "getMetrics", "operations", "Read the metrics.",
+        "On a server with a private board, this needs an API key with the verb `read` or `admin`, and the metrics name "
+        "only the boards that it includes. `LIVE_METRICS` changes that.",
+        text("text/plain", "Metrics in the Prometheus text format."),
+        {"credentials_required", "credentials_invalid", "scope_forbidden"}, is_keyed=True, is_page=True,
     )},
     "/openapi.json": {"get": operation(
         "getOpenapi", "documents", "Read the OpenAPI document.", "This API as OpenAPI 3.1.", _CONTRACT, (),

@@ -19,6 +19,8 @@ _EVERYWHERE: Final = frozenset(
     }
 )  # fmt: skip
 
+_READING: Final = frozenset({"boards", "records", "live", "pages"})  # tags
+
 _SECONDS: Final = {"description": "Seconds after which to try again.", "schema": {"type": "integer"}}
 # Header fields of refusals, by the status that they come with.
 _HEADERS: Final[Mapping[int, Json]] = {
@@ -47,7 +49,8 @@ def operation(  # noqa: PLR0913 - each is one part of an operation
 ) -> Json:
     """Describe an operation with its successful responses, its problems, and those that every request can have.
 
-    `is_keyed` says that it takes an API key, unless the server allows it without one. A page also refuses in HTML.
+    `is_keyed` says that it takes an API key, unless the server allows it without one. Reads take one too, for private
+    boards. A page also refuses in HTML.
     """
     by_status: dict[int, dict[str, str]] = {}
     for code, problem in PROBLEMS.items():
@@ -65,7 +68,7 @@ def operation(  # noqa: PLR0913 - each is one part of an operation
         "tags": [tag],
         "summary": summary,
         "description": description,
-        "security": [{}, {"key": []}] if is_keyed else [],
+        "security": [{}, {"key": []}] if is_keyed or tag in _READING else [],
         "parameters": list(parameters),
         "responses": {**answers, **refusals},
         **({} if body is None else {"requestBody": body}),

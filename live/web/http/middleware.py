@@ -10,17 +10,20 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from live.auth.client import EXTENSION, Client, ClientResolver
+from live.domain.reader import NOBODY
 from live.errors import ProblemError
-from live.ingest.replies import CONTENT_SECURITY_POLICY, POLICY_HEADER, SECURITY_HEADERS
+from live.ingest.replies import CONTENT_SECURITY_POLICY, POLICY_HEADER, SECURITY_HEADERS, private
 from live.ingest.replies import Headers as Fields
 from live.network.hosts import below_root
 from live.web.http.responses import problem_response
+
+READER: Final = "live.reader"  # the ASGI extension with who reads, in requests that asked
 
 _READING: Final = ("GET", "HEAD")
 _EXPOSED: Final = b"ETag, Retry-After"
 _PREFLIGHT: Final = {
     "Access-Control-Allow-Methods": "GET, HEAD",
-    "Access-Control-Allow-Headers": "If-None-Match, Last-Event-ID",
+    "Access-Control-Allow-Headers": "Authorization, If-None-Match, Last-Event-ID",
     "Access-Control-Max-Age": "600",
 }
 
@@ -127,7 +130,10 @@ def page_policy(images: tuple[str, ...], *, is_framed: bool) -> str:
 
 
 class SecurityHeaders:
-    """ASGI middleware that adds the security headers to every HTTP response."""
+    """ASGI middleware that adds the security headers to every HTTP response.
+
+    Only its reader may keep a response that was made for somebody who may read private boards.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -137,6 +143,8 @@ class SecurityHeaders:
 
         async def send_secured(message: Message) -> None:
             if message["type"] == "http.response.start":
+                if scope.get("extensions", {}).get(READER, NOBODY).sees_more:
+                    message["headers"] = private(message["headers"])
                 headers = message["headers"]
                 if not any(name == POLICY_HEADER[0] for name, _ in headers):
                     headers.append(POLICY_HEADER)

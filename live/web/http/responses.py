@@ -44,9 +44,9 @@ def cache_control(seconds: int) -> bytes:
     return b"public, max-age=%d, stale-while-revalidate=%d" % (seconds, SILENCE) if seconds else REVALIDATED
 
 
-def json_response(body: object, cache: bytes = REVALIDATED) -> Response:
+def json_response(body: object, cache: bytes = REVALIDATED, extra: Headers = ()) -> Response:
     """Make a JSON response without a tag, for one request."""
-    return as_response(Reply(HTTPStatus.OK, _JSON, msgspec.json.encode(body), cache=cache))
+    return as_response(Reply(HTTPStatus.OK, _JSON, msgspec.json.encode(body), extra, cache))
 
 
 def kept_json(body: object, cache: bytes = REVALIDATED) -> Reply:

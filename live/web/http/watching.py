@@ -15,7 +15,7 @@ from live.errors import ProblemError
 from live.protocols.http.asgi import VIEWER
 from live.protocols.http.connection import HttpProtocol
 from live.web.http.responses import problem_response
-from live.web.services import live_of
+from live.web.services import live_of, reader_of
 
 _T = TypeVar("_T")
 
@@ -50,7 +50,7 @@ async def until_left(receive: Receive) -> None:
 
 async def refuse_plain(request: Request) -> Response:
     """Refuse a request for the live route that is not a WebSocket handshake."""
-    await live_of(request).board(request.path_params["board"])
+    await live_of(request).ledger(request.path_params["board"], reader_of(request))
     response = problem_response(ProblemError("upgrade_required", "connect with a WebSocket client"))
     response.headers.update({"Upgrade": "websocket", "Connection": "Upgrade"})
     return response

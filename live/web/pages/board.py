@@ -19,6 +19,7 @@ from starlette.responses import Response
 from live.domain.board import Board
 from live.domain.event import key_fault, rfc3339
 from live.domain.ranking import Page
+from live.domain.reader import NOBODY, BoardScope
 from live.domain.window import Periods
 from live.errors import PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.replies import Reply
@@ -34,7 +35,7 @@ from live.web.pages.rendering import MOST_SIDES, Visit, render, site_of, takes_l
 from live.web.pages.surfaces import Surface, embed_of, overlay_of, page_of, problem_surface
 from live.web.pages.trends import NO_TRENDS, Trends, trends_of
 from live.web.pages.words import period_words, place_words
-from live.web.reads.boards import MAX_START
+from live.web.reads.boards import MAX_START, parts_of
 from live.web.reads.items import items_of
 from live.web.reads.sources import BoardPast, PageQuery, When, read_page, when_of
 
@@ -125,7 +126,7 @@ async def index(request: Request) -> Response:
     """Show a page of the list of boards, each with its first records."""
     visit = visit_of(request)
     live = visit.live
-    key = ("index", visit.text, (visit.language.tag, visit.theme, live.hub.revision))
+    key = ("index", visit.text, (visit.language.tag, visit.theme, live.hub.revision, visit.reader.opens))
     return negotiated(request, await live.drawings.of(visit.client.network, key, partial(_index, visit)))
 
 
@@ -158,6 +159,7 @@ class CacheKey(NamedTuple):
     query: bytes
     site: str
     needs_key: bool
+    opens: BoardScope | None
 
 
 class _Kept(NamedTuple):
@@ -190,6 +192,7 @@ class SinglePage(PageQuery, frozen=True, kw_only=True):
         return cls(
             live=visit.live,
             client=visit.client.network,
+            reader=visit.reader,
             board=board,
             what=_top(_size_of(visit, surface, 1)),
             visit=visit,
@@ -233,18 +236,23 @@ async def _index(visit: Visit) -> Reply:
     wanted = search.strip().casefold()
     found = [
         ledger
-        for board, ledger in live.ledgers.items()
-        if wanted in board or wanted in ledger.state.board.title.casefold()
+        for ledger in live.ledgers(visit.reader)
+        if wanted in ledger.state.board.id or wanted in ledger.state.board.title.casefold()
     ]
 
     async def card(ledger: Ledger) -> tuple[Board, Page | None]:
+        board = ledger.state.board
+        if board.union and board.is_private:
+            parts = parts_of(board, live.registry.ledgers, visit.reader)
+            board = msgspec.structs.replace(board, union=parts)
         try:
-            return ledger.state.board, await ledger.reader.read(_CARD_SIZE)
+            return board, await ledger.reader.read(_CARD_SIZE)
         except (StoreUnavailableError, EpochLostError) as error:  # the card is marked as stale
             _note(ledger, error)
-            return ledger.state.board, None
+            return board, None
 
-    boards = await live.over_boards(card, found[(number - 1) * _MOST_CARDS : number * _MOST_CARDS])
+    shown = found[(number - 1) * _MOST_CARDS : number * _MOST_CARDS]
+    boards = await live.over_boards(card, shown, visit.reader)
     items = await items_of(live, {record.key for _, page in boards if page for record in page.records})
     place = ListPlace(number, max(1, math.ceil(len(found) / _MOST_CARDS)), search.strip())
     return reply_of(
@@ -276,7 +284,7 @@ async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult |
         raise ProblemError(
             "parameter_invalid", f"up to {MOST_SIDES} boards can be shown side by side, each of them once"
         )
-    ledgers = [live.ledgers[(await live.board(board)).id] for board in ids]
+    ledgers = [await live.ledger(board, visit.reader) for board in ids]
     size, when = _size_of(visit, surface, len(ids)), when_of(visit.query)
     start = whole_number(visit.query, "start", 0, 0, MAX_START) if len(ids) == 1 else 0
     stretch = Stretch(surface, size, start, when)
@@ -302,7 +310,8 @@ async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult |
 
 def _cache_key(visit: Visit, surface: Surface) -> CacheKey:
     needs_key = visit.live.authenticator.needs_key(visit.client)
-    return CacheKey(surface, visit.language.tag, visit.theme, visit.text, site_of(visit), needs_key)
+    opens = None if visit.reader is NOBODY else visit.reader.opens
+    return CacheKey(surface, visit.language.tag, visit.theme, visit.text, site_of(visit), needs_key, opens)
 
 
 def _kept_reply(page: Page, cache_key: CacheKey, viewers: int | None) -> Reply | None:
@@ -322,7 +331,10 @@ async def _drawn(visit: Visit, surface: Surface, shown: Sequence[Shown]) -> Repl
     curl = None
     if len(shown) == 1 and live.settings.role != "viewers":
         now, needs_key = datetime.now(UTC).isoformat(timespec="seconds"), live.authenticator.needs_key(visit.client)
-        curl = curl_of(live.boards.by_id, shown[0].board, site_of(visit), now, needs_key=needs_key)
+        board = shown[0].board
+        readable = [ledger.state.board for ledger in live.ledgers(visit.reader)] if board.union else [board]
+        boards = {each.id: each for each in readable}
+        curl = curl_of(boards, board, site_of(visit), now, needs_key=needs_key)
     likes = surface.name == "page" and any(takes_likes(one.board) for one in shown if not one.is_past)
     items = await items_of(live, {member for one in shown for member in one.members})
     return reply_of(
@@ -472,12 +484,19 @@ def _note(ledger: Ledger, error: Exception) -> None:
 def curl_of(boards: Mapping[str, Board], board: Board, site: str, now: str, *, needs_key: bool) -> str | None:
     """Return the command that posts a first event to a board.
 
-    None if no single event can start the board: it is frozen, or registers its members first.
+    None if no single event can start the board: it is frozen, or registers its members first; or the part of a union to
+    which the event goes is not among `boards`.
 
     `site` is the address of the server, and `now` the time of the event on boards that use the time of events.
     """
-    target = boards[next(iter(board.union))] if board.union else board
-    if target.union or board.frozen or target.frozen or (target.votes is not None and target.votes.registered):
+    target = boards.get(next(iter(board.union))) if board.union else board
+    if (
+        target is None
+        or target.union
+        or board.frozen
+        or target.frozen
+        or (target.votes is not None and target.votes.registered)
+    ):
         return None
     event: dict[str, object] = {"board": target.id, "key": "Ada"}
     if target.score is not None:

@@ -54,7 +54,7 @@ async def record_page(request: Request) -> Response:
     """Show one record. The script keeps its rank, score and neighbours live."""
     visit = visit_of(request)
     live, client, language = visit.live, visit.client.network, visit.language
-    ledger = await live.use(request.path_params["board"])
+    ledger = await live.use(request.path_params["board"], visit.reader)
     board, member = ledger.state.board, request.path_params["key"]
     if key_fault(member) is not None:
         raise ProblemError("record_not_found", "no member can have this name")

@@ -19,12 +19,14 @@ from starlette.responses import HTMLResponse
 from live.auth.client import Client
 from live.domain.board import Board
 from live.domain.item import Item, host_of
+from live.domain.reader import Reader
 from live.web.http.middleware import client_of, page_policy
 from live.web.pages import words
 from live.web.pages.language import Language, grouped, language_of, languages
 from live.web.pages.preferences import THEMES, preference
 from live.web.pages.surfaces import Surface
-from live.web.services import Live, assets, live_of
+from live.web.reads.sources import Requester, requester_of
+from live.web.services import Live, assets
 
 MOST_SIDES: Final = 6  # boards beside each other on a page
 
@@ -45,6 +47,7 @@ class Visit(NamedTuple):
 
     live: Live
     client: Client
+    reader: Reader
     path: str
     query: QueryParams
     text: bytes
@@ -52,7 +55,7 @@ class Visit(NamedTuple):
     theme: str | None
 
 
-def make_visit(live: Live, client: Client, target: tuple[str, bytes], accepted: str, cookie: str) -> Visit:
+def make_visit(requester: Requester, client: Client, target: tuple[str, bytes], accepted: str, cookie: str) -> Visit:
     """Return what pages know of a request for a path and a query.
 
     `accepted` is its `Accept-Language`, and `cookie` its `Cookie`.
@@ -61,14 +64,15 @@ def make_visit(live: Live, client: Client, target: tuple[str, bytes], accepted: 
     query, cookies = QueryParams(text), cookie_parser(cookie)
     language = language_of(preference("lang", query, cookies), accepted)
     theme = preference("theme", query, cookies)
-    return Visit(live, client, path, query, text, language, theme if theme in THEMES[1:] else None)
+    theme = theme if theme in THEMES[1:] else None
+    return Visit(requester.live, client, requester.reader, path, query, text, language, theme)
 
 
 def visit_of(request: Request) -> Visit:
     """Return what pages know of a request."""
     target, headers = (request.scope["path"], request.scope["query_string"]), request.headers
     accepted, cookie = headers.get("accept-language", ""), headers.get("cookie", "")
-    return make_visit(live_of(request), client_of(request), target, accepted, cookie)
+    return make_visit(requester_of(request), client_of(request), target, accepted, cookie)
 
 
 def site_of(visit: Visit) -> str:

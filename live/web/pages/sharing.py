@@ -18,7 +18,7 @@ from live.web.http.responses import REVALIDATED, as_response
 from live.web.pages.rendering import site_of, visit_of
 from live.web.reads.items import items_of
 from live.web.reads.sources import read_page, when_of
-from live.web.services import live_of
+from live.web.services import live_of, reader_of
 
 _MARK: Final = "\ufeff"  # tells spreadsheets that the text is UTF-8
 
@@ -26,7 +26,7 @@ _MARK: Final = "\ufeff"  # tells spreadsheets that the text is UTF-8
 async def qr_code(request: Request) -> Response:
     """Return the address of a board's page as a QR code."""
     visit = visit_of(request)
-    board = await visit.live.board(request.path_params["board"])
+    board = (await visit.live.ledger(request.path_params["board"], visit.reader)).state.board
     address = f"{site_of(visit)}/boards/{board.id}"
 
     def picture() -> bytes:
@@ -44,7 +44,7 @@ async def qr_code(request: Request) -> Response:
 async def records_csv(request: Request) -> Response:
     """Return the first records of a board as CSV (RFC 4180), for spreadsheets."""
     live, client = live_of(request), client_of(request).network
-    ledger = await live.use(request.path_params["board"])
+    ledger = await live.use(request.path_params["board"], reader_of(request))
     most = live.settings.max_limit
     size, when = whole_number(request.query_params, "limit", most, 1, most), when_of(request.query_params)
     # The page is read before the turn, because reading an archived period can take seconds.

@@ -10,20 +10,31 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from live.domain.board import Board, ClockKind, JournalLevel, Operator, SortOrder, Ties
+from live.domain.board import Board, ClockKind, JournalLevel, Operator, SortOrder, Ties, Visibility
 from live.domain.event import MAX_KEY_BYTES, MAX_SCORE, rfc3339
 from live.domain.ranking import Ranks, Record
+from live.domain.reader import Gated, Reader
 from live.errors import ProblemError
-from live.ingest.replies import Reply
+from live.ingest.replies import VARY_BY_READER, Reply
 from live.journal.state.ranking import period_name
 from live.network.parameters import whole_number
+from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import PageResult
-from live.web.http.middleware import client_of
 from live.web.http.responses import json_response, kept_json, negotiated, page_reply
-from live.web.reads.sources import DEFAULT_LIMIT, NOW, PageQuery, When, marks_of, past_reply, when_of
+from live.web.reads.sources import (
+    DEFAULT_LIMIT,
+    NOW,
+    PageQuery,
+    Requester,
+    When,
+    marks_of,
+    past_reply,
+    requester_of,
+    when_of,
+)
 from live.web.reads.waiting import Wait, answer_after_wait
-from live.web.services import Live, live_of
+from live.web.services import live_of, reader_of
 
 MAX_START: Final = 10**9 - 1
 _PAST: Final = b'["past",'  # how cursors of the past begin
@@ -46,6 +57,7 @@ class BoardSummary(msgspec.Struct, frozen=True):
     journal: JournalLevel
     frozen: bool
     idle_ttl: int | None
+    visibility: Visibility
 
 
 class BoardList(msgspec.Struct, frozen=True):
@@ -100,18 +112,18 @@ class BaselineView(msgspec.Struct, frozen=True):
 async def list_boards(request: Request) -> Response:
     """Return the definitions of all boards."""
     live = live_of(request)
-    return json_response(BoardList([summary_of(board) for board in live.boards.by_id.values()]), live.board_cache)
+    reader = reader_of(request)
+    boards = [summary_of(ledger.state.board, live.registry.ledgers, reader) for ledger in live.ledgers(reader)]
+    return json_response(BoardList(boards), live.board_cache, (VARY_BY_READER,))
 
 
 async def get_board(request: Request) -> Response:
     """Return one page of a board."""
     known = request.headers.get("if-none-match", "")
-    query = BoardQuery.of(
-        live_of(request), client_of(request).network, request.path_params["board"], request.query_params
-    )
+    query = BoardQuery.of(requester_of(request), request.path_params["board"], request.query_params)
     if query.wait is None or not (wait := query.wait.since(known)).tag:
         return negotiated(request, await query.answer(known))
-    await query.live.use(query.board)
+    await query.live.use(query.board, query.reader)
     return negotiated(request, await answer_after_wait(request, query, wait))
 
 
@@ -122,15 +134,16 @@ class BoardQuery(PageQuery, frozen=True, kw_only=True):
     is_counted: ClassVar[bool] = True
 
     @classmethod
-    def of(cls, live: Live, client: str, board: str, query: Mapping[str, str]) -> "BoardQuery":
+    def of(cls, requester: Requester, board: str, query: Mapping[str, str]) -> "BoardQuery":
         """Read the parameters of a request.
 
         Raises:
             ProblemError: a parameter is not valid.
         """
+        live, client, reader = requester
         if "wait" in query and "as_of" not in query:
             wait = Wait.parse(query, live.settings)
-            return cls(live=live, client=client, board=board, what=wait.selection, wait=wait)
+            return cls(live=live, client=client, reader=reader, board=board, what=wait.selection, wait=wait)
         most, when = live.settings.max_limit, when_of(query)
         limit = whole_number(query, "limit", min(DEFAULT_LIMIT, most), 1, most)
         if "cursor" in query:
@@ -147,7 +160,7 @@ class BoardQuery(PageQuery, frozen=True, kw_only=True):
             what = Selection("score", _score(query["score"]), "", limit)
         else:
             what = Selection("rank", whole_number(query, "start", 0, 0, MAX_START), "", limit)
-        return cls(live=live, client=client, board=board, what=what, when=when, cache=live.board_cache)
+        return cls(live=live, client=client, reader=reader, board=board, what=what, when=when, cache=live.board_cache)
 
     def render(self, known: str, found: PageResult) -> Reply:
         """Make the JSON reply."""
@@ -239,8 +252,8 @@ def _score(text: str) -> int:
     return int(text)
 
 
-def summary_of(board: Board) -> BoardSummary:
-    """Show the definition of a board."""
+def summary_of(board: Board, ledgers: Gated[Ledger], reader: Reader) -> BoardSummary:
+    """Show the definition of a board. A union does not name parts that the reader may not read."""
     return BoardSummary(
         board=board.id,
         title=board.title,
@@ -251,18 +264,28 @@ def summary_of(board: Board) -> BoardSummary:
         ranks=board.ranks,
         clock=board.clock,
         source=sorted(board.source),
-        union=dict(board.union),
+        union=parts_of(board, ledgers, reader),
         like_button=board.like_button,
         journal=board.journal.level,
         frozen=board.frozen,
         idle_ttl=board.idle_ttl,
+        visibility="private" if board.is_private else "public",
     )
+
+
+def parts_of(board: Board, ledgers: Gated[Ledger], reader: Reader) -> dict[str, int]:
+    """Return the parts of a union that a reader may know. All parts of a public union are public."""
+    return {
+        part: weight
+        for part, weight in board.union.items()
+        if not board.is_private or part in reader.opens or ledgers.find(part, reader) is not None
+    }
 
 
 async def get_baseline(request: Request) -> Response:
     """Return the baseline of a board, against which movement is measured."""
     live = live_of(request)
-    ledger = await live.use(request.path_params["board"])
+    ledger = await live.use(request.path_params["board"], reader_of(request))
     board, baseline = ledger.state.board, await live.baselines.of(ledger.baseline)
     if baseline is None:
         nothing = BaselineView(board.id, ledger.state.fence.shown_epoch, None, None, {}, {})

@@ -26,7 +26,7 @@ from live.web.pages.board import SinglePage
 from live.web.pages.rendering import make_visit
 from live.web.reads.boards import BoardQuery
 from live.web.reads.records import RecordQuery
-from live.web.reads.sources import PageQuery
+from live.web.reads.sources import PageQuery, Requester
 from live.web.reads.waiting import Wait, Waiting
 from live.web.services import Live
 
@@ -62,12 +62,17 @@ class FastReads:
     def __init__(self, live: Live, clients: ClientResolver) -> None:
         self._live = live
         self._clients = clients
+        self._ledgers = live.registry.ledgers
+        self._generation = -1
         self._allowed = frozenset(live.settings.allowed_origins)
         self._found: dict[tuple[bytes, Peer], _Plain | None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def find(self, head: RequestHead, peer: Peer) -> Read | None:
         """Find the read that a request asks for. Return None if the application answers the request."""
+        if self._generation != self._live.authenticator.generation:
+            self._found.clear()
+            self._generation = self._live.authenticator.generation
         raw, known = _without_tag(head)
         key = (raw, peer)
         if key in self._found:
@@ -78,7 +83,7 @@ class FastReads:
                 if len(self._found) >= _MOST_KNOWN:
                     del self._found[next(iter(self._found))]
                 self._found[key] = plain
-        if plain is None or plain.query.board not in self._live.ledgers:
+        if plain is None or self._ledgers.find(plain.query.board, plain.query.reader) is None:
             return None
         return partial(self._begin, plain, known)
 
@@ -103,27 +108,29 @@ class FastReads:
         """
         raw_path, _, text = head.target.partition(b"?")
         path, params = unquote(raw_path.decode()), QueryParams(text)
+        reader = self._live.authenticator.reader(dict(reversed(head.fields)).get(b"authorization"))
+        requester = Requester(self._live, client.network, reader)
         query: PageQuery | None = None
         if path.startswith(_PAGES):
             require_known(params, query_names(_PAGE, "GET"))
             accepted = next(iter(_all(head, b"accept-language")), "")
             cookie = next(iter(_all(head, b"cookie")), "")
-            visit = make_visit(self._live, client, (path, text), accepted, cookie)
+            visit = make_visit(requester, client, (path, text), accepted, cookie)
             query = SinglePage.of(visit, path.removeprefix(_PAGES))
         elif path.startswith(_BOARDS) and not raw_path.endswith((b"/slots", b"/history")):
             board, slash, rest = path.removeprefix(_BOARDS).partition("/")
             records, _, member = rest.partition("/")
             if not slash:
                 require_known(params, query_names(_BOARD, "GET"))
-                query = BoardQuery.of(self._live, client.network, board, params)
+                query = BoardQuery.of(requester, board, params)
             elif records == "records" and member and "explain" not in params:
                 require_known(params, query_names(_RECORD, "GET"))
-                query = RecordQuery.of(self._live, client.network, board, member, params)
+                query = RecordQuery.of(requester, board, member, params)
         return None if query is None or query.when.as_of is not None else query
 
     def _begin(self, plain: _Plain, known: str, get: Get) -> None:
         query = plain.query
-        ledger = self._live.ledgers.get(query.board)
+        ledger = self._ledgers.find(query.board, query.reader)
         if ledger is None or not plain.is_now:
             self._spawn(get, self._work(plain, known, get, None))
         elif not isinstance(query, BoardQuery) or not query.wait or not (wait := query.wait.since(known)).tag:
@@ -160,7 +167,7 @@ class FastReads:
     async def _use_and_wait(self, plain: _Plain, wait: Wait, get: Get) -> None:
         """Record that the board is in use, then wait."""
         try:
-            await self._live.use(plain.query.board)
+            await self._live.use(plain.query.board, plain.query.reader)
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
             get.answer(self._completed(plain, problem_reply(await self._explained(plain, error))))
         else:
@@ -183,18 +190,21 @@ class FastReads:
 
     async def _explained(self, plain: _Plain, error: Exception) -> Exception:
         if isinstance(error, EpochLostError):
-            return await self._live.registry.explain(plain.query.board, error)
+            return await self._live.registry.explain(plain.query.board, error, plain.query.reader)
         return error
 
     def _completed(self, plain: _Plain, reply: Reply) -> Reply:
-        """Return a reply as the client takes it. Add header fields for other origins if some are allowed."""
+        """Return a reply as the client takes it, with the header fields for other origins if some are allowed."""
         if plain.gzip:
             reply = reply.gzipped
-        if not self._allowed or plain.origin is None:
-            return reply
+        if self._allowed and plain.origin is not None:
+            reply = self._permitted(reply, plain.origin)
+        return reply.private if plain.query.reader.sees_more else reply
+
+    def _permitted(self, reply: Reply, origin: str) -> Reply:
         varies = b", ".join([*(value for name, value in reply.extra if name == _VARY), b"Origin"])
         others = (field for field in reply.extra if field[0] != _VARY)
-        extra = (*others, (_VARY, varies), *permissions(plain.origin, self._allowed))
+        extra = (*others, (_VARY, varies), *permissions(origin, self._allowed))
         return msgspec.structs.replace(reply, extra=extra)
 
 

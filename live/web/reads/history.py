@@ -25,7 +25,7 @@ from live.store.board.ledger import Ledger
 from live.web.http.middleware import client_of
 from live.web.http.responses import kept_json, negotiated
 from live.web.reads.sources import BoardPast, past_reply, some_members, when_of
-from live.web.services import Live, live_of
+from live.web.services import Live, live_of, reader_of
 
 log = structlog.get_logger()
 
@@ -98,7 +98,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 async def explain(request: Request, live: Live, member: str) -> Response:
     """Return what a score consisted of."""
-    ledger = await live.use(request.path_params["board"])
+    ledger = await live.use(request.path_params["board"], reader_of(request))
     past = await BoardPast.of(live, ledger, client_of(request).network)
     moment = await past.moment(when_of(request.query_params))
     board, parts = moment.board, await past.run(explain_record, moment, member)
@@ -135,7 +135,7 @@ async def list_history(request: Request) -> Response:
     if request.query_params:
         raise ProblemError("parameter_invalid", "`from`, `to` and `step` need `key`")
     live = live_of(request)
-    ledger = await live.use(request.path_params["board"])
+    ledger = await live.use(request.path_params["board"], reader_of(request))
     version = int(time.time() // _TOP_AGE)
     top = await live.top_histories.of(ledger, version, partial(_read_top, live, ledger))
 
@@ -174,7 +174,7 @@ async def _read_top(live: Live, ledger: Ledger) -> TopHistory:
 
 async def _history(request: Request, members: Sequence[str]) -> Response:
     live, client = live_of(request), client_of(request).network
-    ledger = await live.use(request.path_params["board"])
+    ledger = await live.use(request.path_params["board"], reader_of(request))
     past = await BoardPast.of(live, ledger, client)
     times = _times(request.query_params, past.now)
     await past.wait(times[-1])

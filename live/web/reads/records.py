@@ -11,16 +11,24 @@ from starlette.responses import Response
 from live.domain.event import key_fault
 from live.domain.ranking import Record, neighbourhood
 from live.errors import ProblemError
-from live.ingest.replies import Reply
+from live.ingest.replies import VARY_BY_READER, Reply
 from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import PageResult
-from live.web.http.middleware import client_of
 from live.web.http.responses import json_response, negotiated, page_reply
 from live.web.reads.history import explain
-from live.web.reads.sources import PageQuery, kept_period, marks_of, past_reply, some_members, when_of
-from live.web.services import Live, live_of
+from live.web.reads.sources import (
+    PageQuery,
+    Requester,
+    kept_period,
+    marks_of,
+    past_reply,
+    requester_of,
+    some_members,
+    when_of,
+)
+from live.web.services import live_of, reader_of
 
 MAX_AROUND: Final = 100
 MOST_RECORDS: Final = 100
@@ -70,7 +78,7 @@ class MemberRecords(msgspec.Struct, frozen=True):
 async def list_records(request: Request) -> Response:
     """Return the records of several members (`?key=a&key=b`), all read at one instant."""
     live = live_of(request)
-    ledger = await live.use(request.path_params["board"])
+    ledger = await live.use(request.path_params["board"], reader_of(request))
     board, members = ledger.state.board, some_members(request.query_params.getlist("key"), MOST_RECORDS)
     period = await kept_period(live, ledger, request.query_params.get("period", "current"))
     pages = await ledger.reader.find_all(members, 1, period=period)
@@ -88,8 +96,9 @@ async def get_member_records(request: Request) -> Response:
         page = await ledger.reader.find(member, 1)
         return None if page is None else _ranked(PageResult(ledger.state.board, page), member, 0)
 
-    found = await live.over_boards(find)
-    return json_response(MemberRecords(member, list(filter(None, found))), live.board_cache)
+    reader = reader_of(request)
+    found = await live.over_boards(find, live.ledgers(reader), reader)
+    return json_response(MemberRecords(member, list(filter(None, found))), live.board_cache, (VARY_BY_READER,))
 
 
 async def get_record(request: Request) -> Response:
@@ -98,7 +107,7 @@ async def get_record(request: Request) -> Response:
     if "explain" in query:
         return await explain(request, live_of(request), member)
     known = request.headers.get("if-none-match", "")
-    wanted = RecordQuery.of(live_of(request), client_of(request).network, board, member, query)
+    wanted = RecordQuery.of(requester_of(request), board, member, query)
     return negotiated(request, await wanted.answer(known))
 
 
@@ -108,7 +117,7 @@ class RecordQuery(PageQuery, frozen=True, kw_only=True):
     around: int
 
     @classmethod
-    def of(cls, live: Live, client: str, board: str, member: str, query: Mapping[str, str]) -> "RecordQuery":
+    def of(cls, requester: Requester, board: str, member: str, query: Mapping[str, str]) -> "RecordQuery":
         """Read the parameters of a request.
 
         Raises:
@@ -118,7 +127,16 @@ class RecordQuery(PageQuery, frozen=True, kw_only=True):
         if key_fault(member) is not None:
             raise ProblemError("record_not_found", "no member can have this name")
         what = Selection("around", max(around, 1), member, 0)  # the gap needs the record above
-        return cls(live=live, client=client, board=board, what=what, when=when, cache=live.board_cache, around=around)
+        return cls(
+            live=requester.live,
+            client=requester.client,
+            reader=requester.reader,
+            board=board,
+            what=what,
+            when=when,
+            cache=requester.live.board_cache,
+            around=around,
+        )
 
     def render(self, known: str, found: PageResult) -> Reply | None:
         """Make the JSON reply. Return None for a contestant without votes, which has no record."""

@@ -14,7 +14,7 @@ from live.errors import ProblemError
 from live.network.parameters import whole_number
 from live.store.board.read.slots import TOP_POINTS, SlotValues, read_slots
 from live.web.http.responses import json_response, kept_json, negotiated
-from live.web.services import live_of
+from live.web.services import live_of, reader_of
 
 DEFAULT_POINTS: Final = TOP_POINTS
 MAX_POINTS: Final = 100
@@ -53,7 +53,7 @@ async def list_slots(request: Request) -> Response:
     """Return the slots of several members, or those of the first records of the board."""
     live = live_of(request)
     cache = live.board_cache
-    ledger = await live.use(request.path_params["board"])
+    ledger = await live.use(request.path_params["board"], reader_of(request))
     board, members = ledger.state.board, request.query_params.getlist("key")
     limit = whole_number(request.query_params, "limit", DEFAULT_POINTS, 1, MAX_POINTS)
     if not members:
@@ -72,7 +72,7 @@ async def list_slots(request: Request) -> Response:
 async def get_slots(request: Request) -> Response:
     """Return the slots of one member."""
     live = live_of(request)
-    ledger = await live.use(request.path_params["board"])
+    ledger = await live.use(request.path_params["board"], reader_of(request))
     limit = whole_number(request.query_params, "limit", DEFAULT_POINTS, 1, MAX_POINTS)
     found = await read_slots(ledger.state, [request.path_params["key"]], limit)
     if not found.values or not any(value is not None for value in found.values[0] or ()):

@@ -8,11 +8,13 @@ from http import HTTPStatus
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 import msgspec
+from starlette.requests import Request
 
 from live.domain.board import Board
 from live.domain.calendar import FIRST, LAST
 from live.domain.event import rfc3339
 from live.domain.ranking import Page
+from live.domain.reader import Reader
 from live.domain.window import Periods
 from live.errors import ProblemError
 from live.ingest.replies import Reply
@@ -25,8 +27,9 @@ from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import PageResult
+from live.web.http.middleware import client_of
 from live.web.http.responses import REVALIDATED, VARY
-from live.web.services import Live
+from live.web.services import Live, live_of, reader_of
 
 _T = TypeVar("_T")
 
@@ -73,14 +76,28 @@ def some_members(members: list[str], most: int) -> list[str]:
     return members
 
 
+class Requester(NamedTuple):
+    """Who asks, and whom: the process, the network of the client, and the reader."""
+
+    live: Live
+    client: str
+    reader: Reader
+
+
+def requester_of(request: Request) -> Requester:
+    """Return who asks."""
+    return Requester(live_of(request), client_of(request).network, reader_of(request))
+
+
 class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A query for a page, from a client that is known by its network.
+    """A query for a page, from a client that is known by its network, by a reader.
 
     `cache` is the `Cache-Control` of a reply that shows the store.
     """
 
     live: Live
     client: str
+    reader: Reader
     board: str
     what: Selection
     when: When = NOW
@@ -103,7 +120,7 @@ class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
         """
         if isinstance(found, Exception):
             raise found
-        ledger = await self.live.use(self.board)
+        ledger = await self.live.use(self.board, self.reader)
         if found is None:
             found = await read_page(self.live, ledger, self.what, self.when, self.client, is_counted=self.is_counted)
         return self.render(known, found) or await self.complete(known, ledger, found)

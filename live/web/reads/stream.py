@@ -20,7 +20,7 @@ from live.metrics import SLOW_VIEWERS
 from live.network.encodings import takes_gzip
 from live.web.http.middleware import client_of
 from live.web.http.watching import count_as_viewer, unless_left, until_left
-from live.web.services import Live, live_of
+from live.web.services import Live, live_of, reader_of
 
 _HEADERS: Final = {"Cache-Control": "no-store", "Vary": "Accept-Encoding", "X-Accel-Buffering": "no"}
 
@@ -29,11 +29,12 @@ async def stream_board(request: Request) -> Response:
     """Send a sync and then updates. `Last-Event-ID` is the position of a viewer that reconnects."""
     live, client = live_of(request), client_of(request)
     client.require_origin(live.settings.allowed_origins)
-    board = await live.board(request.path_params["board"])
+    reader = reader_of(request)
+    ledger = await live.ledger(request.path_params["board"], reader)
     last_event = request.headers.get("last-event-id", "")
-    subscription = Subscription.parse(request.query_params, live.settings).since(last_event)
+    subscription = Subscription.parse(request.query_params, live.settings, reader).since(last_event)
     body = GzipEvents() if takes_gzip(request.headers.getlist("accept-encoding")) else PlainEvents()
-    return EventStream(live, board.id, subscription, client.network, body)
+    return EventStream(live, ledger.state.board.id, subscription, client.network, body)
 
 
 class PlainEvents:

@@ -80,7 +80,7 @@ class Waiting:
     It counts as a viewer until its reply. Clients that wait for the same page share the read and the encoded reply.
     """
 
-    __slots__ = ("_answer", "_board", "_live", "_query", "_timer", "_viewer", "_wait")
+    __slots__ = ("_answer", "_board", "_channel", "_live", "_query", "_timer", "_viewer", "_wait")
 
     def __init__(self, query: PageQuery, wait: Wait, answer: Callable[[Reply], None]) -> None:
         """Add a viewer. `answer` receives the reply to the query, unless the client leaves first.
@@ -93,7 +93,9 @@ class Waiting:
         self._query = query
         self._wait = wait
         self._answer = answer
-        self._viewer: PageViewer | None = self._live.hub.add_page_viewer(query.board, wait.subscription, query.client)
+        subscription = msgspec.structs.replace(wait.subscription, reader=query.reader)
+        self._channel = self._live.hub.admit(query.board, subscription, query.client)
+        self._viewer: PageViewer | None = self._live.hub.add_page_viewer(self._channel, subscription, query.client)
         self._timer = asyncio.get_running_loop().call_later(wait.seconds, self._time_out)
 
     def begin(self) -> None:
@@ -115,7 +117,7 @@ class Waiting:
         one.
         """
         self._timer.cancel()
-        status = self._live.hub.channels[self._board].status
+        status = self._channel.status
         viewers = status.viewer_count
         if status.stale is not None:
             self._refuse(StoreUnavailableError("the board can't be read at present"))
@@ -129,13 +131,12 @@ class Waiting:
         asyncio.get_running_loop().call_soon(self._end, code)
 
     def _show(self, page: Page, viewers: int | Exception) -> None:
-        channel = self._live.hub.channels.get(self._board)
         if isinstance(viewers, Exception):
             self._refuse(viewers)
-        elif channel is None:
-            self._end(BOARD_DELETED)
+        elif self._channel.ended is not None:
+            self._end(self._channel.ended)
         else:
-            self._show_read(PageResult(channel.reader.state.board, page, viewers))
+            self._show_read(PageResult(self._channel.reader.state.board, page, viewers))
 
     def _end(self, code: int) -> None:
         if code == BOARD_DELETED:
@@ -147,8 +148,8 @@ class Waiting:
             self._refuse(ProblemError("stopping", "connect again after the restart", retry_after=pause))
 
     def _time_out(self) -> None:
-        channel = self._live.hub.channels.get(self._board)
-        if channel is None or channel.status.stale is not None:
+        channel = self._channel
+        if channel.ended is not None or channel.status.stale is not None:
             self._refuse(StoreUnavailableError("the board could not be read while a client waited"))
         elif self._viewer is not None and self._viewer.position.returns:  # nothing was read in so short a time
             self._live.reads.read_soon(channel.reader, self._wait.selection, self._show_read, counted=True)

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from live.domain.event import IncomingEvent, event_fault, key_fault
 from live.domain.item import Item, Title, Url, item_faults
 from live.domain.producer import Principal
+from live.domain.reader import Reader
 from live.errors import ProblemError, StoreUnavailableError
 from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
@@ -117,7 +118,7 @@ async def put_board(request: Request) -> Response:
     board = request.path_params["board"]
     choices = await _choices(request)
     created = await live.board_admin.put(board, choices, producer.id or _ANONYMOUS, producer)
-    return await _definition(live, board, HTTPStatus.CREATED if created else HTTPStatus.OK)
+    return await _definition(live, board, producer, HTTPStatus.CREATED if created else HTTPStatus.OK)
 
 
 async def patch_board(request: Request) -> Response:
@@ -125,7 +126,7 @@ async def patch_board(request: Request) -> Response:
     live, producer = live_of(request), await _admin_of(request)
     board = request.path_params["board"]
     await live.board_admin.patch(board, await _choices(request), producer.id or _ANONYMOUS, producer)
-    return await _definition(live, board, HTTPStatus.OK)
+    return await _definition(live, board, producer, HTTPStatus.OK)
 
 
 async def delete_board(request: Request) -> Response:
@@ -145,17 +146,19 @@ async def _choices(request: Request) -> dict[str, Any]:
     )
 
 
-async def _definition(live: Live, board: str, status: HTTPStatus) -> Response:
+async def _definition(live: Live, board: str, producer: Principal, status: HTTPStatus) -> Response:
     """Respond to a change with the board as this process now runs it, and the others too."""
     await live.registry.refresh(has_changed=True)
-    shown = live.boards.by_id.get(board)
-    if shown is None:
+    reader = Reader(producer.opens)
+    ledger = live.registry.ledgers.find(board, reader)
+    if ledger is None:
         raise StoreUnavailableError(f"board {board} can't be run here", unknown=True)
     await live.registry.until_known()
+    shown = summary_of(ledger.state.board, live.registry.ledgers, reader)
     headers = dict(NOT_STORED)
     if status == HTTPStatus.CREATED:
         headers["Location"] = f"{live.settings.root_path}/v1/boards/{board}"
-    return Response(msgspec.json.encode(summary_of(shown)), status, headers, "application/json")
+    return Response(msgspec.json.encode(shown), status, headers, "application/json")
 
 
 class Visibility(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -200,8 +203,8 @@ async def delete_record(request: Request) -> Response:
 
 async def _administered(request: Request) -> tuple[Ledger, str]:
     """Find the board and the member that an administrator changes."""
-    await _admin_of(request)
-    ledger = await live_of(request).use(request.path_params["board"])
+    producer = await _admin_of(request)
+    ledger = await live_of(request).use(request.path_params["board"], Reader(producer.opens))
     member: str = request.path_params["key"]
     fault = key_fault(member)
     if fault is not None:

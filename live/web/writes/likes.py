@@ -22,7 +22,7 @@ from live.web.http.forms import read_form, require_own_page
 from live.web.http.middleware import client_of
 from live.web.http.responses import NOT_STORED, problem_response
 from live.web.pages.rendering import addresses, record_path
-from live.web.services import Live, live_of
+from live.web.services import live_of, reader_of
 
 _COOKIE_AGE: Final = 400 * 86_400  # seconds; browsers keep no cookie for longer
 _MOST_BODY: Final = 3 * MAX_KEY_BYTES + 100  # bytes: every byte of the member can be percent-encoded
@@ -64,7 +64,7 @@ async def like(request: Request) -> Response:
 
 async def _like(request: Request, *, is_script: bool) -> Response:
     live = live_of(request)
-    board = await live.board(request.path_params["board"])
+    board = (await live.ledger(request.path_params["board"], reader_of(request))).state.board
     # Refuse everything that no page of this server sends: browsers put both fields on every such request.
     client = client_of(request)
     client.require_origin()
@@ -89,7 +89,7 @@ async def _like(request: Request, *, is_script: bool) -> Response:
         response.set_cookie(_cookie_name(request), visitor, max_age=_COOKIE_AGE, **_attributes(request))
         return response
     member = form.get("key", "")
-    counted = await _count(live, board, member, visitor)
+    counted = await _count(request, board, member, visitor)
     if is_script:
         response = Response(msgspec.json.encode(Liked(board.id, member, counted)), headers=NOT_STORED)
     else:
@@ -139,14 +139,15 @@ def _cookie_prefix(request: Request) -> str:
     return f"__Host-{name}" if client.scheme == "https" else name
 
 
-async def _count(live: Live, board: Board, member: str, visitor: str) -> bool:
+async def _count(request: Request, board: Board, member: str, visitor: str) -> bool:
     """Count the like of a visitor for a member of the board; False if it was counted before.
 
     Raises:
         ProblemError: `record_not_found`, `likes_closed`, `votes_used`, `like_refused` or `overloaded`.
         EpochLostError: the store lost the board.
     """
-    ledger = await live.use(board.id)
+    live = live_of(request)
+    ledger = await live.use(board.id, reader_of(request))
     page = None if key_fault(member) else await ledger.reader.find(member, 0)
     if page is None and key_fault(member) is None and await ledger.reader.entrant(member) is not None:
         page = await ledger.reader.read(1)  # a contestant without votes

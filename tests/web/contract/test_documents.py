@@ -77,9 +77,11 @@ def test_openapi_lists_every_route() -> None:
         "wait",
         "as_of",
     }
-    watching = {"board", *Subscription.__struct_fields__, *ReplayRequest.__struct_fields__} - {"size", "replay"} | {
-        "limit"
-    }
+    watching = {"board", *Subscription.__struct_fields__, *ReplayRequest.__struct_fields__} - {
+        "size",
+        "replay",
+        "reader",
+    } | {"limit"}
     assert parameters_of["watchBoard"] == watching
     assert parameters_of["streamBoard"] == watching | {"Last-Event-ID"}
     assert parameters_of["listRecords"] == {"board", "key", "period"}

@@ -40,7 +40,7 @@ async def test_the_list_of_boards(valkey_url: str) -> None:
     plain = {
         "operator": "incr", "sort_order": "desc", "ties": "key", "ranks": "ordinal", "clock": "server",
         "source": ["like"], "union": {}, "like_button": False, "journal": "events",
-        "frozen": False, "idle_ttl": None,
+        "frozen": False, "idle_ttl": None, "visibility": "public",
     }  # fmt: skip
     async with server(valkey_url, boards=[rolling_board(), both]) as client:
         assert (await client.get("/v1/boards")).json() == {

@@ -1,0 +1,364 @@
+"""For someone who may not read a private board, it does not exist: every answer is that of an unknown board.
+
+The requests come from the contract itself, so a new route is tested as soon as it is documented.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple
+
+import httpx
+import msgspec
+import pytest
+
+from live.domain.board import Board
+from live.domain.reader import SERVER, Gated, Reader
+from live.fanout.hub import Hub
+from live.fanout.subscription import PARAMETERS
+from live.web.contract.openapi import openapi_document
+from live.web.reads.fast import FastReads
+from live.web.services import Live
+from tests.harness.boards import rolling_board
+from tests.harness.ingest import make_key
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.producer import post
+from tests.harness.producers import bearer
+from tests.harness.raw_socket import HANDSHAKE
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.wire import CLOSE, connected, request
+
+pytestmark = pytest.mark.security
+
+PRIVATE: Final = "board-that-is-secret"
+UNKNOWN: Final = "board-that-is-no-one"
+_AT_ONCE: Final = 60
+_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_VALUES: Final = (
+    "1", "5", "0", "x", "", "true", "24h", "1s", "30s", "current", "previous", "2026-11-24", "wall", "auto", "en",
+    "transparent", "a", "2026-11-24T00:00:00Z", "100", "WyJwYXN0Iiw1XQ", "e1:3",
+)  # fmt: skip
+_FIELDS: Final[Sequence[tuple[tuple[str, str], ...]]] = (
+    (), (), (),
+    (("If-None-Match", "*"),),
+    (("If-None-Match", '"abc:1"'),),
+    (("Accept-Encoding", "gzip"),),
+    (("Origin", "https://friend.example"),),
+    (("Origin", "http://localhost"),),
+    (("Accept", "application/json"), ("Origin", "http://localhost"), ("Sec-Fetch-Site", "same-origin")),
+    (("Last-Event-ID", "abc:1"),),
+    (("Cookie", "live-theme=dark; live-lang=zh-Hans"), ("Accept-Language", "zh")),
+    (("Access-Control-Request-Method", "GET"), ("Origin", "https://friend.example")),
+    (("Content-Type", "application/x-www-form-urlencoded"),),
+)  # fmt: skip
+_BODIES: Final = (b"", b"{}", b'{"title":"x"}', b'{"hidden":true}', b"key=a", b'[{"key":"a"}]')
+
+
+class Site(NamedTuple):
+    """A server with a private board, and the credentials of those who may not read the board, by name."""
+
+    url: str
+    strangers: dict[str, tuple[tuple[str, str], ...]]
+    owner: tuple[str, str]
+
+
+@asynccontextmanager
+async def site(store: str, *, plain: bool = False, **changes: Any) -> AsyncIterator[Site]:
+    """A server with a public and a private board that have events."""
+    settings = fresh_settings(
+        store, allowed_origins=("https://friend.example",), journal="sqlite", open=True,
+        max_address_viewers=10_000, **changes,
+    )  # fmt: skip
+    keys = {
+        "post": await make_key(settings, "shop", verbs=("post",), boards=("posts",)),
+        "read": await make_key(settings, "other", verbs=("read",), boards=("posts", "board-that-*x")),
+        "admin": await make_key(settings, "tenant", verbs=("admin", "post"), boards=("posts", "board-of-*")),
+    }
+    owner = await make_key(settings, "owner", verbs=("admin", "post", "read"))
+    secret = Board(id=PRIVATE, title="Secret", source=frozenset({"secret"}), like_button=True, visibility="private")
+    strangers: dict[str, tuple[tuple[str, str], ...]] = {name: (bearer(key),) for name, key in keys.items()}
+    strangers |= {
+        "nobody": (),
+        "revoked": (bearer("owner.wrong"),),
+        "basic": (("Authorization", "Basic b3duZXI6eA=="),),
+    }
+    async with run_server(settings, [rolling_board(), secret], plain=plain) as url:
+        async with httpx.AsyncClient(base_url=url, headers=dict([bearer(owner)])) as client:
+            await post(client, {"key": "a", "type": "secret"}, {"key": "b", "board": PRIVATE}, {"key": "a"})
+        yield Site(url, strangers, bearer(owner))
+
+
+class Asked(NamedTuple):
+    """A request with `{board}` where the id of a board belongs."""
+
+    method: str
+    target: str
+    fields: tuple[tuple[str, str], ...]
+    body: bytes = b""
+
+    def bytes_for(self, board: str) -> bytes:
+        """Write the request about a board."""
+        body = self.body.replace(b"{board}", board.encode())
+        length = (("Content-Length", str(len(body))),) if body else ()
+        fields = [(name, value.replace("{board}", f"{board}{len(body)}")) for name, value in self.fields]
+        close = () if HANDSHAKE[0] in self.fields else (CLOSE,)
+        return request(self.method, self.target.replace("{board}", board), *fields, *length, *close, body=body)
+
+
+def routes() -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield each documented path of a board, as an address with `{board}`, and the parameters that it may have."""
+    for path, operations in openapi_document()["paths"].items():
+        if "{board}" in path:
+            names = {each["name"] for one in operations.values() for each in one["parameters"] if each["in"] == "query"}
+            names |= set(PARAMETERS) if path.endswith(("/live", "/stream")) else set()
+            yield path.replace("{key}", "a"), sorted(names)
+
+
+def every_request() -> Iterator[Asked]:
+    """Yield each route with each method, and the ways to name a board besides."""
+    for path, _ in routes():
+        for method in _METHODS:
+            body = b"key=a" if path.endswith("/likes") else b"{}" if method in {"PUT", "PATCH"} else b""
+            kind = (("Content-Type", "application/json"),) if body else ()
+            yield Asked(method, path, kind, body)
+        if path.endswith("/live"):
+            yield Asked("GET", path, HANDSHAKE)
+            yield Asked("GET", path + "?limit=5&epoch=abc&offset=1", HANDSHAKE)
+    for pair in ("posts,{board}", "{board},posts", "{board},{board}", "%7Bboard%7D", "{board}%2C"):
+        yield Asked("GET", f"/boards/{pair}", ())
+        yield Asked("GET", f"/embed/{pair}", ())
+    for body in (
+        b'{"key":"a","board":"{board}"}', b'[{"key":"a","board":"{board}"},{"key":"b"}]',
+        b'[{"key":"a","type":"secret"},{"key":"b","board":"{board}","amount":99999999999}]',
+    ):  # fmt: skip
+        yield Asked("POST", "/v1/events", (("Content-Type", "application/json"),), body)
+        yield Asked("POST", "/v1/events", (("Content-Type", "application/json"), ("Idempotency-Key", "{board}")), body)
+
+
+def random_request(chance: random.Random, known: Sequence[tuple[str, Sequence[str]]]) -> Asked:
+    """Draw a request: mostly a valid one."""
+    path, names = chance.choice(known)
+    if chance.random() < 0.1:
+        path = path.replace(
+            "{board}", chance.choice(("{board},posts", "posts,{board}", "{board}.", "%2e{board}", "{board}/"))
+        )
+    if chance.random() < 0.1:
+        path = path.replace("/a", chance.choice(("/%C3%A9", "/a%2Fslots", "/.", "/" + "k" * 300)))
+    pairs = [
+        f"{chance.choice(names)}={chance.choice(_VALUES)}" for _ in range(chance.choice((0, 0, 1, 1, 2, 3))) if names
+    ]
+    method = "GET" if chance.random() < 0.7 else chance.choice(_METHODS)
+    body = chance.choice(_BODIES) if method in {"POST", "PUT", "PATCH"} else b""
+    is_socket = path.endswith("/live") and method == "GET" and chance.random() < 0.7
+    fields = HANDSHAKE if is_socket else chance.choice(_FIELDS)
+    return Asked(method, path + ("?" + "&".join(pairs) if pairs else ""), fields, body)
+
+
+async def answer(url: str, sent: bytes, board: str) -> bytes:
+    """Return everything that a server answers, without the id of the board."""
+    async with connected(url) as wire:
+        await wire.send(sent)
+        try:
+            text = await wire.rest()
+        except TimeoutError:
+            text = b"no end: somebody watches"
+    return text.replace(board.encode(), b"{board}")
+
+
+async def differing(at: Site, asked: Sequence[tuple[Asked, str]]) -> list[tuple[str, Asked, bytes, bytes]]:
+    """Ask about both boards. Return the requests that are answered differently."""
+    found: list[tuple[str, Asked, bytes, bytes]] = []
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def compare(one: Asked, who: str) -> None:
+        mine = one._replace(fields=(*one.fields, *at.strangers[who]))
+        async with turns:
+            private, unknown = await asyncio.gather(
+                *(answer(at.url, mine.bytes_for(board), board) for board in (PRIVATE, UNKNOWN))
+            )
+        if private != unknown:
+            found.append((who, mine, private, unknown))
+
+    async with asyncio.TaskGroup() as tasks:
+        for one, who in asked:
+            tasks.create_task(compare(one, who))
+    return found
+
+
+async def check_every_route(store: str, ending: str = "") -> None:
+    """Ask everything that is documented, as each stranger."""
+    async with site(store) as at:
+        every = [one for one in every_request() if one.target.endswith(ending)]
+        assert await differing(at, [(one, who) for one in every for who in at.strangers]) == []
+
+
+async def check_random_requests(store: str, count: int, seed: int) -> None:
+    """Ask at random, as a random stranger."""
+    chance, known = random.Random(seed), list(routes())
+    async with site(store) as at:
+        names = sorted(at.strangers)
+        asked = [(random_request(chance, known), chance.choice(names)) for _ in range(count)]
+        assert await differing(at, asked) == []
+
+
+async def test_every_route_answers_as_for_an_unknown_board(valkey_url: str) -> None:
+    """No byte differs: not for nobody, for a revoked API key, or for API keys of other boards."""
+    await check_every_route(valkey_url)
+
+
+async def test_random_requests_are_answered_as_for_an_unknown_board(
+    valkey_url: str, pytestconfig: pytest.Config
+) -> None:
+    """No byte differs, on the fast path and through the application."""
+    count = 250 * pytestconfig.option.effort
+    await check_random_requests(valkey_url, count, pytestconfig.option.seed)
+
+
+async def test_the_owner_reads_everything(valkey_url: str) -> None:
+    """The same requests show the board to those who may read it, so the others compare something."""
+    async with (
+        site(valkey_url) as at,
+        httpx.AsyncClient(base_url=at.url, headers=dict([at.owner]), timeout=60) as client,
+    ):
+        seen = 0
+        for path, _ in routes():
+            if path.endswith(("/live", "/stream", "/likes")):
+                continue
+            one = await client.get(path.replace("{board}", PRIVATE))
+            if one.status_code == 200:
+                seen += 1
+                assert one.headers["cache-control"] == "private, no-store", path
+                assert {"Authorization", "Cookie"} <= set(one.headers["vary"].split(", ")), path
+        assert seen >= 11
+        listed = (await client.get("/v1/boards")).json()["boards"]
+        assert [(board["board"], board["visibility"]) for board in listed] == [
+            ("posts", "public"),
+            (PRIVATE, "private"),
+        ]
+        assert {one["board"] for one in (await client.get("/v1/records/a")).json()["records"]} == {"posts", PRIVATE}
+        assert PRIVATE in (await client.get("/")).text
+        assert f'board="{PRIVATE}"' in (await client.get("/metrics")).text
+
+
+async def test_no_list_names_a_private_board(valkey_url: str) -> None:
+    """Not the lists, the index, the metrics, the readiness, the contracts or the audit log."""
+    paths = [
+        "/",
+        "/?q=secret",
+        "/v1/boards",
+        "/v1/records/a",
+        "/metrics",
+        "/readyz",
+        "/openapi.json",
+        "/docs",
+        "/v1/trail",
+    ]
+    async with site(valkey_url) as at, httpx.AsyncClient(base_url=at.url, timeout=60) as client:
+        for path in paths:
+            await client.get(path, headers=dict([at.owner]))  # what is kept for the owner is for the owner only
+            for who, fields in at.strangers.items():
+                one = await client.get(path, headers=dict(fields))
+                assert PRIVATE not in one.text.replace("q=secret", ""), (path, who)
+                assert "Secret" not in one.text, (path, who)
+        assert (await client.get("/metrics")).status_code == 401
+        shown = await client.get("/v1/boards")
+        assert shown.headers["vary"].startswith("Authorization, Cookie")
+
+
+@pytest.mark.mutant
+async def test_a_route_without_the_gate_is_caught(valkey_url: str) -> None:
+    """One route that reads as the server shows the board."""
+
+    async def open_to_all(live: Live, board: str, _reader: Reader) -> Any:
+        found = live.registry.ledgers.find(board, SERVER)
+        if found is None:
+            raise _reader.refusal()
+        return found
+
+    with must_be_caught("a route has no gate"), replaced(Live, "ledger", open_to_all):
+        await check_every_route(valkey_url)
+
+
+@pytest.mark.mutant
+async def test_a_fast_path_without_the_gate_is_caught(valkey_url: str) -> None:
+    """The fast path has ledgers of its own that are open to all."""
+
+    class Open(Gated[Any]):
+        def __init__(self, ledgers: Gated[Any]) -> None:
+            self._ledgers = ledgers
+
+        def find(self, board: str, _reader: Reader) -> Any:
+            return self._ledgers.find(board, SERVER)
+
+    right = FastReads.__init__
+
+    def wrong(fast: FastReads, live: Live, clients: Any) -> None:
+        right(fast, live, clients)
+        fast._ledgers = Open(live.registry.ledgers)
+
+    with must_be_caught("the fast path has no gate"), replaced(FastReads, "__init__", wrong):
+        await check_random_requests(valkey_url, 500, 0)
+
+
+@pytest.mark.mutant
+async def test_sockets_without_the_gate_are_caught(valkey_url: str) -> None:
+    """The hub lets everybody in."""
+    right = Hub.admit
+
+    def wrong(hub: Hub, board: str, subscription: Any, address: str) -> Any:
+        return right(hub, board, msgspec.structs.replace(subscription, reader=SERVER), address)
+
+    with must_be_caught("sockets have no gate"), replaced(Hub, "admit", wrong):
+        await check_every_route(valkey_url, "/live")
+
+
+async def test_a_post_names_only_boards_that_its_key_may_read(valkey_url: str) -> None:
+    """An API key that only posts feeds a private board, and learns nothing of it. One that also reads learns all."""
+    settings = fresh_settings(valkey_url)
+    boards = [
+        rolling_board(),
+        Board(id="a-part", title="a", source=frozenset({"like"}), frozen=True, visibility="private"),
+        Board(id="a-sum", title="s", union={"posts": 1}, window=rolling_board().window, visibility="private"),
+    ]
+    posts: list[dict[str, Any]] = [
+        {"verbs": ("post",)},
+        {"verbs": ("post", "read")},
+        {"verbs": ("post",), "boards": ("posts",)},
+    ]
+    keys = [await make_key(settings, f"key{number}", **scope) for number, scope in enumerate(posts)]
+    async with run_server(settings, boards) as url, httpx.AsyncClient(base_url=url, timeout=60) as client:
+        found = []
+        for key in keys:
+            headers = dict([bearer(key)])
+            plain = (await client.post("/v1/events", json={"key": "x"}, headers=headers)).json()
+            named = (await client.post("/v1/events", json={"key": "x", "board": "a-part"}, headers=headers)).json()
+            found.append((sorted(plain["offsets"]), sorted(named["offsets"]), named["accepted"], named["rejected"]))
+        assert found[0][0] == ["posts"]
+        assert found[1][0] == ["a-part", "a-sum", "posts"]
+        assert found[2][0] == ["posts"]
+        assert found[0][1:3] == ([], 1)
+        assert found[1][1:3] == (["a-part"], 1)
+        assert [one["code"] for one in found[2][3]] == ["board_unknown"]
+        assert all("board" not in one for one in found[2][3])
+
+
+async def test_only_keys_read_the_metrics_of_a_server_with_private_boards(valkey_url: str) -> None:
+    """`LIVE_METRICS` decides otherwise. An API key sees the boards that it may read."""
+    private = Board(id=PRIVATE, title="Secret", visibility="private")
+    for metrics, boards, statuses in (
+        ("auto", [rolling_board()], (200, 200, 200)),
+        ("auto", [rolling_board(), private], (401, 200, 403)),
+        ("open", [rolling_board(), private], (200, 200, 200)),
+        ("key", [rolling_board()], (401, 200, 403)),
+        ("off", [rolling_board()], (404, 404, 404)),
+    ):
+        settings = fresh_settings(valkey_url, metrics=metrics)
+        reader = bearer(await make_key(settings, "reader", verbs=("read",), boards=("posts",)))
+        poster = bearer(await make_key(settings, "poster"))
+        async with run_server(settings, boards) as url, httpx.AsyncClient(base_url=url, timeout=60) as client:
+            answers = [await client.get("/metrics", headers=dict(fields)) for fields in ((), (reader,), (poster,))]
+            assert tuple(one.status_code for one in answers) == statuses, (metrics, boards)
+            if metrics != "open":
+                assert not any(PRIVATE in one.text for one in answers)

@@ -1,0 +1,194 @@
+"""A board that becomes private ends the connections of those who may not stay, in every process, and sends no more."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final, NamedTuple
+from unittest.mock import patch
+
+import httpx
+import pytest
+from websockets.frames import Close, Opcode
+
+from live.errors import BOARD_DELETED
+from live.fanout.engine import deflate
+from live.fanout.hub import Hub
+from live.settings import Duration, Settings
+from live.store.connection.client import connect
+from live.store.registry.producers import ProducerStore
+from tests.harness.ingest import make_key
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.producer import post
+from tests.harness.producers import bearer
+from tests.harness.raw_socket import HANDSHAKE, RawSocket
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
+from tests.harness.wire import CLOSE, connected, request
+
+pytestmark = pytest.mark.security
+
+_PATIENCE: Final = 30.0  # seconds; how soon is measured, and not asserted
+DEFLATES: Final = ("Sec-WebSocket-Extensions", "permessage-deflate")
+
+
+class Town(NamedTuple):
+    """Two servers on one store, and the API keys of the owner and of a reader of the board `june`."""
+
+    urls: tuple[str, str]
+    settings: Settings
+    owner: tuple[str, str]
+    reader: tuple[str, str]
+
+    async def change(self, **choices: Any) -> None:
+        """Change the board, through the first server."""
+        async with httpx.AsyncClient(base_url=self.urls[0], headers=dict([self.owner]), timeout=_PATIENCE) as client:
+            changed = await client.patch("/v1/boards/june", json=choices)
+            assert changed.status_code == 200, changed.text
+
+    async def post(self, *events: dict[str, Any]) -> None:
+        """Post events as the owner."""
+        async with httpx.AsyncClient(base_url=self.urls[0], headers=dict([self.owner]), timeout=_PATIENCE) as client:
+            await post(client, *events)
+
+
+@asynccontextmanager
+async def town(store: str) -> AsyncIterator[Town]:
+    """The servers, with the public board `june`."""
+    settings = fresh_settings(store, conflation_interval=Duration(0.02))
+    owner = bearer(await make_key(settings, "owner", verbs=("admin", "post")))
+    reader = bearer(await make_key(settings, "reader", verbs=("read",), boards=("ju*",)))
+    async with run_server(settings, []) as one, run_server(settings, []) as two:
+        at = Town((one, two), settings, owner, reader)
+        async with httpx.AsyncClient(base_url=one, headers=dict([owner]), timeout=_PATIENCE) as client:
+            for board in ("june", "july"):
+                made = await client.put(f"/v1/boards/{board}", json={"source": [board], "window": "forever"})
+                assert made.status_code == 201, made.text
+        await at.post({"key": "a", "board": "june"})
+        yield at
+
+
+@asynccontextmanager
+async def viewer(url: str, *fields: tuple[str, str], board: str = "june") -> AsyncIterator[RawSocket]:
+    """A socket that has received the top of a board."""
+    async with connected(url) as wire:
+        await wire.send(request("GET", f"/v1/boards/{board}/live", *HANDSHAKE, *fields))
+        head = await wire.reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 101 "), head
+        socket = RawSocket(wire)
+        while (await socket.receive())[0] is not Opcode.TEXT:
+            pass
+        yield socket
+
+
+async def end_of(socket: RawSocket) -> tuple[int, float, list[bytes]]:
+    """Return the close code of a socket, when it came, and the messages before it."""
+    seen: list[bytes] = []
+    while True:
+        code, body = await socket.receive()
+        if code is Opcode.CLOSE:
+            return Close.parse(body).code, time.monotonic(), seen
+        if code is Opcode.TEXT:
+            seen.append(body)
+
+
+async def check_the_end(store: str, count: int, patience: float = _PATIENCE) -> float:
+    """Turn a board private while sockets, streams and waiting requests watch it. Return when the last one had ended."""
+    async with town(store) as at, AsyncExitStack() as stack:
+        sockets = [await stack.enter_async_context(viewer(url)) for url in at.urls for _ in range(count)]
+        kept = [await stack.enter_async_context(viewer(url, at.reader)) for url in at.urls]
+        streams, waits = [], []
+        for url in at.urls:
+            stream = await stack.enter_async_context(connected(url))
+            await stream.send(request("GET", "/v1/boards/june/stream", CLOSE))
+            await stream.reader.readuntil(b"event: sync")
+            streams.append(stream)
+            first = await stack.enter_async_context(connected(url))
+            await first.send(request("GET", "/v1/boards/june?limit=5", CLOSE))
+            tag = (await first.rest()).split(b"etag: ")[1].split(b"\r")[0].decode()
+            wait = await stack.enter_async_context(connected(url))
+            await wait.send(request("GET", "/v1/boards/june?limit=5&wait=60s", ("If-None-Match", tag), CLOSE))
+            waits.append(wait)
+        began = time.monotonic()
+        ends = asyncio.gather(*(end_of(socket) for socket in sockets))
+        await at.change(visibility="private")
+        await at.post({"key": "hidden", "board": "june"})
+        _, late = await asyncio.wait({ends}, timeout=patience)
+        assert not late, "some viewers were not disconnected"
+        found = await ends
+        assert {code for code, _, _ in found} == {BOARD_DELETED}
+        assert not any(b"hidden" in body for _, _, seen in found for body in seen), "a frame came after the change"
+        for stream in streams:
+            last = await stream.rest()
+            assert b"board deleted" in last
+            assert b"hidden" not in last
+        for wait in waits:
+            assert b"hidden" not in await wait.rest()  # it is refused, or has what was public
+        for socket in kept:
+            async with asyncio.timeout(_PATIENCE):
+                while b"hidden" not in (await socket.receive())[1]:
+                    pass
+        return max(ended for _, ended, _ in found) - began
+
+
+async def test_strangers_are_disconnected(valkey_url: str, pytestconfig: pytest.Config) -> None:
+    """Those with an API key for the board stay, and see what comes. Strangers see nothing more."""
+    took = await check_the_end(valkey_url, 25 * pytestconfig.option.effort)
+    assert took < _PATIENCE
+
+
+@pytest.mark.mutant
+async def test_a_hub_that_tells_nobody_is_caught(valkey_url: str) -> None:
+    """Viewers would stay in their cohort."""
+    with must_be_caught("the cohort is not told"), replaced(Hub, "recheck", lambda *_: None):
+        await check_the_end(valkey_url, 1, 3)
+
+
+async def test_a_revoked_key_ends_its_viewers(valkey_url: str) -> None:
+    """So does an API key that no longer includes the board."""
+    async with town(valkey_url) as at:
+        await at.change(visibility="private")
+        client = connect(valkey_url, at.settings)
+        async with viewer(at.urls[0], at.reader) as one, viewer(at.urls[1], at.reader) as two:
+            await ProducerStore(client, at.settings.key_prefix).revoke("reader")
+            async with asyncio.timeout(_PATIENCE):
+                assert [(await end_of(socket))[0] for socket in (one, two)] == [BOARD_DELETED] * 2
+        await client.aclose()
+        async with connected(at.urls[1]) as wire:
+            await wire.send(request("GET", "/v1/boards/june", at.reader, CLOSE))
+            assert b"404 Not Found" in await wire.rest()
+
+
+async def test_boards_share_no_compression_history(valkey_url: str) -> None:
+    """What one board has sent is in no dictionary of another, so the size of a frame tells nothing of it."""
+    used: list[tuple[bytes, bytes]] = []
+    right = deflate.deflate
+
+    def note(text: bytes, dictionary: bytes) -> bytes:
+        used.append((text, dictionary))
+        return right(text, dictionary)
+
+    async with town(valkey_url) as at:
+        await at.change(visibility="private")
+        with (
+            patch("live.fanout.frames.deflate", note),
+            patch.object(deflate.SharedText.__init__, "__defaults__", (note,)),
+        ):
+            async with (
+                viewer(at.urls[0], at.reader, DEFLATES) as june,
+                viewer(at.urls[0], DEFLATES, board="july") as july,
+            ):
+                for number in range(5):
+                    await at.post(
+                        {"key": f"secret{number}", "board": "june"}, {"key": f"open{number}", "board": "july"}
+                    )
+                    for socket in (june, july):
+                        await socket.receive()
+
+                async def compared() -> bool:
+                    return len([text for text, dictionary in used if dictionary]) >= 4
+
+                await eventually(compared)
+        assert not any(b"secret" in dictionary for text, dictionary in used if b"open" in text)
+        assert not any(b"open" in dictionary for text, dictionary in used if b"secret" in text)
