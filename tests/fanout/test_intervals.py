@@ -5,7 +5,8 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.fanout.engine.intervals import TickSchedule
+from live.fanout.engine.intervals import TickSchedule, interval_of, viewer_interval
+from tests.harness.boards import rolling_board
 from tests.harness.waiting import eventually
 
 
@@ -103,3 +104,9 @@ async def test_nothing_is_called_after_the_stop() -> None:
     called.schedule.add(called.schedule.now(), "later")
     await asyncio.sleep(0.05)
     assert called.calls == []
+
+
+def test_the_interval_of_a_board_is_in_milliseconds() -> None:
+    """The setting is in seconds; a viewer may only slow it down, by a power of two."""
+    assert [interval_of(rolling_board(), seconds) for seconds in (0.0001, 0.25, 60)] == [1, 250, 60_000]
+    assert [viewer_interval(100, wanted) for wanted in (0, 100, 101, 400, 401)] == [100, 100, 200, 400, 800]

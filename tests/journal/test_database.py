@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import redis.asyncio
 from sqlalchemy import Connection, text
@@ -16,7 +17,8 @@ from structlog.testing import capture_logs
 import live.journal.database
 import live.store.connection.client
 from live.domain.board import Boards
-from live.journal.database import Database, open_journal, unsafe_in_sql
+from live.errors import JournalError, SetupError
+from live.journal.database import Database, existing_journal, open_journal, unsafe_in_sql
 from live.serve import check_store
 from live.settings import as_environment
 from live.store.connection.client import Store, connect
@@ -197,3 +199,19 @@ def test_compacting_gives_the_disk_its_space_back(tmp_path: Path) -> None:
         assert size() > empty + 5_000_000
         database.compact()
         assert size() < empty + 1_000_000
+
+
+async def test_who_reads_a_journal_can_not_change_it(valkey_url: str, tmp_path: Path) -> None:
+    """It has to exist: reading makes none."""
+    async with journaled(valkey_url, tmp_path) as board:
+        settings = board.settings
+        with pytest.raises(SetupError, match="LIVE_JOURNAL is off"):
+            existing_journal(msgspec.structs.replace(settings, journal="off"))
+        with pytest.raises(SetupError, match=f"there is no journal at {tmp_path}"):
+            existing_journal(settings)
+        await board.drainer()
+        reading = existing_journal(settings, writes=False)
+        board.databases.append(reading)
+        assert await reading.run(lambda connection: connection.scalar(text("SELECT count(*) FROM about")))
+        with pytest.raises(JournalError, match="readonly"):
+            await reading.run(lambda connection: connection.execute(text("DELETE FROM about")))

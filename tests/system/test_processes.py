@@ -1,6 +1,7 @@
 """What a worker process sets up for itself."""
 
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from live.errors import SetupError
 from live.settings import Settings, as_environment, environment_name, load_settings
-from live.system.processes import RESERVED, SHARED_LIMITS, fit, share
+from live.system.processes import RESERVED, SHARED_LIMITS, fit, raise_limit, share
 
 COUNTS = st.integers(1, 100_000)
 
@@ -91,3 +92,14 @@ def test_the_documentation_names_the_limits_that_are_divided() -> None:
     """All of them, before the table."""
     text = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8").partition("| variable")[0]
     assert {environment_name(name) for name in SHARED_LIMITS} <= set(re.findall(r"LIVE_\w+", text))
+
+
+def test_a_process_may_open_as_many_files_as_the_system_allows() -> None:
+    """The soft limit is raised to the hard one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, hard) - 1, hard))
+    try:
+        assert raise_limit() == hard
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
