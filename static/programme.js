@@ -1,6 +1,6 @@
 // @ts-check
 /** What a display on a wall shows besides its rows: boards and pages in turn, a clock, and news. Overlays show news too. */
-import { clock } from "./client/words.js";
+import { momentWords } from "./client/words.js";
 
 const SECOND = 1_000; // in milliseconds
 const SHIFT = 60 * SECOND; // between two shifts of the picture
@@ -50,7 +50,7 @@ function showClock(element) {
   if (!element) return;
   const show = () => {
     const now = Date.now();
-    element.textContent = clock(now);
+    element.textContent = momentWords(now).slice(0, 5);
     setTimeout(show, SECOND - (now % SECOND));
   };
   show();

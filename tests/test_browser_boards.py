@@ -113,7 +113,8 @@ async def test_the_script_and_the_server_show_the_same_rows(valkey_url: str) -> 
             """async ([names, scores]) => {
             const own = document.querySelector('script[type=module]').src;
             const words = await import(own.replace('en/board', 'client/words'));
-            const { barWidth, gapWords, moveWords, nameWords, short, trendPoints } = words;
+            const { trendPoints } = await import(own.replace('en/board', 'sparkline'));
+            const { barWidth, gapWords, moveWords, nameWords, short } = words;
             const records = scores.map((score, i) => ({ score, rank: i + 1 }));
             return [names.map((name) => nameWords(name)),
                     records.map((record, i) => gapWords(record, records[i - 1])),

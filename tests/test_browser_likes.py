@@ -76,7 +76,7 @@ async def test_a_new_row_can_be_liked_by_keyboard(valkey_url: str) -> None:
         await button.focus()
         await page.keyboard.press("Enter")
         await until_score(page, "Cy", "21")
-        assert await page.evaluate("document.activeElement.ariaLabel") == "You like Cy"
+        await page.wait_for_function("document.activeElement.ariaLabel === 'You like Cy'", timeout=PATIENCE)
 
 
 async def test_a_like_without_script(valkey_url: str) -> None:
