@@ -51,12 +51,13 @@ def test_the_wheel_contains_everything_and_nothing_else(wheel: Path) -> None:
 @pytest.mark.timeout(300)
 def test_an_empty_environment_serves_the_page(wheel: Path, valkey_url: str, tmp_path: Path) -> None:
     """Installed as in the image, every package with its hash, the server has the page and each file that it uses."""
-    venv.create(tmp_path / "env", with_pip=True)
+    venv.create(tmp_path / "env")
     python = tmp_path / "env" / "bin" / "python"
-    install = (str(python), "-m", "pip", "install", "--quiet", "--no-deps")
+    pip = (sys.executable, "-m", "pip", "--python", str(python))
+    install = (*pip, "install", "--quiet", "--no-deps")
     run(*install, "--require-hashes", "--only-binary", ":all:", "-r", str(ROOT / "image" / "requirements.txt"))
     run(*install, str(wheel))
-    run(str(python), "-m", "pip", "check")
+    run(*pip, "check")
     server = ServerProcess(fresh_settings(valkey_url), tmp_path, python=str(python))
     server.start()
     with httpx.Client(base_url=server.url) as client:
