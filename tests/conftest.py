@@ -25,15 +25,16 @@ _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - only as the parent of folders 
 _ENOUGH: Final = 4 << 30  # bytes
 # Files that take longest, waiting and working in turn; each runs in one worker.
 LONGEST: Final = (
-    "test_fast.py", "test_properties.py", "test_fuzz.py", "test_viewers_mass.py", "test_browser_axe.py",
-    "test_replays.py", "test_past_turns.py", "test_remembered_bytes.py", "test_lost_store.py", "test_readme.py",
-    "test_browser.py", "test_faults.py", "test_browser_likes.py", "test_full_memory.py", "test_kinds.py",
-    "test_exactly_once.py", "test_every_board.py", "test_flood.py", "test_package.py", "test_rotation.py",
-    "test_javascript.py", "test_run.py", "test_connection_limits.py", "test_unanswered_bodies.py",
-    "test_browser_record.py", "test_browser_index.py", "test_generated_clients.py", "test_reference.py",
-    "test_scrubber.py", "test_soak.py", "test_browser_past.py", "test_browser_rows.py", "test_browser_truth.py",
-    "test_browser_controls.py", "test_fast_waits.py", "test_real_input.py", "test_request_framing.py", "test_logs.py",
-    "test_browser_surfaces.py", "test_history.py",
+    "test_browser_axe.py", "test_fast.py", "test_failovers.py", "test_lost_failovers.py", "test_package.py",
+    "test_viewers_mass.py", "test_properties.py", "test_sharded_notices.py", "test_readme.py",
+    "test_viewers_on_replica.py", "test_replays.py", "test_minority.py", "test_fuzz.py", "test_faults.py",
+    "test_every_board.py", "test_reference.py", "test_reload.py", "test_full_memory.py", "test_past_turns.py",
+    "test_topology.py", "test_one_lost_board.py", "test_lost_store.py", "test_javascript.py", "test_rotation.py",
+    "test_browser.py", "test_unanswered_bodies.py", "test_browser_past.py", "test_connection_limits.py",
+    "test_browser_likes.py", "test_power_loss.py", "test_run.py", "test_fast_waits.py", "test_supervisor.py",
+    "test_logs.py", "test_remembered_bytes.py", "test_main.py", "test_lost_shards.py", "test_new_boards.py",
+    "test_soak.py", "test_usage.py", "test_browser_record.py", "test_lost_timeline.py", "test_history.py",
+    "test_secrets.py", "test_scrubber.py", "test_browser_looks.py", "test_generated_clients.py",
 )  # fmt: skip
 
 
