@@ -5,9 +5,11 @@ SECONDS ?= 600
 PACKAGES ?= journal store ingest fanout protocols
 COUNT ?= 20
 RUN := $(VENV)/bin
-# Not what reads SQL only, parses bodies or estimates memory: that is the same on every engine.
-ON_ENGINES := tests/store tests/boards tests/journal/log tests/journal/test_one_lost_board.py tests/ingest tests/fanout \
-	--ignore tests/store/board/check/test_usage.py --ignore tests/ingest/test_bodies.py \
+# Not what reads SQL only, parses bodies or estimates memory: that is the same on every engine. Redis runs
+# those of stores only, and not again what runs on both servers by itself.
+OF_STORES := tests/store tests/boards tests/journal/log tests/journal/test_one_lost_board.py \
+	--ignore tests/store/board/check/test_usage.py
+OF_VIEWERS := tests/ingest tests/fanout --ignore tests/ingest/test_bodies.py \
 	--ignore tests/fanout/test_replays.py --ignore tests/fanout/test_replay_refusals.py
 # Compiling all modules takes as long as the rest. Those that are imported are compiled then: before the tests by one
 # process, because the processes of the tests begin at the same time.
@@ -32,8 +34,10 @@ test-fast: $(VENV)/test  ## run the tests that take little time: no browser, no 
 	$(RUN)/pytest $(PARALLEL) -m 'not (browser or fault or mutant or slow)'
 
 test-engines: $(VENV)/test  ## run the tests of stores, boards, journals and viewers with Sentinels and on a Cluster
-	for engine in $(or $(ENGINE),sentinel cluster); do \
-	$(RUN)/pytest $(PARALLEL) --numprocesses 4 --engine $$engine $(ON_ENGINES) || exit 1; done
+	for engine in $(or $(ENGINE),sentinel cluster); do for server in $(or $(SERVER),valkey redis); do \
+	more=; test $$server = redis || more="$(OF_VIEWERS)"; \
+	$(RUN)/pytest $(PARALLEL) --numprocesses 4 --engine $$engine --server $$server $(OF_STORES) $$more || exit 1; \
+	done; done
 
 coverage: $(VENV)/test  ## run all tests but the mutants, and print the branch coverage of live/
 	rm -rf .cache/coverage && mkdir -p .cache/coverage

@@ -62,6 +62,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--engine", choices=["one", "sentinel", "cluster"], default="one", help="what the shared stores consist of"
     )
+    parser.addoption(
+        "--server", choices=["valkey", "redis"], default="valkey", help="which servers `valkey_url` consists of"
+    )
     parser.addoption("--seed", type=int, help="what faults and examples are drawn by; 0 unless --effort is above 1")
 
 
@@ -80,10 +83,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Let workers begin with the files that take longest, so that none is left with one at the end.
 
-    With `--engine`, leave out the tests that have stores of their own, and the mutants, which one engine catches.
+    With `--engine`, leave out the tests that have stores of their own, and the mutants, which one engine catches. With
+    `--server redis`, leave out those that run on both servers anyway.
     """
     if config.option.engine != "one":
-        shared = {"valkey_url", "redis_url", "any_store"}
+        shared = {"valkey_url"} if config.option.server == "redis" else {"valkey_url", "redis_url", "any_store"}
         wanted = [
             item
             for item in items
@@ -154,9 +158,14 @@ def chance(request: pytest.FixtureRequest) -> random.Random:
 
 @pytest.fixture(scope="session")
 def valkey_url(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[str]:
-    """A Valkey with the durable settings, in the embedded version; several servers with `--engine`."""
-    folder = tmp_path_factory.mktemp("valkey")
-    yield from _running(store_of(pytestconfig.option.engine, str(get_binary_path()), folder))
+    """A Valkey with the durable settings, in the embedded version; several servers with `--engine`.
+
+    With `--server redis`, these are Redis.
+    """
+    binary = REDIS_SERVER if pytestconfig.option.server == "redis" else str(get_binary_path())
+    if binary is None:
+        pytest.skip("redis-server is not installed")
+    yield from _running(store_of(pytestconfig.option.engine, binary, tmp_path_factory.mktemp("valkey")))
 
 
 @pytest.fixture(scope="session")

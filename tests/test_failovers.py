@@ -38,6 +38,7 @@ from tests.harness.topologies import (
     Server,
     move_at_once,
     move_by_keys,
+    replicas_of,
     running,
     slots_of,
 )
@@ -148,7 +149,7 @@ async def change_roles(cluster: ClusterSet, shard: int) -> Server:
 
 async def changes_roles(binary: str, folder: Path, times: int, deadline: float = 30) -> None:
     """Replicas of a Cluster become primaries under events, by request."""
-    cluster = ClusterSet(binary, folder)
+    cluster = ClusterSet(binary, folder, replicas=replicas_of(times, least=1))
     async with running(cluster), load(cluster.url, folder, deadline) as events:
         for number in range(times):
             await change_roles(cluster, number // 2 % 3)  # there and back
@@ -341,16 +342,16 @@ async def test_a_trusted_sentinel_is_detected(tmp_path: Path) -> None:
 Move = Callable[[Server, Server, int], Awaitable[None]]
 
 
-async def moves_slots(binary: str, move: Move, folder: Path, deadline: float = 30) -> None:
+async def moves_slots(binary: str, move: Move, folder: Path, times: int = 1, deadline: float = 30) -> None:
     """The slots of two boards, and of what a server writes before it waits, move to other servers, and back."""
-    cluster = ClusterSet(binary, folder)
+    cluster = ClusterSet(binary, folder, replicas=replicas_of(times, least=1))
     async with running(cluster), load(cluster.url, folder, deadline) as events:
         prefix = events.settings.key_prefix
         for key in (*(Keys(prefix, name).meta for name in BOARDS[:2]), f"{prefix}:{{:fence:0}}"):
             slot = key_slot(key.encode())
             source = next(server for server in cluster.servers if slot in slots_of(server))
             target = cluster.servers[(cluster.servers.index(source) + 1) % 3]
-            for here, there in ((source, target), (target, source)):
+            for here, there in ((source, target), (target, source)) * ceil(times / 6):
                 await move(here, there, slot)
                 await events.more()
 
@@ -364,9 +365,9 @@ async def moves_slots(binary: str, move: Move, folder: Path, deadline: float = 3
         pytest.param(REDIS_SERVER, move_by_keys, id="redis by keys"),
     ],
 )
-async def test_slots_move_under_events(binary: str, move: Move, tmp_path: Path) -> None:
+async def test_slots_move_under_events(binary: str, move: Move, tmp_path: Path, effort: int) -> None:
     """No event is refused, although each waits for a replica."""
-    await moves_slots(binary, move, tmp_path)
+    await moves_slots(binary, move, tmp_path, effort)
 
 
 @pytest.mark.mutant

@@ -2,8 +2,9 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -37,14 +38,32 @@ from tests.harness.producer import post
 from tests.harness.server import serving, until_ready
 from tests.harness.settings import fresh_settings
 from tests.harness.store import REDIS_SERVER
-from tests.harness.topologies import SentinelSet
+from tests.harness.topologies import ClusterSet, SentinelSet
 from tests.harness.viewer import ModelViewer, keep_watching
 from tests.harness.waiting import eventually
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.sentinel]
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 VALKEY = str(get_binary_path())
-BINARIES = [pytest.param(VALKEY, id="valkey"), pytest.param(REDIS_SERVER, id="redis")]
+Make = Callable[[Path], SentinelSet | ClusterSet]
+
+
+def with_sentinels(binary: str | None, folder: Path) -> SentinelSet:
+    """A primary with Sentinels."""
+    return SentinelSet(str(binary), folder)
+
+
+def on_a_cluster(binary: str | None, folder: Path) -> ClusterSet:
+    """A Cluster whose first primary has all boards."""
+    return ClusterSet(str(binary), folder, crowded=True)
+
+
+VALKEY_SENTINEL, REDIS_SENTINEL, VALKEY_CLUSTER, REDIS_CLUSTER = ALL = [
+    pytest.param(partial(kind, binary), marks=mark, id=f"{name} {mark.name}")
+    for kind, mark in ((with_sentinels, pytest.mark.sentinel), (on_a_cluster, pytest.mark.cluster))
+    for name, binary in (("valkey", VALKEY), ("redis", REDIS_SERVER))
+]
+DEFAULT: Make = partial(with_sentinels, VALKEY)  # of the mutants
 
 
 class Machine:
@@ -120,7 +139,7 @@ class Machine:
 
 @asynccontextmanager
 async def machines(
-    servers: SentinelSet, folder: Path, *boards: str, journal: str = "off"
+    servers: SentinelSet | ClusterSet, folder: Path, *boards: str, journal: str = "off"
 ) -> AsyncIterator[tuple[Machine, Machine]]:
     """Two machines that use the same store."""
     await asyncio.to_thread(servers.start)
@@ -133,9 +152,9 @@ async def machines(
         servers.kill()
 
 
-async def sees_what_is_lost(binary: str, folder: Path) -> None:
+async def sees_what_is_lost(folder: Path, make: Make = DEFAULT) -> None:
     """A reader has seen events that the promoted replica lacks. Nobody has told it that they are acknowledged."""
-    servers = SentinelSet(binary, folder / "store")
+    servers = make(folder / "store")
     async with machines(servers, folder, "a") as (writer, reader):
         await writer.count("a", 3)
         assert await reader.score("a") == 3
@@ -153,10 +172,10 @@ async def sees_what_is_lost(binary: str, folder: Path) -> None:
         assert after.epoch != before.epoch
 
 
-@pytest.mark.parametrize("binary", BINARIES)
-async def test_what_was_merely_seen_is_no_loss(binary: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [REDIS_SENTINEL, VALKEY_CLUSTER])
+async def test_what_was_merely_seen_is_no_loss(make: Make, tmp_path: Path) -> None:
     """The reader goes on with what the promoted replica has."""
-    await sees_what_is_lost(binary, tmp_path)
+    await sees_what_is_lost(tmp_path, make)
 
 
 @pytest.mark.mutant
@@ -169,12 +188,12 @@ async def test_positions_from_reads_are_detected(tmp_path: Path) -> None:
         check(high_water, *position)
 
     with must_be_caught("positions from reads"), replaced(HighWater, "check_offset", remembering):
-        await sees_what_is_lost(VALKEY, tmp_path)
+        await sees_what_is_lost(tmp_path)
 
 
-async def loses_what_was_acknowledged(binary: str, folder: Path) -> None:
+async def loses_what_was_acknowledged(folder: Path, make: Make = DEFAULT) -> None:
     """Without a journal, only the boards are lost that lack something, and nobody writes before a check."""
-    servers = SentinelSet(binary, folder / "store")
+    servers = make(folder / "store")
     async with machines(servers, folder, "a", "b") as (one, other):
         await one.count("a", 1)
         await one.count("b", 1)
@@ -189,15 +208,15 @@ async def loses_what_was_acknowledged(binary: str, folder: Path) -> None:
         assert await other.score("b") == 2
 
 
-@pytest.mark.parametrize("binary", BINARIES)
-async def test_a_loss_concerns_the_board_that_lacks_something(binary: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [REDIS_SENTINEL, VALKEY_CLUSTER])
+async def test_a_loss_concerns_the_board_that_lacks_something(make: Make, tmp_path: Path) -> None:
     """Without a journal, its events are refused. The others go on."""
-    await loses_what_was_acknowledged(binary, tmp_path)
+    await loses_what_was_acknowledged(tmp_path, make)
 
 
-async def is_checked_before_a_write(folder: Path, scripts: Scripts = SCRIPTS) -> None:
+async def is_checked_before_a_write(folder: Path, make: Make = DEFAULT, scripts: Scripts = SCRIPTS) -> None:
     """A batch of another machine reaches the new primary first. The board was checked before it counts."""
-    servers = SentinelSet(VALKEY, folder / "store")
+    servers = make(folder / "store")
     async with machines(servers, folder, "a") as (one, other):
         await one.count("a", 1)
         await other.count("a", 1)
@@ -213,9 +232,10 @@ async def is_checked_before_a_write(folder: Path, scripts: Scripts = SCRIPTS) ->
         assert await other.score("a") == 3
 
 
-async def test_a_board_is_checked_before_a_write(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [VALKEY_SENTINEL, REDIS_CLUSTER])
+async def test_a_board_is_checked_before_a_write(make: Make, tmp_path: Path) -> None:
     """The other machine has another data directory, and finds nothing missing."""
-    await is_checked_before_a_write(tmp_path)
+    await is_checked_before_a_write(tmp_path, make)
 
 
 @pytest.mark.mutant
@@ -224,12 +244,13 @@ async def test_a_fence_without_a_reign_is_detected(tmp_path: Path) -> None:
     wrong = mutated(SCRIPTS.add.source, {"if reign == '' or held == reign then return end": "do return end"})
     scripts = msgspec.structs.replace(SCRIPTS, add=SCRIPTS.add.changed(wrong))
     with must_be_caught("a fence without a reign"):
-        await is_checked_before_a_write(tmp_path, scripts)
+        await is_checked_before_a_write(tmp_path, scripts=scripts)
 
 
-async def test_viewers_receive_what_is_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [VALKEY_SENTINEL, REDIS_CLUSTER])
+async def test_viewers_receive_what_is_left(make: Make, tmp_path: Path) -> None:
     """A viewer has seen what is lost. It receives a sync in another epoch, and then what is counted."""
-    servers = SentinelSet(VALKEY, tmp_path / "store")
+    servers = make(tmp_path / "store")
     await asyncio.to_thread(servers.start)
     settings = fresh_settings(servers.url, data_dir=tmp_path / "one", write_deadline=Duration(20), wait_replicas=0)
     other = Machine(servers.url, tmp_path / "other", settings.key_prefix, "a")
@@ -266,9 +287,9 @@ async def test_viewers_receive_what_is_left(tmp_path: Path) -> None:
         servers.kill()
 
 
-async def goes_on_without_sql(folder: Path) -> None:
+async def goes_on_without_sql(folder: Path, make: Make = DEFAULT) -> None:
     """No process moves the journals to SQL. One machine knows what was acknowledged, and one waits for SQL."""
-    servers = SentinelSet(VALKEY, folder / "store")
+    servers = make(folder / "store")
     async with machines(servers, folder, "a", "b", journal="sqlite") as (one, other):
         await one.count("a", 1)
         await one.count("b", 1)
@@ -288,9 +309,10 @@ async def goes_on_without_sql(folder: Path) -> None:
             await patient.client.aclose()
 
 
-async def test_boards_go_on_without_sql_unless_producers_wait_for_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [VALKEY_SENTINEL, REDIS_CLUSTER])
+async def test_boards_go_on_without_sql_unless_producers_wait_for_it(make: Make, tmp_path: Path) -> None:
     """They go on if they have what was acknowledged, by the positions in the data directory."""
-    await goes_on_without_sql(tmp_path)
+    await goes_on_without_sql(tmp_path, make)
 
 
 @pytest.mark.mutant
@@ -322,9 +344,9 @@ def ahead_settings(url: str, folder: Path) -> Settings:
     )
 
 
-async def sends_again(folder: Path, binary: str = VALKEY) -> None:
+async def sends_again(folder: Path, make: Make = DEFAULT) -> None:
     """SQL has what the promoted replica lacks. Another machine knows nothing of it, and can't ask SQL."""
-    servers = SentinelSet(binary, folder / "store")
+    servers = make(folder / "store")
     await asyncio.to_thread(servers.start)
     settings = ahead_settings(servers.url, folder)
     other = Machine(servers.url, folder / "other", settings.key_prefix, "a", "b", journal="sqlite")
@@ -356,10 +378,10 @@ async def sends_again(folder: Path, binary: str = VALKEY) -> None:
         servers.kill()
 
 
-@pytest.mark.parametrize("binary", BINARIES)
-async def test_what_only_sql_has_is_sent_again(binary: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", ALL)
+async def test_what_only_sql_has_is_sent_again(make: Make, tmp_path: Path) -> None:
     """Nobody counts on top before, and a retry is a duplicate afterwards."""
-    await sends_again(tmp_path, binary=binary)
+    await sends_again(tmp_path, make)
 
 
 PLAN = resending._planned_again
@@ -379,12 +401,12 @@ async def test_entries_under_new_numbers_are_detected(tmp_path: Path) -> None:
         await sends_again(tmp_path)
 
 
-async def is_sent_again_after_an_end(folder: Path, plan: Any = PLAN) -> None:
+async def is_sent_again_after_an_end(folder: Path, make: Make = DEFAULT, plan: Any = PLAN) -> None:
     """The server ends while it sends again. A backup has paused trimming, so the store has every entry.
 
     The other machine would go on without SQL.
     """
-    servers = SentinelSet(VALKEY, folder / "store")
+    servers = make(folder / "store")
     await asyncio.to_thread(servers.start)
     settings = ahead_settings(servers.url, folder)
     boards = rolling_board(board="a"), rolling_board("2s", "1s", board="short")
@@ -432,16 +454,17 @@ async def is_sent_again_after_an_end(folder: Path, plan: Any = PLAN) -> None:
         servers.kill()
 
 
-async def test_what_was_sent_again_in_part_counts_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [VALKEY_SENTINEL, REDIS_CLUSTER])
+async def test_what_was_sent_again_in_part_counts_once(make: Make, tmp_path: Path) -> None:
     """The next process begins again, and what was counted is a duplicate."""
-    await is_sent_again_after_an_end(tmp_path)
+    await is_sent_again_after_an_end(tmp_path, make)
 
 
 @pytest.mark.mutant
 async def test_a_second_attempt_under_new_numbers_is_detected(tmp_path: Path) -> None:
     """What the first attempt has sent would count twice."""
     with must_be_caught("begin again under new numbers"):
-        await is_sent_again_after_an_end(tmp_path, renumbered)
+        await is_sent_again_after_an_end(tmp_path, plan=renumbered)
 
 
 @pytest.mark.mutant
@@ -465,9 +488,10 @@ KINDS = [
 ]
 
 
-async def test_boards_of_every_kind_are_sent_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [VALKEY_SENTINEL, REDIS_CLUSTER])
+async def test_boards_of_every_kind_are_sent_again(make: Make, tmp_path: Path) -> None:
     """Ties, hidden and registered members, votes and event times are as before the failover."""
-    servers = SentinelSet(VALKEY, tmp_path / "store")
+    servers = make(tmp_path / "store")
     await asyncio.to_thread(servers.start)
     settings = fresh_settings(
         servers.url,

