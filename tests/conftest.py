@@ -84,15 +84,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Let workers begin with the files that take longest, so that none is left with one at the end.
 
     With `--engine`, leave out the tests that have stores of their own, and the mutants, which one engine catches. With
-    `--server redis`, leave out those that run on both servers anyway.
+    `--server redis`, leave out those that run on both servers anyway, and random examples.
     """
     if config.option.engine != "one":
         shared = {"valkey_url"} if config.option.server == "redis" else {"valkey_url", "redis_url", "any_store"}
+        left_out = ["mutant", "one_server", "browser"] + ["hypothesis"] * (config.option.server == "redis")
         wanted = [
             item
             for item in items
             if shared & set(getattr(item, "fixturenames", ()))
-            and not any(item.get_closest_marker(name) for name in ("mutant", "one_server", "browser"))
+            and not any(item.get_closest_marker(name) for name in left_out)
         ]
         config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
         items[:] = wanted

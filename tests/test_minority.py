@@ -79,6 +79,7 @@ async def is_left_with_a_primary(kind: Kind, folder: Path) -> None:
                     )
                     answers = await asyncio.gather(*(client.get(path) for path in paths))
                     assert [answer.status_code for answer in answers] == [503] * len(paths)
+                    assert answers[0].json()["code"] == "store_unavailable"
                     assert primary.ask("PING") == b"PONG"
                     assert model.stale
                 await shows(stale=False)

@@ -84,7 +84,7 @@ class PrimaryConnection(SharedConnection):
         Any write that replicas confirm renews the trust, so the replicas of a busy server need not be asked.
 
         Raises:
-            ReplicasError, TimeoutError: too few replicas confirm. Another server may be the primary by now.
+            TimeoutError: too few replicas confirm. Another server may be the primary by now.
             ResponseError: the server is no longer the primary.
         """
         if not self._awaited.replicas:
@@ -97,10 +97,14 @@ class PrimaryConnection(SharedConnection):
         return self._trusted_until
 
     async def _ask_replicas(self) -> None:
-        async with asyncio.timeout(_DOUBT):
-            (reply,) = await self.writes([("PING",)])
+        doubt = TimeoutError(f"too few replicas confirmed within {_DOUBT} s that the server still is the primary")
+        try:
+            async with asyncio.timeout(_DOUBT):
+                (reply,) = await self.writes([("PING",)])
+        except TimeoutError:
+            raise doubt from None
         if isinstance(reply, ReplicasError):
-            raise reply.__cause__ or reply
+            raise reply.__cause__ or doubt
 
     async def prepare_again(self, prepare: Hook) -> None:
         """Run a hook on both connections, if they are open."""
