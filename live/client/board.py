@@ -24,7 +24,7 @@ class LiveBoard:
     Args:
         url: the URL of the server, such as `http://127.0.0.1:8000`.
         api_key: an API key, `ID.SECRET`, as `live keys add` prints it. Sending events needs one, unless the server
-            accepts events from anyone. Watching needs none.
+            accepts events from anyone. Watching a private board needs one with the verb `read`.
         patience: how many seconds the server may be unavailable before a call fails. The default is 60; `math.inf`
             means no limit.
 
@@ -104,7 +104,13 @@ class LiveBoard:
             ServerUnavailableError: the server was unavailable for longer than the patience.
         """
         return Watcher(
-            self._url, board, limit=limit, interval=interval, patience=self._patience, sockets=self._sockets
+            self._url,
+            board,
+            self._api_key,
+            limit=limit,
+            interval=interval,
+            patience=self._patience,
+            sockets=self._sockets,
         ).tops()
 
     def _sender(self) -> Sender:

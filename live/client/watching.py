@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 
 from live.client.errors import RequestRefusedError, ServerUnavailableError, WatchEndedError
 from live.client.sender import PATIENCE, Backoff, read_failure
-from live.client.target import socket_url
+from live.client.target import authorization, socket_url
 from live.domain.ranking import Ranks, Record, apply
 
 _FIRST_PAUSE: Final = 0.5
@@ -163,10 +163,18 @@ def live_url(url: str, board: str, **query: object) -> str:
     return socket_url(url, f"/v1/boards/{quote(board, safe='')}/live", urlencode(given))
 
 
-async def open_viewer(address: str, *, ping_interval: float | None = 20.0) -> ClientConnection:
+async def open_viewer(
+    address: str, api_key: str | None = None, *, ping_interval: float | None = 20.0
+) -> ClientConnection:
     """Connect to a live route. Ping the server every `ping_interval` seconds, to notice if it no longer responds."""
     return await connect(
-        address, compression=None, ping_interval=ping_interval, close_timeout=1, max_size=_MAX_MESSAGE, proxy=None
+        address,
+        additional_headers=authorization(api_key),
+        compression=None,
+        ping_interval=ping_interval,
+        close_timeout=1,
+        max_size=_MAX_MESSAGE,
+        proxy=None,
     )
 
 
@@ -182,6 +190,7 @@ class Watcher:
         self,
         url: str,
         board: str,
+        api_key: str | None = None,
         *,
         limit: int | None = None,
         interval: str | None = None,
@@ -190,6 +199,7 @@ class Watcher:
     ) -> None:
         self._url = url
         self._board = board
+        self._api_key = api_key
         self._query = {"limit": limit, "interval": interval}
         self._patience = PATIENCE if patience is None else patience
         self._sockets: set[ClientConnection] = set() if sockets is None else sockets
@@ -227,7 +237,7 @@ class Watcher:
         # With the position of the top, the server can resume from there.
         position = {} if state.top is None else {"epoch": state.top.epoch, "offset": state.top.offset}
         try:
-            socket = await open_viewer(live_url(self._url, self._board, **self._query, **position))
+            socket = await open_viewer(live_url(self._url, self._board, **self._query, **position), self._api_key)
             self._sockets.add(socket)
             try:
                 state.connected()

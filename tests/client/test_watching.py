@@ -24,6 +24,7 @@ from live.domain.board_file import BoardChoice, make_board
 from live.settings import Duration
 from tests.client.support import same, shown
 from tests.harness.boards import rolling_board
+from tests.harness.ingest import make_key
 from tests.harness.network import free_port
 from tests.harness.proxy import Proxy, listening
 from tests.harness.server import ServerProcess, run_server
@@ -143,7 +144,7 @@ async def test_a_returning_watcher_receives_what_it_missed(valkey_url: str) -> N
             with patch.object(watching, "open_viewer", wraps=watching.open_viewer) as opened:
                 async with aclosing(follower.tops()) as tops:
                     await anext(tops)
-            opened.assert_called_once_with(expected)
+            opened.assert_called_once_with(expected, None)
 
 
 @pytest.mark.slow
@@ -209,3 +210,16 @@ async def test_the_end_of_a_watch_is_raised(valkey_url: str) -> None:
     async with LiveBoard("http://127.0.0.1:9", patience=0.1) as away:
         with pytest.raises(ServerUnavailableError, match="stays unavailable"):
             await anext(away.watch("posts"))
+
+
+async def test_a_private_board_is_watched_with_an_api_key(valkey_url: str) -> None:
+    """Without one, there is no such board."""
+    settings = fresh_settings(valkey_url)
+    key = await make_key(settings, "reader", verbs=("read",), boards=("staff",))
+    staff = make_board(BoardChoice(id="staff", visibility="private"))
+    async with run_server(settings, [staff]) as url:
+        async with LiveBoard(url, key) as live, aclosing(live.watch("staff")) as tops, asyncio.timeout(30):
+            assert (await anext(tops)).rank_count == 0
+        async with LiveBoard(url) as live, aclosing(live.watch("staff")) as tops:
+            with pytest.raises(RequestRefusedError, match="board_not_found"):
+                await anext(tops)

@@ -330,8 +330,8 @@ async def _drawn(visit: Visit, surface: Surface, shown: Sequence[Shown]) -> Repl
     status = HTTPStatus.OK if all(one.page for one in shown) else HTTPStatus.SERVICE_UNAVAILABLE
     curl = None
     if len(shown) == 1 and live.settings.role != "viewers":
-        now, needs_key = datetime.now(UTC).isoformat(timespec="seconds"), live.authenticator.needs_key(visit.client)
-        board = shown[0].board
+        now, board = datetime.now(UTC).isoformat(timespec="seconds"), shown[0].board
+        needs_key = board.is_private or live.authenticator.needs_key(visit.client)
         readable = [ledger.state.board for ledger in live.ledgers(visit.reader)] if board.union else [board]
         boards = {each.id: each for each in readable}
         curl = curl_of(boards, board, site_of(visit), now, needs_key=needs_key)
