@@ -228,23 +228,27 @@ def run(copy: Path, drawn: Drawn) -> str:
     """Run the tests of a mutant.
 
     Returns:
-        `caught by` the test that failed, or `SURVIVED`, or the exit status of a run that proves nothing.
+        `caught by` the test that failed, or `SURVIVED`, or why the run proves nothing.
     """
     path = copy / drawn.path
     right = path.read_bytes()
     path.write_bytes(drawn.mutant.apply(right))
     # The thread ends the whole run: an exception could vanish in a mutant that loops.
     options = ("-x", "-m", "not mutant", "--timeout", "60", "--timeout-method", "thread")
+    whole, status = [*PARALLEL, f"tests/{drawn.package}", *importing(copy, drawn.path)], 0
     try:
-        status = pytest_in(copy, *options, *drawn.tests) if drawn.tests else 0
-        if status != FAILED:  # they passed, or one of them is gone since coverage was measured
-            status = pytest_in(copy, *options, *PARALLEL, f"tests/{drawn.package}", *importing(copy, drawn.path))
+        for tests in [drawn.tests, whole] if drawn.tests else [whole]:
+            status = pytest_in(copy, *options, *tests)
+            if status == FAILED:
+                break  # otherwise they passed, or one of them is gone since coverage was measured
     finally:
         path.write_bytes(right)
-    if status == FAILED:
-        failed = FAILURES.findall((copy / OUTPUT).read_text(errors="replace"))
-        return f"caught by {failed[0] if failed else 'a deadline'}"
-    return "SURVIVED" if status == 0 else f"pytest ended with {status}"
+    if status != FAILED:
+        return f"pytest ended with {status}" if status else "SURVIVED"
+    failed = FAILURES.findall((copy / OUTPUT).read_text(errors="replace"))
+    if pytest_in(copy, *options, *(failed or tests)):  # the machine may be too busy
+        return f"UNCLEAR: {failed[0] if failed else 'a deadline'} fails without the mistake too"
+    return f"caught by {failed[0] if failed else 'a deadline'}"
 
 
 def _end(_signal: int, _frame: object) -> NoReturn:
