@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run test test-fast test-engines coverage attack faults soak mutate check bench pictures docs format pin clean
 
-run: $(VENV)/run  ## start a server with sample likes
+run: $(VENV)/run  ## start a server with sample boards
 	@$(RUN)/live serve --demo --admin-key
 
 help:  ## list the targets

@@ -1,18 +1,29 @@
-"""Sample likes, so that new users see a live board with a history."""
+"""Sample boards and events, so that new users see live boards of several kinds, one of them with a history."""
 
 import asyncio
 import math
 import random
 import time
+from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
-from live.domain.event import Entry, make_entry
+import structlog
+from msgspec import UNSET
+
+from live.boards.admin import BoardAdmin
+from live.boards.registry import BoardRegistry
+from live.domain.board import DEFAULT_BOARD
+from live.domain.event import Entry, IncomingEvent, make_entry
+from live.domain.producer import Principal
+from live.domain.reader import SERVER
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
-from live.ingest.committer import Committer
-from live.store.board.read.reader import BoardReader
+from live.ingest.intake import Intake
 from live.store.registry.processes import ProcessLease
+
+log = structlog.get_logger()
 
 POSTS: Final = (
     "A lighthouse in the fog", "Bread without kneading", "Twelve birds of the marsh", "The last steam ferry",
@@ -25,57 +36,191 @@ POSTS: Final = (
     "Small waves, big board", "Twenty years of one tree",
 )  # fmt: skip
 
+PHOTOS: Final = (
+    "Fog over the harbour", "Two herons", "The red staircase", "Rain on a tent", "Market at five", "Snow on palms",
+    "A door in Porto", "The long shadow", "Ferris wheel, off season", "Ice like glass",
+)  # fmt: skip
+SONGS: Final = ("Paper Boats", "Night Bus", "Salt and Iron", "Hello, Hollow", "Ten Lanterns", "The Slow Dance")
+CLIMBERS: Final = (
+    "Ada",
+    "Grace",
+    "Edsger",
+    "Karen",
+    "Tim",
+    "Margaret",
+    "Alan",
+    "Radia",
+    "Ken",
+    "Barbara",
+    "Hedy",
+    "Linus",
+)
+BOARDS: Final[dict[str, dict[str, Any]]] = {
+    "photos": {"title": "Photos of the day", "source": ["photo"]},
+    "everything": {"title": "Posts and photos", "union": ["posts", "photos"]},
+    "climbs": {
+        "title": "Highest climbs", "source": ["climb"], "operator": "best", "window": "forever",
+        "score": [{"field": "metres", "max": 9000}, {"field": "minutes", "order": "asc", "max": 600}],
+    },
+}  # fmt: skip
+CONTEST: Final = "song"
+
 _PAUSE: Final = 0.15  # seconds between two rounds
 _WAIT: Final = 1.0  # seconds between two checks whether another process still sends them
-_RECONSIDER: Final = 40  # rounds after which another post becomes a favourite
-_LEAST: Final = 0.3  # the weight of every post, so that each place of the board moves every few seconds
+_RECONSIDER: Final = 40  # rounds after which another member becomes a favourite
+_BURST: Final = 30  # rounds for which a burst lasts, about five seconds
+_BURSTS: Final = 0.004  # probability that one begins in a round
+_LEAST: Final = 0.3  # the weight of every member, so that each place of the board moves every few seconds
 _UNLIKE: Final = 0.06  # probability that a recent like is taken back
+_CLIMB: Final = 0.1  # probability of a climb in a round
 _HOURS: Final = 24  # of history
 _LIKES: Final = 60  # an hour and post, on average
+_VOTING: Final = timedelta(minutes=5)
+_RESULT: Final = timedelta(minutes=1)  # for which the result of a contest stays
+_FAULTS: Final = (StoreUnavailableError, EpochLostError, ProblemError)
+_PRODUCER: Final = Principal("", None, frozenset({"post"}), 0, 1, "demo")
 
 
-async def send_likes(reader: BoardReader, committer: Committer, lease: ProcessLease) -> None:
-    """Send about twenty likes per second while this process holds the lease.
+class Crowd:
+    """Chooses members: each has a popularity, which changes, so that they overtake each other. Some come in a burst."""
 
-    An empty board first gets the likes of a day. The favourite posts change, so that records overtake each other. Some
-    likes are taken back.
-    """
-    # The likes of the history have identities. If several processes send the history, it counts once. If it can't be
-    # sent, the later likes fill the board as well.
-    with suppress(StoreUnavailableError, EpochLostError, ProblemError):
-        if not (await reader.read(1)).rank_count:
-            await committer.commit(make_history(time.time()))
-    chance = random.Random()  # noqa: S311 - sample data, not a secret
-    weights = [_LEAST + 1 / rank for rank in range(1, len(POSTS) + 1)]
-    chance.shuffle(weights)
-    last: str | None = None
-    round_number = 0
-    while True:
-        is_held = False
-        with suppress(StoreUnavailableError):
-            is_held = await lease.take()
-        if not is_held:
-            await asyncio.sleep(_WAIT)
-            continue
-        round_number += 1
-        if round_number % _RECONSIDER == 0:
-            weights[chance.randrange(len(weights))] = 2.0
-            weights = [weight * 0.8 + 0.2 * _LEAST for weight in weights]
-        likes = [make_entry(key) for key in chance.choices(POSTS, weights, k=chance.randint(2, 5))]
-        if last is not None and chance.random() < _UNLIKE:
-            likes.append(make_entry(last, -1))
-        last = likes[0][0]
-        try:
-            await committer.commit(likes)
-        except (StoreUnavailableError, EpochLostError, ProblemError):
-            last = None  # not counted, so there is nothing to take back
-        await asyncio.sleep(_PAUSE)
+    def __init__(self, members: Sequence[str], chance: random.Random) -> None:
+        self._members = members
+        self._chance = chance
+        self._weights = [_LEAST + 1 / rank for rank in range(1, len(members) + 1)]
+        chance.shuffle(self._weights)
+        self._round = 0
+        self._burst: tuple[str, int] = ("", 0)
+
+    def choose(self, least: int, most: int) -> list[str]:
+        """Choose the members of one round."""
+        chance, (member, left) = self._chance, self._burst
+        self._round += 1
+        if self._round % _RECONSIDER == 0:
+            self._weights[chance.randrange(len(self._weights))] = 2.0
+            self._weights = [weight * 0.8 + 0.2 * _LEAST for weight in self._weights]
+        if left == 0 and chance.random() < _BURSTS:
+            member, left = chance.choice(self._members), _BURST
+        self._burst = (member, max(0, left - 1))
+        chosen = chance.choices(self._members, self._weights, k=chance.randint(least, most))
+        return [*chosen, *([member] * chance.randint(2, 6) if left else [])]
 
 
-def make_history(now: float) -> list[Entry]:
-    """Make likes for each post and past hour: posts have their own popularity and their own time of the day."""
+class Demo:
+    """Sends sample events while this process holds the lease. They are counted like all others."""
+
+    def __init__(self, intake: Intake, registry: BoardRegistry, board_admin: BoardAdmin, lease: ProcessLease) -> None:
+        self._intake = intake
+        self._registry = registry
+        self._admin = board_admin
+        self._lease = lease
+        self._chance = random.Random()  # noqa: S311 - sample data, not a secret
+        self._likes, self._photos, self._songs = (Crowd(names, self._chance) for names in (POSTS, PHOTOS, SONGS))
+        self._last: str | None = None
+        self._climbs: dict[str, int] = {}
+        self._closes: datetime | None = None
+        self._until: datetime | None = None
+
+    async def run(self, board: str, *, is_alone: bool) -> None:
+        """Send about twenty likes per second to a board. If it `is_alone`, make boards of other kinds and feed them.
+
+        An empty board first gets the likes of a day.
+        """
+        has_boards = False
+        while True:
+            is_held = False
+            with suppress(StoreUnavailableError):
+                is_held = await self._lease.take()
+            if not is_held:
+                has_boards = False
+                await asyncio.sleep(_WAIT)
+                continue
+            with suppress(*_FAULTS):
+                if not has_boards:
+                    if is_alone:
+                        await self._make_boards()
+                    await self._begin(board)
+                    has_boards = True
+                if is_alone:
+                    await self._hold_contest()
+            events = [*self._likes_for(board), *(self._others() if is_alone and has_boards else ())]
+            await asyncio.gather(*(self._send(event) for event in events))
+            await asyncio.sleep(_PAUSE)
+
+    async def _make_boards(self) -> None:
+        for board, choices in BOARDS.items():
+            try:
+                await self._admin.put(board, choices, "demo")
+            except ProblemError as error:  # for example, somebody has made another board with this id
+                log.warning("the demo goes on without a board", board=board, reason=error.detail)
+        await self._registry.refresh(has_changed=True)
+
+    async def _begin(self, board: str) -> None:
+        """Give empty boards, and their unions, the likes of a day.
+
+        They have identities. If several processes send the history, it counts once. If it can't be sent, the later
+        likes fill the board as well.
+        """
+        now = time.time()
+        for own, members in ((board, POSTS), ("photos", PHOTOS)):
+            ledger = self._registry.ledgers.find(own, SERVER)
+            if ledger is None or (await ledger.reader.read(1)).rank_count:
+                continue
+            history = make_history(now, members)
+            for name, committer in self._registry.committers.items():
+                if name == own or own in committer.state.board.union:
+                    await committer.commit(history)
+
+    async def _hold_contest(self) -> None:
+        """Begin a contest. When voting is over, show the result for a while, and begin another one."""
+        now = datetime.now(UTC)
+        if self._until is not None and now < self._until:
+            return
+        with suppress(ProblemError):  # there is none yet
+            await self._admin.delete(CONTEST, "demo")
+        self._closes, self._until = now + _VOTING, now + _VOTING + _RESULT
+        votes = {"closes": self._closes.isoformat()}
+        choices = {"title": "Song of the evening", "source": ["vote"], "window": "forever", "votes": votes}
+        await self._admin.put(CONTEST, choices, "demo")
+        await self._registry.refresh(has_changed=True)
+
+    def _likes_for(self, board: str) -> list[IncomingEvent]:
+        """Make likes, and take some back. Those that name no board feed its unions too."""
+        to = UNSET if board == DEFAULT_BOARD.id else board
+        events = [IncomingEvent(key=key, board=to) for key in self._likes.choose(2, 5)]
+        if self._last is not None and self._chance.random() < _UNLIKE:
+            events.append(IncomingEvent(key=self._last, amount=-1, board=to))
+        self._last = events[0].key
+        return events
+
+    def _others(self) -> list[IncomingEvent]:
+        chance = self._chance
+        events = [IncomingEvent(key=key, type="photo") for key in self._photos.choose(0, 2)]
+        if self._closes is not None and datetime.now(UTC) < self._closes:
+            songs = self._songs.choose(0, 3)
+            events += [IncomingEvent(key=key, type="vote", actor=f"guest {chance.getrandbits(40)}") for key in songs]
+        if chance.random() < _CLIMB:
+            climber = chance.choice(CLIMBERS)
+            # Everyone gets better: most climbs are lower than the highest one, and some a little higher.
+            best = self._climbs.get(climber, chance.randrange(1200, 4000))
+            metres = min(8848, best + round(chance.gauss(-150, 160)))
+            self._climbs[climber] = max(best, metres)
+            events.append(
+                IncomingEvent(
+                    key=climber, type="climb", fields={"metres": metres, "minutes": chance.randrange(90, 600)}
+                )
+            )
+        return events
+
+    async def _send(self, event: IncomingEvent) -> None:
+        with suppress(*_FAULTS):
+            await self._intake.count(_PRODUCER, event)
+
+
+def make_history(now: float, members: Sequence[str] = POSTS) -> list[Entry]:
+    """Make likes for each member and past hour. Members have their own popularity and their own time of the day."""
     entries = []
-    for post in POSTS:
+    for post in members:
         chance = random.Random(post)  # noqa: S311 - the same in every process
         popularity, best = chance.uniform(0.9, 1.1), chance.uniform(0, 24)
         for hours in range(1, _HOURS + 1):

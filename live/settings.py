@@ -119,7 +119,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "number of server processes; limits for clients hold over all of them together", ge=1, le=64)] = 1
     role: Annotated[Literal["all", "ingest", "viewers"], _described(
         "what this process serves: `ingest` accepts events, `viewers` serves boards, `all` does both")] = "all"
-    demo: Annotated[bool, _described("generate sample likes in one of the processes, so that the board moves")] = False
+    demo: Annotated[bool, _described(
+        "generate sample events in one of the processes; without a boards file, also sample boards")] = False
     open: Annotated[bool, _described("accept events without an API key, from any address")] = False
     allowed_hosts: Annotated[tuple[HostPattern, ...], _described(
         "host names of this server, comma-separated, such as `board.example.org` or `*.example.org`; "

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,7 +12,9 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from live import demo
 from live.demo import POSTS, make_history
+from live.domain.board import DEFAULT_BOARD
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board
@@ -43,6 +45,39 @@ async def test_an_empty_board_begins_with_a_day_of_likes(valkey_url: str) -> Non
     past = sorted(sent.keys() & counted.keys())[:-1]  # the last one may be the hour of later likes
     assert len(past) >= 22
     assert {at: sent[at] for at in past} == {at: counted[at] for at in past}
+
+
+@pytest.mark.slow
+async def test_boards_of_several_kinds_are_fed(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The union has the sum of its parts, the best climbs have fields, and a contest that is over begins again."""
+    monkeypatch.setattr(demo, "_VOTING", timedelta(seconds=2))
+    monkeypatch.setattr(demo, "_RESULT", timedelta(seconds=1))
+    async with (
+        run_server(fresh_settings(valkey_url, demo=True, workers=1), [DEFAULT_BOARD]) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+
+        async def board(name: str) -> Any:
+            return (await client.get(f"/v1/boards/{name}")).json()
+
+        async def fed() -> Any:
+            found = [await board(name) for name in ("posts", "photos", "everything", "climbs", demo.CONTEST)]
+            return found if all(one.get("records") for one in found) else None
+
+        found = await eventually(fed, 30)
+        assert set(found[3]["records"][0]["fields"]) == {"metres", "minutes"}
+        epoch = found[4]["epoch"]
+
+        async def summed() -> bool:
+            posts, photos, both = [(await board(name))["total_score"] for name in ("posts", "photos", "everything")]
+            return bool(abs(posts + photos - both) < 50 < posts)  # they are read one after another
+
+        await eventually(summed, 30)
+
+        async def again() -> bool:
+            return bool((await board(demo.CONTEST)).get("epoch", epoch) != epoch)
+
+        await eventually(again, 30)
 
 
 @pytest.mark.slow

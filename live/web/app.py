@@ -13,9 +13,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from live.auth.client import ClientResolver
-from live.demo import send_likes
+from live.demo import Demo
 from live.domain.board import Boards
-from live.domain.reader import SERVER
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.journal.log.drainer import Drainer
 from live.protocols.http.shared import SharedParts
@@ -111,10 +110,10 @@ async def _work(parts: Live) -> None:
             tasks.create_task(parts.client.servers.watch())
         if parts.settings.demo:
             lease = ProcessLease(parts.client, SystemKeys(parts.settings.key_prefix).demo)  # in one of all processes
-            for name, committer in parts.registry.committers.items():
-                ledger = parts.registry.ledgers.find(name, SERVER)
-                if ledger is not None and committer.state.board.clock == "server":
-                    tasks.create_task(send_likes(ledger.reader, committer, lease))
+            demo = Demo(parts.intake, parts.registry, parts.board_admin, lease)
+            for board in parts.board_admin.in_file.by_id.values():
+                if board.clock == "server":
+                    tasks.create_task(demo.run(board.id, is_alone=parts.settings.boards is None))
                     break
             else:
                 log.warning("the demo needs a board with the server's clock, and there is none")
