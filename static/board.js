@@ -4,7 +4,7 @@ import { Announcer } from "./announcer.js";
 import { LiveBoard } from "./client/live-board.js";
 import { TableView } from "./client/view.js";
 import { gapWords, grouped, placeWords, shareWords } from "./client/words.js";
-import { recordAddress, write } from "./page.js";
+import { pinOf, recordAddress, write } from "./page.js";
 import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
 
@@ -22,7 +22,8 @@ class BoardView {
    * @param {Announcer} announcer
    */
   constructor(section, announcer) {
-    const { board = "", root = "", limit, place, records, tail = "" } = section.dataset;
+    const { board = "", root = "", limit, records, tail = "" } = section.dataset;
+    const place = section.dataset.place ?? (records && !tail ? pinOf(board) : undefined);
     const part = (/** @type {string} */ name) => document.getElementById(name + tail);
     this.section = section;
     this.announce = announcer.announce;
@@ -93,11 +94,6 @@ showLocalTimes();
 const announcer = new Announcer(document.getElementById("announcer"));
 const sections = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("section[data-board]"));
 const shown = Array.from(sections, (section) => new BoardView(section, announcer));
-const tools = document.getElementById("tools");
-if (tools) {
-  tools.inert = true; // takes its place, but no clicks until its script is loaded
-  tools.hidden = false;
-}
 const later = () => void import("./later.js").then(({ start }) => start(shown, announcer.announce));
 const timer = setTimeout(later, LATER);
 const off = shown[0].board.on("state", ({ name }) => {

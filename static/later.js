@@ -19,5 +19,17 @@ export function start(shown, announce) {
     if ("contest" in one.section.dataset) one.contest = new Contest(one);
   }
   startProgramme(shown.map(({ section }) => section));
-  if (document.getElementById("tools")) startTools(shown, announce);
+  if (document.getElementById("tools")) whenStyled(() => startTools(shown, announce));
+}
+
+/**
+ * Apply the styles of what is loaded later, and then do something.
+ *
+ * @param {() => void} work
+ */
+function whenStyled(work) {
+  const style = document.getElementById("later-style");
+  if (!(style instanceof HTMLLinkElement)) return work();
+  style.onload = style.onerror = work;
+  style.rel = "stylesheet";
 }

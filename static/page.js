@@ -1,5 +1,8 @@
 // @ts-check
-/** Functions that the scripts of several pages share. */
+/** What the scripts of several pages share. */
+
+export const MINUTE = 60_000; // milliseconds
+export const HOUR = 60 * MINUTE;
 
 /**
  * The address of the page of a record; null for members that a browser would treat as a part of the path.
@@ -18,4 +21,17 @@ export function recordAddress(records, key) {
  */
 export function write(element, text) {
   if (element && element.textContent !== text) element.textContent = text;
+}
+
+/**
+ * The member that this browser follows on a board.
+ *
+ * @param {string} board
+ */
+export function pinOf(board) {
+  try {
+    return localStorage.getItem(`live-pin ${board}`) ?? undefined;
+  } catch {
+    return undefined; // the browser keeps nothing for this page
+  }
 }

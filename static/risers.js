@@ -50,7 +50,7 @@ export class Risers {
     const passed = this.table.body.rows[index + 1]; // the rows are in their new order already
     const name = passed?.querySelector("bdi")?.textContent ?? "";
     const { classList } = row.element;
-    const { dataset } = row.score;
+    const { dataset } = row.name;
     const timer = setTimeout(() => end(), STAY);
     const end = () => {
       clearTimeout(timer);

@@ -1,10 +1,16 @@
 // @ts-check
 /** What tells the story of a board, loaded once its page is live: movement, sparklines, news and announcements. */
-import { say, storyWords, Teller } from "./client/stories.js";
+import { say, stories, storyWords, Teller } from "./client/stories.js";
 import { nameWords, placeWords } from "./client/words.js";
 import { startMovement } from "./movement.js";
+import { Paces } from "./pace.js";
+import { Rail, signed } from "./rail.js";
+import { Strip } from "./strip.js";
 import { Trends } from "./trends.js";
 
+const LOOK = 2_000; // milliseconds between two looks at the figures
+const PACES = 3; // looks until the paces are shown again
+const MOST_DUELS = 3; // that are marked at a time
 const RANK_REST = 5_000; // milliseconds for which the reader's rank must stay the same before it is announced
 
 /**
@@ -19,8 +25,10 @@ export function startStory(shown) {
   const { board, table, section } = shown;
   const { board: id, root, tail = "" } = section.dataset;
   startMovement(table);
-  const trends = new Trends(board, table, `${root}v1/boards/${id}`, document.getElementById(`since${tail}`));
   const nameOf = (/** @type {string} */ key) => nameIn(table.body, key);
+  const figures = new Figures(shown, nameOf);
+  const trends = new Trends(board, table, `${root}v1/boards/${id}`, document.getElementById(`since${tail}`), figures.compare);
+  figures.marks = trends.marks;
   const teller = new Teller(
     (story) => {
       const told = { story, name: nameOf(story.key), what: storyWords(story, nameOf) };
@@ -32,12 +40,91 @@ export function startStory(shown) {
   const follow = () => {
     trends.compare();
     if (board.paused) return;
+    figures.note();
     teller.take(board.snapshot);
     announceRank(board.snapshot.around);
   };
   board.on("change", follow);
   follow();
-  section.addEventListener("story", (event) => announceLeader(shown, /** @type {CustomEvent<Told>} */ (event).detail));
+  section.addEventListener("story", (event) => {
+    const told = /** @type {CustomEvent<Told>} */ (event).detail;
+    announceLeader(shown, told);
+    figures.rail?.tell(told.story);
+  });
+  let looks = 0;
+  setInterval(() => !document.hidden && figures.show(looks++ % PACES === 0), LOOK);
+}
+
+/** The figures of a board and of its members, which follow from how it was some minutes ago. */
+class Figures {
+  #paces = new Paces();
+  /** @type {Map<string, number> | undefined} */
+  #ranks;
+  /** @type {number | null} */
+  #since = null;
+  #epoch = "";
+  /** @type {import("./marks.js").Marks | undefined} of the table */
+  marks;
+
+  /**
+   * @param {Shown} shown
+   * @param {(key: string) => string} nameOf
+   */
+  constructor(shown, nameOf) {
+    this.board = shown.board;
+    this.table = shown.table;
+    this.adds = "paces" in (this.table.body.parentElement?.dataset ?? {});
+    this.strip = new Strip(shown);
+    this.rail = shown.section.querySelector(".rail") ? new Rail(shown, nameOf) : undefined;
+    this.gaps = !shown.packed;
+  }
+
+  /**
+   * @param {import("./trends.js").Baseline} baseline
+   * @param {Map<string, number>} scores
+   */
+  compare = (baseline, scores) => {
+    const { epoch, period } = baseline;
+    this.#ranks = new Map(Object.entries(baseline.ranks));
+    this.#since = Date.parse(baseline.since ?? "");
+    this.#paces.note(this.#since, scores);
+    this.strip.compare(baseline);
+    const places = [...scores].map(([key, score]) => ({ key, score, rank: baseline.ranks[key] }));
+    const records = this.board.snapshot.records;
+    const before = { at: this.#since, epoch, period, records: places.sort((one, other) => one.rank - other.rank) };
+    this.rail?.begin(stories(before, { at: Date.now(), epoch, period, records }, this.gaps));
+    this.show();
+  };
+
+  /** Take note of the board as it is now. */
+  note() {
+    const { epoch, period, records } = this.board.snapshot;
+    const now = Date.now();
+    if (this.#epoch !== `${epoch} ${period}`) this.#paces.forget();
+    this.#epoch = `${epoch} ${period}`;
+    if (this.adds && this.#paces.isDue(now)) this.#paces.note(now, new Map(records.map(({ key, score }) => [key, score])));
+    this.strip.note(now);
+  }
+
+  show(all = true) {
+    const now = Date.now();
+    this.strip.show(now);
+    if (!all) return;
+    const { records } = this.board.snapshot;
+    const known = this.adds ? records.map((record) => ({ record, pace: this.#paces.of(record, now) })) : [];
+    let duels = 0;
+    const paces = known.map(({ record, pace }, index) => {
+      const above = records[index - 1];
+      const minutes = above && this.#paces.passes(record, above, now);
+      const isDuel = above !== undefined && duels < MOST_DUELS && this.#paces.isDuel(record, above, now);
+      if (isDuel) duels++;
+      const next = minutes === undefined ? "" : minutes > 1 ? say("passes", { rank: above.rank, minutes }) : say("passes_soon", { rank: above.rank });
+      return /** @type {const} */ ([record.key, { text: pace === undefined ? "" : say("pace", { pace: signed(pace) }), next, isDuel }]);
+    });
+    if (this.adds) this.marks?.setPaces(new Map(paces));
+    this.rail?.showRising(known.flatMap(({ record, pace }) => (pace === undefined ? [] : [{ record, pace }])));
+    this.rail?.showYou(this.#ranks, this.#since, (place) => (this.adds ? this.#paces.of(place, now) : undefined));
+  }
 }
 
 /**

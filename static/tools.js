@@ -24,6 +24,7 @@ export function startTools(shown, announce) {
   const openPast = () => void import("./past.js").then((past) => past.openPast(shown[0], announce));
   find("#past")?.addEventListener("click", openPast, { once: true });
   if (location.hash.startsWith("#past=")) find("#past")?.click();
+  find("#tools").hidden = false;
   find("#tools").inert = false;
 }
 

@@ -1,17 +1,17 @@
 // @ts-check
 /** Data that changes seldom: the ranks against which movement is measured, and the sparklines. */
 import { momentWords, translate } from "./client/words.js";
+import { Marks } from "./marks.js";
+import { HOUR, MINUTE } from "./page.js";
 import { trendPoints, trendWords } from "./sparkline.js";
 
 /**
  * @typedef {{epoch: string, period: string | null, since: string | null, ranks: Object<string, number>,
- *            scores: Object<string, number>}} Baseline
+ *            scores: Object<string, number>, rank_count: number | null, per_minute: number | null}} Baseline
  * @typedef {{slots: {start: string | null, end: string | null}[],
  *            records: {key: string, scores: number[]}[]}} Slots
  */
 
-const MINUTE = 60_000;
-const HOUR = 60 * MINUTE;
 const SPREAD = 5_000; // milliseconds over which the requests of pages are spread
 const SOON = 5_000; // the shortest pause between two requests
 
@@ -87,19 +87,26 @@ class Poll {
 export class Trends {
   /** @type {Baseline | null} */
   #baseline = null;
+  /** @type {Baseline | null} */
+  #told = null;
   /** @type {Map<string, number>} */
   #ranks = new Map();
+  /** @type {Map<string, number>} */
+  #scores = new Map();
 
   /**
    * @param {import("./client/live-board.js").LiveBoard} board
    * @param {import("./client/view.js").TableView} table
    * @param {string} address of the board in the API
    * @param {HTMLElement | null} since says since when movement is measured
+   * @param {(baseline: Baseline, scores: Map<string, number>) => void} [onBaseline] called with each one that fits
    */
-  constructor(board, table, address, since) {
+  constructor(board, table, address, since, onBaseline = () => {}) {
     this.board = board;
     this.table = table;
+    this.marks = new Marks(table);
     this.since = since;
+    this.onBaseline = onBaseline;
     new Poll(`${address}/baseline`, (baseline) => this.#takeBaseline(baseline));
     if (table.shape.trends) new Poll(`${address}/slots`, (slots) => this.#takeSlots(slots));
   }
@@ -109,7 +116,8 @@ export class Trends {
     const [baseline, { epoch, period }] = [this.#baseline, this.board.snapshot];
     if (!baseline || epoch === null) return;
     const fits = this.#ranks.size > 0 && baseline.epoch === epoch && baseline.period === (period ?? null);
-    this.table.compare(fits ? this.#ranks : null);
+    this.marks.compare(fits ? this.#ranks : null, this.#scores);
+    if (fits && this.#told !== baseline) this.onBaseline((this.#told = baseline), this.#scores);
     if (!this.since) return;
     this.since.hidden = !fits;
     const since = Date.parse(baseline.since ?? "");
@@ -120,6 +128,7 @@ export class Trends {
   #takeBaseline(baseline) {
     this.#baseline = baseline;
     this.#ranks = new Map(Object.entries(baseline.ranks));
+    this.#scores = new Map(Object.entries(baseline.scores));
     this.compare();
     return baselinePause(baseline, Date.now());
   }
@@ -127,7 +136,7 @@ export class Trends {
   /** @param {Slots} slots */
   #takeSlots(slots) {
     const length = this.table.body.parentElement?.querySelector("[data-trend]")?.getAttribute("data-trend") ?? "";
-    this.table.setTrends(new Map(slots.records.map(({ key, scores }) => [key, trendOf(scores.slice(0, -1), length)])));
+    this.marks.setTrends(new Map(slots.records.map(({ key, scores }) => [key, trendOf(scores.slice(0, -1), length)])));
     return slotsPause(slots, Date.now());
   }
 }

@@ -128,7 +128,7 @@ async def take(chromium: Browser, url: str, picture: Picture) -> None:
     page = await context.new_page()
     await page.goto(url + picture.path)
     await page.wait_for_selector(f"{picture.selector}[data-state={picture.state}]", state="attached")
-    counted = "() => document.getElementById('viewers')?.textContent !== '0'"
+    counted = "() => document.getElementById('viewers')?.textContent !== '\\u2013'"
     await page.wait_for_function(counted)  # the page itself is one of the viewers
     await page.evaluate(f"() => {{ {picture.work} }}")
     await settled(page)

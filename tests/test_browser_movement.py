@@ -72,14 +72,14 @@ async def test_a_row_that_rises_says_whom_it_passed(valkey_url: str, theme: str)
         await post(producer, {"key": "d", "amount": 25})
         row = page.locator("tr.risen[data-key=d]")
         await row.wait_for(timeout=PATIENCE)
-        assert await page.get_attribute("tr.risen td.score", "data-told") == "▲2 passed b"
+        assert await page.get_attribute("tr.risen th", "data-told") == "▲2 passed b"
         assert await row.locator("td.score").text_content() == "35"
         contrasts = await row.evaluate(CONTRASTS)
         assert min(contrasts) >= LEAST_CONTRAST, contrasts
         await post(producer, {"key": "c", "amount": 17})  # now the row falls
         await page.wait_for_selector("tr.risen[data-key=c]", timeout=PATIENCE)
         await page.wait_for_selector("tr[data-key=d]:not(.risen)", timeout=PATIENCE)
-        assert await page.locator("tr[data-key=d] td[data-told]").count() == 0
+        assert await page.locator("tr[data-key=d] th[data-told]").count() == 0
 
 
 async def test_a_click_lands_on_the_row_that_was_pressed(valkey_url: str) -> None:

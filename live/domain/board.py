@@ -139,6 +139,11 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
         return self.score is None and self.votes is None and self.operator == "incr"
 
     @property
+    def adds(self) -> bool:
+        """Whether scores are sums of amounts, so that they have a pace."""
+        return self.score is None and self.operator == "incr"
+
+    @property
     def summed(self) -> str:
         """`1` if scores are amounts with a meaningful sum, otherwise empty. Scripts take this text."""
         return "1" if self.score is None else ""

@@ -45,6 +45,8 @@ td.score[data-short] { font-size: 0; }
 td.score[data-short]::before { content: attr(data-short); font-size: 1rem; }
 .me > * { background: var(--lb-me, light-dark(#fff4cf, #332a0c)); }
 .bar { position: absolute; inset: .25rem .25rem .25rem 0; width: 100%; height: calc(100% - .5rem); fill: var(--lb-bar, light-dark(#e3e8fd, #222b4d)); }
+.bar rect { height: 100%; }
+.tick { display: none; }
 bdi { position: relative; }
 .about { display: block; position: relative; overflow: hidden; color: var(--lb-quiet, light-dark(#59606e, #a3abba)); font-size: .8125rem; text-overflow: ellipsis; }
 .stale td { color: var(--lb-quiet, light-dark(#59606e, #a3abba)); }

@@ -1,6 +1,6 @@
 // @ts-check
 /** The row of one member in the table of a board: its content, and its animation to another place. */
-import { grouped, metadataWords, moveWords, nameWords, short } from "./words.js";
+import { grouped, metadataWords, nameWords, short } from "./words.js";
 
 /**
  * @typedef {import("./state.js").BoardRecord} BoardRecord
@@ -36,8 +36,6 @@ export class Row {
   width = -1;
   /** @type {number | undefined} the score, once it was written */
   value = undefined;
-  /** @type {unknown} the ranks against which it shows movement */
-  baseline = undefined;
   /** @type {BoardRecord["metadata"] | null} */
   #metadata = null;
 
@@ -46,8 +44,6 @@ export class Row {
     this.element = element;
     this.name = element.cells[1];
     this.bar = this.name.querySelector("rect");
-    this.line = this.name.querySelector("polyline");
-    this.trend = this.line?.getAttribute("points") ?? "";
     const values = [...element.cells].slice(2);
     this.parts = [element.cells[0], ...values].map((cell) => cell.firstChild ?? cell.appendChild(new Text()));
     this.texts = this.parts.map((part) => part.nodeValue ?? "");
@@ -58,7 +54,12 @@ export class Row {
 
   /** @param {number} index */
   setIndex(index) {
-    if (index < TOP !== (this.index >= 0 && this.index < TOP)) this.element.classList.toggle("top", index < TOP);
+    const { classList } = this.element;
+    if (index !== this.index && (index < TOP || this.index < TOP)) {
+      classList.remove(`top${this.index + 1}`);
+      classList.toggle("top", index < TOP);
+      if (index < TOP) classList.add(`top${index + 1}`);
+    }
     this.index = index;
   }
 
@@ -125,26 +126,6 @@ export class Row {
   }
 
   /**
-   * Write how far the member has moved.
-   *
-   * @param {number} rank
-   * @param {number | undefined} before
-   */
-  writeMove(rank, before) {
-    const [text, label] = moveWords(rank, before);
-    const { dataset } = this.element.cells[0];
-    if ((dataset.move ?? "") === text) return;
-    if (text) [dataset.move, dataset.moved] = [text, label];
-    else this.clearMove();
-  }
-
-  clearMove() {
-    const { dataset } = this.element.cells[0];
-    delete dataset.move;
-    delete dataset.moved;
-  }
-
-  /**
    * Write the metadata of the member.
    *
    * @param {BoardRecord["metadata"]} metadata
@@ -155,21 +136,9 @@ export class Row {
     this.#metadata = metadata;
   }
 
-  /**
-   * @param {string} points of the sparkline
-   * @param {string} words what it shows
-   */
-  writeTrend(points, words) {
-    if (this.trend === points || !this.line) return;
-    this.line.setAttribute("points", (this.trend = points));
-    const drawing = /** @type {Element} */ (this.line.parentElement);
-    drawing.setAttribute("role", words ? "img" : "none");
-    drawing.setAttribute("aria-label", words);
-  }
-
   /** @param {number} width of the bar, in percent */
   writeBar(width) {
-    if (this.bar && this.width !== width) this.bar.setAttribute("width", String((this.width = width)));
+    if (this.bar && this.width !== width) this.bar.setAttribute("width", `${(this.width = width)}%`);
   }
 
   appear() {
@@ -187,8 +156,8 @@ export function newRow(key, { columns, bars, trends, link, own, parts }) {
   if (key === own) row.className = "me";
   const name = document.createElement("th");
   name.scope = "row";
-  if (bars) name.append(drawing("bar", "0 0 100 1", "rect", { width: 0, height: 1 }));
-  if (trends) name.append(drawing("trend", "0 0 100 20", "polyline", { points: "" }));
+  if (bars) name.append(drawing({ class: "bar" }, ["rect"], ["rect", { class: "tick" }]));
+  if (trends) name.append(drawing({ class: "trend", viewBox: "0 0 100 20", preserveAspectRatio: "none" }, ["polygon"], ["polyline"], ["path"]));
   const shown = nameWords(key);
   const text = isolated(shown);
   if (shown !== key) text.title = key;
@@ -206,26 +175,24 @@ export function newRow(key, { columns, bars, trends, link, own, parts }) {
 }
 
 /**
- * A decoration that fills its box.
+ * A decoration.
  *
- * @param {string} kind
- * @param {string} box
- * @param {string} shape
- * @param {Object<string, string | number>} attributes of the shape
+ * @param {Object<string, string>} attributes
+ * @param {...[name: string, attributes?: Object<string, string>]} shapes
  */
-function drawing(kind, box, shape, attributes) {
-  const whole = element("svg", { class: kind, viewBox: box, preserveAspectRatio: "none", role: "none" });
-  whole.append(element(shape, attributes));
+function drawing(attributes, ...shapes) {
+  const whole = element("svg", { ...attributes, role: "none" });
+  whole.append(...shapes.map(([name, own]) => element(name, own)));
   return whole;
 }
 
 /**
  * @param {string} name
- * @param {Object<string, string | number>} attributes
+ * @param {Object<string, string>} [attributes]
  */
-function element(name, attributes) {
+function element(name, attributes = {}) {
   const made = document.createElementNS(SVG, name);
-  for (const [attribute, value] of Object.entries(attributes)) made.setAttribute(attribute, String(value));
+  for (const [attribute, value] of Object.entries(attributes)) made.setAttribute(attribute, value);
   return made;
 }
 

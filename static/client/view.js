@@ -17,7 +17,7 @@ const MARGIN = 1; // rows around the visible ones
  */
 
 /**
- * @typedef {{fields?: string[], below?: (record: BoardRecord, above: BoardRecord | undefined) => string,
+ * @typedef {{fields?: string[], below?: (record: BoardRecord, above: BoardRecord | undefined, under: BoardRecord | undefined) => string,
  *            onDraw?: () => void} & Partial<import("./row.js").Shape>} Options
  *   `fields`: the columns, if they are not the score; `below`: what stands below a score; `onDraw` is called with each draw; `link` returns the address of a
  *   member's page; `own` is the member whose row is highlighted
@@ -42,10 +42,9 @@ export class TableView {
   onRise = undefined;
   /** @type {((waiting: number) => void) | undefined} called with each draw while the order is held */
   onHold = undefined;
-  /** @type {Map<string, number> | null | undefined} ranks to compare with; null: there are none; undefined: unknown yet */
-  #before;
-  /** @type {Map<string, [string, string]> | undefined} points of sparklines, and what they show */
-  #trends;
+  /** @type {((row: Row, record: BoardRecord, first: BoardRecord) => void) | undefined} called when a record is written into
+   *    its row */
+  onWrite = undefined;
 
   /**
    * @param {HTMLTableSectionElement} body as the server renders it, or empty
@@ -60,6 +59,7 @@ export class TableView {
     for (const [index, element] of [...body.rows].entries()) {
       const row = new Row(element);
       row.index = index;
+      if (element.dataset.key === own) element.classList.add("me");
       this.#rows.set(element.dataset.key ?? "", row);
     }
     new ResizeObserver(() => this.#measure()).observe(body.closest("table") ?? body);
@@ -78,27 +78,6 @@ export class TableView {
   }
 
   /**
-   * Show how records have moved since they had these ranks.
-   *
-   * @param {Map<string, number> | null} before
-   */
-  compare(before) {
-    if (before === this.#before) return;
-    this.#before = before;
-    this.#refresh();
-  }
-
-  /**
-   * Show a sparkline in each row that has one.
-   *
-   * @param {Map<string, [string, string]>} trends their points, and what they show in words
-   */
-  setTrends(trends) {
-    this.#trends = trends;
-    this.#refresh();
-  }
-
-  /**
    * Keep all rows at their places, so that nothing moves away from a pointer; what they say goes on.
    *
    * @param {boolean} [isPressed] also stop those that are moving
@@ -112,11 +91,11 @@ export class TableView {
   release() {
     this.#isHeld = false;
     for (const { flight } of this.#rows.values()) if (flight?.playState === "paused") flight.play();
-    this.#refresh();
+    this.refresh();
   }
 
   /** Draw all rows again: visible ones with the next draw, others soon after. */
-  #refresh() {
+  refresh() {
     this.#left = this.#records.length;
     if (this.#records.length) this.#request();
   }
@@ -282,19 +261,14 @@ export class TableView {
    * @param {number} index
    */
   #write(row, record, index) {
-    const before = this.#before;
-    if (row.write(0, grouped(record.rank)) || row.baseline !== before) {
-      if (before) row.writeMove(record.rank, before.get(record.key));
-      else if (before === null) row.clearMove();
-      row.baseline = before;
-    }
-    const trend = this.#trends?.get(record.key);
-    if (trend) row.writeTrend(...trend);
+    const [first] = this.#records;
+    row.write(0, grouped(record.rank));
     row.writeMetadata(record.metadata);
     if (this.fields.length) this.fields.forEach((field, i) => row.write(i + 1, grouped(record.fields?.[field] ?? null)));
     else row.writeScore(record.score);
-    row.writeGap(this.below(record, this.#records[index - 1]));
-    row.writeBar(barWidth(record.score, this.#records[0].score));
+    row.writeGap(this.below(record, this.#records[index - 1], this.#records[index + 1]));
+    row.writeBar(barWidth(record.score, first.score));
+    this.onWrite?.(row, record, first);
   }
 }
 

@@ -27,17 +27,20 @@ export function nameWords(key) {
 }
 
 /**
- * The gap of a record to the one above it; empty for the first.
+ * The gap of a record to the one above it, and of the first of the board to the one below it.
  *
- * @param {{score: number}} record
+ * @param {{score: number, rank?: number}} record
  * @param {{score: number, rank: number} | undefined} above
+ * @param {{score: number}} [below]
  */
-export function gapWords(record, above) {
-  if (!above) return "";
-  const gap = record.score - above.score;
+export function gapWords(record, above, below) {
+  const other = above ?? (record.rank === 1 ? below : undefined);
+  if (!other) return "";
+  const gap = record.score - other.score;
   if (gap === 0) return translate("tied");
-  const digits = Math.abs(gap);
-  return translate("gap", { gap: `${gap > 0 ? "+" : "−"}${digits < LONG_GAP ? grouped(digits) : short(digits)}`, rank: above.rank });
+  const size = Math.abs(gap);
+  const digits = size < LONG_GAP ? grouped(size) : short(size);
+  return above ? translate("gap", { gap: `${gap > 0 ? "+" : "−"}${digits}`, rank: above.rank }) : translate("leads", { gap: digits });
 }
 
 /**

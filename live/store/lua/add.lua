@@ -77,6 +77,11 @@ if identities and identities.counted then
 end
 if board.made then call('HSET', meta, 'used', now) end  -- a board created at run time expires when nobody uses it
 if latest and request.clock.by_event and latest > (board.latest or -1e15) then call('HSET', meta, 'latest', latest) end
-local offset = commit(board, 'newest', request.reached)
+local offset
+if counted == 0 then
+  offset = commit(board, 'newest', request.reached)
+else
+  offset = commit(board, 'newest', request.reached, 'gained', digits(board.gained + counted))
+end
 call('HSET', writers, request.writer, request.sequence .. ' ' .. offset .. ' ' .. time[1])
 return {'ok', offset, digits(widest)}

@@ -5,7 +5,8 @@
 -- KEYS[2] levels — sorted set: each score in the ranking
 -- KEYS[3] meta — hash: the board's state
 -- KEYS[4] baseline — hash: epoch, suffix, time (ms) and count of the baseline, and its records, as packed by `cmsgpack`:
---         {member, score, ...}
+--         {member, score, ...}; the number of all records (ranked), the sum of all amounts that the board has counted
+--         (gained), and time and sum of the baseline before (prior, prior_gained)
 -- Request: BaselineRequest
 -- Returns {'ok', time, wait, count} — the time of the baseline, the time until the next one is due, both in
 --         milliseconds, and the number of its records
@@ -21,7 +22,7 @@ local ranking, levels, meta, baseline = unpack(KEYS)
 --@include page
 local MINUTE, HOUR = 60000, 3600000
 
-local state = redis.call('HMGET', meta, 'epoch', 'newest', 'latest', 'reign')
+local state = redis.call('HMGET', meta, 'epoch', 'newest', 'latest', 'reign', 'gained')
 local newest = tonumber(state[2])
 if state[1] ~= request.epoch then return {'epoch', state[1] or ''} end
 local refused = unchecked(state[4])
@@ -35,18 +36,24 @@ local function wait_of(count)
   return digits(wait)
 end
 
-local held = redis.call('HMGET', baseline, 'epoch', 'suffix', 'time', 'count')
+local held = redis.call('HMGET', baseline, 'epoch', 'suffix', 'time', 'count', 'gained')
 local taken, kept = tonumber(held[3]), tonumber(held[4] or 0)
 if held[1] == request.epoch and held[2] == request.suffix then
   local span = kept > 0 and HOUR or MINUTE
   if math.floor(taken / span) == math.floor(now / span) then return {'ok', digits(taken), wait_of(kept), kept} end
 end
 
-local rows = rows_at(0, request.limit, redis.call('ZCARD', ranking))
+local ranked = redis.call('ZCARD', ranking)
+local rows = rows_at(0, request.limit, ranked)
 if view.tagged then
   for i = 1, #rows, 2 do rows[i] = string.sub(rows[i], 9) end
 end
 local count = #rows / 2
 redis.call('HSET', baseline, 'epoch', request.epoch, 'suffix', request.suffix, 'time', digits(now), 'count', count,
-  'records', cmsgpack.pack(rows))
+  'records', cmsgpack.pack(rows), 'ranked', ranked, 'gained', state[5] or 0)
+if held[1] == request.epoch and held[5] then
+  redis.call('HSET', baseline, 'prior', held[3], 'prior_gained', held[5])
+else
+  redis.call('HDEL', baseline, 'prior', 'prior_gained')
+end
 return {'ok', digits(now), wait_of(count), count}

@@ -71,6 +71,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     "Answer.rejected": "Refused events, by index.",
     "BaselineView.ranks": "Rank of each of the first 1,000 members, by member.",
     "BaselineView.scores": "Score of each of these members, by member.",
+    "BaselineView.rank_count": "Number of members on the board then. Null if it is not known.",
+    "BaselineView.per_minute": "Amounts counted in a minute, on average in the hour before. Null if unknown.",
     "BaselineView.since": "When the ranks and scores were read, RFC 3339. Null if there is no baseline yet.",
     "BoardList.boards": "All boards, in the order of the boards file.",
     "Replay.at": "The time of the first of the next messages, RFC 3339. Null when the replay becomes live.",

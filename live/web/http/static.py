@@ -26,7 +26,10 @@ STYLES: Final = (
     "board",
     "surface",
     "wall",
+    "font",
+    "story",
     "tools",
+    "rail",
     "contest",
     "index",
     "record",
@@ -39,7 +42,7 @@ CLIENT: Final = frozenset(
 )
 _SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "items.js", "words.js")}  # by others
 _WORDS: Final = "client/words/"
-_TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
 _FOREVER: Final = "public, max-age=31536000, immutable"
 
 
@@ -58,7 +61,7 @@ class PageFiles(StaticFiles):
             raise HTTPException(404)
         plain, compressed = _contents(name)
         headers = {"Cache-Control": _FOREVER, "Vary": "Accept-Encoding"}
-        takes = takes_gzip(Headers(scope=scope).getlist("accept-encoding"))
+        takes = len(compressed) < len(plain) and takes_gzip(Headers(scope=scope).getlist("accept-encoding"))
         if takes:
             headers["Content-Encoding"] = "gzip"
         media_type = _TYPES[PurePosixPath(name).suffix]
@@ -99,6 +102,9 @@ class ClientFiles(StaticFiles):
 def _contents(name: str) -> tuple[bytes, bytes]:
     """Return a file as it is served, plain and compressed."""
     kind = PurePosixPath(name).suffix
+    if kind == ".woff2":  # is compressed by itself
+        font = (assets("static") / name).read_bytes()
+        return font, font
     if name in ENTRIES:
         text = page_script(*ENTRIES[name])
     elif is_style(name):

@@ -156,6 +156,7 @@ class CacheKey(NamedTuple):
     surface: Surface
     language: str
     theme: str | None
+    rows: str
     query: bytes
     site: str
     needs_key: bool
@@ -311,7 +312,8 @@ async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult |
 def _cache_key(visit: Visit, surface: Surface) -> CacheKey:
     needs_key = visit.live.authenticator.needs_key(visit.client)
     opens = None if visit.reader is NOBODY else visit.reader.opens
-    return CacheKey(surface, visit.language.tag, visit.theme, visit.text, site_of(visit), needs_key, opens)
+    language = visit.language.tag
+    return CacheKey(surface, language, visit.theme, visit.rows, visit.text, site_of(visit), needs_key, opens)
 
 
 def _kept_reply(page: Page, cache_key: CacheKey, viewers: int | None) -> Reply | None:

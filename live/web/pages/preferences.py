@@ -1,4 +1,4 @@
-"""POST /preferences: the theme and the language that a visitor chooses at the foot of a page.
+"""POST /preferences: the theme, the language and the size of rows that a visitor chooses at the foot of a page.
 
 Cookies remember them, so a server draws each page at once as it should look.
 """
@@ -19,23 +19,24 @@ from live.web.pages.language import TAGS
 from live.web.services import live_of
 
 THEMES: Final = ("auto", "light", "dark")  # the first is that of the system
+ROWS: Final = ("normal", "compact")
 BACK: Final = r"/([!-.0-\[\]-~][!-\[\]-~]*)?"  # a path of this server, not `//other.example`
 
-_CHOICES: Final = {"theme": THEMES, "lang": TAGS}
+_CHOICES: Final = {"theme": THEMES, "lang": TAGS, "rows": ROWS}
 _COOKIE: Final = "live-{}"
 _COOKIE_AGE: Final = 400 * 86_400  # seconds; browsers keep no cookie for longer
 _MOST_BODY: Final = 8192  # bytes
 
 
 def preference(name: str, query: Mapping[str, str], cookies: Mapping[str, str]) -> str | None:
-    """Return the `theme` or `lang` that the address of a page names, or else the one that the visitor chose before."""
+    """Return the `theme`, `lang` or `rows` that an address names, or else what the visitor chose before."""
     return query.get(name, cookies.get(_COOKIE.format(name)))
 
 
 async def choose(request: Request) -> Response:
-    """Remember the theme or the language that a visitor chose, and lead back to the page."""
+    """Remember what a visitor chose, and lead back to the page."""
     require_own_page(request)
-    form = await read_form(request, _MOST_BODY, "send `theme` or `lang`, and the page to return to as `back`")
+    form = await read_form(request, _MOST_BODY, "send `theme`, `lang` or `rows`, and the page to return to as `back`")
     back = form.get("back", "")
     if not re.fullmatch(BACK, back):
         raise ProblemError("parameter_invalid", "`back` must be a path of this server, such as /boards/posts")

@@ -23,7 +23,7 @@ from live.domain.reader import Reader
 from live.web.http.middleware import client_of, page_policy
 from live.web.pages import words
 from live.web.pages.language import Language, grouped, language_of, languages
-from live.web.pages.preferences import THEMES, preference
+from live.web.pages.preferences import ROWS, THEMES, preference
 from live.web.pages.surfaces import Surface
 from live.web.reads.sources import Requester, requester_of
 from live.web.services import Live, assets
@@ -42,7 +42,7 @@ _KEPT: Final = ("lang", "theme")  # what the links of a page keep of its query
 class Visit(NamedTuple):
     """What pages know of a request. `path` is below the root path, and `text` the query as the client sent it.
 
-    `theme` is `light`, `dark`, or None for that of the system.
+    `theme` is `light`, `dark`, or None for that of the system. `rows` are `normal` or `compact`.
     """
 
     live: Live
@@ -53,6 +53,7 @@ class Visit(NamedTuple):
     text: bytes
     language: Language
     theme: str | None
+    rows: str
 
 
 def make_visit(requester: Requester, client: Client, target: tuple[str, bytes], accepted: str, cookie: str) -> Visit:
@@ -65,7 +66,9 @@ def make_visit(requester: Requester, client: Client, target: tuple[str, bytes], 
     language = language_of(preference("lang", query, cookies), accepted)
     theme = preference("theme", query, cookies)
     theme = theme if theme in THEMES[1:] else None
-    return Visit(requester.live, client, requester.reader, path, query, text, language, theme)
+    rows = preference("rows", {}, cookies)
+    rows = rows if rows in ROWS else ROWS[0]
+    return Visit(requester.live, client, requester.reader, path, query, text, language, theme, rows)
 
 
 def visit_of(request: Request) -> Visit:
@@ -115,6 +118,8 @@ def make_templates(root: str) -> Environment:
         short=words.short,
         trend_words=words.trend_words,
         gap_words=words.gap_words,
+        pace_words=words.pace_words,
+        closest=words.closest,
         share_words=words.share_words,
         name_words=words.name_words,
         moment_words=words.moment_words,
@@ -194,6 +199,8 @@ async def render(
     pieces = live.templates.get_template(template).generate(
         **texts(language),
         address=addresses(query),
+        rows=visit.rows,
+        sizes=ROWS,
         kept=_kept_of(query),
         **look(surface, surface.theme if surface.is_framed else visit.theme, _back_of(visit)),
         status=int(status),

@@ -1,19 +1,20 @@
-"""What changes seldom on a page of a board: the ranks that movement is measured against, and the sparklines."""
+"""What changes seldom on a page of a board: what movement and pace are measured against, and the sparklines."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 import msgspec
 
-from live.domain.ranking import Page
+from live.domain.ranking import Page, Record
 from live.domain.window import MOST_FOLDED, Periods, Rolling, Window
 from live.errors import EpochLostError, StoreUnavailableError
 from live.store.board.ledger import Ledger
 from live.store.board.read.baseline import Baseline
 from live.store.board.read.slots import SlotValues
 from live.web.pages.charts import Line
-from live.web.pages.words import trend_points
+from live.web.pages.words import scaled, trend_points
 from live.web.services import Live
 
 
@@ -21,15 +22,38 @@ class Trends(msgspec.Struct, frozen=True):
     """What the rows of a board show beside their scores.
 
     `before` has the ranks in the baseline, and `since` is its time in milliseconds; both are None where ranks cannot be
-    compared. `lines` has the sparklines by member.
+    compared. `scores` are those in the baseline, and `age` is the time since then in milliseconds. `rank_count` is the
+    number of members then, and `per_minute` what the board counted in a minute of the hour before. Scores that add up
+    (`adds`) have a pace.
+    `lines` has the sparklines by member.
     """
 
     before: Mapping[str, int] | None = None
     since: int | None = None
+    scores: Mapping[str, int] = {}
+    age: int = 0
+    rank_count: int | None = None
+    per_minute: int | None = None
+    adds: bool = False
     lines: Mapping[str, Line] = {}
+
+    def pace(self, record: Record) -> int | None:
+        """Return by how much a score changes in an hour, measured since the baseline; None if that is not known."""
+        before = self.scores.get(record.key)
+        if not self.adds or before is None or self.age < _LEAST_SPAN:
+            return None
+        return scaled(record.score - before, self.age, _HOUR)
+
+    def rising(self, records: Sequence[Record]) -> list[tuple[Record, int]]:
+        """Return the records that rise fastest, each with its pace."""
+        paces = [(record, pace) for record in records if (pace := self.pace(record) or 0) > 0]
+        return sorted(paces, key=lambda one: -one[1])[:_RISING]
 
 
 NO_TRENDS: Final = Trends()
+_LEAST_SPAN: Final = 300_000  # milliseconds that a pace is measured over, at least
+_HOUR: Final = 3_600_000  # milliseconds
+_RISING: Final = 3  # members that rise fastest
 
 
 def has_trends(window: Window) -> bool:
@@ -50,7 +74,16 @@ async def trends_of(live: Live, ledger: Ledger, page: Page | None) -> Trends:
         return Trends(lines=lines)
     if (baseline.epoch, baseline.slot) != (page.epoch, page.slot):
         return Trends(lines=lines)
-    return Trends(baseline.ranks, baseline.time, lines)
+    return Trends(
+        before=baseline.ranks,
+        since=baseline.time,
+        scores=baseline.scores,
+        age=int(time.time() * 1000) - baseline.time,
+        rank_count=baseline.rank_count,
+        per_minute=baseline.per_minute,
+        adds=ledger.state.board.adds,
+        lines=lines,
+    )
 
 
 def _lines_of(slots: SlotValues) -> dict[str, Line]:

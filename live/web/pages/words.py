@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import pairwise
 from typing import Final
 
 import msgspec
@@ -29,6 +30,7 @@ _MOST_MEMBERS: Final = 8
 _MOST_NAME: Final = 32
 _MOST_VALUE: Final = 40
 _LONG_GAP: Final = 10**6
+_FIRST: Final = 10  # records among which the closest two are looked for
 _LARGE: Final = 10**7  # a score from which on it is shortened where there is little room
 _HUGE: Final = 10**9  # … and everywhere
 _LEAST_POINTS: Final = 2
@@ -105,15 +107,34 @@ def name_words(language: Language, key: str) -> str:
     return key if len(key) <= _LONGEST_NAME else f"{key[:_NAME_START]}\u2026{key[-_NAME_END:]}"
 
 
-def gap_words(language: Language, record: Record, above: Record | None) -> str:
-    """Say how far a record is from the one above it; nothing for the first."""
-    if above is None:
+def gap_words(language: Language, record: Record, above: Record | None, below: Record | None = None) -> str:
+    """Say how far a record is from the one above it, and for the first of the board, from the one below it."""
+    other = above or (below if record.rank == 1 else None)
+    if other is None:
         return ""
-    gap = record.score - above.score
+    gap = record.score - other.score
     if gap == 0:
         return language.translate("tied")
-    digits = grouped(abs(gap)) if abs(gap) < _LONG_GAP else short(language, abs(gap))
-    return language.translate("gap", gap=f"{'+' if gap > 0 else MINUS}{digits}", rank=above.rank)
+    if above is None:
+        return language.translate("leads", gap=_gap(language, gap))
+    return language.translate("gap", gap=f"{'+' if gap > 0 else MINUS}{_gap(language, gap)}", rank=above.rank)
+
+
+def _gap(language: Language, gap: int) -> str:
+    return grouped(abs(gap)) if abs(gap) < _LONG_GAP else short(language, abs(gap))
+
+
+def pace_words(language: Language, pace: int | None) -> str:
+    """Write by how much a score changes in an hour: `+412/h`; nothing if it is not known."""
+    if pace is None:
+        return ""
+    return language.translate("pace", pace=f"{'+' if pace > 0 else ''}{grouped(pace)}")
+
+
+def closest(records: Sequence[Record]) -> tuple[Record, Record] | None:
+    """Find the two neighbours among the first records whose scores are closest; of several, the highest."""
+    pairs = list(pairwise(records[:_FIRST]))
+    return min(pairs, key=lambda pair: abs(pair[0].score - pair[1].score)) if pairs else None
 
 
 def share_words(votes: int, total: int) -> str:

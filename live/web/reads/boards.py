@@ -98,7 +98,8 @@ class BaselineView(msgspec.Struct, frozen=True):
 
     `since` is the exact time, and null if there is no baseline yet. A member that is missing in `ranks` was not among
     the first 1,000. `scores` has the same members. `period` is the name of the period that was ranked, on calendar
-    boards.
+    boards. `rank_count` is how many members were ranked, and `per_minute` the amounts that the board counted in a
+    minute, on average in the hour before; null if that is not known.
     """
 
     board: str
@@ -107,6 +108,8 @@ class BaselineView(msgspec.Struct, frozen=True):
     since: str | None
     ranks: Mapping[str, int]
     scores: Mapping[str, int]
+    rank_count: int | None
+    per_minute: int | None
 
 
 async def list_boards(request: Request) -> Response:
@@ -288,12 +291,15 @@ async def get_baseline(request: Request) -> Response:
     ledger = await live.use(request.path_params["board"], reader_of(request))
     board, baseline = ledger.state.board, await live.baselines.of(ledger.baseline)
     if baseline is None:
-        nothing = BaselineView(board.id, ledger.state.fence.shown_epoch, None, None, {}, {})
+        nothing = BaselineView(board.id, ledger.state.fence.shown_epoch, None, None, {}, {}, None, None)
         return json_response(nothing, live.board_cache)
 
     def view() -> Reply:
         period, since = period_name(board, baseline.slot), rfc3339(baseline.time)
-        shown = BaselineView(board.id, baseline.epoch, period, since, baseline.ranks, baseline.scores)
+        shown = BaselineView(
+            board.id, baseline.epoch, period, since, baseline.ranks, baseline.scores, baseline.rank_count,
+            baseline.per_minute,
+        )  # fmt: skip
         return kept_json(shown, live.board_cache)
 
     return negotiated(request, live.encoded.of(baseline, view))

@@ -30,6 +30,7 @@ export const words = {
   "blank": "⟨blank⟩",
   "tied": "tied",
   "gap": "{gap} to {rank}",
+  "leads": "leads by {gap}",
   "units": "6= M,9= B,12= T,15= Qd",
   "new": "new",
   "up": "up {n}",

@@ -31,6 +31,7 @@ export const words = {
   "blank": "⟨空白⟩",
   "tied": "并列",
   "gap": "距第 {rank} 名 {gap}",
+  "leads": "领先 {gap}",
   "units": "4=万,8=亿,12=万亿",
   "new": "新",
   "up": "上升 {n} 名",

@@ -200,7 +200,7 @@ async def test_a_contest_has_its_own_words(valkey_url: str) -> None:
     votes = ({"board": "cakes", "key": key, "actor": actor} for key, actor in ("ax", "ay", "bx"))
     async with server(valkey_url, CONTEST, *votes) as client:
         html = (await client.get("/boards/cakes")).text
-        assert 'Contestants <b id="rank-count">2</b>' in html
+        assert '<dt>With votes</dt>\n<dd><b id="rank-count">2</b>' in html
         assert 'Votes <b id="total-score">3</b>' in html
         assert '<time datetime="2026-01-01T00:00:00+00:00">1 January 2026, 00:00 UTC</time>' in html
         assert 'until <time datetime="2099-06-01T12:30:00+00:00">1 June 2099, 12:30 UTC</time>' in html
@@ -217,7 +217,7 @@ async def test_a_contest_of_registered_members_counts_them(valkey_url: str) -> N
             assert (await client.put(f"/v1/boards/cakes/records/{key}", json={})).status_code == 201
         html = (await client.get("/boards/cakes")).text
         assert "Contestants <b>3</b>" in html
-        assert 'With votes <b id="rank-count">0</b>' in html
+        assert '<dt>With votes</dt>\n<dd><b id="rank-count">0</b>' in html
 
 
 def test_a_time_is_shown_in_words() -> None:

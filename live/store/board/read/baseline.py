@@ -29,6 +29,8 @@ _RETRY: Final = 5.0
 _AT_ONCE: Final = 8  # baselines in one packet, which blocks the store for some milliseconds
 _MINUTE: Final = 60.0
 _LONGEST_WAIT: Final = 60.0  # seconds after which a process that shows a baseline asks for a newer one
+_FIELDS: Final = ("epoch", "suffix", "time", "records", "ranked", "gained", "prior", "prior_gained")
+_LEAST_SPAN: Final = 300_000  # milliseconds that a rate is measured over, at least
 _EMPTY_WAIT: Final = 3600.0  # seconds between two checks of a board without records and events
 
 _decode: Final = msgspec.msgpack.Decoder(list[str]).decode
@@ -43,6 +45,9 @@ class Baseline(msgspec.Struct, frozen=True, eq=False, weakref=True):
         time: when the ranking was kept, in milliseconds since 1970.
         ranks: the rank of each of the first members.
         scores: the score of each of them.
+        rank_count: how many members were ranked; None in data of an earlier version.
+        per_minute: the amounts that the board counted in a minute, on average since the baseline before, which is
+            usually an hour; None if that is not known.
     """
 
     epoch: str
@@ -50,6 +55,8 @@ class Baseline(msgspec.Struct, frozen=True, eq=False, weakref=True):
     time: int
     ranks: Mapping[str, int]
     scores: Mapping[str, int]
+    rank_count: int | None = None
+    per_minute: int | None = None
 
 
 class BoardBaseline:
@@ -93,10 +100,10 @@ class BoardBaseline:
         """Return the baseline in the store, without hidden members; None if the board's epoch has no baseline."""
         state = self.state
         await state.open()
-        fields = await state.call("HMGET", state.keys.baseline, "epoch", "suffix", "time", "records")
+        fields = await state.call("HMGET", state.keys.baseline, *_FIELDS)
         if fields[0] is None or fields[0].decode() != state.epoch:
             return None
-        _, suffix, kept_at, records = fields
+        _, suffix, kept_at, records, ranked, *spans = fields
         rows = _decode(records)
         members, scores = rows[::2], [int(float(score)) for score in rows[1::2]]
         ranks = ranks_of(scores, 1, 0, state.board.ranks)
@@ -108,7 +115,15 @@ class BoardBaseline:
             int(kept_at),
             ranks={member: rank for member, rank, _ in shown},
             scores={member: score for member, _, score in shown},
+            rank_count=None if ranked is None else int(ranked),
+            per_minute=_per_minute(int(kept_at), *spans) if state.board.operator == "incr" else None,
         )
+
+
+def _per_minute(time_: int, gained: bytes | None, prior: bytes | None, prior_gained: bytes | None) -> int | None:
+    if gained is None or prior is None or prior_gained is None or time_ - int(prior) < _LEAST_SPAN:
+        return None
+    return round((float(gained) - float(prior_gained)) * 60_000 / (time_ - int(prior)))
 
 
 class Baselines:

@@ -3,10 +3,11 @@ local call, tonumber, unpack = redis.call, tonumber, unpack  -- locals are found
 
 local function read_board()
   local held = call('HMGET', meta, 'epoch', 'offset', 'newest', 'latest', 'bucket', 'frozen', 'made',
-    'journal', 'left', 'reign')
+    'journal', 'left', 'reign', 'gained')
   return {
     epoch = held[1], offset = tonumber(held[2] or 0), newest = tonumber(held[3]), latest = tonumber(held[4]),
     bucket = tonumber(held[5]), frozen = held[6], made = held[7], journal = held[8], left = held[9], reign = held[10],
+    gained = tonumber(held[11] or 0),
   }
 end
 

@@ -1,6 +1,7 @@
 -- Step: count the amounts of each group in its slot and its ranking.
 local sign = rules.order == 'forward' and -1 or 1
 local threshold
+local counted = 0  -- the sum of all amounts
 
 if rules.cap then
   -- Returns the score that a new member needs to get into a full ranking of best values, where no record expires. So
@@ -26,6 +27,7 @@ local function judge(group)
     local score = value
     if incr then
       score = (before or 0) + amounts[j]
+      counted = counted + amounts[j]
       if score == 0 then score = nil end
     end
     if least and not before and not unseen[j] and sign * score < least then

@@ -14,6 +14,18 @@ export const storyTable = {
   "leads_by": "领先 {by}",
   "passed": "▲{rows} 超过 {name}",
   "moves_waiting": { "other": "有 {n} 次移动待显示" },
+  "pace": "{pace}/时",
+  "passes": "约 {minutes} 分钟后超过第 {rank}",
+  "passes_soon": "一分钟内超过第 {rank}",
+  "more": "▲ 比前一小时高 {n}%",
+  "less": "▼ 比前一小时低 {n}%",
+  "same": "与前一小时相同",
+  "more_members": "新增 {n}",
+  "fewer_members": "减少 {n}",
+  "apart": "相差 {n}",
+  "apart_changed": "相差 {n}，易位 {times} 次",
+  "gains": "第 {rank} 名 {pace}",
+  "since_time": "自 {time} 起",
   "climbs": "上升 {by} 名至第 {rank}",
   "climbs_in": "{minutes} 分钟内上升 {by} 名至第 {rank}"
 };

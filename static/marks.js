@@ -1,0 +1,128 @@
+// @ts-check
+/** What rows show besides their records: movement, sparkline, the place at the baseline, pace, and what comes next. */
+import { barWidth, moveWords } from "./client/words.js";
+
+/**
+ * @typedef {{text: string, next: string, isDuel: boolean}} Pace how fast a score changes, what comes next, and whether
+ *   the member above may be passed within a minute
+ * @typedef {import("./client/view.js").TableView} TableView
+ * @typedef {Parameters<NonNullable<TableView["onWrite"]>>} Written
+ * @typedef {{rank: number, ranks?: Map<string, number> | null, points: string, tick: number, pace: string}} Drawn what a
+ *   row shows, so that only changes are written
+ */
+
+const NO_PACE = { text: "", next: "", isDuel: false };
+
+export class Marks {
+  /** @type {Map<string, number> | null | undefined} ranks to compare with; null: there are none; undefined: unknown yet */
+  #ranks;
+  /** @type {Map<string, number>} the scores at the same time */
+  #scores = new Map();
+  /** @type {Map<string, [string, string]>} points of sparklines, and what they show in words */
+  #trends = new Map();
+  /** @type {Map<string, Pace> | undefined} */
+  #paces;
+  /** @type {WeakMap<Written[0], Drawn>} */
+  #drawn = new WeakMap();
+
+  /** @param {TableView} table */
+  constructor(table) {
+    this.table = table;
+    table.onWrite = (row, record, first) => this.#write(row, record, first);
+  }
+
+  /**
+   * Show how records have moved since they had these ranks and scores.
+   *
+   * @param {Map<string, number> | null} ranks
+   * @param {Map<string, number>} scores
+   */
+  compare(ranks, scores) {
+    if (ranks === this.#ranks) return;
+    this.#ranks = ranks;
+    this.#scores = ranks ? scores : new Map();
+    this.table.refresh();
+  }
+
+  /** @param {Map<string, [string, string]>} trends */
+  setTrends(trends) {
+    this.#trends = trends;
+    this.table.refresh();
+  }
+
+  /** @param {Map<string, Pace>} paces of the members whose pace is known */
+  setPaces(paces) {
+    this.#paces = paces;
+    this.table.refresh();
+  }
+
+  /** @param {Written} written */
+  #write(...[row, record, first]) {
+    const { name, score, element } = row;
+    const line = name.querySelector("polyline");
+    const drawn = this.#drawn.get(row) ?? { rank: 0, points: line?.getAttribute("points") ?? "", tick: -1, pace: "" };
+    this.#drawn.set(row, drawn);
+    const ranks = this.#ranks;
+    if (ranks !== undefined && (drawn.rank !== record.rank || drawn.ranks !== ranks)) {
+      const [text, words] = ranks ? moveWords(record.rank, ranks.get(record.key)) : ["", ""];
+      [drawn.rank, drawn.ranks] = [record.rank, ranks];
+      showMove(element.cells[0].dataset, text, words);
+    }
+    const [points, words] = this.#trends.get(record.key) ?? [drawn.points, ""];
+    if (line && points !== drawn.points) showTrend(line, (drawn.points = points), words);
+    const then = this.#scores.get(record.key);
+    const tick = then === undefined ? -1 : Math.min(100, barWidth(then, first.score));
+    if (row.bar && ranks !== undefined && tick !== drawn.tick) showTick(name, (drawn.tick = tick));
+    if (!this.#paces) return;
+    const { text, next, isDuel } = this.#paces.get(record.key) ?? NO_PACE;
+    const pace = `${text}\n${next}\n${isDuel}`;
+    if (pace === drawn.pace) return;
+    drawn.pace = pace;
+    name.dataset.pace = text;
+    if (next) score.dataset.next = next;
+    else delete score.dataset.next;
+    element.classList.toggle("duel", isDuel);
+  }
+}
+
+/**
+ * @param {DOMStringMap} dataset of the cell of the rank
+ * @param {string} text
+ * @param {string} words
+ */
+function showMove(dataset, text, words) {
+  if ((dataset.move ?? "") === text) return;
+  if (text) {
+    [dataset.move, dataset.moved] = [text, words];
+  } else {
+    delete dataset.move;
+    delete dataset.moved;
+  }
+}
+
+/**
+ * A line, the area below it, and a dot at its end.
+ *
+ * @param {Element} line
+ * @param {string} points
+ * @param {string} words
+ */
+function showTrend(line, points, words) {
+  line.setAttribute("points", points);
+  line.previousElementSibling?.setAttribute("points", points && `0,20 ${points} 100,20`);
+  line.nextElementSibling?.setAttribute("d", points && `M${points.split(" ").at(-1)}h0`);
+  line.parentElement?.setAttribute("role", words ? "img" : "none");
+  line.parentElement?.setAttribute("aria-label", words);
+}
+
+/**
+ * Where the member stood at the baseline, on the scale of its bar.
+ *
+ * @param {Element} name
+ * @param {number} x in percent; below zero if that is not known
+ */
+function showTick(name, x) {
+  const tick = name.querySelector(".tick");
+  if (x < 0) tick?.removeAttribute("x");
+  else tick?.setAttribute("x", `${x}%`);
+}

@@ -1,0 +1,219 @@
+// @ts-check
+/** How fast scores change, and what comes next. No DOM. */
+import { HOUR, MINUTE } from "./page.js";
+
+/**
+ * @typedef {import("./client/stories.js").Place} Place
+ * @typedef {{at: number, scores: Map<string, number>}} Sample the scores of members at a time
+ */
+
+const SAMPLE = 30_000; // milliseconds between two samples
+const LEAST_SPAN = 5 * MINUTE; // that a pace is measured over
+const SPAN = 10 * MINUTE; // … if it is known for so long, and for which it has to be steady to tell what comes next
+const PARTS = 4; // of that time, in which a steady pace is about the same
+const FURTHEST = 60; // minutes that are looked ahead
+const FIGHTERS = 10; // records among which the closest two are looked for
+const LEAST_RATE_SPAN = 10_000; // milliseconds that a rate is measured over
+
+/** The scores of a board at some times of the last minutes. */
+export class Paces {
+  /** @type {Sample[]} the newest first */
+  #samples = [];
+
+  /**
+   * Take note of scores that were so at a time; of the present ones, every half minute.
+   *
+   * @param {number} at
+   * @param {Map<string, number>} scores
+   */
+  note(at, scores) {
+    const samples = this.#samples;
+    const place = samples.findIndex((sample) => sample.at <= at);
+    samples.splice(place < 0 ? samples.length : place, 0, { at, scores });
+    const old = samples.findIndex((sample) => samples[0].at - sample.at > 2 * SPAN);
+    if (old >= 0) samples.length = old + 1; // one that is older stays, in case that there are few
+  }
+
+  /** @param {number} now */
+  isDue(now) {
+    return now - (this.#samples[0]?.at ?? -Infinity) >= SAMPLE;
+  }
+
+  forget() {
+    this.#samples = [];
+  }
+
+  /**
+   * By how much a score changes in an hour, measured over ten minutes or more, or five at least; undefined if that is not
+   * known.
+   *
+   * @param {Place} member
+   * @param {number} now
+   */
+  of({ key, score }, now) {
+    const known = this.#samples.filter(({ at, scores }) => now - at >= LEAST_SPAN && scores.has(key));
+    const then = known.find(({ at }) => now - at >= SPAN) ?? known.at(-1);
+    return then && Math.floor(((score - (then.scores.get(key) ?? 0)) * HOUR) / (now - then.at) + 0.5);
+  }
+
+  /**
+   * The pace of a member if it was about the same in each part of the last ten minutes, otherwise undefined.
+   *
+   * @param {Place} member
+   * @param {number} now
+   */
+  #steady({ key, score }, now) {
+    const ends = [{ at: now, score }];
+    for (let part = 1; part <= PARTS; part++) {
+      const sample = this.#samples.find(({ at, scores }) => at <= now - (part * SPAN) / PARTS && scores.has(key));
+      if (!sample || now - sample.at > (part * SPAN) / PARTS + 2 * SAMPLE) return undefined; // nobody watched then
+      ends.push({ at: sample.at, score: sample.scores.get(key) ?? 0 });
+    }
+    const pace = (/** @type {number} */ from, /** @type {number} */ to) => ((ends[to].score - ends[from].score) * HOUR) / (ends[to].at - ends[from].at);
+    const whole = pace(PARTS, 0);
+    const isSteady = ends.every((_, part) => part === 0 || Math.abs(pace(part, part - 1) - whole) <= Math.abs(whole) / 2);
+    return isSteady ? whole : undefined;
+  }
+
+  /**
+   * In how many minutes a member reaches the one above it, if both go on as steadily as in the last ten minutes; undefined
+   * if it does not, or not within an hour.
+   *
+   * @param {Place} member
+   * @param {Place} above
+   * @param {number} now
+   */
+  passes(member, above, now) {
+    const gap = above.score - member.score;
+    const [own, other] = gap ? [this.#steady(member, now), this.#steady(above, now)] : [];
+    if (own === undefined || other === undefined) return undefined;
+    const minutes = (gap / (own - other)) * 60;
+    return minutes > 0 && minutes <= FURTHEST ? Math.ceil(minutes) : undefined;
+  }
+
+  /**
+   * Whether what one of two neighbours gains in a minute is as much as what lies between them.
+   *
+   * @param {Place} member
+   * @param {Place} above
+   * @param {number} now
+   */
+  isDuel(member, above, now) {
+    const paces = [member, above].map((one) => Math.abs(this.of(one, now) ?? 0));
+    return Math.abs(above.score - member.score) * 60 <= Math.max(...paces) && Math.max(...paces) > 0;
+  }
+}
+
+/**
+ * The two neighbours among the first records whose scores are closest; of several, the highest.
+ *
+ * @param {readonly Place[]} records
+ * @returns {[Place, Place] | undefined}
+ */
+export function closest(records) {
+  let least = Infinity;
+  let found;
+  for (let index = 1; index < Math.min(FIGHTERS, records.length); index++) {
+    const gap = Math.abs(records[index - 1].score - records[index].score);
+    if (gap < least) [least, found] = [gap, index];
+  }
+  return found === undefined ? undefined : [records[found - 1], records[found]];
+}
+
+/** How often neighbours among the first records have passed each other in the last hour. */
+export class Fights {
+  /** @type {Map<string, number>} ranks before */
+  #before = new Map();
+  /** @type {Map<string, number[]>} by both members: when one passed the other */
+  #times = new Map();
+
+  /**
+   * @param {readonly Place[]} records
+   * @param {number} now
+   */
+  note(records, now) {
+    const before = this.#before;
+    const places = new Map(records.slice(0, FIGHTERS).map(({ key }, index) => [key, index]));
+    const keys = [...places.keys()];
+    keys.forEach((key, index) => {
+      for (const other of keys.slice(index + 1)) {
+        const [was, otherWas] = [before.get(key), before.get(other)];
+        if (was !== undefined && otherWas !== undefined && was > otherWas) this.#add(pairOf(key, other), now);
+      }
+    });
+    this.#before = places;
+  }
+
+  /**
+   * @param {string} pair
+   * @param {number} now
+   */
+  #add(pair, now) {
+    this.#times.set(pair, [...this.#recent(pair, now), now]);
+    for (const one of this.#times.keys()) if (!this.#recent(one, now).length) this.#times.delete(one);
+  }
+
+  /**
+   * @param {string} pair
+   * @param {number} now
+   */
+  #recent(pair, now) {
+    return (this.#times.get(pair) ?? []).filter((at) => now - at < HOUR);
+  }
+
+  /**
+   * @param {string} key
+   * @param {string} other
+   * @param {number} now
+   */
+  changes(key, other, now) {
+    return this.#recent(pairOf(key, other), now).length;
+  }
+}
+
+/**
+ * @param {string} key
+ * @param {string} other
+ */
+function pairOf(key, other) {
+  return JSON.stringify([key, other].sort());
+}
+
+/** How much a board counts in a minute: the increases of its total. What leaves a window makes the total only smaller. */
+export class Rate {
+  /** @type {number | null} */
+  #total = null;
+  #began = 0;
+  /** @type {{at: number, by: number}[]} increases of the last minute */
+  #gains = [];
+
+  /**
+   * @param {number | null} total
+   * @param {number} now
+   */
+  note(total, now) {
+    if (total === null) return;
+    if (this.#total === null) this.#began = now;
+    else if (total > this.#total) this.#gains.push({ at: now, by: total - this.#total });
+    this.#total = total;
+  }
+
+  /** Begin again: what has been counted meanwhile came at an unknown time. */
+  forget() {
+    this.#total = null;
+    this.#gains = [];
+  }
+
+  /**
+   * How much was counted in the last minute; null while it is known for less than ten seconds.
+   *
+   * @param {number} now
+   */
+  perMinute(now) {
+    const span = Math.min(MINUTE, now - this.#began);
+    if (this.#total === null || span < LEAST_RATE_SPAN) return null;
+    const recent = this.#gains.findIndex(({ at }) => now - at < span);
+    this.#gains = recent < 0 ? [] : this.#gains.slice(recent);
+    return Math.round((this.#gains.reduce((sum, { by }) => sum + by, 0) * MINUTE) / span);
+  }
+}

@@ -1,0 +1,159 @@
+// @ts-check
+/** What stands beside a board: the member that you follow, what happened, and who rises fastest. */
+import { say, storyWords, withStory } from "./client/stories.js";
+import { grouped, momentWords, moveWords, placeWords } from "./client/words.js";
+import { MINUTE, pinOf, write } from "./page.js";
+
+const RISING = 3;
+
+/**
+ * @typedef {import("./client/stories.js").Story} Story
+ * @typedef {import("./client/stories.js").Place} Place
+ */
+
+const part = (/** @type {string} */ name) => document.getElementById(name);
+
+export class Rail {
+  /** @type {Story[]} */
+  #stories = [];
+  #rising = "";
+
+  /**
+   * @param {import("./story.js").Shown} shown
+   * @param {(key: string) => string} nameOf
+   */
+  constructor({ board, section, table, packed }, nameOf) {
+    this.board = board;
+    this.nameOf = nameOf;
+    this.gaps = !packed;
+    this.key = table.shape.own;
+    this.times = new Intl.DateTimeFormat(document.documentElement.lang, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+    if (this.key === undefined) return;
+    this.#startPin(`${section.dataset.board}`);
+    if (part("place")) return; // the address names the member, and the page shows its place
+    this.place = document.createElement("p");
+    this.place.className = "place";
+    part("you-pace")?.before(this.place);
+  }
+
+  /** @param {string} board */
+  #startPin(board) {
+    const button = part("pin");
+    if (!button) return;
+    const show = () => button.setAttribute("aria-pressed", String(pinOf(board) === this.key));
+    button.hidden = false;
+    button.addEventListener("click", () => {
+      setPin(board, pinOf(board) === this.key ? undefined : this.key);
+      show();
+    });
+    show();
+  }
+
+  /**
+   * The stories since the baseline, so that the list does not begin empty.
+   *
+   * @param {Story[]} stories
+   */
+  begin(stories) {
+    if (this.#stories.length) return;
+    this.#stories = stories.map((story) => {
+      const at = story.since - (story.since % MINUTE);
+      return { ...story, at, since: at };
+    });
+    this.#list();
+  }
+
+  /** @param {Story} story */
+  tell(story) {
+    this.#stories = withStory(this.#stories, story);
+    this.#list();
+  }
+
+  #list() {
+    part("happened")?.replaceChildren(
+      ...this.#stories.map((story) => {
+        const isEarlier = story.at === story.since;
+        const time = document.createElement("time");
+        time.textContent = isEarlier ? say("since_time", { time: momentWords(story.at) }) : this.times.format(story.at);
+        const name = document.createElement("b");
+        name.append(isolated(this.nameOf(story.key)));
+        const line = document.createElement("li");
+        line.append(time, " ", name, ` ${storyWords(story, this.nameOf)}`);
+        if (story.times && story.times > 1) line.append(` ×${story.times}`);
+        return line;
+      }),
+    );
+  }
+
+  /** @param {{record: Place, pace: number}[]} paces */
+  showRising(paces) {
+    const rising = paces.filter(({ pace }) => pace > 0).sort((one, other) => other.pace - one.pace).slice(0, RISING);
+    const text = rising.map(({ record, pace }) => `${record.key} ${pace}`).join("\n");
+    if (!rising.length || text === this.#rising) return;
+    this.#rising = text;
+    part("rising")?.replaceChildren(
+      ...rising.map(({ record, pace }) => {
+        const line = document.createElement("li");
+        const amount = document.createElement("b");
+        amount.textContent = `+${grouped(pace)}`;
+        line.append(isolated(this.nameOf(record.key)), " ", amount);
+        return line;
+      }),
+    );
+  }
+
+  /**
+   * How the followed member moves.
+   *
+   * @param {Map<string, number> | undefined} ranks before
+   * @param {number | null} since
+   * @param {(place: Place) => number | undefined} paceOf
+   */
+  showYou(ranks, since, paceOf) {
+    const { around } = this.board.snapshot;
+    const card = part("you");
+    if (this.key === undefined || !card || !around) return;
+    if (!("known" in card.dataset)) {
+      card.dataset.known = "";
+      write(card.querySelector("h2 span"), ` · ${this.nameOf(this.key)}`);
+    }
+    if (this.place) write(this.place, say("place", { place: placeWords(around.rank, this.gaps ? around.gap : null).join("") }));
+    const words = [];
+    if (around.rank !== null && ranks && since) {
+      const [move] = moveWords(around.rank, ranks.get(this.key));
+      if (move) words.push(`${move} ${say("since_time", { time: momentWords(since) })}`);
+    }
+    const place = around.records.findIndex(({ key }) => key === this.key);
+    const [own, above] = [around.records[place], around.records[place - 1]];
+    const [pace, other] = [own, above].map((one) => one && paceOf(one));
+    if (pace !== undefined) words.push(say("pace", { pace: signed(pace) }));
+    if (above && other !== undefined) words.push(say("gains", { rank: above.rank, pace: say("pace", { pace: signed(other) }) }));
+    write(part("you-pace"), words.join(" · ") || "\u00a0");
+    card.classList.toggle("climbs", words[0]?.startsWith("▲"));
+  }
+}
+
+/** @param {number} pace */
+export function signed(pace) {
+  return `${pace > 0 ? "+" : ""}${grouped(pace)}`;
+}
+
+/** @param {string} text */
+function isolated(text) {
+  const made = document.createElement("bdi");
+  made.textContent = text;
+  return made;
+}
+
+/**
+ * @param {string} board
+ * @param {string | undefined} key
+ */
+function setPin(board, key) {
+  try {
+    if (key === undefined) localStorage.removeItem(`live-pin ${board}`);
+    else localStorage.setItem(`live-pin ${board}`, key);
+  } catch {
+    // the browser keeps nothing for this page
+  }
+}

@@ -1,0 +1,59 @@
+// @ts-check
+/** The figures above a board: how much it counts now, how many members are ranked, and who are closest. */
+import { say } from "./client/stories.js";
+import { grouped } from "./client/words.js";
+import { write } from "./page.js";
+import { closest, Fights, Rate } from "./pace.js";
+
+export class Strip {
+  #rate = new Rate();
+  #fights = new Fights();
+  /** @type {import("./trends.js").Baseline | null} */
+  #baseline = null;
+
+  /** @param {import("./story.js").Shown} shown */
+  constructor({ board, section }) {
+    const part = (/** @type {string} */ name) => document.getElementById(name + (section.dataset.tail ?? ""));
+    this.board = board;
+    this.parts = { rate: part("rate"), rateNote: part("rate-note"), ranked: part("ranked-note"), fight: part("fight"), apart: part("fight-note") };
+    board.on("state", ({ name }) => name === "live" || this.#rate.forget());
+    document.addEventListener("visibilitychange", () => this.#rate.forget());
+  }
+
+  /** @param {import("./trends.js").Baseline} baseline */
+  compare(baseline) {
+    this.#baseline = baseline;
+  }
+
+  /** @param {number} now */
+  note(now) {
+    const { totalScore, records } = this.board.snapshot;
+    if (this.parts.rate) this.#rate.note(totalScore, now);
+    if (this.parts.fight) this.#fights.note(records, now);
+  }
+
+  /** @param {number} now */
+  show(now) {
+    const { parts } = this;
+    const { records, rankCount } = this.board.snapshot;
+    const rate = this.#rate.perMinute(now);
+    if (rate !== null) {
+      write(parts.rate, grouped(rate));
+      const before = this.#baseline?.per_minute;
+      const n = before ? Math.round(((rate - before) * 100) / before) : 0;
+      write(parts.rateNote, before ? say(n > 0 ? "more" : n < 0 ? "less" : "same", { n: Math.abs(n) }) : "");
+      parts.rateNote?.classList.toggle("rises", n > 0);
+    }
+    const then = this.#baseline?.rank_count;
+    if (typeof then === "number" && rankCount !== null) {
+      const n = rankCount - then;
+      write(parts.ranked, n ? say(n > 0 ? "more_members" : "fewer_members", { n: Math.abs(n) }) : "");
+      parts.ranked?.classList.toggle("rises", n > 0);
+    }
+    const [first, second] = closest(records) ?? [];
+    write(parts.fight, first && second ? `${grouped(first.rank)} ↔ ${grouped(second.rank)}` : "–");
+    const times = first && second ? this.#fights.changes(first.key, second.key, now) : 0;
+    const n = first && second ? Math.abs(first.score - second.score) : 0;
+    write(parts.apart, first ? say(times ? "apart_changed" : "apart", { n, times }) : "");
+  }
+}

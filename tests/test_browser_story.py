@@ -1,0 +1,181 @@
+"""The story beside the rows: figures, places at the baseline, paces, what happened, and the member that you follow."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import msgspec
+from playwright.async_api import Page
+
+from live.settings import Settings
+from live.store.connection.client import connect
+from live.web.pages.language import MINUS
+from tests.harness.boards import rolling_board
+from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_live, until_loaded
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+
+pytestmark = IN_BROWSER
+
+MINUTE = 60_000
+HOUR = 60 * MINUTE
+OLDEST = 20 * MINUTE  # of the baseline, which is of this hour
+LEAST = 5 * MINUTE  # that a pace is measured over
+THEN = {f"m{number:02}": 1000 - 20 * number for number in range(12)}
+GAINS = {"m00": 100, "m03": 330, "m11": 300}  # since then; so m03 is first, and m11 third
+
+
+async def put_baseline(store: str, settings: Settings) -> int:
+    """Let the board have stood at `THEN` some minutes ago, after an hour with 600 likes; returns how long ago."""
+    client: Any = connect(store, settings)
+    (key,) = [key async for key in client.scan_iter(f"{settings.key_prefix}:*:baseline")]
+    rows = [part for member, score in THEN.items() for part in (member, str(score))]
+    now = int(time.time() * 1000)
+    age = min(OLDEST, now % HOUR)
+    fields = {"time": now - age, "count": len(THEN), "ranked": 10, "gained": 900}
+    fields |= {"prior": now - age - HOUR, "prior_gained": 300}
+    await client.hset(key, mapping={**fields, "records": msgspec.msgpack.encode(rows)})
+    await client.aclose()
+    return age
+
+
+@asynccontextmanager
+async def told(store: str, path: str = "", **context: Any) -> AsyncIterator[tuple[Page, httpx.AsyncClient, int]]:
+    """The page of a board with a baseline, a producer, and the age of the baseline in milliseconds."""
+    settings, faults = fresh_settings(store), list[str]()
+    while time.time() * 1000 % HOUR > HOUR - MINUTE:  # noqa: ASYNC110 - a new baseline is about to replace this one
+        await asyncio.sleep(1)
+    async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as producer:
+        scores = {member: score + GAINS.get(member, 0) for member, score in THEN.items()}
+        await post(producer, *({"key": key, "amount": amount} for key, amount in scores.items()))
+        await producer.get("/v1/boards/posts/baseline")
+    age = await put_baseline(store, settings)
+    async with (
+        run_server(settings, [rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url) as producer,
+        browser() as chromium,
+    ):
+        page = await (await chromium.new_context(**context)).new_page()
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        await page.goto(f"{url}/boards/posts{path}")
+        yield page, producer, age
+        assert faults == []
+
+
+async def shown(page: Page) -> dict[str, Any]:
+    """What the server and the script draw of a board with a baseline."""
+    found: dict[str, Any] = await page.evaluate(
+        """() => ({
+            paces: [...document.querySelectorAll("#records th")].map((name) => name.dataset.pace),
+            ticks: [...document.querySelectorAll("#records .tick")].map((tick) => tick.getAttribute("x")),
+            bars: [...document.querySelectorAll("#records rect:first-child")].map((bar) => bar.getAttribute("width")),
+            gaps: [...document.querySelectorAll("#records td.score")].map((score) => score.dataset.gap),
+            rising: [...document.querySelectorAll("#rising li")].map((line) => line.innerText.replace(/\\s+/g, " ")),
+            fight: document.getElementById("fight").parentElement.innerText,
+            ranked: document.getElementById("rank-count").parentElement.innerText,
+        })"""
+    )
+    return found
+
+
+async def test_the_server_and_the_script_tell_alike(valkey_url: str) -> None:
+    """Paces, ticks, bars, gaps, who rises, and who are closest. Without script, all of it is there."""
+    async with told(valkey_url) as (page, _, age):
+        await until_loaded(page)
+        await page.wait_for_function("() => document.querySelector('#happened b') !== null", timeout=PATIENCE)
+        plain = await page.context.browser.new_context(java_script_enabled=False)  # type: ignore[union-attr]
+        other = await plain.new_page()
+        await other.goto(page.url)
+        drawn = await shown(other)
+        assert drawn["ticks"][:3] == ["74%", "78.5%", "61.25%"]
+        assert drawn["bars"][:3] == ["100%", "86.5%", "85%"]
+        assert drawn["gaps"][:2] == ["leads by 170", f"{MINUS}170 to 1"]
+        assert drawn["ranked"] == "12 +2 new"
+        assert await other.locator(":is(.strip, .rail .card):visible").count() == 4
+        if age >= LEAST:
+            assert [words.rpartition(" ")[0] for words in drawn["rising"]] == ["m03", "m11", "m00"]
+            assert [words[0] for words in drawn["paces"][:4]] == ["+", "+", "+", "0"]
+        scripted = await shown(page)
+        for name in ("ticks", "bars", "gaps", "fight", "ranked"):
+            assert scripted[name] == drawn[name], name
+        if age >= LEAST:
+            assert [pace[:2] for pace in scripted["paces"]] == [pace[:2] for pace in drawn["paces"]]
+
+
+async def test_the_rail_tells_what_happened(valkey_url: str) -> None:
+    """First what happened since the baseline, then each story as it happens."""
+    async with told(valkey_url) as (page, producer, _):
+        await page.wait_for_function("() => document.querySelectorAll('#happened b').length > 1", timeout=PATIENCE)
+        lines = await page.locator("#happened li").all_inner_texts()
+        assert any("m03 takes first from m00" in line for line in lines), lines
+        assert any("m11 enters the top ten" in line for line in lines), lines
+        await post(producer, {"key": "m05", "amount": 5000})
+        await page.wait_for_function(
+            "() => document.querySelector('#happened li').innerText.includes('m05 takes first from m03')",
+            timeout=PATIENCE,
+        )
+        await page.locator(".card summary").click()
+        assert not await page.locator("#happened").is_visible()
+
+
+async def test_the_rate_is_compared_with_the_hour_before(valkey_url: str) -> None:
+    """Before it is known, the figure is that of the hour before."""
+    async with told(valkey_url) as (page, producer, _):
+        assert await page.inner_text("#rate") == "10"
+        await until_live(page)
+        for _round in range(30):
+            await post(producer, {"key": "m02", "amount": 20})
+            await asyncio.sleep(0.5)
+            if "on the hour before" in await page.inner_text("#rate-note"):
+                break
+        assert int((await page.inner_text("#rate")).replace(",", "")) > 100
+        assert "▲" in await page.inner_text("#rate-note")
+
+
+async def test_the_followed_member_stays_in_sight(valkey_url: str) -> None:
+    """The form names it, the card shows it while the page scrolls, and a pin keeps it for the next visit."""
+    small = {"width": 360, "height": 500}
+    async with told(valkey_url, viewport=small) as (page, _, _):
+        await until_loaded(page)
+        await page.fill("#me", "m07")
+        await page.locator("#you form button").click()
+        await page.wait_for_url("**key=m07")
+        await until_loaded(page)
+        assert "rank 9" in await page.inner_text("#place")
+        box = await page.locator("#you").bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= 500
+        await page.wait_for_function(
+            "() => /▼1 since /.test(document.getElementById('you-pace').innerText)", timeout=PATIENCE
+        )
+        await page.locator("#pin").click()
+        await page.goto(page.url.partition("?")[0])
+        await page.wait_for_function(
+            "() => document.getElementById('you').innerText.includes('rank 9')", timeout=PATIENCE
+        )
+        assert await page.locator("tr.me").get_attribute("data-key") == "m07"
+        await page.locator("#pin").click()
+        await page.reload()
+        await until_loaded(page)
+        assert await page.locator("tr.me").count() == 0
+
+
+async def test_nothing_shifts_while_the_story_loads(valkey_url: str) -> None:
+    """The room of what loads later is kept, on a phone and on a desk, with a member and without."""
+    script = """window.shift = 0; new PerformanceObserver((list) => {
+        for (const entry of list.getEntries()) if (!entry.hadRecentInput) shift += entry.value;
+    }).observe({ type: "layout-shift", buffered: true });"""
+    async with told(valkey_url) as (page, _, _):
+        await page.context.add_init_script(script)
+        for width in (360, 768, 1440):
+            await page.set_viewport_size({"width": width, "height": 900})
+            for query in ("", "?key=m07"):
+                await page.goto(page.url.partition("?")[0] + query)
+                await until_loaded(page)
+                await page.wait_for_function("() => document.querySelector('#happened b') !== null", timeout=PATIENCE)
+                assert await page.evaluate("shift") <= 0.02, (width, query)
+                assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (width, query)
