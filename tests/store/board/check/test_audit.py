@@ -321,18 +321,3 @@ async def test_the_command_prints_json(bench: Bench) -> None:
             }
         ],
     }  # fmt: skip
-
-
-async def test_every_member_that_drifted_is_counted_and_the_first_are_shown(bench: Bench) -> None:
-    """With the score in the ranking and the one that its slots add up to."""
-    for number in range(25):
-        await bench.like(f"m{number:02}", number + 1)
-    for number in range(25):
-        await bench.client.hincrby(bench.keys.slot("0"), f"m{number:02}", 100)
-    report = await bench.audit()
-    assert report.drifted == 25
-    shown = {one.key: (one.score, one.held) for one in report.drift}
-    assert len(shown) == 20
-    assert shown.items() <= {f"m{number:02}": (number + 1, number + 101) for number in range(25)}.items()
-    assert (await bench.audit(repair=True)).drifted == 25
-    assert (await bench.audit()).drifted == 0
