@@ -369,13 +369,19 @@ async def _show(visit: Visit, ledger: Ledger, stretch: Stretch, top: PageResult 
     newest: int | None = None
     words = None
     ballot = None
+    steps: tuple[Link, ...] = ()
     with suppress(StoreUnavailableError, EpochLostError):  # reported below
         await ledger.state.use()
     try:
         if isinstance(top, Exception):
             raise top
         what = _top(size, start)
-        found = top or await read_page(live, ledger, what, when, visit.client.network, is_counted=when.is_now)
+        if when.as_of is not None:
+            past = await BoardPast.of(live, ledger, visit.client.network)
+            found = await past.page(when, what)
+            steps = await _steps_from(language, past, when.as_of)
+        else:
+            found = top or await read_page(live, ledger, what, when, visit.client.network, is_counted=when.is_now)
         board, page, viewers = found[:3]
         if when.as_of is None and not when.is_now:
             newest = await live.reads.newest(ledger.reader)
@@ -403,17 +409,16 @@ async def _show(visit: Visit, ledger: Ledger, stretch: Stretch, top: PageResult 
         kept={name: visit.query[name] for name in ("limit", "period", "as_of", "key") if name in visit.query},
         trends=await trends_of(live, ledger, page) if when.is_now else NO_TRENDS,
         as_of=when.as_of,
-        steps=() if when.as_of is None else await _steps_from(visit, ledger, when.as_of),
+        steps=steps,
     )
 
 
-async def _steps_from(visit: Visit, ledger: Ledger, as_of: int) -> tuple[Link, ...]:
+async def _steps_from(language: Language, past: BoardPast, as_of: int) -> tuple[Link, ...]:
     """Link from a time to others that the journal has."""
-    past = await BoardPast.of(visit.live, ledger, visit.client.network)
     times = [as_of + seconds * 1000 for seconds, _ in _STEPS]
     reach = await past.run(read_reach, past.board, times)
     return tuple(
-        Link("prev" if at < as_of else "next", rfc3339(at), visit.language.translate(words))
+        Link("prev" if at < as_of else "next", rfc3339(at), language.translate(words))
         for (_, words), at, is_covered in zip(_STEPS, times, reach.covered, strict=True)
         if is_covered and at <= past.now
     )
