@@ -28,7 +28,7 @@ _RETRY_AFTER: Final = 2  # seconds after which a client should try an unavailabl
 Headers = tuple[tuple[bytes, bytes], ...]
 
 CONTENT_SECURITY_POLICY: Final = (
-    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
     b"base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 POLICY_HEADER: Final = (b"content-security-policy", CONTENT_SECURITY_POLICY)

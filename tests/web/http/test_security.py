@@ -19,7 +19,7 @@ from tests.harness.settings import fresh_settings, make_client
 pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all of these
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 SECURITY = {
