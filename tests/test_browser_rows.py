@@ -166,4 +166,4 @@ async def test_the_readers_own_row_is_highlighted(valkey_url: str) -> None:
             await post(client, {"key": "me", "amount": 9})
             await until_first(page, "me")
             assert await page.get_attribute("#records tr.me", "data-key") == "me"
-        assert '<tr data-key="me" class="top me">' in (await client.get("/boards/posts?key=me")).text
+        assert '<tr data-key="me" class="top top1 me">' in (await client.get("/boards/posts?key=me")).text
