@@ -56,7 +56,7 @@ class Town(NamedTuple):
 @asynccontextmanager
 async def town(store: str) -> AsyncIterator[Town]:
     """The servers, with the public board `june`."""
-    settings = fresh_settings(store, conflation_interval=Duration(0.02))
+    settings = fresh_settings(store, conflation_interval=Duration(0.02), journal="sqlite")
     owner = bearer(await make_key(settings, "owner", verbs=("admin", "post")))
     reader = bearer(await make_key(settings, "reader", verbs=("read",), boards=("ju*",)))
     async with run_server(settings, []) as one, run_server(settings, []) as two:
@@ -70,10 +70,10 @@ async def town(store: str) -> AsyncIterator[Town]:
 
 
 @asynccontextmanager
-async def viewer(url: str, *fields: tuple[str, str], board: str = "june") -> AsyncIterator[RawSocket]:
-    """A socket that has received the top of a board."""
+async def viewer(url: str, *fields: tuple[str, str], board: str = "june", query: str = "") -> AsyncIterator[RawSocket]:
+    """A socket that has received a message about a board."""
     async with connected(url) as wire:
-        await wire.send(request("GET", f"/v1/boards/{board}/live", *HANDSHAKE, *fields))
+        await wire.send(request("GET", f"/v1/boards/{board}/live{query}", *HANDSHAKE, *fields))
         head = await wire.reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 101 "), head
         socket = RawSocket(wire)
@@ -143,6 +143,14 @@ async def test_a_hub_that_tells_nobody_is_caught(valkey_url: str) -> None:
     """Viewers would stay in their cohort."""
     with must_be_caught("the cohort is not told"), replaced(Hub, "recheck", lambda *_: None):
         await check_the_end(valkey_url, 1, 3)
+
+
+async def test_strangers_who_watch_the_past_are_disconnected(valkey_url: str) -> None:
+    """A delayed board ends for them too."""
+    async with town(valkey_url) as at, viewer(at.urls[0], query="?delay=5s") as stranger:
+        await at.change(visibility="private")
+        async with asyncio.timeout(_PATIENCE):
+            assert (await end_of(stranger))[0] == BOARD_DELETED
 
 
 async def test_a_revoked_key_ends_its_viewers(valkey_url: str) -> None:
