@@ -8,6 +8,7 @@ import random
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
+from unittest.mock import patch
 
 import httpx
 import msgspec
@@ -20,6 +21,7 @@ from live.fanout.subscription import PARAMETERS
 from live.web.contract.openapi import openapi_document
 from live.web.reads.fast import FastReads
 from live.web.services import Live
+from tests.harness import wire
 from tests.harness.boards import rolling_board
 from tests.harness.ingest import make_key
 from tests.harness.mutation import must_be_caught, replaced
@@ -158,10 +160,10 @@ def random_request(chance: random.Random, known: Sequence[tuple[str, Sequence[st
 
 async def answer(url: str, sent: bytes, board: str) -> bytes:
     """Return everything that a server answers, without the id of the board."""
-    async with connected(url) as wire:
-        await wire.send(sent)
+    async with connected(url) as connection:
+        await connection.send(sent)
         try:
-            text = await wire.rest()
+            text = await connection.rest()
         except TimeoutError:
             text = b"no end: somebody watches"
     return text.replace(board.encode(), b"{board}")
@@ -310,7 +312,7 @@ async def test_sockets_without_the_gate_are_caught(valkey_url: str) -> None:
     def wrong(hub: Hub, board: str, subscription: Any, address: str) -> Any:
         return right(hub, board, msgspec.structs.replace(subscription, reader=SERVER), address)
 
-    with must_be_caught("sockets have no gate"), replaced(Hub, "admit", wrong):
+    with must_be_caught("sockets have no gate"), replaced(Hub, "admit", wrong), patch.object(wire, "_WAIT", 2.0):
         await check_every_route(valkey_url, "/live")
 
 
