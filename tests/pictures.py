@@ -1,6 +1,8 @@
 """Makes the pictures of the documentation: `make pictures`.
 
 It starts a store and a server, posts likes, and takes pictures of the main states in a real browser.
+The pages take the font of the system, so set `FONTCONFIG_FILE` to a configuration whose `system-ui` is one that people
+have, such as Inter (`fonts-inter`).
 """
 
 import asyncio
@@ -71,7 +73,7 @@ PICTURES: Final = (
     Picture("boards", "/", 1280, 640, "light", selector=".connection"),
     Picture("wall", "/boards/posts?display=wall", 1280, 720, "dark"),
     Picture("overlay", "/overlay/posts?rows=6", 640, 360, "dark", OVER_VIDEO),
-    Picture("share", "/boards/posts", 1280, 720, "light", "document.querySelector('.share').open = true;"),
+    Picture("share", "/boards/posts", 1280, 960, "light", "document.querySelector('.share').open = true;"),
     Picture("empty", "/boards/new", 1280, 520, "light"),
 )
 
