@@ -16,6 +16,12 @@ class BoardView {
   contest;
   /** @type {typeof import("./periods.js").periodWords | undefined} likewise */
   periodWords;
+  /** @type {import("./trends.js").Trends | undefined} likewise */
+  trends;
+  /** @type {import("./past.js").Moment | null} what is shown instead of the present */
+  past = null;
+  /** @type {Map<string, number> | null} the ranks when the reader left, while the page tells what happened since */
+  away = null;
 
   /**
    * @param {HTMLElement} section
@@ -40,7 +46,7 @@ class BoardView {
     this.table = new TableView(body, {
       fields,
       bars: "bars" in table.dataset,
-      below: this.packed ? undefined : isContest ? ({ score }) => shareWords(score, this.board.snapshot.totalScore) : gapWords,
+      below: this.packed ? undefined : isContest ? ({ score }) => shareWords(score, this.page.totalScore) : gapWords,
       trends: "trends" in table.dataset,
       own: place,
       link: records && ((key) => recordAddress(records, key)),
@@ -60,12 +66,18 @@ class BoardView {
     this.board.start();
   }
 
+  /** What the table shows: the board at present, or at a time. */
+  get page() {
+    return this.past ?? this.board.snapshot;
+  }
+
   /** The texts around the table, written together with it, so that all are from the same moment. */
   #showSums() {
-    const { rankCount, totalScore, viewers, around, period, records, epoch } = this.board.snapshot;
+    const { viewers, around, epoch } = this.board.snapshot;
+    const { rankCount, totalScore, period, records } = this.page;
     const { parts } = this;
     if (around) this.#showPlace(around);
-    if (epoch === null) return;
+    if (epoch === null && !this.past) return;
     if (viewers !== null) {
       write(parts.viewers, grouped(Math.max(1, viewers))); // this page is one of them
       const count = parts.viewers?.parentElement;

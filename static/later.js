@@ -1,15 +1,18 @@
 // @ts-check
-/** What the page of a board loads once it is live: its story, its contest, its controls, like buttons, and titles of new rows. */
+/** What the page of a board loads once it is live: its story, its past, its contest, its controls, like
+ *  buttons, and titles of new rows. */
 import "./items.js";
 import "./likes.js";
+import { startAway } from "./away.js";
 import { Contest } from "./contest.js";
 import { periodWords } from "./periods.js";
 import { startProgramme } from "./programme.js";
+import { startPast } from "./past.js";
 import { startStory } from "./story.js";
 import { startTools } from "./tools.js";
 
 /**
- * @param {import("./contest.js").Shown[]} shown
+ * @param {(import("./contest.js").Shown & import("./past.js").Shown)[]} shown
  * @param {(text: string) => void} announce
  */
 export function start(shown, announce) {
@@ -19,7 +22,12 @@ export function start(shown, announce) {
     if ("contest" in one.section.dataset) one.contest = new Contest(one);
   }
   startProgramme(shown.map(({ section }) => section));
-  if (document.getElementById("tools")) whenStyled(() => startTools(shown, announce));
+  if (!document.getElementById("tools")) return;
+  whenStyled(() => {
+    for (const one of shown) startAway(one);
+    if (document.getElementById("tape")) startPast(shown[0], announce);
+    startTools(shown, announce);
+  });
 }
 
 /**

@@ -1,21 +1,34 @@
 // @ts-check
 /** The time slider of a board's page: shows how the board stood at a time, and plays what viewers received then. */
 import { applied } from "./client/state.js";
-import { grouped } from "./client/words.js";
+import { momentWords } from "./client/words.js";
 import { write } from "./page.js";
+import { Tape, TAPED } from "./tape.js";
+import { Poll } from "./trends.js";
 
-const REST = 150; // milliseconds without a move of the slider, after which the page requests the board
-const BEAT = 500; // milliseconds between two looks at the clock while the past is played
+const SLIDER_REST = 150; // milliseconds without a move of the slider, after which the page requests the board
+const CLOCK_BEAT = 500; // milliseconds between two looks at the clock while the past is played
+const SLIDER_STEPS = 360; // of the slider
+const LAST_HOUR = 3600; // in seconds
+const LINE_POINTS = 72; // points of a line where the range is longer than an hour
+const TAPE_AGE = 300_000; // milliseconds between two requests of the lines, which the server reads as often
+const TAPE_BEAT = 5_000; // … between two looks at the live ranks, which continue the lines
 
 /**
- * @typedef {{rank_count: number, total_score: number | null, records: import("./client/state.js").BoardRecord[]}} Top
+ * @typedef {Pick<import("./client/live-board.js").Snapshot, "records" | "rankCount" | "totalScore" | "period">} Moment the
+ *   first records of a board at a time
+ * @typedef {import("./story.js").Shown & {page: Moment}} Shown
+ * @typedef {{records: import("./tape.js").History[], since?: string | null}} Answer
  */
+
+/** @type {Moment} */
+const NOTHING = { records: [], rankCount: null, totalScore: null };
 
 /**
  * @param {string} name
  * @returns {any}
  */
-const part = (name) => document.getElementById(name);
+const control = (name) => document.getElementById(name);
 
 class Past {
   #timer = 0;
@@ -24,46 +37,67 @@ class Past {
   #socket = null;
   /** @type {number | null} the time that is shown, in milliseconds since 1970; null while the page is live */
   #at = null;
+  /** @type {number | null} the first time that the journal has; null while it is unknown */
+  #since = null;
+  #sampledAt = -Infinity;
+  /** @type {number | null} the time that was shown when the slider was touched */
+  #before = null;
 
   /**
-   * @param {import("./tools.js").Shown} shown
+   * @param {Shown} shown
    * @param {(text: string) => void} announce
    */
-  constructor({ board, table }, announce) {
+  constructor(shown, announce) {
+    const { board, table, section } = shown;
+    this.shown = shown;
     this.board = board;
-    this.table = table;
     this.announce = announce;
-    this.panel = part("past-panel");
-    const { board: id, root, limit } = /** @type {HTMLElement} */ (this.panel.closest("section[data-board]")).dataset;
+    this.panel = control("past-panel");
+    const { board: id, root, limit, place } = section.dataset;
     this.address = `${root}v1/boards/${id}`;
     this.limit = Number(limit);
-    this.slider = part("past-time");
-    this.play = part("past-play");
-    this.format = new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "medium", timeStyle: "medium" });
+    this.slider = control("past-time");
+    this.range = control("past-range");
+    this.sums = /** @type {HTMLElement} */ (section.querySelector(".sums"));
+    this.play = control("past-play");
+    this.tape = new Tape(control("tape"), table, place);
+    this.rise = table.onRise;
+    this.poll = new Poll(
+      () => this.#history(),
+      (answer) => this.#take(answer),
+    );
+    board.on("change", () => this.#sample());
     this.slider.addEventListener("input", () => this.#move());
-    part("past-range").addEventListener("change", () => this.#stretch());
-    part("past-live").addEventListener("click", () => this.leave());
-    this.play?.addEventListener("click", () => (this.#socket ? this.#stop() : this.#start()));
-    part("past-speed")?.addEventListener("change", () => this.#socket && this.#start());
-    part("past").addEventListener("click", () => this.toggle());
+    this.slider.addEventListener("pointerdown", () => (this.#before = this.#at));
+    this.slider.addEventListener("pointercancel", () => this.#return());
+    this.slider.disabled = false;
+    this.range.addEventListener("change", () => this.#choose());
+    control("past-live").addEventListener("click", () => this.leave());
+    this.play.addEventListener("click", () => (this.#socket ? this.#stop() : this.#start()));
+    control("past-speed").addEventListener("change", () => this.#socket && this.#start());
+    control("past").addEventListener("click", () => this.toggle());
+    this.#stretch();
   }
 
   /** Open the panel, or close it and go back to live. */
   toggle() {
-    const opens = this.panel.hidden;
-    this.panel.hidden = !opens;
-    part("past").setAttribute("aria-expanded", String(opens));
-    if (opens) this.slider.focus();
-    else if (this.#at !== null) this.leave();
+    if (!this.panel.hidden) return this.leave();
+    this.#open();
+    this.slider.focus();
+  }
+
+  #open() {
+    this.panel.hidden = false;
+    control("past").setAttribute("aria-expanded", "true");
   }
 
   /** @param {number} at a time, in milliseconds since 1970 */
   open(at) {
-    const range = part("past-range");
-    const option = [...range.options].find(({ value }) => Number(value) * 1000 >= Date.now() - at) ?? range.options[2];
-    range.value = option.value;
-    this.#stretch();
-    this.#show(at);
+    const option = [...this.range.options].find(({ value }) => Number(value) * 1000 >= Date.now() - at);
+    this.range.value = (option ?? this.range.options[2]).value;
+    this.#choose();
+    this.#open();
+    this.#aim(at);
     void this.#request(at);
   }
 
@@ -72,105 +106,204 @@ class Past {
     this.#close();
     clearTimeout(this.#timer);
     this.#requests += 1;
+    if (this.panel.contains(document.activeElement)) this.slider.focus();
+    this.panel.hidden = control("past-banner").hidden = true;
+    control("past").setAttribute("aria-expanded", "false");
+    this.#aim(null);
+    if (this.#at === null) return;
     this.#at = null;
-    this.slider.value = "0";
-    part("past-banner").hidden = true;
     this.#lock(false);
-    const { rankCount, totalScore, records } = this.board.snapshot;
-    this.#draw({ rank_count: rankCount ?? 0, total_score: totalScore, records: [...records] });
+    this.sums.style.minHeight = "";
+    this.shown.table.onRise = this.rise;
+    this.#put(null);
     history.replaceState(null, "", this.#link());
     this.board.start();
   }
 
+  /** Show another range, with its lines. */
+  #choose() {
+    this.#stretch();
+    void this.poll.ask();
+  }
+
+  /** The address of the lines: those of the last hour are shared by all pages. */
+  #history() {
+    const range = Number(this.range.value);
+    const keys = this.board.snapshot.records.slice(0, TAPED).map(({ key }) => ["key", key]);
+    if (range === LAST_HOUR || !keys.length || this.#since === null) return `${this.address}/history`;
+    const reach = -Number(this.slider.min);
+    const query = [...keys, ["from", this.#text(this.#clamped(Date.now() - reach * 1000))], ["step", `${Math.ceil(reach / LINE_POINTS)}s`]];
+    return `${this.address}/history?${new URLSearchParams(query)}`;
+  }
+
+  /** @param {Answer} answer */
+  #take({ records, since }) {
+    const isFirst = this.#since === null;
+    if (since) this.#since = Date.parse(since);
+    this.tape.take(records);
+    this.#stretch();
+    if (isFirst && Number(this.range.value) > LAST_HOUR) void this.poll.ask();
+    return TAPE_AGE;
+  }
+
+  #sample() {
+    const now = Date.now();
+    if (now - this.#sampledAt < TAPE_BEAT) return;
+    this.#sampledAt = now;
+    this.tape.note(now, this.board.snapshot.records);
+    if (!this.slider.matches(":active")) this.#stretch();
+  }
+
+  /** Let the slider reach from the start of the range, but not from before the journal, to the present. */
   #stretch() {
-    const { value } = part("past-range");
-    this.slider.min = `-${value}`;
-    this.slider.step = String(Number(value) / 360);
+    const now = Date.now();
+    const reach = Math.min(Number(this.range.value), (now - (this.#since ?? 0)) / 1000);
+    const step = Math.max(1, Math.floor(reach / SLIDER_STEPS));
+    this.slider.step = "any"; // the old one would round the value
+    this.slider.min = String(-step * Math.max(1, Math.ceil(reach / step)));
+    this.slider.step = String(step);
+    const begin = this.#clamped(now + Number(this.slider.min) * 1000);
+    this.tape.draw(begin, now);
+    write(control("past-from"), momentWords(begin));
     if (this.#at !== null) this.#mark(this.#at);
   }
 
+  /** @param {number} at */
+  #clamped(at) {
+    return Math.max(at, this.#since ?? 0);
+  }
+
   #move() {
-    const at = Date.now() + Number(this.slider.value) * 1000;
     this.#close();
     clearTimeout(this.#timer);
-    if (Number(this.slider.value) === 0) {
-      if (this.#at !== null) this.leave();
-      return;
-    }
-    this.#show(at);
-    this.#timer = setTimeout(() => void this.#request(at), REST);
+    this.#requests += 1;
+    if (Number(this.slider.value) === 0) return this.leave();
+    const at = this.#clamped(Date.now() + Number(this.slider.value) * 1000);
+    this.#open();
+    this.#aim(at);
+    this.#timer = setTimeout(() => void this.#request(at), SLIDER_REST);
+  }
+
+  /** Undo a move of the slider: the finger scrolls the page. */
+  #return() {
+    clearTimeout(this.#timer);
+    const at = this.#before;
+    if (at === null) return this.leave();
+    this.#aim(at);
+    void this.#request(at);
+  }
+
+  /**
+   * Say to which time the slider points; null: to the present.
+   *
+   * @param {number | null} at
+   */
+  #aim(at) {
+    const words = at === null ? this.panel.dataset.live : momentWords(at);
+    write(control("past-at"), at === null ? "" : words);
+    this.slider.setAttribute("aria-valuetext", words);
+    if (at === null) this.slider.value = "0";
+    else this.#mark(at);
   }
 
   /** @param {number} at */
   #mark(at) {
     this.slider.value = String(Math.min(-Number(this.slider.step), (at - Date.now()) / 1000));
-    this.slider.setAttribute("aria-valuetext", this.format.format(at));
+  }
+
+  /**
+   * Show the board at a time. The page is live until there is something to show.
+   *
+   * @param {number} at
+   * @param {Moment} moment
+   */
+  #show(at, moment) {
+    const { table, section } = this.shown;
+    this.#put(moment);
+    table.onRise = this.#socket ? this.rise : undefined; // nobody rises where the slider jumps
+    if (this.#at === null) {
+      for (const { classList, cells } of table.body.rows) {
+        classList.remove("risen");
+        delete cells[2].dataset.told;
+      }
+      this.board.stop();
+      this.#lock(true);
+      section.classList.remove("stale");
+      this.sums.style.minHeight = `${this.sums.offsetHeight}px`; // so that the slider stays under the pointer
+      control("connection").dataset.state = "still";
+      control("retry").hidden = true;
+    }
+    this.#say(at, moment.rankCount === null ? this.panel.dataset.missing : moment.records.length ? "" : this.panel.dataset.none);
+  }
+
+  /**
+   * Let the table show the board at a time, or at present. What belongs to the present only is hidden meanwhile.
+   *
+   * @param {Moment | null} moment
+   */
+  #put(moment) {
+    const { shown } = this;
+    shown.past = moment;
+    shown.section.toggleAttribute("data-past", moment !== null);
+    shown.trends?.compare();
+    shown.table.show(shown.page.records);
   }
 
   /**
    * Say which time is shown.
    *
    * @param {number} at
+   * @param {string} [note] about it
    */
-  #show(at) {
-    if (this.#at === null) {
-      this.board.stop();
-      this.#lock(true);
-    }
+  #say(at, note) {
     this.#at = at;
-    const banner = part("past-banner");
-    const words = this.panel.dataset.asOf.replace("{time}", this.format.format(at));
+    const banner = control("past-banner");
+    const words = this.panel.dataset.asOf.replace("{time}", momentWords(at));
     banner.hidden = false;
     write(banner.firstElementChild, words);
+    if (note !== undefined) write(control("past-note"), note);
     banner.querySelector("a").href = this.#link(at);
-    write(part("connection"), words);
-    this.#mark(at);
+    write(control("connection"), words);
+    this.#aim(at);
   }
 
   /** @param {number} at */
   async #request(at) {
     const number = (this.#requests += 1);
-    const query = new URLSearchParams({ as_of: new Date(at).toISOString(), limit: String(this.limit) });
+    const query = new URLSearchParams({ as_of: this.#text(at), limit: String(this.limit) });
     const answer = await fetch(`${this.address}?${query}`).catch(() => null);
-    const top = answer?.ok ? await answer.json() : null;
-    if (number !== this.#requests || this.#at === null) return;
-    if (!top) {
-      write(part("past-banner").firstElementChild, this.panel.dataset.missing);
-      this.announce(this.panel.dataset.missing);
+    const top = answer?.ok ? await answer.json().catch(() => null) : null;
+    if (number !== this.#requests) return;
+    if (top) this.#show(at, { records: top.records, rankCount: top.rank_count, totalScore: top.total_score, period: top.period });
+    else if (answer?.status === 404) this.#show(at, NOTHING);
+    else {
+      write(control("past-at"), this.panel.dataset.failed);
+      this.announce(this.panel.dataset.failed);
       return;
     }
-    this.#draw(top);
     history.replaceState(null, "", this.#link(at));
-    this.announce(part("connection").textContent);
-  }
-
-  /** @param {Top} top */
-  #draw(top) {
-    this.table.show(top.records.slice(0, this.limit));
-    write(part("rank-count"), grouped(top.rank_count));
-    write(part("total-score"), grouped(top.total_score));
-    part("empty").hidden = top.records.length > 0;
+    this.announce(control("past-banner").textContent);
   }
 
   #start() {
-    const from = this.#at ?? Date.now() - 60_000;
+    const from = this.#at ?? this.#clamped(Date.now() - 60_000);
     this.#close();
-    this.#show(from);
     this.#requests += 1;
-    const query = new URLSearchParams({ at: new Date(from).toISOString(), speed: part("past-speed").value });
+    const query = new URLSearchParams({ at: this.#text(from), speed: control("past-speed").value });
     const socket = (this.#socket = new WebSocket(`${location.origin.replace("http", "ws")}${this.address}/live?${query}`));
-    let clock = { at: from, speed: 0, since: performance.now() };
+    let time = { at: from, speed: 0, since: performance.now() };
     let known = /** @type {import("./client/state.js").Board | null} */ (null);
-    const beat = setInterval(() => this.#show(clock.at + (performance.now() - clock.since) * clock.speed), BEAT);
+    const now = () => time.at + (performance.now() - time.since) * time.speed;
+    const beat = setInterval(() => known && this.#say(now()), CLOCK_BEAT);
     socket.addEventListener("message", ({ data }) => {
       const message = JSON.parse(data);
       if (socket !== this.#socket) return;
       if (message.type === "replay") {
         if (message.at === null) this.leave();
-        else clock = { at: Date.parse(message.at), speed: message.speed, since: performance.now() };
+        else time = { at: Date.parse(message.at), speed: message.speed, since: performance.now() };
       } else if (message.type === "sync" || message.type === "update") {
         known = applied(known, message);
-        this.#draw({ rank_count: known.rankCount, total_score: known.totalScore, records: [...known.records] });
+        this.#show(now(), { ...known, records: known.records.slice(0, this.limit) });
       }
     });
     socket.addEventListener("close", () => {
@@ -195,7 +328,12 @@ class Past {
 
   /** @param {boolean} isPast what controls the live records has no use meanwhile */
   #lock(isPast) {
-    for (const control of [part("pause"), part("speed")]) control.disabled = isPast;
+    for (const name of ["pause", "speed"]) control(name).disabled = isPast;
+  }
+
+  /** @param {number} at */
+  #text(at) {
+    return new Date(at).toISOString();
   }
 
   /** @param {number} [at] the address of the page, at a time or live */
@@ -203,24 +341,19 @@ class Past {
     const url = new URL(location.href);
     url.hash = "";
     url.searchParams.delete("as_of");
-    if (at !== undefined) url.searchParams.set("as_of", new Date(at).toISOString());
+    if (at !== undefined) url.searchParams.set("as_of", this.#text(at));
     return url.href;
   }
 }
 
 /**
- * Open the time slider, at the time that the address names after `#past=` if it does.
+ * Let people look back, and show the time that the address names after `#past=` if it does.
  *
- * @param {import("./tools.js").Shown} shown
+ * @param {Shown} shown
  * @param {(text: string) => void} announce
  */
-export function openPast(shown, announce) {
-  const style = document.createElement("link");
-  style.rel = "stylesheet";
-  style.href = part("past-panel").dataset.style;
-  style.addEventListener("load", () => past.toggle(), { once: true });
+export function startPast(shown, announce) {
   const past = new Past(shown, announce);
   const at = Number(/^#past=(\d{1,15})$/.exec(location.hash)?.[1]);
   if (at) past.open(at);
-  document.head.append(style);
 }

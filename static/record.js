@@ -32,7 +32,7 @@ const table = new TableView(body, {
   link: (member) => recordAddress(records, member),
   onDraw: showFigures,
 });
-const trends = new Trends(board, table, `${root}v1/boards/${id}`, part("since"));
+const trends = new Trends({ board, table, past: null, away: null }, `${root}v1/boards/${id}`, part("since"));
 const status = new StatusView(board, section, { status: part("connection"), retry: part("retry"), announce: announcer.announce });
 let rankTimer = 0;
 let announced = Number(part("rank").textContent?.replace(/\D/g, ""));

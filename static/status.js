@@ -40,6 +40,7 @@ export class StatusView {
   }
 
   show() {
+    if ("past" in this.section.dataset) return; // then it says which time is shown
     const { snapshot } = this.board;
     const { name } = snapshot.state;
     const [kind, text] = this.#words(snapshot);

@@ -15,7 +15,8 @@ const RANK_REST = 5_000; // milliseconds for which the reader's rank must stay t
 
 /**
  * @typedef {{board: import("./client/live-board.js").LiveBoard, table: import("./client/view.js").TableView,
- *            section: HTMLElement, announce: (text: string) => void, packed: boolean}} Shown a board on the page
+ *            section: HTMLElement, announce: (text: string) => void, packed: boolean, trends?: Trends,
+ *            past: import("./past.js").Moment | null, away: Map<string, number> | null}} Shown a board on the page
  * @typedef {{story: import("./client/stories.js").Story, name: string, what: string}} Told in words; the detail of the
  *   event `story` of a board's section
  */
@@ -27,7 +28,8 @@ export function startStory(shown) {
   startMovement(table);
   const nameOf = (/** @type {string} */ key) => nameIn(table.body, key);
   const figures = new Figures(shown, nameOf);
-  const trends = new Trends(board, table, `${root}v1/boards/${id}`, document.getElementById(`since${tail}`), figures.compare);
+  const trends = new Trends(shown, `${root}v1/boards/${id}`, document.getElementById(`since${tail}`), figures.compare);
+  shown.trends = trends;
   figures.marks = trends.marks;
   const teller = new Teller(
     (story) => {
@@ -52,7 +54,7 @@ export function startStory(shown) {
     figures.rail?.tell(told.story);
   });
   let looks = 0;
-  setInterval(() => !document.hidden && figures.show(looks++ % PACES === 0), LOOK);
+  setInterval(() => !document.hidden && shown.past === null && figures.show(looks++ % PACES === 0), LOOK);
 }
 
 /** The figures of a board and of its members, which follow from how it was some minutes ago. */
@@ -133,7 +135,7 @@ class Figures {
  * @param {HTMLTableSectionElement} body
  * @param {string} key
  */
-function nameIn(body, key) {
+export function nameIn(body, key) {
   const row = [...body.rows].find((one) => one.dataset.key === key);
   return row?.querySelector("bdi")?.textContent ?? nameWords(key);
 }

@@ -21,9 +21,6 @@ export function startTools(shown, announce) {
   find("#speed").addEventListener("change", (/** @type {any} */ { target }) => {
     for (const { board } of shown) board.interval = target.value === "auto" ? "auto" : Number(target.value);
   });
-  const openPast = () => void import("./past.js").then((past) => past.openPast(shown[0], announce));
-  find("#past")?.addEventListener("click", openPast, { once: true });
-  if (location.hash.startsWith("#past=")) find("#past")?.click();
   find("#tools").hidden = false;
   find("#tools").inert = false;
 }

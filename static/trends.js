@@ -54,9 +54,12 @@ function trendOf(values, length) {
 }
 
 /** Repeats a request, each time after a pause that follows from the last answer; never while the page is hidden. */
-class Poll {
+export class Poll {
+  #timer = 0;
+  #asked = 0; // only the answer to the last request counts
+
   /**
-   * @param {string} address
+   * @param {() => string} address
    * @param {(answer: any) => number} take returns the pause in milliseconds
    */
   constructor(address, take) {
@@ -67,20 +70,24 @@ class Poll {
 
   /** @param {number} pause */
   #wait(pause) {
-    setTimeout(() => void this.#ask(), pause + Math.random() * SPREAD);
+    this.#timer = setTimeout(() => void this.ask(), pause + Math.random() * SPREAD);
   }
 
-  async #ask() {
+  /** Request it now. */
+  async ask() {
+    clearTimeout(this.#timer);
     if (document.hidden) return this.#wait(SOON);
+    const number = (this.#asked += 1);
     let pause = MINUTE;
     try {
-      const response = await fetch(this.address);
-      if (response.status === 404) return; // the board was deleted
-      if (response.ok) pause = this.take(await response.json());
+      const response = await fetch(this.address());
+      const answer = await response.json();
+      if (number !== this.#asked || answer.code === "board_not_found") return;
+      if (response.ok) pause = this.take(answer);
     } catch {
       // there is no network: the connection of the board reports it
     }
-    this.#wait(pause);
+    if (number === this.#asked) this.#wait(pause);
   }
 }
 
@@ -95,25 +102,27 @@ export class Trends {
   #scores = new Map();
 
   /**
-   * @param {import("./client/live-board.js").LiveBoard} board
-   * @param {import("./client/view.js").TableView} table
+   * @param {Pick<import("./story.js").Shown, "board" | "table" | "past" | "away">} shown
    * @param {string} address of the board in the API
    * @param {HTMLElement | null} since says since when movement is measured
    * @param {(baseline: Baseline, scores: Map<string, number>) => void} [onBaseline] called with each one that fits
    */
-  constructor(board, table, address, since, onBaseline = () => {}) {
-    this.board = board;
-    this.table = table;
+  constructor(shown, address, since, onBaseline = () => {}) {
+    this.shown = shown;
+    const { table } = shown;
     this.marks = new Marks(table);
     this.since = since;
     this.onBaseline = onBaseline;
-    new Poll(`${address}/baseline`, (baseline) => this.#takeBaseline(baseline));
-    if (table.shape.trends) new Poll(`${address}/slots`, (slots) => this.#takeSlots(slots));
+    new Poll(() => `${address}/baseline`, (baseline) => this.#takeBaseline(baseline));
+    if (table.shape.trends) new Poll(() => `${address}/slots`, (slots) => this.#takeSlots(slots));
   }
 
-  /** Compare with the baseline if it belongs to the same epoch and period. */
+  /** Compare with the baseline if it belongs to the same epoch and period; never with that of another time. */
   compare() {
-    const [baseline, { epoch, period }] = [this.#baseline, this.board.snapshot];
+    const { board, past, away } = this.shown;
+    if (past) this.marks.setPaces(new Map());
+    if (past || away) return this.marks.compare(past ? null : away, new Map());
+    const [baseline, { epoch, period }] = [this.#baseline, board.snapshot];
     if (!baseline || epoch === null) return;
     const fits = this.#ranks.size > 0 && baseline.epoch === epoch && baseline.period === (period ?? null);
     this.marks.compare(fits ? this.#ranks : null, this.#scores);
@@ -135,7 +144,7 @@ export class Trends {
 
   /** @param {Slots} slots */
   #takeSlots(slots) {
-    const length = this.table.body.parentElement?.querySelector("[data-trend]")?.getAttribute("data-trend") ?? "";
+    const length = this.shown.table.body.parentElement?.querySelector("[data-trend]")?.getAttribute("data-trend") ?? "";
     this.marks.setTrends(new Map(slots.records.map(({ key, scores }) => [key, trendOf(scores.slice(0, -1), length)])));
     return slotsPause(slots, Date.now());
   }

@@ -1,19 +1,20 @@
 """The past on the pages of boards: the page of a time, the time slider, and replays, in a real browser."""
 
 import asyncio
+import random
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
-from playwright.async_api import Page
+from playwright.async_api import Page, Route
 
 from live.web.pages import board as pages
 from tests.harness.boards import rolling_board
-from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_first, until_live
+from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_first, until_live, until_loaded
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -93,6 +94,7 @@ async def test_the_slider_shows_the_past_and_returns_to_live(valkey_url: str) ->
     async with page_with_past(valkey_url) as (page, address, producer, _):
         await page.goto(address)
         await until_live(page)
+        await until_loaded(page)
         await page.focus("#past")
         await page.keyboard.press("Enter")
         await page.wait_for_selector("#past-panel:not([hidden])", timeout=PATIENCE)
@@ -108,6 +110,191 @@ async def test_the_slider_shows_the_past_and_returns_to_live(valkey_url: str) ->
         assert "as_of" not in page.url
         await post(producer, {"key": "c", "amount": 50})
         await until_first(page, "c")
+
+
+# Reads what a page shows of a board: the sums, what can be seen of the present, and each row.
+READ = """function read(root, isShown) {
+    const text = node => node?.textContent.trim() ?? '';
+    const part = name => root.querySelector('#' + name);
+    const present = ['#viewers', '#since', '.trend', '.like', '#place', '#empty', '#next'];
+    return {
+        count: text(part('rank-count')), total: text(part('total-score')), period: text(part('period')),
+        present: present.filter(one => [...root.querySelectorAll(one)].some(isShown)),
+        rows: [...part('records').rows].map(row => [
+            row.dataset.key, text(row.cells[0]), row.cells[0].dataset.move ?? '',
+            text(row.cells[1]), text(row.cells[2]),
+            row.cells[2].dataset.gap ?? '', Number(row.querySelector('.bar rect').getAttribute('width')).toFixed(2)]),
+    };
+}"""
+# Moves the slider to some parts of its way. Returns what the page shows, the page of that time, and the API's reply.
+LOOK_BACK = (
+    """async parts => {
+    """
+    + READ
+    + """
+    const slider = document.getElementById('past-time');
+    const section = document.querySelector('section[data-board]');
+    const frame = () => new Promise(requestAnimationFrame);
+    const found = [];
+    for (const part of parts) {
+        history.replaceState(null, '', '?lang=en&key=m3');
+        slider.value = String(Math.min(Number(slider.min) * part, -Number(slider.step)));
+        slider.dispatchEvent(new Event('input', {bubbles: true}));
+        while (!location.search.includes('as_of')) await frame();
+        for (let i = 0; i < 3; i++) await frame();
+        const at = new URL(location.href).searchParams.get('as_of');
+        const moved = read(section, node => node.checkVisibility({visibilityProperty: true}));
+        const page = new DOMParser().parseFromString(await (await fetch(location.href)).text(), 'text/html');
+        const api = await (await fetch(`/v1/boards/posts?as_of=${at}&limit=50`)).json();
+        found.push([at, moved, read(page, node => !node.hidden), api]);
+    }
+    return found;
+}"""
+)
+
+
+async def compare_times(store: str, count: int, change: Callable[[str], str] = str) -> None:
+    """Move the slider of a board with a history to random times. The page of each time and the API say the same.
+
+    `change` changes the script of the page.
+    """
+    chance = random.Random(f"{count} times")
+    members = [f"m{number}" for number in range(12)]
+    async with page_with_past(store, viewport={"width": 1200, "height": 900}) as (page, address, producer, _):
+
+        async def changed(route: Route) -> None:
+            answer = await route.fetch()
+            await route.fulfill(response=answer, body=change(await answer.text()))
+
+        await page.route("**/board.js", changed)
+        await page.add_init_script(
+            "const wait = setTimeout;"  # no rest of the slider
+            "window.setTimeout = (work, pause, ...given) => wait(work, pause === 150 ? 0 : pause, ...given);"
+        )
+        for _ in range(60):
+            events = [{"key": chance.choice(members), "amount": chance.randint(-3, 9)} for _ in range(3)]
+            await post(producer, *events)
+            await asyncio.sleep(0.05)
+        await page.goto(f"{address}?lang=en&key=m3")
+        await until_live(page)
+        await until_loaded(page)
+        await page.wait_for_function("() => Number(document.getElementById('past-time').min) > -600", timeout=PATIENCE)
+        parts = [chance.random() for _ in range(count)]
+        for at, moved, still, api in await page.evaluate(LOOK_BACK, parts):
+            assert moved == still, at
+            assert moved["present"] == [], at
+            assert [moved["count"], moved["total"]] == [f"{api['rank_count']:,}", f"{api['total_score']:,}"], at
+            shown = [[row[0], row[1], row[4].replace("\N{MINUS SIGN}", "-").replace(",", "")] for row in moved["rows"]]
+            assert shown == [[one["key"], str(one["rank"]), str(one["score"])] for one in api["records"]], at
+
+
+@pytest.mark.timeout(300)
+async def test_the_slider_shows_what_the_page_of_a_time_and_the_api_show(valkey_url: str) -> None:
+    """Cell by cell, with the sums, and without anything of the present."""
+    await compare_times(valkey_url, 200)
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        pytest.param("return this.past??this.board.snapshot", "return this.board.snapshot", id="sums of now"),
+        pytest.param('toggleAttribute("data-past",', 'toggleAttribute("data-none",', id="parts of now"),
+    ],
+)
+async def test_figures_of_the_present_beside_rows_of_the_past_are_noticed(
+    valkey_url: str, right: str, wrong: str
+) -> None:
+    """With either mistake, the page would mix two times."""
+
+    def mistaken(script: str) -> str:
+        assert right in script
+        return script.replace(right, wrong)
+
+    with pytest.raises(AssertionError):
+        await compare_times(valkey_url, 3, mistaken)
+
+
+async def test_before_the_journal_there_is_nothing(valkey_url: str) -> None:
+    """The slider begins with the journal. A link to a time before it shows no rows, no sums, and says so."""
+    async with page_with_past(valkey_url) as (page, address, _, then):
+        before = datetime.fromisoformat(then) - timedelta(hours=1)
+        await page.goto(f"{address}?lang=en#past={round(before.timestamp() * 1000)}")
+        await page.wait_for_selector("#past-banner:not([hidden])", timeout=PATIENCE)
+        assert "nothing to show" in await page.inner_text("#past-banner")
+        await page.wait_for_function("() => !document.querySelector('#records tr')", timeout=PATIENCE)
+        assert [await page.inner_text(f"#{name}") for name in ("rank-count", "total-score")] == ["\N{EN DASH}"] * 2
+        assert not await page.is_visible("#empty")
+        await page.wait_for_function("() => Number(document.getElementById('past-time').min) > -600", timeout=PATIENCE)
+        await page.focus("#past-time")
+        await page.keyboard.press("ArrowRight")
+        await page.wait_for_function(
+            "() => document.getElementById('rank-count').textContent !== '\u2013'", timeout=PATIENCE
+        )
+
+
+async def test_the_tape_shows_the_race_and_is_the_slider(valkey_url: str) -> None:
+    """It does not move the page when it comes. A drag looks back; a scroll by touch does not."""
+    async with page_with_past(valkey_url, viewport={"width": 390, "height": 800}, has_touch=True) as (
+        page,
+        address,
+        producer,
+        _,
+    ):
+        height = "document.querySelector('.frame').offsetTop - document.getElementById('tape').offsetTop"
+        await page.goto(f"{address}?lang=en&key=b")
+        reserved = await page.evaluate(height)
+        await page.wait_for_selector("#tape path.own", state="attached", timeout=PATIENCE)
+        assert await page.evaluate(height) == reserved
+        assert await page.evaluate("document.querySelector('#tape svg').getBoundingClientRect().height") == 60
+        box = await page.locator("#past-time").bounding_box()
+        assert box is not None
+        y = box["y"] + box["height"] / 2
+        await page.mouse.move(box["x"] + box["width"] * 0.9, y)
+        await page.mouse.down()
+        await page.mouse.move(box["x"] + 1, y, steps=4)
+        await page.wait_for_selector("#past-banner:not([hidden])", timeout=PATIENCE)
+        assert await page.locator("#past-time").bounding_box() == box
+        await page.mouse.up()
+        await page.click("#past-live")
+        await until_live(page)
+        session = await page.context.new_cdp_session(page)
+        await page.evaluate(
+            "['input', 'pointercancel'].forEach(name => document.getElementById('past-time')"
+            ".addEventListener(name, () => { window.touched = (window.touched ?? '') + name + ' '; }))"
+        )
+        for kind, move in (("touchStart", 0), *(("touchMove", 12 * step) for step in range(1, 9))):
+            finger = {"x": box["x"] + box["width"] / 2, "y": y - move}
+            await session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [finger]})
+        await session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+        await page.wait_for_function("() => window.touched?.endsWith('pointercancel ')", timeout=PATIENCE)
+        await post(producer, {"key": "c", "amount": 50})
+        await until_first(page, "c")
+        assert await page.is_hidden("#past-banner")
+
+
+async def test_after_a_while_away_the_page_tells_what_happened(valkey_url: str) -> None:
+    """In a note that stays until it is closed, with arrows from the places before."""
+    hide = """state => {
+        Object.defineProperty(document, 'hidden', {value: state === 'hidden', configurable: true});
+        Object.defineProperty(document, 'visibilityState', {value: state, configurable: true});
+        if (state === 'visible') { const now = Date.now; Date.now = () => now() + 120_000; }
+        document.dispatchEvent(new Event('visibilitychange'));
+    }"""
+    async with page_with_past(valkey_url) as (page, address, producer, _):
+        await page.goto(f"{address}?lang=en")
+        await until_live(page)
+        await page.wait_for_selector("#past-time:enabled", timeout=PATIENCE)
+        await page.evaluate(hide, "hidden")
+        await post(producer, {"key": "a", "amount": 50})
+        await page.evaluate(hide, "visible")
+        await page.wait_for_selector(".away", timeout=PATIENCE)
+        text = await page.inner_text(".away")
+        assert "While you were away for 2 minutes" in text
+        assert "a takes first from b" in text
+        assert await page.get_attribute("#records tr:first-child td.rank", "data-move") == "▲1"
+        await page.keyboard.press("Escape")
+        assert await page.locator(".away").count() == 0
 
 
 async def test_a_replay_plays_and_becomes_live(valkey_url: str) -> None:

@@ -18,7 +18,7 @@ from live.web.pages.language import TAGS
 from live.web.services import assets
 
 # The scripts of pages, and those that they load once they are live.
-SCRIPTS: Final = {"board.js": ("later.js", "past.js"), "cards.js": (), "record.js": ()}
+SCRIPTS: Final = {"board.js": ("later.js",), "cards.js": (), "record.js": ()}
 ENTRIES: Final = {
     f"{tag}/{name}": (tag, name) for tag in TAGS for page, later in SCRIPTS.items() for name in (page, *later)
 }
@@ -30,6 +30,7 @@ STYLES: Final = (
     "story",
     "tools",
     "rail",
+    "later",
     "contest",
     "index",
     "record",

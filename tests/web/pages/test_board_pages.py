@@ -235,7 +235,7 @@ async def test_a_page_shows_the_rank_of_a_member(valkey_url: str) -> None:
 
         async def places(path: str) -> dict[str, str]:
             html = (await client.get(path)).text
-            found = re.findall(r'<p id="(place[^"]*)" class="place">(.*?)</p>', html)
+            found = re.findall(r'<p id="(place[^"]*)" class="place"[^>]*>(.*?)</p>', html)
             return {name: re.sub(r"<[^>]*>", "", words) for name, words in found}
 
         assert await places("/boards/north") == {}

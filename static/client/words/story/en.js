@@ -24,6 +24,9 @@ export const storyTable = {
   "apart_changed": "{n} apart, changed {times}×",
   "gains": "{rank} gains {pace}",
   "since_time": "since {time}",
+  "away": { "one": "While you were away for {n} minute", "other": "While you were away for {n} minutes" },
+  "close": "Close",
+  "tape": "Places of the first ten since {time}",
   "climbs": "up {by} to {rank}",
   "climbs_in": "up {by} to {rank} in {minutes} min"
 };

@@ -26,6 +26,9 @@ export const storyTable = {
   "apart_changed": "相差 {n}，易位 {times} 次",
   "gains": "第 {rank} 名 {pace}",
   "since_time": "自 {time} 起",
+  "away": { "other": "在你离开的 {n} 分钟里" },
+  "close": "关闭",
+  "tape": "自 {time} 起前十名的名次",
   "climbs": "上升 {by} 名至第 {rank}",
   "climbs_in": "{minutes} 分钟内上升 {by} 名至第 {rank}"
 };
