@@ -3,7 +3,8 @@
 
 const RESULT_SOON = 1_000; // milliseconds from the end of voting to the first look at the result
 const RESULT_SPREAD = 3_000; // … over which the requests of pages are spread
-const NEXT_CONTEST = 20_000; // … between two looks whether another contest has begun
+const NEXT_CONTEST = 20_000; // … between the first two looks whether another contest has begun; each pause is twice as long
+const LONGEST_PAUSE = 600_000; // … at most
 const LONGEST_TIMER = 86_400_000; // … that a timer waits
 
 /**
@@ -13,6 +14,10 @@ const LONGEST_TIMER = 86_400_000; // … that a timer waits
 
 export class Contest {
   #hasLooked = false;
+  #pause = NEXT_CONTEST;
+  #isAsking = false;
+  /** @type {Set<string>} the members with votes, when they were last shown */
+  #ranked = new Set();
 
   /** @param {Shown} shown */
   constructor({ section, table, board, status }) {
@@ -20,7 +25,8 @@ export class Contest {
     this.section = section;
     this.records = table.body;
     this.status = status;
-    this.ballot = document.getElementById(`ballot${tail}`);
+    this.board = board;
+    this.ballot = /** @type {HTMLTableSectionElement | null} */ (document.getElementById(`ballot${tail}`));
     this.podium = document.getElementById(`podium${tail}`);
     this.closes = Number(closes ?? Infinity);
     if (this.podium) this.#wait();
@@ -35,6 +41,10 @@ export class Contest {
   show({ records, rankCount, epoch }) {
     if (!this.ballot || epoch === null) return;
     const ranked = new Set(records.map(({ key }) => key));
+    const isWhole = (rankCount ?? 0) <= records.length;
+    const lost = isWhole ? [...this.#ranked].filter((key) => !ranked.has(key) && !this.#row(key)) : [];
+    this.#ranked = ranked;
+    if (lost.length) this.#complete();
     const rows = /** @type {HTMLElement[]} */ ([...this.ballot.querySelectorAll("[data-key]")]);
     for (const row of rows) {
       if (row.hidden === ranked.has(row.dataset.key ?? "")) continue;
@@ -42,7 +52,30 @@ export class Contest {
       row.hidden = !row.hidden;
       if (hadFocus && row.hidden) requestAnimationFrame(() => this.#focus(row.dataset.key));
     }
-    this.ballot.hidden = (rankCount ?? 0) > records.length || rows.every((row) => row.hidden);
+    this.ballot.hidden = !isWhole || rows.every((row) => row.hidden);
+  }
+
+  /** @param {string} key of a contestant without votes */
+  #row(key) {
+    return [...(this.ballot?.rows ?? [])].find((one) => one.dataset.key === key);
+  }
+
+  /** Ask for the rows of contestants that have lost their last vote. */
+  #complete() {
+    if (this.#isAsking) return;
+    this.#isAsking = true;
+    setTimeout(async () => {
+      this.#isAsking = false;
+      const made = (await this.#drawn())?.getElementById(this.ballot?.id ?? "");
+      if (made) this.ballot?.replaceChildren(...made.childNodes);
+      this.show(this.board.snapshot);
+    }, Math.random() * RESULT_SPREAD);
+  }
+
+  /** The page as the server draws it now; null if there is no answer. */
+  async #drawn() {
+    const text = await fetch(location.href).then((answer) => (answer.ok ? answer.text() : "")).catch(() => "");
+    return text ? new DOMParser().parseFromString(text, "text/html") : null;
   }
 
   /** @param {string | undefined} key of the member whose new row takes the focus */
@@ -53,7 +86,8 @@ export class Contest {
 
   #wait() {
     const left = this.closes - Date.now();
-    const pause = left > 0 ? left + RESULT_SOON : this.#hasLooked ? NEXT_CONTEST : 0;
+    const pause = left > 0 ? left + RESULT_SOON : this.#hasLooked ? this.#pause : 0;
+    if (left <= 0 && this.#hasLooked) this.#pause = Math.min(2 * this.#pause, LONGEST_PAUSE);
     setTimeout(() => (left < LONGEST_TIMER ? void this.#look() : this.#wait()), Math.min(pause + Math.random() * RESULT_SPREAD, LONGEST_TIMER));
   }
 
@@ -61,13 +95,12 @@ export class Contest {
   async #look() {
     this.status.show();
     if (!document.hidden) {
-      const drawn = await fetch(location.href).then((answer) => (answer.ok ? answer.text() : "")).catch(() => "");
-      const page = new DOMParser().parseFromString(drawn, "text/html");
-      const section = page.getElementById(this.section.id);
+      const page = await this.#drawn();
+      const section = page?.getElementById(this.section.id);
       if (section && Number(section.dataset.closes ?? Infinity) !== this.closes) return location.reload();
-      const result = page.getElementById(this.podium?.id ?? "");
+      const result = page?.getElementById(this.podium?.id ?? "");
       if (result && !this.#hasLooked) this.podium?.replaceChildren(...result.childNodes);
-      this.#hasLooked = drawn !== "";
+      this.#hasLooked = page !== null;
     }
     this.#wait();
   }

@@ -1,12 +1,13 @@
 // @ts-check
 /** Titles and pictures of members, for rows that are added to the page; the server renders the first ones. */
-import { Items } from "./client/items.js";
+import { Items, replaceBroken } from "./client/items.js";
 
 const home = /** @type {HTMLElement | null} */ (document.querySelector("[data-root]"))?.dataset.root ?? "/";
 const items = new Items(home.replace(/\/$/, ""), () => document.querySelectorAll(":is(tr, li)[data-key]"));
 
 if (document.querySelector("[data-items]")) {
   items.skip();
+  replaceBroken(document);
   const observer = new MutationObserver(() => items.show());
   for (const list of document.querySelectorAll("tbody, ol")) observer.observe(list, { childList: true });
 }

@@ -4,6 +4,7 @@
 import "./items.js";
 import "./likes.js";
 import { startAway } from "./away.js";
+import { say } from "./client/stories.js";
 import { Contest } from "./contest.js";
 import { periodWords } from "./periods.js";
 import { startProgramme } from "./programme.js";
@@ -22,6 +23,7 @@ export function start(shown, announce) {
     if ("contest" in one.section.dataset) one.contest = new Contest(one);
   }
   startProgramme(shown.map(({ section }) => section));
+  if (shown.length === 1) nameLeader(shown[0].section);
   if (!document.getElementById("tools")) return;
   whenStyled(() => {
     for (const one of shown) startAway(one);
@@ -40,4 +42,18 @@ function whenStyled(work) {
   if (!(style instanceof HTMLLinkElement)) return work();
   style.onload = style.onerror = work;
   style.rel = "stylesheet";
+}
+
+/**
+ * Let the title of the page name a new leader.
+ *
+ * @param {HTMLElement} section
+ */
+function nameLeader(section) {
+  const { title } = document;
+  const rest = title.slice(Math.max(0, title.indexOf(section.querySelector("h1")?.textContent ?? "")));
+  section.addEventListener("story", (event) => {
+    const { story, name } = /** @type {CustomEvent<import("./story.js").Told>} */ (event).detail;
+    if (story.kind === "lead") document.title = `${say("leader_title", { name })} · ${rest}`;
+  });
 }

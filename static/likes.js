@@ -74,6 +74,7 @@ function startForm(form) {
     if (answer?.ok) {
       mark(button);
       save(store, { ...read(), [button.value]: [Date.now(), period()] });
+      show(); // a contestant may have another row by now
     }
     announce(why ? named(why, button) : (button.ariaLabel ?? ""));
     explain(button, why ? named(why, button) : "");

@@ -1,6 +1,7 @@
 // @ts-check
 /** The controls of a board's page: pause, find, speed, share. */
 import { say } from "./client/stories.js";
+import { startFind } from "./find.js";
 
 /** @typedef {{board: import("./client/live-board.js").LiveBoard, table: import("./client/view.js").TableView}} Shown */
 
@@ -16,10 +17,16 @@ const find = (selector) => document.querySelector(selector);
  */
 export function startTools(shown, announce) {
   startPause(shown);
-  startFind(shown);
+  startFind(shown, announce);
   startShare(announce);
+  startMenus();
   find("#speed").addEventListener("change", (/** @type {any} */ { target }) => {
     for (const { board } of shown) board.interval = target.value === "auto" ? "auto" : Number(target.value);
+  });
+  addEventListener("keydown", (event) => {
+    if (event.key !== "/" || isTyping(event)) return;
+    event.preventDefault();
+    find("#find").focus();
   });
   find("#tools").hidden = false;
   find("#tools").inert = false;
@@ -39,39 +46,19 @@ function startPause(shown) {
   });
 }
 
-/** @param {Shown[]} shown */
-function startFind(shown) {
-  const field = find("#find");
-  const mark = () => {
-    const text = field.value.trim().toLowerCase();
-    let first = /** @type {HTMLElement | undefined} */ (undefined);
-    for (const { table } of shown) {
-      for (const row of table.body.rows) {
-        const isHit = text !== "" && `${row.dataset.key}\n${row.querySelector("bdi")?.textContent}`.toLowerCase().includes(text);
-        row.classList.toggle("hit", isHit);
-        if (isHit) first ??= row;
-      }
-    }
-    field.toggleAttribute("data-missed", text !== "" && !first);
-    return first;
-  };
-  field.addEventListener("input", () => mark()?.scrollIntoView({ block: "center" }));
-  field.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
-    if (event.key === "Escape") {
-      field.value = "";
-      mark();
-      field.blur();
-    } else if (event.key === "Enter" && field.value.trim() && !mark()) {
-      const url = new URL(location.href);
-      url.searchParams.set("key", field.value.trim());
-      location.assign(url); // it may be below the rows: then the page shows its rank
-    }
-  });
-  addEventListener("keydown", (event) => {
-    if (event.key !== "/" || isTyping(event)) return;
-    event.preventDefault();
-    field.focus();
-  });
+/** Menus close by Escape, which gives the focus back, and by a press anywhere else. */
+function startMenus() {
+  for (const menu of document.querySelectorAll("#tools details")) {
+    if (!(menu instanceof HTMLDetailsElement)) continue;
+    addEventListener("pointerdown", ({ target }) => {
+      if (!(target instanceof Node && menu.contains(target))) menu.open = false;
+    });
+    menu.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || !menu.open) return;
+      menu.open = false;
+      menu.querySelector("summary")?.focus();
+    });
+  }
 }
 
 /** @param {(text: string) => void} announce */

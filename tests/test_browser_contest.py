@@ -9,7 +9,7 @@ from playwright.async_api import Browser, Page
 
 from live.domain.board import Board
 from live.domain.board_file import parse_boards
-from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_live
+from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_live, until_loaded
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 
@@ -54,6 +54,7 @@ async def test_a_contest_runs_from_zero_votes_by_button_alone(valkey_url: str) -
         for page in pages:
             await page.goto(f"{url}/boards/pets")
             await until_live(page)
+            await until_loaded(page)  # otherwise the form is sent without script
             assert (await shown(page, "records"), await shown(page, "ballot")) == ([], ["Ada", "Bo", "Cy"])
             assert await page.inner_text("#ballot tr[data-key] .score") == "0 votes"
         button = pages[0].get_by_role("button", name="Vote for Bo")

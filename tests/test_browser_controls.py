@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 from playwright.async_api import Page
@@ -17,14 +18,14 @@ pytestmark = IN_BROWSER
 
 
 @asynccontextmanager
-async def board_page(store: str) -> AsyncIterator[tuple[Page, str, httpx.AsyncClient]]:
+async def board_page(store: str, **context: Any) -> AsyncIterator[tuple[Page, str, httpx.AsyncClient]]:
     """A page with no address open yet, the address of its board, and a producer."""
     async with (
         run_server(fresh_settings(store), [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as producer,
         browser() as chromium,
     ):
-        yield await chromium.new_page(), f"{url}/boards/posts", producer
+        yield await (await chromium.new_context(**context)).new_page(), f"{url}/boards/posts", producer
 
 
 async def test_a_paused_page_counts_changes(valkey_url: str) -> None:
@@ -50,7 +51,7 @@ async def test_a_paused_page_counts_changes(valkey_url: str) -> None:
 
 
 async def test_a_name_is_found_by_keyboard(valkey_url: str) -> None:
-    """The page marks the matching rows. A member below them opens with its rank."""
+    """The page marks the matching rows. The server finds members below them, who lead to their pages."""
     async with board_page(valkey_url) as (page, address, producer):
         await post(producer, *({"key": f"Member {number}", "amount": 100 - number} for number in range(60)))
         await page.goto(address)
@@ -62,8 +63,37 @@ async def test_a_name_is_found_by_keyboard(valkey_url: str) -> None:
         assert await page.locator("[data-key='Member 49']").is_visible()
         await page.fill("#find", "Member 59")
         await page.press("#find", "Enter")
-        await page.wait_for_selector("#place", timeout=PATIENCE)
-        assert "rank 60" in (await page.text_content("#place") or "")
+        found = page.get_by_role("link", name="Member 59")
+        await found.wait_for(timeout=PATIENCE)
+        assert await page.locator("#found li").all_inner_texts() == ["Member 59\nrank 60"]
+        await page.fill("#find", "Mallory")
+        await page.wait_for_function(
+            "() => document.querySelector('#found p').textContent"
+            " === 'No member is called “Mallory”, and no name or title begins with it.'",
+            timeout=PATIENCE,
+        )
+        await page.press("#find", "Escape")
+        assert not await page.locator("#found").is_visible()
+        await page.fill("#find", "Member 59")
+        await found.click()
+        await page.wait_for_url("**/records/Member%2059", timeout=PATIENCE)
+
+
+async def test_a_name_is_found_without_script(valkey_url: str) -> None:
+    """The field is a form. The page lists members with their ranks, and says if there is none."""
+    async with board_page(valkey_url, java_script_enabled=False) as (page, address, producer):
+        await post(producer, *({"key": f"Member {number}", "amount": 100 - number} for number in range(60)))
+        await page.goto(address)
+        for text, names, said in (
+            ("member 5", 10, "There are more: type more of the name."),
+            ("member 59", 1, ""),
+            ("<b>", 0, "No member is called “<b>”, and no name or title begins with it."),
+        ):
+            await page.fill("noscript input", text)
+            await page.press("noscript input", "Enter")
+            await page.wait_for_selector("#found li >> nth=0" if names else "#found p", timeout=PATIENCE)
+            assert (await page.locator("#found li").count(), await page.inner_text("#found p")) == (names, said)
+            assert await page.input_value("noscript input") == text
 
 
 async def test_a_theme_is_chosen_and_kept(valkey_url: str) -> None:
@@ -101,3 +131,26 @@ async def test_a_new_speed_opens_another_connection(valkey_url: str) -> None:
         assert await page.get_attribute("#connection", "data-state") == "live"
         await post(producer, {"key": "a"})
         await until_first(page, "a")
+
+
+async def test_menus_close_and_the_first_row_is_near_on_a_phone(valkey_url: str) -> None:
+    """Escape gives the focus back, and a press elsewhere closes. The share menu has no code for phones on loopback."""
+    async with board_page(valkey_url, viewport={"width": 390, "height": 844}) as (page, address, producer):
+        await post(producer, {"key": "a", "amount": 2}, {"key": "b"})
+        await page.goto(address)
+        await until_live(page)
+        await until_loaded(page)
+        top = await page.evaluate("document.querySelector('#records').getBoundingClientRect().top")
+        assert top <= 330
+        share = page.locator(".share > summary")
+        await share.click()
+        assert await page.locator("#link").is_visible()
+        assert await page.locator(".share img").count() == 0
+        await page.focus("#link")
+        await page.keyboard.press("Escape")
+        assert not await page.locator("#link").is_visible()
+        assert await share.evaluate("summary => summary === document.activeElement")
+        await share.press("Enter")
+        await page.mouse.click(370, 20)
+        assert not await page.locator("#link").is_visible()
+        assert await page.title() == "a leads · posts · Live Board"

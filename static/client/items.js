@@ -79,6 +79,21 @@ function writeItem(row, item) {
   name.before(pictureOf(item));
 }
 
+/**
+ * Show an initial in place of each picture that can't be loaded.
+ *
+ * @param {Document} page
+ */
+export function replaceBroken(page) {
+  const replace = (/** @type {unknown} */ image) => {
+    if (!(image instanceof HTMLImageElement) || !image.matches(".picture")) return;
+    const title = image.parentElement?.querySelector("bdi")?.textContent || "?";
+    image.replaceWith(pictureOf({ key: "", title }));
+  };
+  page.addEventListener("error", ({ target }) => replace(target), true);
+  for (const image of page.images) if (image.complete && !image.naturalWidth && image.currentSrc) replace(image);
+}
+
 /** @param {Item} item */
 function pictureOf({ title, image }) {
   const made = document.createElement(image ? "img" : "span");

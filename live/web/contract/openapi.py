@@ -41,7 +41,8 @@ from live.web.reads.boards import MAX_START, BaselineView, BoardList, BoardPage,
 from live.web.reads.history import MAX_MEMBERS as MOST_HISTORIES
 from live.web.reads.history import MAX_STEPS, Explanation, HistoryList
 from live.web.reads.items import MOST_READ, ItemList
-from live.web.reads.records import MAX_AROUND, MOST_RECORDS, MemberRecords, RecordList, RecordView
+from live.web.reads.records import MAX_AROUND, MOST_FOUND, MOST_RECORDS, MemberRecords, RecordList, RecordView
+from live.web.reads.search import LONGEST_PREFIX
 from live.web.reads.slots import DEFAULT_POINTS, MAX_MEMBERS, MAX_POINTS, SlotList
 from live.web.services import live_of
 from live.web.writes.admin import (
@@ -294,9 +295,13 @@ _PATHS: Final[Mapping[str, Json]] = {
         ),
     },
     "/v1/boards/{board}/records": {"get": operation(
-        "listRecords", "records", "Read the records of several members.",
-        "Members that are not on the board are omitted.", document(RecordList), _RECORDS, _OF_BOARD,
-        members(MOST_RECORDS, is_required=True), _PERIOD,
+        "listRecords", "records", "Read the records of several members, or find members.",
+        "Give either `key` or `prefix`. Members that are not on the board are omitted.", document(RecordList),
+        _RECORDS | {"cursor_invalid", "overloaded"}, _OF_BOARD, members(MOST_RECORDS), _PERIOD,
+        query("prefix", {"type": "string", "minLength": 1, "maxLength": LONGEST_PREFIX},
+              "Find members whose name or title begins with this text, in upper or lower case."),
+        query("limit", whole(1, MOST_RECORDS, MOST_FOUND), "Maximum number of members that a `prefix` finds."),
+        query("cursor", STRING, "`next_cursor` of an earlier reply to the same `prefix`."),
     )},
     "/v1/boards/{board}/records/{key}": {
         "get": operation(
@@ -418,6 +423,8 @@ _PATHS: Final[Mapping[str, Json]] = {
         query("without", STRING, "On a wall: parts to leave out, separated by commas: clock, qr, ticker."),
         query("start", whole(0, MAX_START, 0), "Number of records to skip. A page with a start does not update."),
         query("contestants", STRING, "The next contestants without votes, from a link of the page."),
+        query("find", {"type": "string", "maxLength": LONGEST_PREFIX},
+              "List members whose name or title begins with this text."),
         is_page=True,
     )},
     "/embed/{board}": {"get": operation(

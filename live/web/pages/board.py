@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 from typing import ClassVar, Final, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 import structlog
@@ -24,6 +25,7 @@ from live.domain.window import Periods
 from live.errors import PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.replies import Reply
 from live.journal.past.rankings import read_reach
+from live.network.hosts import is_own_name
 from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
@@ -37,6 +39,8 @@ from live.web.pages.trends import NO_TRENDS, Trends, trends_of
 from live.web.pages.words import period_words, place_words
 from live.web.reads.boards import MAX_START, parts_of
 from live.web.reads.items import items_of
+from live.web.reads.records import RecordList, find_records
+from live.web.reads.search import LONGEST_PREFIX, SearchPlace, Wanted
 from live.web.reads.sources import BoardPast, PageQuery, When, read_page, when_of
 
 log = structlog.get_logger()
@@ -53,8 +57,9 @@ _STEPS: Final = (
 _HTML: Final = "html"
 _MOST: Final = 8  # replies made from one page, in languages and themes
 _LONGEST_QUERY: Final = 256  # bytes; links of the pages are shorter
+_MOST_FOUND: Final = 10  # members that a page lists for a search
 _SERVES: Final = 1.0  # seconds: the trends on a page change with the time, without a change of the board
-_OWN: Final = frozenset({"as_of", "contestants", "key", "start"})  # parameters of pages that are drawn for a request
+_OWN: Final = frozenset({"as_of", "contestants", "find", "key", "start"})  # parameters of pages of one request
 
 
 class ListPlace(msgspec.Struct, frozen=True):
@@ -290,10 +295,12 @@ async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult |
     start = whole_number(visit.query, "start", 0, 0, MAX_START) if len(ids) == 1 else 0
     stretch = Stretch(surface, size, start, when)
     shown = await asyncio.gather(*(_show(visit, ledger, stretch, top) for ledger in ledgers))
+    has_tools = len(ids) == 1 and surface.name == "page" and not shown[0].is_still
+    found = await _find(visit, ledgers[0]) if has_tools else None
     page, viewers, cache_key = shown[0].page, shown[0].viewers, _cache_key(visit, surface)
     if page is None or len(shown) > 1 or (_OWN | {"period"}) & visit.query.keys():
         async with live.drawings.turn(visit.client.network):
-            return await _drawn(visit, surface, shown)
+            return await _drawn(visit, surface, shown, found)
     reply = _kept_reply(page, cache_key, viewers)
     if reply is None:
         async with live.drawings.turn(visit.client.network):
@@ -327,7 +334,18 @@ def _kept(page: Page) -> dict[CacheKey, _Kept]:
     return replies
 
 
-async def _drawn(visit: Visit, surface: Surface, shown: Sequence[Shown]) -> Reply:
+async def _find(visit: Visit, ledger: Ledger) -> RecordList | None:
+    """Find the members that the address asks for. While the store is unavailable, the page says so anyway."""
+    text = visit.query.get("find", "").strip()
+    if not text:
+        return None
+    with suppress(StoreUnavailableError, EpochLostError):
+        wanted = Wanted(text, _MOST_FOUND, SearchPlace(), None)
+        return await find_records(visit.live, ledger, visit.client.network, wanted)
+    return None
+
+
+async def _drawn(visit: Visit, surface: Surface, shown: Sequence[Shown], found: RecordList | None = None) -> Reply:
     live = visit.live
     status = HTTPStatus.OK if all(one.page for one in shown) else HTTPStatus.SERVICE_UNAVAILABLE
     curl = None
@@ -338,11 +356,15 @@ async def _drawn(visit: Visit, surface: Surface, shown: Sequence[Shown]) -> Repl
         boards = {each.id: each for each in readable}
         curl = curl_of(boards, board, site_of(visit), now, needs_key=needs_key)
     likes = surface.name == "page" and any(takes_likes(one.board) for one in shown if not one.is_past)
-    items = await items_of(live, {member for one in shown for member in one.members})
+    members = {member for one in shown for member in one.members}
+    members |= {record.key for record in (found.records if found else ())}
+    items = await items_of(live, members)
     return reply_of(
         await render(
             visit, "board.html", status, surface=surface, likes=likes, items=items, shown=shown, site=site_of(visit),
-            most=live.settings.max_limit, curl=curl, has_past=live.past is not None,
+            most=live.settings.max_limit, curl=curl, has_past=live.past is not None, found=found,
+            find=visit.query.get("find", "").strip(), longest=LONGEST_PREFIX,
+            is_local=is_own_name(urlsplit(site_of(visit)).hostname or ""),
         )
     )  # fmt: skip
 

@@ -18,6 +18,7 @@ from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import PageResult
 from live.web.http.responses import json_response, negotiated, page_reply
 from live.web.reads.history import explain
+from live.web.reads.search import LONGEST_PREFIX, Wanted, decode_place, encode_place, find_members
 from live.web.reads.sources import (
     PageQuery,
     Requester,
@@ -28,10 +29,11 @@ from live.web.reads.sources import (
     some_members,
     when_of,
 )
-from live.web.services import live_of, reader_of
+from live.web.services import Live, live_of, reader_of
 
 MAX_AROUND: Final = 100
 MOST_RECORDS: Final = 100
+MOST_FOUND: Final = 20  # by default
 
 
 class RecordView(msgspec.Struct, frozen=True):
@@ -61,11 +63,15 @@ class RecordView(msgspec.Struct, frozen=True):
 
 
 class RecordList(msgspec.Struct, frozen=True):
-    """Records of several members, in the order of the request. Members that are not on the board are omitted."""
+    """Records of several members, in the order of the request. Members that are not on the board are omitted.
+
+    A reply to a `prefix` has those that were found, by rank. Its `next_cursor` is null if all names were looked at.
+    """
 
     board: str
     period: str | None
     records: Sequence[RecordView]
+    next_cursor: str | UnsetType | None = UNSET
 
 
 class MemberRecords(msgspec.Struct, frozen=True):
@@ -76,9 +82,18 @@ class MemberRecords(msgspec.Struct, frozen=True):
 
 
 async def list_records(request: Request) -> Response:
-    """Return the records of several members (`?key=a&key=b`), all read at one instant."""
-    live = live_of(request)
+    """Return the records of several members (`?key=a&key=b` or `?prefix=a`), all read at one instant."""
+    live, query = live_of(request), request.query_params
     ledger = await live.use(request.path_params["board"], reader_of(request))
+    most = whole_number(query, "limit", MOST_FOUND, 1, MOST_RECORDS)
+    if "prefix" in query:
+        if "key" in query:
+            raise ProblemError("parameter_invalid", "give either `key` or `prefix`")
+        period = await kept_period(live, ledger, query.get("period", "current"))
+        wanted = Wanted(query["prefix"], most, decode_place(query.get("cursor")), period)
+        return json_response(await find_records(live, ledger, requester_of(request).client, wanted), live.board_cache)
+    if "cursor" in query:
+        raise ProblemError("parameter_invalid", "`cursor` goes with `prefix`")
     board, members = ledger.state.board, some_members(request.query_params.getlist("key"), MOST_RECORDS)
     period = await kept_period(live, ledger, request.query_params.get("period", "current"))
     pages = await ledger.reader.find_all(members, 1, period=period)
@@ -86,6 +101,30 @@ async def list_records(request: Request) -> Response:
     records = [_ranked(PageResult(board, page), member, 0) for member, page in found if page is not None]
     body = RecordList(board.id, records[0].period if records else None, records)
     return json_response(body, live.board_cache)
+
+
+async def find_records(live: Live, ledger: Ledger, client: str, wanted: Wanted) -> RecordList:
+    """Return the records of members whose name or title begins with a text, and contestants without votes at the end.
+
+    Raises:
+        ProblemError: the text is empty or too long, or too many requests wait.
+    """
+    if not 0 < len(wanted.prefix) <= LONGEST_PREFIX:
+        raise ProblemError("parameter_invalid", f"`prefix` must have 1 to {LONGEST_PREFIX} characters")
+    board, reader = ledger.state.board, ledger.reader
+    found = await find_members(live, ledger, client, wanted)
+    members = [member for member in found.ranked if key_fault(member) is None]
+    pages = await reader.find_all(members, 1, period=wanted.period) if members else []
+    records = [
+        _ranked(PageResult(board, page), member, 0)
+        for member, page in zip(members, pages, strict=True)
+        if page is not None
+    ]
+    records.sort(key=lambda record: record.rank or 0)
+    if found.voteless:
+        last = PageResult(board, await reader.read(1))
+        records += [_view(last, own, gap=None) for own in found.voteless]
+    return RecordList(board.id, records[0].period if records else None, records, encode_place(found.following))
 
 
 async def get_member_records(request: Request) -> Response:

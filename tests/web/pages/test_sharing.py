@@ -15,6 +15,7 @@ import pytest
 import segno
 
 from live.domain.board_file import parse_boards
+from live.settings import HostPattern
 from live.web.pages import board as pages
 from live.web.pages import sharing
 from live.web.pages.rendering import Visit
@@ -65,7 +66,9 @@ union = ["posts", "notes"]
 async def server(store: str) -> AsyncIterator[httpx.AsyncClient]:
     """A server with boards of several kinds, without records."""
     async with (
-        run_server(fresh_settings(store, anonymous_admin=True), parse_boards(BOARDS)) as url,
+        run_server(
+            fresh_settings(store, anonymous_admin=True, allowed_hosts=(HostPattern("*"),)), parse_boards(BOARDS)
+        ) as url,
         httpx.AsyncClient(base_url=url) as client,
     ):
         yield client
@@ -126,8 +129,11 @@ async def test_records_are_downloaded_as_csv(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_board_can_be_shared(valkey_url: str) -> None:
-    """Its address, a frame whose title is escaped twice, and links that work."""
+    """Its address, a frame whose title is escaped twice, and links that work. Phones can't use a local address."""
     async with server(valkey_url) as client:
+        elsewhere = (await client.get("/boards/posts", headers={"Host": "live.example"})).text
+        assert '<img src="/boards/posts/qr.svg"' in elsewhere
+        assert "works on this computer only" not in elsewhere
         html = (await client.get("/boards/posts")).text
         assert f'id="link" readonly value="{client.base_url}/boards/posts"' in html
         snippet = unescape(re.findall(r'<textarea id="snippet"[^>]*>(.*?)</textarea>', html)[0])
@@ -144,7 +150,8 @@ async def test_a_board_can_be_shared(valkey_url: str) -> None:
         assert 'value="npm i live-board"' in html
         panel = html.partition('class="share"')[2].partition("</details>")[0]
         links = [unescape(link) for link in re.findall(r'(?:href|src)="([^"]+)"', panel)]
-        assert len(links) == 5
+        assert len(links) == 4, "without the QR code"
+        assert "works on this computer only" in panel
         assert {(await client.get(link)).status_code for link in links} == {200}
         picture = await client.get("/boards/posts/qr.svg")
         assert picture.headers["content-type"] == "image/svg+xml"

@@ -1,6 +1,10 @@
 // @ts-check
 /** The words of what a page loads after it is live, in English. The server reads this table too: it is JSON. */
 export const storyTable = {
+  "leader_title": "{name} leads",
+  "found_none": "No member is called “{name}”, and no name or title begins with it.",
+  "found_more": "There are more: type more of the name.",
+  "found_part": "The board is too large to look at every name. Type the whole name to find it anywhere.",
   "copied": "Copied",
   "not_copied": "Select the text and copy it",
   "place": "Your place: {place}",

@@ -3,6 +3,10 @@
 
 /** @type {import("../../language.js").StoryTable} */
 export const storyTable = {
+  "leader_title": "{name} 领先",
+  "found_none": "没有叫“{name}”的成员，也没有以它开头的名称或标题。",
+  "found_more": "还有更多，请输入更多字符。",
+  "found_part": "榜单很大，无法查看每个名称。请输入完整的名称。",
   "copied": "已复制",
   "not_copied": "请选中文字并复制",
   "place": "你的名次：{place}",

@@ -1,0 +1,134 @@
+"""Finds members of a board by how their names or titles begin.
+
+The store orders members by score alone. So a search looks at one name of a board after another, from the first rank on,
+and ends after a bounded number. The reply then has a cursor with which the client goes on.
+"""
+
+import unicodedata
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from live.domain.ranking import Record
+from live.errors import ProblemError
+from live.store.board.ledger import Ledger
+from live.store.board.read.contestants import ContestantsPlace, list_contestants
+from live.web.reads.boards import Start, decode_text, encode_cursor
+from live.web.services import Live
+
+LONGEST_PREFIX: Final = 256  # characters
+
+_PIECE: Final = 1500  # names looked at in one read, which takes the store and this process a millisecond or two
+_MOST_PIECES: Final = 20
+
+
+class SearchPlace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Where a search goes on: after so many ranked members, and then at a place among contestants without votes."""
+
+    start: Start = 0
+    contestants: ContestantsPlace | None = None
+
+
+class Wanted(NamedTuple):
+    """What to find: up to `most` members, in the period that starts at `period`; None for the current one."""
+
+    prefix: str
+    most: int
+    place: SearchPlace
+    period: int | None
+
+
+class Found(NamedTuple):
+    """Members that have a rank, contestants without votes, and where to go on; None at the end of the board."""
+
+    ranked: Sequence[str]
+    voteless: Sequence[Record]
+    following: SearchPlace | None
+
+
+def decode_place(text: str | None) -> SearchPlace:
+    """Read a cursor of an earlier reply.
+
+    Raises:
+        ProblemError: `cursor_invalid`.
+    """
+    if text is None:
+        return SearchPlace()
+    try:
+        return msgspec.json.decode(decode_text(text), type=SearchPlace)
+    except (ValueError, msgspec.DecodeError):
+        raise ProblemError("cursor_invalid", "use `next_cursor` of an earlier reply unchanged") from None
+
+
+def encode_place(place: SearchPlace | None) -> str | None:
+    """Make the cursor of a reply."""
+    return None if place is None else encode_cursor(place)
+
+
+async def find_members(live: Live, ledger: Ledger, client: str, wanted: Wanted) -> Found:
+    """Find members whose name or title begins with a text, in upper or lower case, the first ranks first.
+
+    A member with exactly this name is found wherever it is. Each piece waits for a turn of the client.
+
+    Raises:
+        ProblemError: `overloaded`, when too many requests wait.
+    """
+    exact = [wanted.prefix] if wanted.place == SearchPlace() else []
+    hits: list[str] = []
+    voteless: list[Record] = []
+    place: SearchPlace | None = wanted.place
+    for _ in range(_MOST_PIECES):
+        if place is None or len(hits) + len(voteless) == wanted.most:
+            break
+        room = wanted.most - len(hits) - len(voteless)
+        async with live.drawings.turn(client):
+            if place.contestants is None:
+                more, place = await _ranked(live, ledger, wanted, place.start, room)
+                hits += more
+            else:
+                others, place = await _voteless(live, ledger, wanted, place, room)
+                voteless += others
+    return Found(list(dict.fromkeys([*exact, *hits])), voteless, place)
+
+
+async def _ranked(
+    live: Live, ledger: Ledger, wanted: Wanted, start: int, room: int
+) -> tuple[Sequence[str], SearchPlace | None]:
+    """Look at a piece of the ranking. Return up to `room` members, and the next place."""
+    page = await ledger.reader.read(_PIECE, start=start, period=wanted.period)
+    names = [record.key for record in page.records]
+    matching = await _matching(live, names, wanted.prefix)
+    if len(matching) > room:
+        return matching[:room], SearchPlace(start + names.index(matching[room]))
+    if names and start + len(names) < page.rank_count:
+        return matching, SearchPlace(start + len(names))
+    registers = ledger.state.board.votes is not None and wanted.period is None
+    return matching, SearchPlace(start + len(names), ContestantsPlace()) if registers else None
+
+
+async def _voteless(
+    live: Live, ledger: Ledger, wanted: Wanted, place: SearchPlace, room: int
+) -> tuple[Sequence[Record], SearchPlace | None]:
+    """Look at a piece of the contestants without votes. Return up to `room` of them, and the next place."""
+    piece = await list_contestants(ledger.reader, place.contestants, _PIECE)
+    matching = await _matching(live, [record.key for record in piece.records], wanted.prefix)
+    found = [record for record in piece.records if record.key in set(matching[:room])]
+    if len(matching) > room:
+        cursor = (place.contestants or ContestantsPlace()).cursor
+        return found, SearchPlace(place.start, ContestantsPlace(cursor, matching[room - 1]))
+    return found, None if piece.following is None else SearchPlace(place.start, piece.following)
+
+
+async def _matching(live: Live, names: Sequence[str], prefix: str) -> list[str]:
+    text = _folded(prefix)
+    titles = await live.items.of(names)
+    return [
+        name
+        for name in names
+        if _folded(name).startswith(text) or (name in titles and _folded(titles[name].title).startswith(text))
+    ]
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFC", text).casefold()
