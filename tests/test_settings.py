@@ -190,6 +190,8 @@ def test_every_duration_has_a_unit(name: str) -> None:
 TEXTS = {
     "role": st.sampled_from(["all", "ingest", "viewers"]),
     "log_level": st.sampled_from(["debug", "info", "warning", "error"]),
+    "visibility": st.sampled_from(["public", "private"]),
+    "metrics": st.sampled_from(["auto", "open", "key", "off"]),
     "allowed_origins": st.lists(
         st.from_regex(r"https://[a-z]{1,9}\.example(:8[0-9]{3})?", fullmatch=True), max_size=3
     ).map(tuple),

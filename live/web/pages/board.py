@@ -40,7 +40,7 @@ from live.web.pages.words import period_words, place_words
 from live.web.reads.boards import MAX_START, parts_of
 from live.web.reads.items import items_of
 from live.web.reads.records import RecordList, find_records
-from live.web.reads.search import LONGEST_PREFIX, SearchPlace, Wanted
+from live.web.reads.search import LONGEST_PREFIX, MemberSearch, SearchPlace
 from live.web.reads.sources import BoardPast, PageQuery, When, read_page, when_of
 
 log = structlog.get_logger()
@@ -340,7 +340,7 @@ async def _find(visit: Visit, ledger: Ledger) -> RecordList | None:
     if not text:
         return None
     with suppress(StoreUnavailableError, EpochLostError):
-        wanted = Wanted(text, _MOST_FOUND, SearchPlace(), None)
+        wanted = MemberSearch(text, _MOST_FOUND, SearchPlace(), None)
         return await find_records(visit.live, ledger, visit.client.network, wanted)
     return None
 

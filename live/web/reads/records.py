@@ -18,7 +18,7 @@ from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import PageResult
 from live.web.http.responses import json_response, negotiated, page_reply
 from live.web.reads.history import explain
-from live.web.reads.search import LONGEST_PREFIX, Wanted, decode_place, encode_place, find_members
+from live.web.reads.search import LONGEST_PREFIX, MemberSearch, decode_place, encode_place, find_members
 from live.web.reads.sources import (
     PageQuery,
     Requester,
@@ -90,7 +90,7 @@ async def list_records(request: Request) -> Response:
         if "key" in query:
             raise ProblemError("parameter_invalid", "give either `key` or `prefix`")
         period = await kept_period(live, ledger, query.get("period", "current"))
-        wanted = Wanted(query["prefix"], most, decode_place(query.get("cursor")), period)
+        wanted = MemberSearch(query["prefix"], most, decode_place(query.get("cursor")), period)
         return json_response(await find_records(live, ledger, requester_of(request).client, wanted), live.board_cache)
     if "cursor" in query:
         raise ProblemError("parameter_invalid", "`cursor` goes with `prefix`")
@@ -103,7 +103,7 @@ async def list_records(request: Request) -> Response:
     return json_response(body, live.board_cache)
 
 
-async def find_records(live: Live, ledger: Ledger, client: str, wanted: Wanted) -> RecordList:
+async def find_records(live: Live, ledger: Ledger, client: str, wanted: MemberSearch) -> RecordList:
     """Return the records of members whose name or title begins with a text, and contestants without votes at the end.
 
     Raises:

@@ -30,7 +30,7 @@ class SearchPlace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     contestants: ContestantsPlace | None = None
 
 
-class Wanted(NamedTuple):
+class MemberSearch(NamedTuple):
     """What to find: up to `most` members, in the period that starts at `period`; None for the current one."""
 
     prefix: str
@@ -66,7 +66,7 @@ def encode_place(place: SearchPlace | None) -> str | None:
     return None if place is None else encode_cursor(place)
 
 
-async def find_members(live: Live, ledger: Ledger, client: str, wanted: Wanted) -> Found:
+async def find_members(live: Live, ledger: Ledger, client: str, wanted: MemberSearch) -> Found:
     """Find members whose name or title begins with a text, in upper or lower case, the first ranks first.
 
     A member with exactly this name is found wherever it is. Each piece waits for a turn of the client.
@@ -93,7 +93,7 @@ async def find_members(live: Live, ledger: Ledger, client: str, wanted: Wanted) 
 
 
 async def _ranked(
-    live: Live, ledger: Ledger, wanted: Wanted, start: int, room: int
+    live: Live, ledger: Ledger, wanted: MemberSearch, start: int, room: int
 ) -> tuple[Sequence[str], SearchPlace | None]:
     """Look at a piece of the ranking. Return up to `room` members, and the next place."""
     page = await ledger.reader.read(_PIECE, start=start, period=wanted.period)
@@ -108,7 +108,7 @@ async def _ranked(
 
 
 async def _voteless(
-    live: Live, ledger: Ledger, wanted: Wanted, place: SearchPlace, room: int
+    live: Live, ledger: Ledger, wanted: MemberSearch, place: SearchPlace, room: int
 ) -> tuple[Sequence[Record], SearchPlace | None]:
     """Look at a piece of the contestants without votes. Return up to `room` of them, and the next place."""
     piece = await list_contestants(ledger.reader, place.contestants, _PIECE)
