@@ -40,7 +40,7 @@ async def server(store: str, *boards: str) -> AsyncIterator[tuple[httpx.AsyncCli
 
 def watching(html: str) -> dict[str, str]:
     """The number of viewers of each board on a page, by the id of its element."""
-    return dict(re.findall(r'<span><b id="(viewers[^"]*)">(.*?)</b> watching</span>', html))
+    return dict(re.findall(r'<(?:dd|span data-now)><b id="(viewers[^"]*)">(.*?)</b>', html))
 
 
 async def expect(client: httpx.AsyncClient, viewers: int) -> None:
