@@ -366,7 +366,9 @@ def _new_socket(family: int, settings: Settings) -> socket.socket:
 
 
 def _address(settings: Settings) -> str:
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    """Return an address at which this machine reaches the server, also if it listens on all addresses."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104 - only compared
+    host = f"[{host}]" if ":" in host else host
     return f"http://{host}:{settings.port}{settings.root_path}"
 
 

@@ -83,6 +83,21 @@ async def test_connections_to_the_server_serve_many_requests(valkey_url: str, tm
         assert 1 <= len(used) < 5
 
 
+async def test_what_operators_read_is_for_this_machine(valkey_url: str, tmp_path: Path) -> None:
+    """In each spelling of the path. Boards are for everybody."""
+    from_elsewhere = httpx.AsyncHTTPTransport(local_address="127.0.0.2")
+    async with (
+        behind_nginx(valkey_url, tmp_path) as (url, _),
+        httpx.AsyncClient(base_url=url) as here,
+        httpx.AsyncClient(base_url=url, transport=from_elsewhere) as elsewhere,
+    ):
+        for path in ("/metrics", "/healthz", "/readyz"):
+            assert (await here.get(path)).status_code == 200
+            for spelling in (path, f"/{path}", f"/x/..{path}", f"/%{ord(path[1]):x}{path[2:]}", f"{path}?x"):
+                assert (await elsewhere.get(url + spelling)).status_code == 403, spelling
+        assert (await elsewhere.get("/v1/boards")).status_code == 200
+
+
 @pytest.mark.parametrize("way", ["stop", "kill"])
 async def test_a_restart_of_the_server_loses_nothing(own_store: Any, tmp_path: Path, way: str) -> None:
     """Viewers reconnect, and every acknowledged event is counted exactly once."""

@@ -88,17 +88,24 @@ def rebuild(  # noqa: PLR0913 - one parameter per flag
 
 
 @journal.command(name="status")
-def show_status(*, store: StoreOption = None, data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
+def show_status(
+    *,
+    store: StoreOption = None,
+    boards: BoardsOption = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """List what the journal holds of each board: its position, its size and its gaps; and what the store has lost.
 
     It also warns of settings of the store and of the database, and of replicas that nobody waits for, with which
-    acknowledged events can be lost.
+    acknowledged events can be lost. With --boards, it names the boards of the file of which the journal has nothing.
     Without --store, the command uses the embedded store of a running `live serve`.
 
     Example: live journal status
     """
     with clear_errors():
-        settings = load_settings(store=store, data_dir=data_dir)
+        settings = load_settings(store=store, boards=boards, data_dir=data_dir)
+        in_file = load_boards(settings.boards).by_id.values() if settings.boards else ()
         with existing_journal(settings, writes=False) as database:
             found = database.work(lambda connection: status(connection, settings.key_prefix))
 
@@ -120,6 +127,12 @@ def show_status(*, store: StoreOption = None, data_dir: DataDirOption = None, as
                 return warnings + await unsafe_in_sql(database), lost
 
             warnings, lost = asyncio.run(work())
+    known = {timeline.board for timeline in found}
+    warnings += [
+        f"the journal has nothing of the board `{board.id}`, which is in {settings.boards}"
+        for board in in_file
+        if board.journal.level != "off" and board.id not in known
+    ]
     if reported({"warnings": warnings, "boards": found, "lost": lost}, as_json=as_json):
         return
     out.print(_table(found))

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from importlib import import_module
+from inspect import cleandoc
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -58,8 +59,17 @@ class Commands(TyperGroup):
                     single.add_typer(found, name=name)
                 else:
                     single.command(name)(found)
-                self.commands[name] = get_group(single).commands[name]
+                self.commands[name] = _with_paragraphs(get_group(single).commands[name])
         return super().get_command(ctx, cmd_name)
+
+
+def _with_paragraphs(command: "Command") -> "Command":
+    """Join the lines of each paragraph of the help, so that they are broken where the terminal ends."""
+    command.help = "\n\n".join(" ".join(part.split()) for part in cleandoc(command.help or "").split("\n\n"))
+    if isinstance(command, TyperGroup):
+        for inner in command.commands.values():
+            _with_paragraphs(inner)
+    return command
 
 
 app = typer.Typer(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from live.cli.terminal import BoardsOption, DataDirOption, StoreOption, clear_errors, setting_help
+from live.cli.terminal import BoardsOption, DataDirOption, clear_errors, setting_help
 from live.serve import serve as serve_board
 from live.settings import load_settings
 
@@ -27,7 +27,7 @@ def serve(  # noqa: PLR0913 - one parameter per flag
     *,
     host: Annotated[str | None, typer.Option("--host", help=setting_help("host"))] = None,
     port: Annotated[int | None, typer.Option("--port", help=setting_help("port"))] = None,
-    store: StoreOption = None,
+    store: Annotated[str | None, typer.Option("--store", help=setting_help("store"))] = None,
     boards: BoardsOption = None,
     data_dir: DataDirOption = None,
     workers: Annotated[int | None, typer.Option("--workers", help=setting_help("workers"))] = None,

@@ -65,7 +65,12 @@ def setting_help(name: str) -> str:
 BoardsOption = Annotated[Path | None, typer.Option("--boards", help=setting_help("boards"))]
 DataDirOption = Annotated[Path | None, typer.Option("--data-dir", help=setting_help("data_dir"))]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-StoreOption = Annotated[str | None, typer.Option("--store", help=setting_help("store"))]
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store", help="address of the store; without one, the embedded store of the data directory [LIVE_STORE]"
+    ),
+]
 UrlOption = Annotated[str, typer.Option("--to", help="URL of the running server.")]
 KeyOption = Annotated[
     str | None,

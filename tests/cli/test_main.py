@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from websockets.sync.client import connect
 
 from live import __version__
 from live.cli.main import COMMANDS
-from live.serve import bound_socket
+from live.serve import _address, bound_socket
 from live.settings import Settings
 from tests.harness.commands import BARE, run_command
 from tests.harness.forked import run_live
@@ -101,6 +102,21 @@ def test_help_has_a_description_an_example_and_all_flags(command: str) -> None:
     assert flags
     for line in re.findall(r"^│ +(?:\*? +)?--.*$", ended.stdout, re.MULTILINE):
         assert re.search(r"[a-z]{3,} [a-z]", line.split(">", 1)[-1]), line
+
+
+def test_help_is_broken_where_the_terminal_ends() -> None:
+    """The lines of a paragraph in the code are not those of the terminal, also in a group of commands."""
+    for words in (("rebuild",), ("load",), ("journal", "status"), ("keys", "add")):
+        lines = run_command(*words, "--help", COLUMNS="80").stdout.partition("Options")[0].splitlines()
+        for line, following in pairwise(line.strip() for line in lines):
+            if line and following and "Usage" not in line:
+                assert len(line) + 1 + len(following.split()[0]) > 78, line
+
+
+def test_the_address_is_one_that_this_machine_reaches() -> None:
+    """Also if the server listens on all addresses."""
+    for host, shown in {"0.0.0.0": "127.0.0.1", "::": "[::1]", "::1": "[::1]", "10.1.2.3": "10.1.2.3"}.items():  # noqa: S104
+        assert _address(fresh_settings("", host=host, port=80)) == f"http://{shown}:80"
 
 
 def test_without_a_command_the_commands_are_listed() -> None:

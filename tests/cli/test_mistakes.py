@@ -87,6 +87,15 @@ def test_a_replay_with_refused_events_is_no_success(machine: Machine, tmp_path: 
     assert machine.run(*words).returncode == 0
 
 
+def test_boards_that_the_journal_lacks_are_named(machine: Machine, tmp_path: Path) -> None:
+    """Those of the file that is given, without boards that keep no journal."""
+    path = tmp_path / "boards.toml"
+    path.write_text(f'[[board]]\nid = "posts"\n[[board]]\nid = "later"\n{OFF}', encoding="utf-8")
+    found = json.loads(machine.run("journal", "status", "--boards", str(path), "--json").stdout)
+    assert f"the journal has nothing of the board `later`, which is in {path}" in found["warnings"]
+    assert not [line for line in found["warnings"] if "`posts`" in line or "`off`" in line]
+
+
 @pytest.mark.mutant
 def test_a_name_that_is_not_looked_up_is_noticed(machine: Machine) -> None:
     """Without the look-up, nothing is taken back, and all seems well."""
