@@ -1,5 +1,6 @@
 // @ts-check
 /** The periods of calendar boards in words; the server's `words.py` writes them the same way. No DOM. */
+import { say } from "./client/stories.js";
 import { translate } from "./client/words.js";
 
 /**
@@ -16,6 +17,6 @@ export function periodWords(unit, name, zone) {
   const month = translate("month_names").split(" ")[Number(part) - 1] ?? "";
   const time = `${hour}:00${offset && ` ${offset.slice(0, 3)}:${offset.slice(3)}`}`;
   const values = { year: String(Number(year)), week: number, quarter: number, month, day: String(Number(day)), time };
-  const period = translate(/** @type {import("./client/language.js").Unit} */ (unit), values);
-  return translate("in_zone", { period, zone: zone.replaceAll("_", " ") });
+  const period = say(/** @type {import("./client/language.js").Unit} */ (unit), values);
+  return say("in_zone", { period, zone: zone.replaceAll("_", " ") });
 }

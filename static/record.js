@@ -1,5 +1,5 @@
 // @ts-check
-/** The page of one record: rank, score and neighbours are live, and the chart is replaced when the score changes. */
+/** The page of one record: rank, score and neighbours are live. What changes seldom is loaded once it is. */
 import { Announcer } from "./announcer.js";
 import { LiveBoard } from "./client/live-board.js";
 import { TableView } from "./client/view.js";
@@ -7,12 +7,9 @@ import { gapWords, grouped, placeWords, short, translate } from "./client/words.
 import { recordAddress, write } from "./page.js";
 import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
-import { Trends } from "./trends.js";
 
 const RANK_REST = 5_000; // milliseconds for which the rank must stay the same before it is announced
 const MOST_WHOLE = 1e9; // figures from here on are shortened, and exact in their titles
-const CHART_REST = 20_000; // milliseconds between two charts
-const CHART_AGE = 600_000; // … if the score is the same
 
 showLocalTimes();
 const section = /** @type {HTMLElement} */ (document.getElementById("record"));
@@ -32,7 +29,6 @@ const table = new TableView(body, {
   link: (member) => recordAddress(records, member),
   onDraw: showFigures,
 });
-const trends = new Trends({ board, table, past: null, away: null }, `${root}v1/boards/${id}`, part("since"));
 const status = new StatusView(board, section, { status: part("connection"), retry: part("retry"), announce: announcer.announce });
 let rankTimer = 0;
 let announced = Number(part("rank").textContent?.replace(/\D/g, ""));
@@ -69,9 +65,13 @@ function distance(one, other) {
   return one && other ? Math.abs(one.score - other.score) : null;
 }
 
+const off = board.on("state", ({ name }) => {
+  if (name !== "live") return;
+  off();
+  void import("./chart.js").then(({ start }) => start(board, table, `${root}v1/boards/${id}`, part("since")));
+});
 board.on("state", () => status.show());
 board.on("change", ({ around }) => {
-  trends.compare();
   if (!around) return;
   table.show(around.records);
   clearTimeout(rankTimer);
@@ -83,24 +83,3 @@ board.on("change", ({ around }) => {
   }, RANK_REST);
 });
 board.start();
-
-let drawnAt = Date.now();
-
-/** The server draws the chart: request another one if there is something new, and this one is not in use. */
-async function redraw() {
-  const chart = document.getElementById("chart");
-  const isSame = chart?.dataset.score === String(board.snapshot.around?.score) && Date.now() - drawnAt < CHART_AGE;
-  if (!chart || document.hidden || isSame || chart.contains(document.activeElement)) return;
-  drawnAt = Date.now();
-  const response = await fetch(location.href);
-  if (!response.ok) return;
-  const made = new DOMParser().parseFromString(await response.text(), "text/html").getElementById("chart");
-  if (!made) return;
-  const isOpen = chart.querySelector("details")?.open ?? false;
-  const details = made.querySelector("details");
-  if (details) details.open = isOpen;
-  chart.replaceWith(made);
-  showLocalTimes();
-}
-
-setInterval(() => void redraw().catch(() => {}), CHART_REST * (1 + Math.random() / 2));

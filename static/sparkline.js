@@ -1,6 +1,7 @@
 // @ts-check
 /** The points of a sparkline, and what it shows in words; the server's `words.py` writes them the same way. No DOM. */
-import { scaled, translate } from "./client/words.js";
+import { say } from "./client/stories.js";
+import { scaled } from "./client/words.js";
 
 /**
  * The points of a sparkline, 100 wide and 20 high, from the values of the slots that have ended; empty if they have no
@@ -26,5 +27,5 @@ export function trendPoints(values) {
  * @param {number[]} values those that are drawn
  */
 export function trendWords(length, values) {
-  return translate("trend", { span: length, low: Math.min(...values), high: Math.max(...values), now: values.at(-1) ?? 0 });
+  return say("trend", { span: length, low: Math.min(...values), high: Math.max(...values), now: values.at(-1) ?? 0 });
 }

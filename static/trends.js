@@ -1,6 +1,7 @@
 // @ts-check
 /** Data that changes seldom: the ranks against which movement is measured, and the sparklines. */
-import { momentWords, translate } from "./client/words.js";
+import { say } from "./client/stories.js";
+import { momentWords } from "./client/words.js";
 import { Marks } from "./marks.js";
 import { HOUR, MINUTE } from "./page.js";
 import { trendPoints, trendWords } from "./sparkline.js";
@@ -130,7 +131,7 @@ export class Trends {
     if (!this.since) return;
     this.since.hidden = !fits;
     const since = Date.parse(baseline.since ?? "");
-    if (since) this.since.textContent = translate("since", { time: momentWords(since - (since % MINUTE)) });
+    if (since) this.since.textContent = say("since", { time: momentWords(since - (since % MINUTE)) });
   }
 
   /** @param {Baseline} baseline */

@@ -18,7 +18,7 @@ from live.web.pages.language import TAGS
 from live.web.services import assets
 
 # The scripts of pages, and those that they load once they are live.
-SCRIPTS: Final = {"board.js": ("later.js",), "cards.js": (), "record.js": ()}
+SCRIPTS: Final = {"board.js": ("later.js",), "cards.js": (), "record.js": ("chart.js",)}
 ENTRIES: Final = {
     f"{tag}/{name}": (tag, name) for tag in TAGS for page, later in SCRIPTS.items() for name in (page, *later)
 }
@@ -28,6 +28,9 @@ STYLES: Final = (
     "wall",
     "font",
     "story",
+    "compact",
+    "packed",
+    "moves",
     "tools",
     "rail",
     "later",
@@ -37,6 +40,7 @@ STYLES: Final = (
     "docs",
     "items",
     "likes",
+    "print",
 )  # in this order
 CLIENT: Final = frozenset(
     {"live-board.js", "view.js", "items.js", "state.js", "words.js", "stories.js", "element.js", "react.js"}

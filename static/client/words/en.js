@@ -35,19 +35,10 @@ export const words = {
   "new": "new",
   "up": "up {n}",
   "down": "down {n}",
-  "trend": "{span}: low {low}, high {high}, now {now}",
-  "since": "▲▼ since {time}",
   "not_ranked": "not ranked",
   "rank": "rank {n}",
   "behind": ", {n} behind the next",
   "tied_with_next": ", tied with the next",
   "moment": "{day} {month} {year}, {time}",
-  "month_names": "January February March April May June July August September October November December",
-  "hour": "{day} {month} {year}, from {time} for an hour",
-  "day": "{day} {month} {year}",
-  "week": "week {week} of {year}",
-  "month": "{month} {year}",
-  "quarter": "quarter {quarter} of {year}",
-  "year": "{year}",
-  "in_zone": "{period} in {zone}"
+  "month_names": "January February March April May June July August September October November December"
 };

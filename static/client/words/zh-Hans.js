@@ -36,19 +36,10 @@ export const words = {
   "new": "新",
   "up": "上升 {n} 名",
   "down": "下降 {n} 名",
-  "trend": "{span}：最低 {low}，最高 {high}，现在 {now}",
-  "since": "▲▼ 自 {time} 起",
   "not_ranked": "未上榜",
   "rank": "第 {n} 名",
   "behind": "，距上一名 {n}",
   "tied_with_next": "，与上一名并列",
   "moment": "{year}年{month}月{day}日 {time}",
-  "month_names": "1 2 3 4 5 6 7 8 9 10 11 12",
-  "hour": "{year}年{month}月{day}日 {time} 起的一小时",
-  "day": "{year}年{month}月{day}日",
-  "week": "{year}年第{week}周",
-  "month": "{year}年{month}月",
-  "quarter": "{year}年第{quarter}季度",
-  "year": "{year}年",
-  "in_zone": "{period}（{zone}）"
+  "month_names": "1 2 3 4 5 6 7 8 9 10 11 12"
 };

@@ -32,5 +32,14 @@ export const storyTable = {
   "close": "Close",
   "tape": "Places of the first ten since {time}",
   "climbs": "up {by} to {rank}",
-  "climbs_in": "up {by} to {rank} in {minutes} min"
+  "climbs_in": "up {by} to {rank} in {minutes} min",
+  "trend": "{span}: low {low}, high {high}, now {now}",
+  "since": "▲▼ since {time}",
+  "hour": "{day} {month} {year}, from {time} for an hour",
+  "day": "{day} {month} {year}",
+  "week": "week {week} of {year}",
+  "month": "{month} {year}",
+  "quarter": "quarter {quarter} of {year}",
+  "year": "{year}",
+  "in_zone": "{period} in {zone}"
 };

@@ -34,5 +34,14 @@ export const storyTable = {
   "close": "关闭",
   "tape": "自 {time} 起前十名的名次",
   "climbs": "上升 {by} 名至第 {rank}",
-  "climbs_in": "{minutes} 分钟内上升 {by} 名至第 {rank}"
+  "climbs_in": "{minutes} 分钟内上升 {by} 名至第 {rank}",
+  "trend": "{span}：最低 {low}，最高 {high}，现在 {now}",
+  "since": "▲▼ 自 {time} 起",
+  "hour": "{year}年{month}月{day}日 {time} 起的一小时",
+  "day": "{year}年{month}月{day}日",
+  "week": "{year}年第{week}周",
+  "month": "{year}年{month}月",
+  "quarter": "{year}年第{quarter}季度",
+  "year": "{year}年",
+  "in_zone": "{period}（{zone}）"
 };

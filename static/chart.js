@@ -1,0 +1,41 @@
+// @ts-check
+/** What the page of a record loads once it is live: its chart, and the movement and sparklines of its neighbours. */
+import { showLocalTimes } from "./times.js";
+import { Trends } from "./trends.js";
+
+const CHART_REST = 20_000; // milliseconds between two charts
+const CHART_AGE = 600_000; // … if the score is the same
+let drawnAt = Date.now();
+
+/**
+ * @param {import("./client/live-board.js").LiveBoard} board
+ * @param {import("./client/view.js").TableView} table
+ * @param {string} address of the board in the API
+ * @param {HTMLElement} since says since when movement is measured
+ */
+export function start(board, table, address, since) {
+  const trends = new Trends({ board, table, past: null, away: null }, address, since);
+  board.on("change", () => trends.compare());
+  setInterval(() => void redraw(board.snapshot.around?.score).catch(() => {}), CHART_REST * (1 + Math.random() / 2));
+}
+
+/**
+ * The server draws the chart: request another one if there is something new, and this one is not in use.
+ *
+ * @param {number | null | undefined} score
+ */
+async function redraw(score) {
+  const chart = document.getElementById("chart");
+  const isSame = chart?.dataset.score === String(score) && Date.now() - drawnAt < CHART_AGE;
+  if (!chart || document.hidden || isSame || chart.contains(document.activeElement)) return;
+  drawnAt = Date.now();
+  const response = await fetch(location.href);
+  if (!response.ok) return;
+  const made = new DOMParser().parseFromString(await response.text(), "text/html").getElementById("chart");
+  if (!made) return;
+  const isOpen = chart.querySelector("details")?.open ?? false;
+  const details = made.querySelector("details");
+  if (details) details.open = isOpen;
+  chart.replaceWith(made);
+  showLocalTimes();
+}
