@@ -14,7 +14,7 @@ import pytest
 from playwright.async_api import Request
 from websockets.asyncio.client import connect
 
-from tests.harness.browser import CHROMIUM, launched, rows, until_first, until_live
+from tests.harness.browser import CHROMIUM, launched, rows, until_first, until_live, until_loaded
 from tests.harness.nginx import NGINX, TRUSTED, behind_nginx, nginx
 from tests.harness.producer import post
 from tests.harness.server import ServerProcess
@@ -222,12 +222,14 @@ async def test_the_page_is_live_below_a_path(valkey_url: str, tmp_path: Path) ->
         await post(producer, {"key": "a", "amount": 3})
         await until_first(page, "a")
         assert await rows(page) == [("1", "a", "3")]
+        await until_loaded(page)
+        answers = [await request.response() for request in asked]  # leaving the page would cancel those on their way
         await page.click("header a")
         await page.wait_for_selector("text=Boards")
         assert page.url == f"{url}{ROOT}/"
         assert faults == []
-        for request in asked:
-            response = await request.response()
+        answers += [await request.response() for request in asked[len(answers) :]]
+        for request, response in zip(asked, answers, strict=True):
             assert urlsplit(request.url).path.startswith(f"{ROOT}/")
             assert response is not None
             assert response.status in {200, 304}
