@@ -111,6 +111,7 @@ SLOW: Final = 3008
 FAILED: Final = 3009
 BAD_REQUEST: Final = 3501
 BOARD_DELETED: Final = 3502
+TOKEN_EXPIRED: Final = 3503
 
 CLOSE_CODES: Final[Mapping[int, Close]] = {
     SHUTTING_DOWN: Close("the server is shutting down", reconnect=True),
@@ -118,6 +119,7 @@ CLOSE_CODES: Final[Mapping[int, Close]] = {
     FAILED: Close("the replay failed", reconnect=True),
     BAD_REQUEST: Close("bad request", reconnect=False),
     BOARD_DELETED: Close("board deleted", reconnect=False),
+    TOKEN_EXPIRED: Close("token expired", reconnect=False),
 }
 
 

@@ -41,6 +41,7 @@ from live.system.data_directory import make_private
 from live.system.processes import fit, raise_limit, relax_collector, share
 from live.system.shared_metrics import SharedMetrics
 from live.web.app import make_app
+from live.web.services import tokens_of
 from live.workers.supervisor import Supervisor
 from live.workers.worker import server_config
 
@@ -68,6 +69,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
             f"the boards file has {len(boards.by_id)} boards, and the setting max_boards allows {settings.max_boards}: "
             "raise LIVE_MAX_BOARDS, or leave some out"
         )
+    tokens_of(settings)  # so that a mistake is known before a process starts
     with bound_sockets(settings) as listeners, _store(settings) as url:
         listener = listeners[0]
         settings = msgspec.structs.replace(settings, store=url, port=listener.getsockname()[1])

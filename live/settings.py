@@ -3,6 +3,8 @@
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -28,6 +30,7 @@ _GONE = {
 }
 LEAST_MEMORY = 16 * 1024**2  # bytes; a store needs that much to start
 LONGEST_CACHED = 60  # seconds; a cache may keep pages of the past for as long
+LEAST_SECRET = 32  # bytes
 LONGEST = 7 * 86400  # seconds; a longer time is a mistake, and the kernel accepts at most 24 days
 
 
@@ -69,6 +72,28 @@ class ProxyNetwork(str):
 
 class CacheTime(int):
     """Whole seconds for which a cache may answer without asking, written as `1s`; `off` is 0."""
+
+    __slots__ = ()
+
+
+class Instant(int):
+    """Seconds since 1970, written as `2026-11-24T12:00:00Z`; 0 is no time."""
+
+    __slots__ = ()
+
+
+class TokenSecret(str):
+    """A secret of at least 32 bytes, with which viewer tokens are signed. It is never shown."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Show nothing of the secret."""
+        return "TokenSecret(…)"
+
+
+class TokenKeys(str):
+    """The place of a JSON Web Key Set: a file, or an address with `https`."""
 
     __slots__ = ()
 
@@ -135,6 +160,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     visibility: Annotated[Literal["public", "private"], _described(
         "who may read a board whose definition has no `visibility`: everybody, or only those with an API key for it"
     )] = "public"
+    token_secret: Annotated[TokenSecret, _described(
+        "secret of at least 32 bytes with which viewer tokens are signed (HS256); without it, and without "
+        "`LIVE_TOKEN_JWKS`, the server takes no tokens")] = TokenSecret()
+    token_jwks: Annotated[TokenKeys, _described(
+        "file or `https` address of the public keys with which viewer tokens are checked "
+        "(a JSON Web Key Set for RS256, ES256 or EdDSA)")] = TokenKeys()
+    token_audience: Annotated[str, _described("what `aud` of a viewer token must be", min_length=1)] = "live-board"  # noqa: S105 - no password
+    token_issuer: Annotated[str, _described("what `iss` of a viewer token must be; empty allows any")] = ""
+    token_max_age: Annotated[Duration, _described("how far ahead `exp` of a viewer token may be")] = Duration(86400)
+    tokens_since: Annotated[Instant, _described(
+        "viewer tokens that were signed before this time are refused, such as `2026-11-24T12:00:00Z`; "
+        "then each needs `iat`")] = Instant()
     metrics: Annotated[Literal["auto", "open", "key", "off"], _described(
         "who may read `/metrics`: everybody, API keys with the verb `read` or `admin`, or nobody; "
         "`auto` is `key` on a server with a private board, and `open` on any other")] = "auto"
@@ -261,6 +298,30 @@ def _parse_cache_time(text: str) -> CacheTime:
     return CacheTime(seconds)
 
 
+def _parse_instant(text: str) -> Instant:
+    if text.isascii() and text.isdecimal() and len(text) <= len(str(2**53)):
+        return Instant(text)
+    with suppress(ValueError, OverflowError):
+        time = datetime.fromisoformat(text)
+        if time.tzinfo is not None:
+            return Instant(time.timestamp())
+    raise ValueError("expected a time with its zone, such as 2026-11-24T12:00:00Z")
+
+
+def _parse_token_secret(text: str) -> TokenSecret:
+    if len(text.encode()) < LEAST_SECRET:
+        raise ValueError(f"it has less than {LEAST_SECRET} bytes; `openssl rand -hex 32` makes one that is long enough")
+    if "-----BEGIN" in text or text.lstrip().startswith(("{", "ssh-")):  # everybody may know a public key
+        raise ValueError("it is a key, not a random text; LIVE_TOKEN_JWKS is for public keys")
+    return TokenSecret(text)
+
+
+def _parse_token_keys(text: str) -> TokenKeys:
+    if "://" in text and not text.startswith("https://"):
+        raise ValueError("expected a file, or an address that begins with https://")
+    return TokenKeys(text)
+
+
 _READERS: Final[Mapping[object, Callable[[str], Any]]] = {
     Path: Path,
     Path | None: Path,
@@ -268,6 +329,9 @@ _READERS: Final[Mapping[object, Callable[[str], Any]]] = {
     Size: _parse_size,
     CacheTime: _parse_cache_time,
     HostPattern: lambda text: HostPattern(check_pattern(text)),
+    Instant: _parse_instant,
+    TokenSecret: _parse_token_secret,
+    TokenKeys: _parse_token_keys,
     Retention: lambda text: Retention(parse_retention(text)),
     Origin: lambda text: Origin(check_origin(text)),
     RootPath: lambda text: RootPath(check_root_path(text)),
@@ -297,7 +361,8 @@ def load_settings(environment: Mapping[str, str] = os.environ, **given: Any) -> 
                 value, field.type, strict=False, dec_hook=lambda expected, text: _READERS[expected](text)
             )
         except ValueError as error:  # msgspec.ValidationError is one
-            mistakes.append(f"{environment_name(field.name)} (or its flag) = {given_text!r}: {error}")
+            shown = "(not shown)" if field.type.__origin__ is TokenSecret else repr(given_text)
+            mistakes.append(f"{environment_name(field.name)} (or its flag) = {shown}: {error}")
     if mistakes:
         raise SetupError("\n".join(mistakes))
     return Settings(**values)

@@ -56,6 +56,20 @@ async def test_websockets_and_streams_pass(valkey_url: str, tmp_path: Path) -> N
                 assert stream.model.records == model.records
 
 
+async def test_no_viewer_token_is_in_the_log(valkey_url: str, tmp_path: Path) -> None:
+    """The log of requests has their paths without the query."""
+    async with behind_nginx(valkey_url, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as client:
+        for path in ("/boards/posts", "/v1/boards/posts/stream", "/nothing"):
+            async with client.stream("GET", path, params={"token": "of-a-viewer"}):
+                pass
+
+        async def logged() -> bool:
+            return "/nothing" in (tmp_path / "access.log").read_text(encoding="utf-8")
+
+        await eventually(logged)
+        assert "of-a-viewer" not in (tmp_path / "access.log").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("protocol", ["h2c", "foo", "websocket, h2c", "WebSocket"])
 async def test_other_upgrades_are_not_passed_on(valkey_url: str, tmp_path: Path, protocol: str) -> None:
     """A POST with an upgrade is answered like any other, and its connection continues."""

@@ -14,9 +14,12 @@ from live.settings import (
     LONGEST_CACHED,
     CacheTime,
     Duration,
+    Instant,
     Retention,
     Settings,
     Size,
+    TokenKeys,
+    TokenSecret,
     as_environment,
     check_variables,
     environment_name,
@@ -202,6 +205,9 @@ TEXTS = {
     "root_path": st.from_regex(r"(/[a-z]{2}x){0,2}", fullmatch=True),
     "data_dir": st.from_regex(r"[a-z/ é]{1,9}", fullmatch=True).map(Path),
     "cache": st.integers(0, LONGEST_CACHED).map(CacheTime),
+    "tokens_since": st.integers(0, 2**40).map(Instant),
+    "token_secret": st.from_regex(r"[a-z]{32,40}", fullmatch=True).map(TokenSecret),
+    "token_jwks": st.from_regex(r"(https:/)?/[a-z]{1,9}", fullmatch=True).map(TokenKeys),
     "boards": st.none() | st.from_regex(r"[a-z/ é]{1,9}", fullmatch=True).map(Path),
 }
 

@@ -1,9 +1,11 @@
 """The authenticator: finds the producer of a request, without I/O, from the API keys last read from the store."""
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 import structlog
@@ -12,10 +14,14 @@ from live.auth.client import Client
 from live.domain.producer import NO_DIGESTS, Principal, Verb, anonymous, digest_of, matches, parse_bearer
 from live.domain.reader import NO_BOARDS, NOBODY, Reader
 from live.errors import EPOCH_LOST_DETAIL, ProblemError, StoreUnavailableError
+from live.network.forwarded import Headers
 from live.network.hosts import is_loopback
 from live.settings import Settings
 from live.store.connection.client import Store
 from live.store.registry.producers import ProducerStore
+
+if TYPE_CHECKING:
+    from live.auth.tokens import Tokens  # it takes a while to load, and few servers need it
 
 log = structlog.get_logger()
 
@@ -30,7 +36,12 @@ _ADVICE: Final[Mapping[Verb, str]] = {
 _UNSURE: Final = Reader(is_sure=False)
 _UNKNOWN: Final = Reader(fault="the API key of this request is unknown or revoked")
 _MAY_NOT_READ: Final = Reader(fault="the API key of this request does not have the verb `read`")
+_NO_TOKENS: Final = Reader(fault="this server takes no viewer tokens; LIVE_TOKEN_SECRET or LIVE_TOKEN_JWKS lets it")
 _CHALLENGE: Final = 'Bearer realm="Live Board"'
+_TOKEN: Final = re.compile(rb"[\w-]+\.[\w-]+\.[\w-]+")  # the secret of an API key has no dot
+_NO_TOKEN: Final = Reader(fault="the viewer token of this request is malformed")
+_BEARER_TOKEN: Final = re.compile(rb"(?i:bearer) +(%b)" % _TOKEN.pattern)
+_NO_QUERY: Final[Mapping[str, str]] = {}
 
 
 class _Known(NamedTuple):
@@ -47,9 +58,10 @@ class Authenticator:
     read less than before.
     """
 
-    def __init__(self, client: Store, settings: Settings) -> None:
+    def __init__(self, client: Store, settings: Settings, tokens: "Tokens | None" = None) -> None:
         self.generation = 0
         self.on_revoked: Callable[[], None] = lambda: None
+        self.tokens = tokens
         self._readers: WeakValueDictionary[tuple[str, bytes], Reader] = WeakValueDictionary()
         self._settings = settings
         self._high_water = client.high_water
@@ -157,12 +169,42 @@ class Authenticator:
         producer.require(verb)
         return producer
 
-    def reader(self, authorization: bytes | None) -> Reader:
+    def reader_of(self, fields: Headers, client: Client, query: Mapping[str, str] = _NO_QUERY) -> Reader:
+        """Find who reads, by the header fields of a request and its query.
+
+        An `Authorization` header counts first, then a `token` in the query, then the cookie.
+        """
+        authorization = cookie = None
+        for name, value in fields:
+            if name == b"authorization" and authorization is None:
+                authorization = value
+            elif name == b"cookie" and b"live-token-" in value and cookie is None:
+                cookie = value
+        if authorization is not None:
+            return self.reader(authorization)
+        if "token" in query:
+            return self.token_reader(query["token"].encode())
+        if cookie is not None:
+            name = token_cookie(client, self._settings.root_path).encode() + b"="
+            for part in cookie.split(b";"):
+                if part.strip().startswith(name):
+                    return self.token_reader(part.strip().removeprefix(name))
+        return NOBODY
+
+    def token_reader(self, token: bytes) -> Reader:
+        """Find who reads with a viewer token. It opens nothing if it is refused."""
+        if self.tokens is None:
+            return _NO_TOKENS
+        return self.tokens.reader(token) if _TOKEN.fullmatch(token) else _NO_TOKEN
+
+    def reader(self, authorization: bytes) -> Reader:
         """Find who reads. Credentials that open nothing are no error, because everybody may read public boards.
 
         Each API key has one reader at a time. It loses what it opens when the API key is revoked.
         """
-        if authorization is None or (parsed := parse_bearer(authorization)) is None:
+        if (token := _BEARER_TOKEN.fullmatch(authorization)) is not None:
+            return self.token_reader(token[1])
+        if (parsed := parse_bearer(authorization)) is None:
             return NOBODY
         if self._high_water.lost or time.monotonic() - self._checked >= _FRESH:
             return _UNSURE
@@ -205,3 +247,13 @@ class Authenticator:
     def _change(self) -> None:
         """Invalidate earlier results."""
         self.generation += 1
+
+
+def token_cookie(client: Client, root_path: str) -> str:
+    """Name the cookie that holds the viewer token of a client.
+
+    Servers on other ports and paths of the same host have other names, because browsers send cookies to all ports. With
+    TLS, the name keeps other hosts of the same domain from setting the cookie.
+    """
+    name = f"live-token-{blake2b(f'{client.host}{root_path}'.encode(), digest_size=4).hexdigest()}"
+    return f"__Host-{name}" if client.scheme == "https" else name

@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from live.domain.board import Board
-from live.errors import ProblemError, StoreUnavailableError
+from live.errors import BOARD_DELETED, ProblemError, StoreUnavailableError
 
 _T = TypeVar("_T")
 
@@ -41,13 +41,20 @@ class Reader:
 
     `opens` shrinks when the credentials of a reader end, so that what the reader has open can end as well. `sees_more`
     says whether it ever had a board: only this reader may keep a response to it. `fault` is what is wrong with the
-    credentials, for the refusal of a board. If the reader is not `sure`, the credentials can't be checked now.
+    credentials, for the refusal of a board. If the reader is not `sure`, the credentials can't be checked now. `member`
+    is the member that a viewer is, and `ends` the time in seconds since 1970 at which the credentials end, if they do.
+    What a reader watches ends with `end_code`.
     """
 
-    __slots__ = ("__weakref__", "fault", "is_sure", "opens", "sees_more")
+    __slots__ = ("__weakref__", "end_code", "ends", "fault", "is_sure", "member", "opens", "sees_more")
 
-    def __init__(self, opens: BoardScope = NO_BOARDS, fault: str = "", *, is_sure: bool = True) -> None:
+    def __init__(
+        self, opens: BoardScope = NO_BOARDS, fault: str = "", *, member: str | None = None, is_sure: bool = True
+    ) -> None:
         self.opens = opens
+        self.member = member
+        self.ends: int | None = None
+        self.end_code = BOARD_DELETED
         self.sees_more = opens is not NO_BOARDS
         self.fault = fault
         self.is_sure = is_sure
@@ -55,6 +62,11 @@ class Reader:
     def may_read(self, board: Board) -> bool:
         """Tell whether a board exists for this reader."""
         return not board.is_private or board.id in self.opens
+
+    def end(self, fault: str) -> None:
+        """Take from the reader all that it opens, and say why."""
+        self.opens = NO_BOARDS
+        self.fault = fault
 
     def refusal(self) -> Exception:
         """Make the error for a board that does not exist for this reader. It depends on the reader alone."""

@@ -92,12 +92,12 @@ class Hub:
         self._replays.end(BOARD_DELETED, board)
 
     def recheck(self, board: str | None = None) -> None:
-        """Disconnect the viewers that may not read a board, or any board, any more. For them it is deleted."""
+        """Disconnect the viewers that may not read a board, or any board, any more."""
         for name, channel in list(self.channels.items()) if board is None else [(board, self.channels[board])]:
             if channel.reader.state.board.is_private:
                 for viewer in (*channel.watchers, *self._replays.viewers_of(name)):
                     if not viewer.reader.may_read(channel.reader.state.board):
-                        viewer.end(BOARD_DELETED)
+                        viewer.end(viewer.reader.end_code)
 
     def drain(self) -> None:
         """Disconnect all viewers and accept no more, because the process stops."""

@@ -19,7 +19,7 @@ MOST_AROUND: Final = 50
 _EPOCH: Final = 64  # characters
 _OF_THE_PRESENT: Final = ("limit", "interval", "key", "around")
 _NUMBER: Final = re.compile(r"\d{1,3}(\.\d{1,3})?", re.ASCII)
-PARAMETERS: Final = ("limit", "interval", "epoch", "offset", "key", "around", "at", "speed", "delay")
+PARAMETERS: Final = ("limit", "interval", "epoch", "offset", "key", "around", "at", "speed", "delay", "token")
 _LEAST_DELAY, _MOST_DELAY = 5, 3600  # seconds
 _LEAST_SPEED, _MOST_SPEED = 0.1, 100.0
 
@@ -64,7 +64,8 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 
     `interval` is in milliseconds. 0 means the interval of the board. `epoch` and `offset` are the position of a viewer
     that reconnects. With a `key`, the viewer also receives the rank of that member with `around` neighbours on each
-    side. With a `replay`, the viewer watches the top of the default size at another time. `reader` is who watches.
+    side; a reader that is a member need not name it. With a `replay`, the viewer watches the top of the default size at
+    another time. `reader` is who watches.
     """
 
     size: int
@@ -88,7 +89,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
         interval = round(_seconds(query["interval"]) * 1000) if "interval" in query else 0
         if "interval" in query and not 0 < interval <= _SLOWEST:
             raise ProblemError("parameter_invalid", f"`interval` must be a duration from 1ms to {_SLOWEST // 1000}s")
-        key = query.get("key")
+        key = query.get("key", reader.member if "around" in query else None)
         if key is not None and (fault := key_fault(key)) is not None:
             raise ProblemError("parameter_invalid", f"`key` can't be on a board: {fault}")
         epoch, offset = query.get("epoch"), query.get("offset")

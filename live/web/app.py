@@ -103,6 +103,8 @@ async def _work(parts: Live) -> None:
             drainer = Drainer(parts.client, parts.settings, parts.journal, lambda: parts.registry.boards)
             tasks.create_task(drainer.run())
         tasks.create_task(parts.authenticator.run())
+        if parts.authenticator.tokens is not None:
+            tasks.create_task(parts.authenticator.tokens.run())
         tasks.create_task(parts.limits.run())
         tasks.create_task(parts.bodies.run())
         tasks.create_task(parts.losses.run())

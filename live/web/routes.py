@@ -19,6 +19,7 @@ from live.web.http.watching import refuse_plain, unless_left
 from live.web.pages import board as pages
 from live.web.pages import preferences, sharing
 from live.web.pages import record as record_page
+from live.web.pages.admission import admitting
 from live.web.pages.rendering import static_version
 from live.web.reads import boards, history, items, records, slots, stream
 from live.web.services import assets
@@ -54,13 +55,13 @@ _ROUTES: Final[Mapping[str, Mapping[str, Endpoint]]] = {
     "/v1/records/{key:path}": {"GET": records.get_member_records},
     "/v1/boards/{board}/stream": {"GET": stream.stream_board},
     "/v1/boards/{board}/live": {"GET": refuse_plain},
-    "/": {"GET": pages.index},
-    "/boards/{board}": {"GET": pages.board_page},
+    "/": {"GET": admitting(pages.index)},
+    "/boards/{board}": {"GET": admitting(pages.board_page)},
     "/boards/{board}/qr.svg": {"GET": sharing.qr_code},
     "/boards/{board}/records.csv": {"GET": sharing.records_csv},
-    "/boards/{board}/records/{key:path}": {"GET": record_page.record_page},
-    "/embed/{board}": {"GET": pages.embedded_board},
-    "/overlay/{board}": {"GET": pages.overlay},
+    "/boards/{board}/records/{key:path}": {"GET": admitting(record_page.record_page)},
+    "/embed/{board}": {"GET": admitting(pages.embedded_board)},
+    "/overlay/{board}": {"GET": admitting(pages.overlay)},
 }
 
 

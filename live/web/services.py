@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import msgspec
 from jinja2 import Environment
@@ -11,7 +11,7 @@ from msgspec import field
 from starlette.requests import Request
 
 from live.auth.authenticator import Authenticator
-from live.auth.client import ClientResolver
+from live.auth.client import EXTENSION, ClientResolver
 from live.auth.rate_limiter import RateLimiter
 from live.auth.visitors import Visitors
 from live.boards.admin import BoardAdmin
@@ -44,6 +44,9 @@ from live.web.http.drawings import Drawings
 from live.web.http.middleware import READER
 from live.web.http.responses import Derived, cache_control
 from live.web.pages.charts import Line, RankCharts
+
+if TYPE_CHECKING:
+    from live.auth.tokens import Tokens
 
 _T = TypeVar("_T")
 
@@ -150,7 +153,8 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
     client = connect(settings.store, settings)
     losses = LossWatch(client, settings.key_prefix)
     losses.guard_connections()
-    authenticator, rate_limiter = Authenticator(client, settings), RateLimiter(client, settings)
+    authenticator = Authenticator(client, settings, tokens_of(settings))
+    rate_limiter = RateLimiter(client, settings)
     limits = ConnectionLimits(settings, clients.trusts)
     primary = connect(settings.store_primary, settings) if settings.store_primary else None
     presence = Presence(client, settings.key_prefix, primary=primary)
@@ -163,6 +167,8 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
     )
     registry.publish = intake.set_boards
     authenticator.on_revoked = hub.recheck
+    if authenticator.tokens is not None:
+        authenticator.tokens.on_ended = hub.recheck
     return Live(
         settings=settings,
         templates=templates,
@@ -190,6 +196,19 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
     )
 
 
+def tokens_of(settings: Settings) -> "Tokens | None":
+    """Make what checks viewer tokens, if the server takes any.
+
+    Raises:
+        SetupError: the settings name both a secret and a key set, or the file of the key set is not valid.
+    """
+    if not (settings.token_secret or settings.token_jwks):
+        return None
+    from live.auth.tokens import make_tokens  # noqa: PLC0415 - it takes a while to load
+
+    return make_tokens(settings)
+
+
 def live_of(request: Request) -> Live:
     """Return the running parts of the process."""
     return cast("Live", request.app.state.live)
@@ -200,10 +219,8 @@ def reader_of(request: Request) -> Reader:
     extensions = request.scope["extensions"]
     reader: Reader | None = extensions.get(READER)
     if reader is None:
-        authorization = request.headers.get("authorization")
-        reader = live_of(request).authenticator.reader(
-            None if authorization is None else authorization.encode("latin-1")
-        )
+        client, query = extensions[EXTENSION], request.query_params
+        reader = live_of(request).authenticator.reader_of(request.scope["headers"], client, query)
         extensions[READER] = reader
     return reader
 

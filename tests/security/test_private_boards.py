@@ -30,6 +30,7 @@ from tests.harness.producers import bearer
 from tests.harness.raw_socket import HANDSHAKE
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
+from tests.harness.tokens import SECRET, make_token, token_field
 from tests.harness.wire import CLOSE, connected, request
 
 pytestmark = pytest.mark.security
@@ -71,7 +72,7 @@ async def site(store: str, *, plain: bool = False, **changes: Any) -> AsyncItera
     """A server with a public and a private board that have events."""
     settings = fresh_settings(
         store, allowed_origins=("https://friend.example",), journal="sqlite", open=True,
-        max_address_viewers=10_000, **changes,
+        max_address_viewers=10_000, token_secret=SECRET, **changes,
     )  # fmt: skip
     keys = {
         "post": await make_key(settings, "shop", verbs=("post",), boards=("posts",)),
@@ -85,6 +86,8 @@ async def site(store: str, *, plain: bool = False, **changes: Any) -> AsyncItera
         "nobody": (),
         "revoked": (bearer("owner.wrong"),),
         "basic": (("Authorization", "Basic b3duZXI6eA=="),),
+        "token": (token_field(make_token("posts", "board-that-*x")),),
+        "expired": (token_field(make_token(PRIVATE, ends=-1)),),
     }
     async with run_server(settings, [rolling_board(), secret], plain=plain) as url:
         async with httpx.AsyncClient(base_url=url, headers=dict([bearer(owner)])) as client:

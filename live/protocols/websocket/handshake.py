@@ -97,8 +97,9 @@ class Upgrades:
             return None
         client = self._clients.resolve(peer.address, head.fields, tls=peer.tls)
         client.require_origin(self._settings.allowed_origins)
-        reader = self._authenticator.reader(dict(reversed(head.fields)).get(b"authorization"))
-        subscription = Subscription.parse(QueryParams(query.decode()), self._settings, reader)
+        params = QueryParams(query.decode())
+        reader = self._authenticator.reader_of(head.fields, client, params)
+        subscription = Subscription.parse(params, self._settings, reader)
         reaper, network = self._reaper, client.network
         channel = reaper.hub.admit(match[1].decode("utf-8", "replace"), subscription, network)
         fields = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in head.fields)

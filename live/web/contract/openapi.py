@@ -144,10 +144,14 @@ WATCHED: Final = (
           "How fast the messages after `at` follow."),
     query("delay", {"type": "string", "examples": ["45s"]},
           "Watch the board as it was this long ago. Needs a journal."),
+    query("token", STRING, "A viewer token, for browsers, which can't send header fields here."),
 )  # fmt: skip
+_TOKEN: Final = query(
+    "token", STRING, "A viewer token. A cookie keeps it, and the response leads to the address without it."
+)
 _SHOWN: Final = (
     parameter("board", "path", STRING, "Ids of up to six boards, comma-separated."), _PERIOD, _AS_OF,
-    query("key", STRING, "A member whose rank is shown."), query("limit", _COUNT, "The number of records."),
+    query("key", STRING, "A member whose rank is shown."), query("limit", _COUNT, "The number of records."), _TOKEN,
 )  # fmt: skip
 _LANG: Final = choice(
     "lang", "The language. By default the one that the visitor chose, or else that of `Accept-Language`.", *TAGS
@@ -412,7 +416,7 @@ _PATHS: Final[Mapping[str, Json]] = {
         query("page", whole(1, MOST_PAGES, 1), "The page of the list. A page beyond the last one is empty."),
         query("q", {"type": "string", "maxLength": LONGEST_SEARCH},
               "List only boards with this text in their id or title, in upper or lower case."),
-        *_LOOK, is_page=True,
+        *_LOOK, _TOKEN, is_page=True,
     )},
     "/boards/{board}": {"get": operation(
         "showBoard", "pages", "Show a board, or several side by side.", "The page updates live.", _HTML,
@@ -447,7 +451,7 @@ _PATHS: Final[Mapping[str, Json]] = {
     "/boards/{board}/records/{key}": {"get": operation(
         "showRecord", "pages", "Show one record.",
         "Its score in each slot of the window, its rank and its neighbours. The page updates live.",
-        _HTML, _RECORD, _OF_BOARD, _OF_KEY, *_LOOK, is_page=True,
+        _HTML, _RECORD, _OF_BOARD, _OF_KEY, *_LOOK, _TOKEN, is_page=True,
     )},
     "/boards/{board}/likes": {"post": operation(
         "likeMember", "pages", "Like a member as a visitor.",

@@ -59,7 +59,7 @@ _MOST: Final = 8  # replies made from one page, in languages and themes
 _LONGEST_QUERY: Final = 256  # bytes; links of the pages are shorter
 _MOST_FOUND: Final = 10  # members that a page lists for a search
 _SERVES: Final = 1.0  # seconds: the trends on a page change with the time, without a change of the board
-_OWN: Final = frozenset({"as_of", "contestants", "find", "key", "start"})  # parameters of pages of one request
+_OWN: Final = frozenset({"as_of", "contestants", "find", "key", "start", "token"})  # parameters of pages of one request
 
 
 class ListPlace(msgspec.Struct, frozen=True):
@@ -192,7 +192,7 @@ class SinglePage(PageQuery, frozen=True, kw_only=True):
             ProblemError: a parameter is not valid.
         """
         query = visit.query
-        if _OWN & query.keys() or query.get("period", "current") != "current":
+        if _OWN & query.keys() or visit.reader.member is not None or query.get("period", "current") != "current":
             return None
         surface = page_of(query)
         return cls(
@@ -298,7 +298,8 @@ async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult |
     has_tools = len(ids) == 1 and surface.name == "page" and not shown[0].is_still
     found = await _find(visit, ledgers[0]) if has_tools else None
     page, viewers, cache_key = shown[0].page, shown[0].viewers, _cache_key(visit, surface)
-    if page is None or len(shown) > 1 or (_OWN | {"period"}) & visit.query.keys():
+    is_own = visit.reader.member is not None or bool((_OWN | {"period"}) & visit.query.keys())
+    if page is None or len(shown) > 1 or is_own:
         async with live.drawings.turn(visit.client.network):
             return await _drawn(visit, surface, shown, found)
     reply = _kept_reply(page, cache_key, viewers)
@@ -384,8 +385,9 @@ async def _show(visit: Visit, ledger: Ledger, stretch: Stretch, top: PageResult 
     Raises:
         ProblemError: the time or the period is invalid, or no source has it.
     """
-    live, language, board, key = visit.live, visit.language, ledger.state.board, visit.query.get("key")
+    live, language, board = visit.live, visit.language, ledger.state.board
     surface, size, start, when = stretch
+    key = visit.query.get("key", visit.reader.member if surface.name == "page" else None)
     page: Page | None = None
     viewers: int | None = None
     newest: int | None = None

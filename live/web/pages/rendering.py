@@ -202,7 +202,7 @@ async def render(
         rows=visit.rows,
         sizes=ROWS,
         kept=_kept_of(query),
-        **look(surface, surface.theme if surface.is_framed else visit.theme, _back_of(visit)),
+        **look(surface, surface.theme if surface.is_framed else visit.theme, address_of(visit, *_KEPT, "token")),
         status=int(status),
         likes=likes,
         items=items,
@@ -232,9 +232,9 @@ def addresses(query: Mapping[str, str]) -> Callable[..., str]:
     return address
 
 
-def _back_of(visit: Visit) -> str:
-    """Return the address of a page without a theme and a language."""
-    query = urlencode([(name, value) for name, value in visit.query.multi_items() if name not in _KEPT])
+def address_of(visit: Visit, *without: str) -> str:
+    """Return the address of a page without some of its parameters."""
+    query = urlencode([(name, value) for name, value in visit.query.multi_items() if name not in without])
     own = "/" if visit.path.startswith("//") else visit.path  # not a host, in case that the root path is empty
     path = f"{visit.live.settings.root_path}{quote(own, safe=_SAFE)}"
     return f"{path}?{query}" if query else path

@@ -108,7 +108,7 @@ class FastReads:
         """
         raw_path, _, text = head.target.partition(b"?")
         path, params = unquote(raw_path.decode()), QueryParams(text)
-        reader = self._live.authenticator.reader(dict(reversed(head.fields)).get(b"authorization"))
+        reader = self._live.authenticator.reader_of(head.fields, client)
         requester = Requester(self._live, client.network, reader)
         query: PageQuery | None = None
         if path.startswith(_PAGES):

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from live.domain.ranking import Page
 from live.domain.window import parse_duration
-from live.errors import BOARD_DELETED, FAILED, ProblemError, StoreUnavailableError
+from live.errors import BOARD_DELETED, FAILED, TOKEN_EXPIRED, ProblemError, StoreUnavailableError
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import PageViewer
 from live.ingest.replies import Reply, problem_reply
@@ -141,6 +141,8 @@ class Waiting:
     def _end(self, code: int) -> None:
         if code == BOARD_DELETED:
             self._refuse(ProblemError("board_not_found", "the board was just deleted"))
+        elif code == TOKEN_EXPIRED:
+            self._refuse(self._query.reader.refusal())
         elif code == FAILED:
             self._refuse(ProblemError("internal_error", "see the server's log"))
         else:

@@ -81,7 +81,7 @@ def test_openapi_lists_every_route() -> None:
         "size",
         "replay",
         "reader",
-    } | {"limit"}
+    } | {"limit", "token"}
     assert parameters_of["watchBoard"] == watching
     assert parameters_of["streamBoard"] == watching | {"Last-Event-ID"}
     assert parameters_of["listRecords"] == {"board", "key", "period", "prefix", "limit", "cursor"}

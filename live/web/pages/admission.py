@@ -1,0 +1,44 @@
+"""Viewer tokens in the address of a page: a cookie keeps them, so that nobody shares them with the address."""
+
+import time
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from live.auth.authenticator import token_cookie
+from live.web.http.responses import NOT_STORED
+from live.web.pages.rendering import address_of, visit_of
+from live.web.services import live_of
+
+
+def admitting(page: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """Return a page that takes `?token=`.
+
+    If the token is valid, the response leads to the address without it, whether or not there is such a board. Any other
+    token opens nothing, and the page says why.
+    """
+
+    async def show(request: Request) -> Response:
+        token = request.query_params.get("token")
+        if token is None:
+            return await page(request)
+        live, visit = live_of(request), visit_of(request)
+        reader = live.authenticator.token_reader(token.encode())
+        if reader.ends is None:
+            return await page(request)
+        response = RedirectResponse(address_of(visit, "token"), HTTPStatus.SEE_OTHER, NOT_STORED)
+        is_secure, root_path = visit.client.scheme == "https", live.settings.root_path
+        response.set_cookie(
+            token_cookie(visit.client, root_path),
+            token,
+            max_age=max(0, int(reader.ends - time.time())),
+            path="/" if is_secure else root_path or "/",  # a browser demands it of `__Host-`
+            secure=is_secure,
+            httponly=True,
+            samesite="lax",
+        )
+        return response
+
+    return show
