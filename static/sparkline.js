@@ -4,15 +4,25 @@ import { say } from "./client/stories.js";
 import { scaled } from "./client/words.js";
 
 /**
+ * The lowest and the highest of some values, and zero: the scale on which sparklines are compared.
+ *
+ * @param {(number | null)[]} values
+ * @returns {[number, number]}
+ */
+export function trendScale(values) {
+  return values.reduce(([low, high], value) => [Math.min(low, value ?? 0), Math.max(high, value ?? 0)], [0, 0]);
+}
+
+/**
  * The points of a sparkline, 100 wide and 20 high, from the values of the slots that have ended; empty if they have no
  * shape.
  *
  * @param {(number | null)[]} values null for a slot without a value
+ * @param {[number, number]} [scale]
  */
-export function trendPoints(values) {
+export function trendPoints(values, [low, high] = trendScale(values)) {
   const known = values.filter((value) => value !== null);
-  const low = Math.min(0, ...known);
-  const height = Math.max(0, ...known) - low;
+  const height = high - low;
   if (known.length < 2 || height === 0) return "";
   return values
     .map((value, i) => (value === null ? "" : `${scaled(i, values.length - 1, 100)},${19 - scaled(value - low, height, 18)}`))

@@ -4,7 +4,7 @@ import { say } from "./client/stories.js";
 import { momentWords } from "./client/words.js";
 import { Marks } from "./marks.js";
 import { HOUR, MINUTE } from "./page.js";
-import { trendPoints, trendWords } from "./sparkline.js";
+import { trendPoints, trendScale, trendWords } from "./sparkline.js";
 
 /**
  * @typedef {{epoch: string, period: string | null, since: string | null, ranks: Object<string, number>,
@@ -46,11 +46,12 @@ export function slotsPause({ slots }, now) {
  * The points of a sparkline, and what it shows in words; both are empty without a shape.
  *
  * @param {number[]} values of the slots that have ended
+ * @param {[number, number]} scale
  * @param {string} length of the window, in words
  * @returns {[string, string]}
  */
-function trendOf(values, length) {
-  const points = trendPoints(values);
+function trendOf(values, scale, length) {
+  const points = trendPoints(values, scale);
   return [points, points && trendWords(length, values)];
 }
 
@@ -146,7 +147,9 @@ export class Trends {
   /** @param {Slots} slots */
   #takeSlots(slots) {
     const length = this.shown.table.body.parentElement?.querySelector("[data-trend]")?.getAttribute("data-trend") ?? "";
-    this.marks.setTrends(new Map(slots.records.map(({ key, scores }) => [key, trendOf(scores.slice(0, -1), length)])));
+    const ended = slots.records.map(({ key, scores }) => /** @type {const} */ ([key, scores.slice(0, -1)]));
+    const scale = trendScale(ended.flatMap(([, values]) => values));
+    this.marks.setTrends(new Map(ended.map(([key, values]) => [key, trendOf(values, scale, length)])));
     return slotsPause(slots, Date.now());
   }
 }

@@ -9,7 +9,7 @@ import {
   barWidth, gapWords, grouped, metadataWords, moveWords, nameWords, placeWords, short,
 } from "../../static/client/words.js"; // prettier-ignore
 import { periodWords } from "../../static/periods.js";
-import { trendPoints } from "../../static/sparkline.js";
+import { trendPoints, trendScale } from "../../static/sparkline.js";
 
 test("numbers are grouped, and a missing one is a dash", () => {
   assert.deepEqual([grouped(0), grouped(-1234567), grouped(null)], ["0", "−1,234,567", "–"]);
@@ -73,7 +73,8 @@ test("a sparkline has a point for each slot with a value, from zero to the highe
   assert.equal(trendPoints([0, 5, 10]), "0,19 50,10 100,1");
   assert.equal(trendPoints([4, null, 2]), "0,1 100,10");
   assert.equal(trendPoints([-10, 0, 10]), "0,19 50,10 100,1");
-  assert.deepEqual([[], [3], [null, 3], [0, 0], [null, null]].map(trendPoints), ["", "", "", "", ""]);
+  assert.equal(trendPoints([0, 5], trendScale([0, 5, null, 10])), "0,19 100,10");
+  assert.deepEqual([[], [3], [null, 3], [0, 0], [null, null]].map((values) => trendPoints(values)), ["", "", "", "", ""]);
 });
 
 test("a period is shown by its name", () => {

@@ -1,5 +1,6 @@
 """What changes seldom on a page of a board: what movement and pace are measured against, and the sparklines."""
 
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +15,7 @@ from live.store.board.ledger import Ledger
 from live.store.board.read.baseline import Baseline
 from live.store.board.read.slots import SlotValues
 from live.web.pages.charts import Line
-from live.web.pages.words import scaled, trend_points
+from live.web.pages.words import scaled, trend_points, trend_scale
 from live.web.services import Live
 
 
@@ -87,11 +88,13 @@ async def trends_of(live: Live, ledger: Ledger, page: Page | None) -> Trends:
 
 
 def _lines_of(slots: SlotValues) -> dict[str, Line]:
-    """Draw the sparklines, without the slot that is still open."""
-    lines = {}
-    for member, values in zip(slots.members, slots.values, strict=True):
-        ended = [value or 0 for value in (values or ())[:-1]]  # amounts add up here, so no event is zero
-        points = trend_points(ended)
-        if points:
-            lines[member] = Line(points, min(ended), max(ended), ended[-1])
-    return lines
+    """Draw the sparklines on one scale, without the slot that is still open."""
+    # Amounts add up here, so no event is zero.
+    ended = [[value or 0 for value in (values or ())[:-1]] for values in slots.values]
+    scale = trend_scale(itertools.chain.from_iterable(ended))
+    points = [trend_points(values, scale) for values in ended]
+    return {
+        member: Line(line, min(values), max(values), values[-1])
+        for member, values, line in zip(slots.members, ended, points, strict=True)
+        if line
+    }

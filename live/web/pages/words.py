@@ -4,7 +4,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import pairwise
@@ -174,14 +174,20 @@ def line_words(language: Language, length: str, line: Line) -> str:
     return language.translate("trend", span=length, low=line.low, high=line.high, now=line.now)
 
 
-def trend_points(values: Sequence[int | None]) -> str:
+def trend_scale(values: Iterable[int | None]) -> tuple[int, int]:
+    """Return the lowest and the highest of some values, and zero: the scale on which sparklines are compared."""
+    known = [0, *(value for value in values if value is not None)]
+    return min(known), max(known)
+
+
+def trend_points(values: Sequence[int | None], scale: tuple[int, int] | None = None) -> str:
     """Draw the points of a sparkline, 100 wide and 20 high, from the values of the slots that have ended.
 
     None is a slot without a value. The points are empty if they have no shape.
     """
     known = [value for value in values if value is not None]
-    low = min(0, *known) if known else 0
-    height = max(0, *known) - low if known else 0
+    low, high = scale or trend_scale(values)
+    height = high - low
     if len(known) < _LEAST_POINTS or height == 0:
         return ""
     return " ".join(
