@@ -87,7 +87,7 @@ class BoardView {
     write(parts.totalScore, grouped(totalScore));
     if (parts.next) parts.next.hidden = rankCount === null || rankCount <= records.length;
     this.contest?.show(this.board.snapshot);
-    if (parts.empty) parts.empty.hidden = records.length > 0;
+    if (parts.empty) parts.empty.hidden = rankCount === null || records.length > 0;
     const { unit, zone } = parts.period?.dataset ?? {};
     if (period && unit && zone && this.periodWords) {
       write(parts.period, this.periodWords(unit, period, zone));

@@ -101,14 +101,21 @@ class Past {
     void this.#request(at);
   }
 
-  /** Watch the board live again. */
-  leave() {
+  /**
+   * Watch the board live again.
+   *
+   * @param {boolean} [closes] the panel too, with which a phone hides the slider
+   */
+  leave(closes = true) {
     this.#close();
     clearTimeout(this.#timer);
     this.#requests += 1;
-    if (this.panel.contains(document.activeElement)) this.slider.focus();
-    this.panel.hidden = control("past-banner").hidden = true;
-    control("past").setAttribute("aria-expanded", "false");
+    if (closes) {
+      if (this.panel.contains(document.activeElement)) control("past").focus();
+      this.panel.hidden = true;
+      control("past").setAttribute("aria-expanded", "false");
+    }
+    control("past-banner").hidden = true;
     this.#aim(null);
     if (this.#at === null) return;
     this.#at = null;
@@ -177,7 +184,7 @@ class Past {
     this.#close();
     clearTimeout(this.#timer);
     this.#requests += 1;
-    if (Number(this.slider.value) === 0) return this.leave();
+    if (Number(this.slider.value) === 0) return this.leave(false);
     const at = this.#clamped(Date.now() + Number(this.slider.value) * 1000);
     this.#open();
     this.#aim(at);
@@ -224,7 +231,7 @@ class Past {
     if (this.#at === null) {
       for (const { classList, cells } of table.body.rows) {
         classList.remove("risen");
-        delete cells[2].dataset.told;
+        delete cells[1].dataset.told;
       }
       this.board.stop();
       this.#lock(true);
@@ -233,7 +240,7 @@ class Past {
       control("connection").dataset.state = "still";
       control("retry").hidden = true;
     }
-    this.#say(at, moment.rankCount === null ? this.panel.dataset.missing : moment.records.length ? "" : this.panel.dataset.none);
+    this.#say(at, moment.rankCount === null ? this.panel.dataset.missing : "");
   }
 
   /**

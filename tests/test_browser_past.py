@@ -120,6 +120,7 @@ READ = """function read(root, isShown) {
     return {
         count: text(part('rank-count')), total: text(part('total-score')), period: text(part('period')),
         present: present.filter(one => [...root.querySelectorAll(one)].some(isShown)),
+        empty: isShown(part('empty')) ? [...part('empty').children].filter(isShown).map(text).join() : '',
         rows: [...part('records').rows].map(row => [
             row.dataset.key, text(row.cells[0]), row.cells[0].dataset.move ?? '',
             text(row.cells[1]), text(row.cells[2]),
@@ -182,6 +183,7 @@ async def compare_times(store: str, count: int, change: Callable[[str], str] = s
         parts = [chance.random() for _ in range(count)]
         for at, moved, still, api in await page.evaluate(LOOK_BACK, parts):
             assert moved == still, at
+            assert moved["empty"] == ("" if api["records"] else "There were no records at that time."), at
             assert moved["present"] == [], at
             assert [moved["count"], moved["total"]] == [f"{api['rank_count']:,}", f"{api['total_score']:,}"], at
             shown = [[row[0], row[1], row[4].replace("\N{MINUS SIGN}", "-").replace(",", "")] for row in moved["rows"]]
@@ -241,6 +243,7 @@ async def test_the_tape_shows_the_race_and_is_the_slider(valkey_url: str) -> Non
         producer,
         _,
     ):
+        await page.set_viewport_size({"width": 800, "height": 800})  # a phone shows it with its panel
         height = "document.querySelector('.frame').offsetTop - document.getElementById('tape').offsetTop"
         await page.goto(f"{address}?lang=en&key=b")
         reserved = await page.evaluate(height)
