@@ -135,13 +135,13 @@ async def test_a_new_speed_opens_another_connection(valkey_url: str) -> None:
 
 async def test_menus_close_and_the_first_row_is_near_on_a_phone(valkey_url: str) -> None:
     """Escape gives the focus back, and a press elsewhere closes. The share menu has no code for phones on loopback."""
-    async with board_page(valkey_url, viewport={"width": 390, "height": 844}) as (page, address, producer):
+    async with board_page(valkey_url, viewport={"width": 360, "height": 800}) as (page, address, producer):
         await post(producer, {"key": "a", "amount": 2}, {"key": "b"})
         await page.goto(address)
         await until_live(page)
         await until_loaded(page)
         top = await page.evaluate("document.querySelector('#records').getBoundingClientRect().top")
-        assert top <= 330
+        assert top <= 240
         share = page.locator(".share > summary")
         await share.click()
         assert await page.locator("#link").is_visible()
