@@ -83,6 +83,12 @@ MUTANTS = {
     "a batch is missing in the journal": Mutant(
         "add", "record(board, 'add', request.writer, request.sequence)", "local _ = 0"
     ),
+    "a correction is missing in the journal": Mutant(
+        "add",
+        "record(board, 'add', request.writer, request.sequence)",
+        "if not request.held then record(board, 'add', request.writer, request.sequence) end",
+    ),
+    "a correction does not look again": Mutant("add", "if request.held then", "if false then"),
     "a rotated level stays": Mutant(
         "rotate", "if size == 0 or call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"
     ),

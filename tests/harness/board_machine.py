@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Mapping
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
+from itertools import permutations
 from typing import Any
 from unittest.mock import patch
 
@@ -15,12 +17,14 @@ from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import Entry, Extra, make_entry
 from live.domain.window import Periods
+from live.errors import REFUSALS, ProblemError
 from live.journal.state.snapshot import reached_of
 from live.store.board.check.audit import Auditor
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import update
 from live.store.board.read.reader import TAG
+from live.store.board.write.correction import Corrected, Correction, correct
 from live.store.connection.client import connect
 from tests.harness.board_model import Reference
 from tests.harness.boards import select_page
@@ -86,6 +90,14 @@ entries = st.lists(
     min_size=1,
     max_size=7,
 )
+
+
+def outcome_of(corrected: object) -> tuple[int | None, int] | str:
+    """The score before and after a correction, or the code of its refusal."""
+    if isinstance(corrected, Corrected):
+        return corrected.before, corrected.score
+    assert isinstance(corrected, ProblemError), corrected
+    return next(code for code, text in REFUSALS.items() if text == corrected.detail)
 
 
 def has_hours(machine: "BoardMachine") -> bool:
@@ -190,6 +202,40 @@ class BoardMachine(StoreMachine):
         self.forget_open_moments()
         if self.window not in ADDITIVE:
             self.compare(self.ledgers[1 - process], 100)
+
+    @rule(
+        key=keys,
+        amounts=st.lists(st.tuples(st.booleans(), st.sampled_from([-3, -1, 1, 2, 5])), min_size=1, max_size=2),
+        seconds=st.one_of(st.none(), st.none(), st.integers(-60, 0)),
+    )
+    def correct(self, key: str, amounts: list[tuple[bool, int]], seconds: int | None) -> None:
+        """One or two administrators correct a score at once, as if one after the other. The past stays as it is."""
+        self.rotate_all(self.ledgers[0])
+        now = self.reference.now(self.now)
+        time = None if seconds is None or now is None else now + seconds * 1000
+        corrections = [
+            Correction(member=key, reason="counted twice", time=time, **{"add" if adds else "score": amount})
+            for adds, amount in amounts
+        ]
+
+        async def at_once() -> list[Any]:
+            pairs = zip(self.ledgers, corrections, strict=False)
+            return await asyncio.gather(*(correct(one.writer, change) for one, change in pairs), return_exceptions=True)
+
+        done = list(zip(corrections, [outcome_of(each) for each in self.run(at_once())], strict=True))
+        for order in permutations(done):
+            trial = deepcopy(self.reference)
+            expected = [
+                trial.correct(key, self.now, add=change.add, score=change.score, time=time) for change, _ in order
+            ]
+            if expected == [outcome for _, outcome in order]:
+                break
+        else:
+            raise AssertionError(f"no order explains {done}; the last one expects {expected}")
+        self.reference = trial
+        self.forget_open_moments()
+        if self.window not in ADDITIVE:
+            self.compare(self.ledgers[1], 100)
 
     def forget_open_moments(self) -> None:
         """A moment of an event clock lasts until the clock moves on; events counted in the meantime belong to it."""

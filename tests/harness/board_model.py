@@ -52,6 +52,32 @@ class Reference:
         self.cut()
         return refused
 
+    def correct(
+        self, key: str, clock: int, *, add: int | None = None, score: int | None = None, time: int | None = None
+    ) -> tuple[int | None, int] | str:
+        """Correct a score. Returns the score before and after, or why the board refuses."""
+        moment = self.now(clock) if time is None else time
+        if self.frozen:
+            return "frozen"
+        if moment is None:
+            return "time_required"
+        if self._is_late(moment, clock):
+            return "late"
+        slot = self.board.window.slot_at(moment // 1000).start
+        before = dict(self._scores(clock, slot if self.board.window.tables else None)).get(key)
+        after = (before or 0) + (add or 0) if score is None else score
+        if after == (before or 0 if self.board.operator == "incr" else before):
+            return before, after
+        if self.board.votes is not None and self.board.votes.registered and key not in self.entrants:
+            return "entrant_unknown"
+        self.number += 1
+        if self.board.operator == "incr":
+            self.counted.append(Counted(self.number, slot, moment, key, after - (before or 0)))
+        else:
+            self.held.setdefault(slot, {})[key] = (after, self.number)
+        self.cut()
+        return before, after
+
     def _count(self, entry: Entry, clock: int) -> str | None:
         """Count an entry, or return the code of the refusal. A duplicate is recognized before any other refusal."""
         identity, today = entry[3], clock // _DAY
@@ -139,25 +165,32 @@ class Reference:
 
     def ranking(self, clock: int, period: int | None = None) -> list[tuple[str, int, int]]:
         """The records in order: key, score, rank; of the current period, or of the one that starts at `period`."""
-        window, now = self.board.window, self.now(clock)
+        now = self.now(clock)
         if now is None:
             return []
+        slot = self.board.window.slot_at(now // 1000).start if period is None else period
+        scores = self._scores(clock, period)
+        return self._ranked([(key, scores[key]) for key in self._ordered(scores, slot) if key not in self.hidden])
+
+    def _scores(self, clock: int, period: int | None) -> dict[str, int]:
+        """The scores of all members, also of hidden ones."""
+        window, now = self.board.window, self.now(clock)
+        if now is None:
+            return {}
         current = window.slot_at(now // 1000).start
         slot = current if period is None else period
         if self.board.operator != "incr":
-            scores = {key: score for key, (score, _) in self.held.get(slot, {}).items()}
-        else:
-            sums: Counter[str] = Counter()
-            for event in self.counted:
-                if window.tables or isinstance(window, Forever):
-                    alive = event.slot == slot
-                elif isinstance(window, Sliding):
-                    alive = event.time > now - window.length * 1000
-                else:
-                    alive = event.slot >= window.oldest(current)
-                sums[event.key] += event.amount if alive else 0
-            scores = {key: score for key, score in sums.items() if score}
-        return self._ranked([(key, scores[key]) for key in self._ordered(scores, slot) if key not in self.hidden])
+            return {key: score for key, (score, _) in self.held.get(slot, {}).items()}
+        sums: Counter[str] = Counter()
+        for event in self.counted:
+            if window.tables or isinstance(window, Forever):
+                alive = event.slot == slot
+            elif isinstance(window, Sliding):
+                alive = event.time > now - window.length * 1000
+            else:
+                alive = event.slot >= window.oldest(current)
+            sums[event.key] += event.amount if alive else 0
+        return {key: score for key, score in sums.items() if score}
 
     def reached(self, key: str, slot: int) -> int:
         """The number of the event with which a member got its score."""

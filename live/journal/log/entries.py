@@ -122,6 +122,7 @@ class Add(msgspec.Struct, frozen=True, kw_only=True):
     groups: list[EntryDelta] = []
     events: EntryEvents | None = None
     producers: list[str] = []
+    reason: str = ""
 
 
 class Latest(msgspec.Struct, frozen=True):

@@ -224,6 +224,7 @@ def _planned_again(state: BoardState, head: Head, body: bytes) -> tuple[list[str
     # may have another clock. A refusal would also make the next batches of the packet seem later than this one.
     request.pop("backlog", None)
     request.pop("most_slots", None)
+    request.pop("held", None)
     request |= {"most_members": _raw(_UNLIMITED), "future": _raw(_UNLIMITED)}
     state.clock.newest = reached
     # Without a group, the batch still leaves its number and its identities.

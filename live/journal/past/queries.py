@@ -75,11 +75,15 @@ class TopHistory(msgspec.Struct, frozen=True, eq=False, weakref=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What one batch added to a member: the time of the batch (microseconds since 1970), its offset, and the amount."""
+    """What one batch added to a member: the time of the batch (microseconds since 1970), its offset, and the amount.
+
+    A correction by an administrator has a `reason`, and where amounts do not add up, its amount is the new score.
+    """
 
     at: int
     offset: int
     amount: int
+    reason: str = ""
 
 
 class ScoreBreakdown(msgspec.Struct, frozen=True):

@@ -195,9 +195,10 @@ def _changes(connection: Connection, timeline: Timeline, member: str, stop: Stop
         for head, body in reversed(list(read_entries_of(row))):
             if head.kind != "add" or stop(head, body):
                 continue
+            batch = _ADD.decode(body)
             found += [
-                Change(head.time, head.offset, group.amounts[group.members.index(member)])
-                for group in _ADD.decode(body).groups
+                Change(head.time, head.offset, group.amounts[group.members.index(member)], batch.reason)
+                for group in batch.groups
                 if member in group.members
             ]
         if len(found) >= _CHANGES:

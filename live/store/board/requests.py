@@ -141,6 +141,17 @@ class LogEvents(msgspec.Struct, omit_defaults=True):
     producers: list[int] = []
 
 
+class HeldAmounts(msgspec.Struct):
+    """What a member held in each slot of the board when the caller read it.
+
+    `values` are texts, empty for none. `keys` is the number of the store key of the first slot.
+    """
+
+    starts: list[str]
+    values: list[str]
+    keys: int
+
+
 class AddRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Count a batch.
 
@@ -163,6 +174,8 @@ class AddRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
         backlog: how many bytes of the journal may wait to be moved to SQL; None means no limit.
         events: the events for the log of a sliding window.
         producers: the ids of the producers that sent the batch, for the journal; empty if they are not known.
+        held: what the only member of a correction must hold, so that two corrections at once do not mix.
+        reason: why an administrator corrects a score, for the journal.
     """
 
     epoch: str
@@ -183,6 +196,8 @@ class AddRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     backlog: int | None = None
     events: LogEvents | None = None
     producers: list[str] = []
+    held: HeldAmounts | None = None
+    reason: str = ""
 
 
 class OpenRequest(msgspec.Struct, kw_only=True, omit_defaults=True):

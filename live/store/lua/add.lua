@@ -15,7 +15,7 @@
 -- KEYS[9...] more — where the request says: the buckets of identities (sets), newest first, then the one to drop; for
 --         each group slot (hash: member, value), ranking (sorted set: name, score), reached (hash: member, tag),
 --         levels (sorted set: each score in the ranking), metadata (hash: member, JSON), votes (hash: voter digest,
---         count)
+--         count); for a correction, all slots of the board
 -- Request: AddRequest
 -- Returns {'ok', offset, widest} — widest is the largest absolute value in the batch
 --         {'ok', offset} — this batch was applied before
@@ -24,6 +24,7 @@
 --         {'replan', newest, now, latest, bucket} — the plan does not fit the board's clock; now in milliseconds
 --         {'seen', i...} — these identities, from 1, were counted before: plan again without them
 --         {'frozen'} — the board takes no events
+--         {'changed'} — a member that is corrected does not hold what the caller has read
 --         {'nothing'} — the plan fits, and adds nothing: it refuses the whole batch
 --         {'unregistered', member...} — these members are not registered
 --         {'votes', i, code, ...} — these votes, from 1, are refused: plan again without them
@@ -50,12 +51,14 @@ end
 --@include board
 --@include ranking
 --@include journal
+--@include same_slots
 local board, refusal = open_board()
 if refusal then return refusal end
 --@include numbered
 --@include repeated
 if board.frozen then return {'frozen'} end
 if not groups then return {'nothing'} end
+--@include held
 --@include backlog
 --@include values
 --@include votes

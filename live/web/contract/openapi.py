@@ -16,6 +16,7 @@ from live.domain.item import Item
 from live.errors import REFUSALS
 from live.fanout.subscription import MOST_AROUND
 from live.ingest.replies import ProblemBody, Reply
+from live.store.board.write.correction import Corrected
 from live.web.contract.operations import (
     STRING,
     TEXT,
@@ -52,7 +53,7 @@ from live.web.writes.admin import (
     AuditLog,
     ItemChanges,
     ItemChoice,
-    Visibility,
+    RecordChange,
 )
 from live.web.writes.likes import Liked
 
@@ -80,8 +81,8 @@ _TAGS: Final[Mapping[str, str]] = {
 }
 _STRUCTS: Final = (
     IncomingEvent, CloudEvent, Answer, BoardList, BoardPage, SlotList, BaselineView, RecordView, RecordList,
-    MemberRecords, AuditLog, RunningChoice, Visibility, Item, ItemChoice, ItemChanges, ItemList, HistoryList,
-    Explanation, Liked, ProblemBody,
+    MemberRecords, AuditLog, RunningChoice, RecordChange, Corrected, Item, ItemChoice, ItemChanges, ItemList,
+    HistoryList, Explanation, Liked, ProblemBody,
 )  # fmt: skip
 
 # The problems of the operations, besides those that every request can have.
@@ -323,9 +324,11 @@ _PATHS: Final[Mapping[str, Json]] = {
             body=body_of(reference("Metadata"), "application/json"), is_keyed=True,
         ),
         "patch": operation(
-            "patchRecord", "administration", "Hide a record, or show it again.", "A hidden record keeps counting.",
-            done(204, "The record is hidden or shown."), _ENTERING | _BODY, _OF_BOARD, _OF_KEY,
-            body=body_of(reference(Visibility), "application/json"), is_keyed=True,
+            "patchRecord", "administration", "Hide a record, show it again, or correct its score.",
+            "A hidden record keeps counting. A correction has a reason, which the journal keeps.",
+            {**document(Corrected), **done(204, "The record is hidden or shown.")},
+            _ENTERING | _BODY | {"correction_refused", "journal_behind"}, _OF_BOARD, _OF_KEY,
+            body=body_of(reference(RecordChange), "application/json"), is_keyed=True,
         ),
         "delete": operation(
             "deleteRecord", "administration", "Withdraw a contestant.", "A contestant with votes can't be withdrawn.",

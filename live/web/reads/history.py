@@ -76,11 +76,16 @@ class ScorePart(msgspec.Struct, frozen=True):
 
 
 class ScoreChange(msgspec.Struct, frozen=True):
-    """Events of a member that were counted together: when, at which offset of the board, and their amount."""
+    """Events of a member that were counted together: when, at which offset of the board, and their amount.
+
+    A correction by an administrator has a `reason`. On boards that keep the best or last amount, its amount is the new
+    score.
+    """
 
     at: str
     offset: int
     amount: int
+    reason: str | UnsetType = UNSET
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -117,7 +122,10 @@ async def explain(request: Request, live: Live, member: str) -> Response:
             else ScorePart(rfc3339(slot.start * 1000), rfc3339(slot.end * 1000), score)
             for slot, score in ((board.window.slot_at(start), score) for start, score in parts.slots)
         ],
-        changes=[ScoreChange(rfc3339(change.at // 1000), change.offset, change.amount) for change in parts.changes],
+        changes=[
+            ScoreChange(rfc3339(change.at // 1000), change.offset, change.amount, change.reason or UNSET)
+            for change in parts.changes
+        ],
     )
     return negotiated(request, past_reply(body))
 

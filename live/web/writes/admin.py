@@ -1,21 +1,24 @@
 """Routes that change boards, contestants, hidden records and items, and the route of the audit log."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from live.domain.event import IncomingEvent, event_fault, key_fault
+from live.domain.event import MAX_SCORE, IncomingEvent, event_fault, key_fault, milliseconds
 from live.domain.item import Item, Title, Url, item_faults
 from live.domain.producer import Principal
-from live.domain.reader import Reader
+from live.domain.reader import SERVER, Reader
+from live.domain.text import text_fault
 from live.errors import ProblemError, StoreUnavailableError
 from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
+from live.store.board.write.correction import Corrected, Correction, correct
 from live.store.registry.definitions import AuditEntry
 from live.web.http.middleware import client_of
 from live.web.http.responses import NOT_STORED
@@ -30,6 +33,7 @@ _ANONYMOUS: Final = "anonymous"  # in the audit log, for an administrator withou
 _JSON: Final = ("application/json", "application/merge-patch+json", "")
 _SHOWN_FAULTS: Final = 20
 MOST_WRITTEN: Final = 1000  # items
+MOST_REASON: Final = 500  # characters
 
 
 async def _admin_of(request: Request) -> Principal:
@@ -161,10 +165,32 @@ async def _definition(live: Live, board: str, producer: Principal, status: HTTPS
     return Response(msgspec.json.encode(shown), status, headers, "application/json")
 
 
-class Visibility(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether to hide a record. A hidden record keeps counting but has no rank."""
+class RecordChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to change of a record: whether it is `hidden`, or its score.
 
-    hidden: bool
+    A hidden record keeps counting but has no rank. To correct a score, `add` to it or set it to `score`, and give a
+    `reason`. `time` chooses the slot or the period of the correction.
+    """
+
+    hidden: bool | UnsetType = UNSET
+    add: Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | UnsetType = UNSET
+    score: Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | UnsetType = UNSET
+    reason: Annotated[str, Meta(min_length=1, max_length=MOST_REASON)] | UnsetType = UNSET
+    time: Annotated[datetime, Meta(tz=True)] | UnsetType = UNSET
+
+    @property
+    def fault(self) -> str | None:
+        """Why these fields do not go together, or None."""
+        if sum(each is not UNSET for each in (self.hidden, self.add, self.score)) != 1:
+            return "give one of `hidden`, `add` and `score`"
+        if self.hidden is not UNSET:
+            return None if self.time is UNSET else "`time` goes with `add` or `score`"
+        if self.add == 0:
+            return "`add` must not be 0"
+        if self.reason is UNSET:
+            return "a correction needs a `reason`"
+        fault = text_fault(self.reason)
+        return fault and f"`reason` {fault}"
 
 
 async def put_record(request: Request) -> Response:
@@ -181,16 +207,44 @@ async def put_record(request: Request) -> Response:
 
 
 async def patch_record(request: Request) -> Response:
-    """Hide a record, or show it again."""
+    """Hide a record, show it again, or correct its score."""
     ledger, member = await _administered(request)
-    expected = 'the body must be like {"hidden": true}'
+    expected = 'the body must be like {"hidden": true} or {"add": -5, "reason": "counted twice"}'
     body = _read_object(await _read_body(request), "record_invalid", expected)
     try:
-        wanted = msgspec.convert(body, Visibility)
+        wanted = msgspec.convert(body, RecordChange)
     except msgspec.ValidationError as error:
         raise ProblemError("record_invalid", f"{expected}: {error}") from None
+    if wanted.fault:
+        raise ProblemError("record_invalid", wanted.fault)
+    if wanted.hidden is UNSET:
+        corrected = await _correct(live_of(request), ledger, member, wanted)
+        return Response(msgspec.json.encode(corrected), headers=NOT_STORED, media_type="application/json")
     await ledger.moderation.hide(member, hidden=wanted.hidden)
     return Response(status_code=HTTPStatus.NO_CONTENT, headers=NOT_STORED)
+
+
+async def _correct(live: Live, ledger: Ledger, member: str, wanted: RecordChange) -> Corrected:
+    """Correct a score on a board, and add the difference to the unions of the board."""
+    board = ledger.state.board
+    if board.union:
+        parts = ", ".join(board.union) if not board.is_private else "its parts"
+        raise ProblemError("correction_refused", f"the board is a union; correct the boards that it adds up: {parts}")
+    correction = Correction(
+        member=member,
+        reason="" if wanted.reason is UNSET else wanted.reason,
+        add=None if wanted.add is UNSET else wanted.add,
+        score=None if wanted.score is UNSET else wanted.score,
+        time=None if wanted.time is UNSET else milliseconds(wanted.time),
+    )
+    corrected = await correct(ledger.writer, correction)
+    change = corrected.score - (corrected.before or 0)
+    for union, weight in live.registry.boards.with_unions([board])[1:]:
+        found = live.registry.ledgers.find(union.id, SERVER)
+        if change and found is not None:
+            added = msgspec.structs.replace(correction, add=change * weight, score=None)
+            await correct(found.writer, added)
+    return corrected
 
 
 async def delete_record(request: Request) -> Response:

@@ -5,7 +5,7 @@ made from an old state of the clock does no harm.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain, repeat
 from typing import Any, Final
@@ -63,6 +63,8 @@ class Plan(msgspec.Struct):
         producers: the producers of the batch; empty if they are not known.
         senders: the number of the producer of each entry; empty unless there are several producers.
         event_senders: the number of the producer of each of `events`; empty unless there are several producers.
+        held: what the only member of a correction holds in each slot; None unless this is a correction.
+        reason: why an administrator corrects a score.
     """
 
     current: int | None
@@ -79,6 +81,8 @@ class Plan(msgspec.Struct):
     producers: list[str] = []
     senders: list[int] = []
     event_senders: list[int] = []
+    held: Mapping[int, bytes] | None = None
+    reason: str = ""
 
     @property
     def looked_up(self) -> list[bytes]:
@@ -154,7 +158,7 @@ def _plan_entry(
     if identity in plan.identities:
         plan.refused[index] = "duplicate"
         return
-    slot = _place_of(plan, board, entries[index], newest_time)
+    slot = place_of(plan, board, entries[index], newest_time)
     if isinstance(slot, str):
         plan.refused[index] = slot
         if identity is not None:
@@ -186,7 +190,7 @@ def _share(group: SlotPlan, sender: int, key: str, amount: int) -> None:
         part[key] = part.get(key, 0) + amount
 
 
-def _place_of(plan: Plan, board: Board, entry: Entry, newest_time: int | None) -> int | str:
+def place_of(plan: Plan, board: Board, entry: Entry, newest_time: int | None) -> int | str:
     """Return the slot in which an entry counts, or the code of its refusal. Refused entries do not move the clock."""
     key, amount, time, _, extra = entry
     if extra is not None and extra.refused is not None:

@@ -16,6 +16,7 @@ from live.store.board.requests import (
     AddRequest,
     BatchIdentities,
     BatchVotes,
+    HeldAmounts,
     LogEvents,
     PlannedClock,
     SlotDelta,
@@ -116,11 +117,12 @@ class BoardWriter:
                 raise StoreUnavailableError(reason, unknown=True)
             await asyncio.sleep(_SQL_POLL)
 
-    async def put(self, fill: Callable[[Board, Plan], None]) -> list[Any]:
+    async def put(self, fill: Callable[[Board, Plan], None], future: int = 0) -> list[Any]:
         """Apply a plan that does not come from events, as a batch with its own number. Return the reply of the script.
 
         `fill` adds to an empty plan, and is called again if the board's clock has moved. The reply is one of those that
-        `add.lua` lists, but never `replan`, `behind`, `backlog` or `epoch`.
+        `add.lua` lists, but never `replan`, `behind`, `backlog` or `epoch`. `future` is how many milliseconds the times
+        in the plan may be ahead of the store's clock.
 
         Raises:
             StoreUnavailableError, JournalBehindError, EpochLostError: as `add`.
@@ -133,8 +135,10 @@ class BoardWriter:
                 board = state.board
                 plan = begin_plan(board, state.clock)
                 fill(board, plan)
-                reply = await self._send(board, plan, 0)
+                reply = await self._send(board, plan, future)
                 if reply[0] == b"ok":
+                    self._advance(plan)
+                    state.on_sooner()
                     state.acknowledge(int(reply[1]))
                 if reply[0] != b"replan":
                     return reply
@@ -158,9 +162,7 @@ class BoardWriter:
             plan = make_plan(board, entries, indexes, state.clock, newest_time, state.secret, senders)
             match await self._send(board, plan, future, unknown=again):
                 case [b"ok", offset, *more]:
-                    state.clock.newest = plan.reached
-                    if plan.latest is not None:
-                        state.clock.latest = max(plan.latest, state.clock.latest or plan.latest)
+                    self._advance(plan)
                     return int(offset), refused | plan.refused, int(more[0]) if more else 0
                 case [b"nothing"]:
                     return None, refused | plan.refused, 0
@@ -176,6 +178,13 @@ class BoardWriter:
         if not indexes:
             return None, refused, 0
         raise state.moved_too_often()
+
+    def _advance(self, plan: Plan) -> None:
+        """Move the board's clock on after a plan was applied."""
+        clock = self.state.clock
+        clock.newest = plan.reached
+        if plan.latest is not None:
+            clock.latest = max(plan.latest, clock.latest or plan.latest)
 
     def _request(self, board: Board, plan: Plan, future: int) -> tuple[list[str], AddRequest]:
         state, own = self.state, self.state.keys
@@ -198,13 +207,20 @@ class BoardWriter:
             times, amounts, members = zip(*plan.events, strict=True)
             now_or_time = [False if time is None else time for time in times]
             events = LogEvents(now_or_time, list(amounts), list(members), plan.event_senders)
+        rules, held = state.rules if state.board is board else rules_of(board), None
+        if plan.held is not None:
+            values = [value.decode() for value in plan.held.values()]
+            held = HeldAmounts([str(start) for start in plan.held], values, len(keys) + 1)
+            keys += [own.slot(start) for start in plan.held]
+            if rules.operation != "incr":  # a correction replaces the best value too
+                rules = msgspec.structs.replace(rules, operation="set")
         request = AddRequest(
             epoch=state.epoch or "",
             writer=self._writer,
             sequence=self._sequence,
             channel=own.channel,
             clock=PlannedClock(by_event=board.clock == "event", current=plan.current, till=plan.till),
-            rules=state.rules if state.board is board else rules_of(board),
+            rules=rules,
             span=state.buckets.span,
             reached=plan.reached,
             latest=plan.latest,
@@ -217,6 +233,8 @@ class BoardWriter:
             backlog=int(state.settings.journal_backlog),
             events=events,
             producers=plan.producers,
+            held=held,
+            reason=plan.reason,
         )
         return keys, request
 

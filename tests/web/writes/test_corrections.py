@@ -1,0 +1,118 @@
+"""Correcting scores over HTTP, on boards of every kind."""
+
+import asyncio
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import httpx
+
+from live.domain.board_file import parse_boards
+from live.errors import REFUSALS
+from tests.harness.server import server
+from tests.harness.waiting import eventually
+
+BOARDS = """
+[[board]]
+id = "posts"
+source = ["like"]
+[[board]]
+id = "photos"
+source = ["photo"]
+[[board]]
+id = "seconds"
+source = ["like"]
+window = { sliding = "1h" }
+ranks = "dense"
+[[board]]
+id = "days"
+source = ["like"]
+window = { calendar = "day", timezone = "UTC" }
+[[board]]
+id = "best"
+source = ["like"]
+window = "forever"
+operator = "best"
+cap = 2
+[[board]]
+id = "last"
+source = ["like"]
+window = "forever"
+operator = "set"
+[[board]]
+id = "contest"
+source = ["vote"]
+window = "forever"
+votes = { per_key = 1, registered = true, closes = 2020-01-01T00:00:00Z }
+[[board]]
+id = "all"
+union = ["posts", "photos"]
+weights = [3, 1]
+"""
+KINDS = ("posts", "seconds", "days", "best", "last")
+WHY = "counted twice"
+
+
+async def correct(client: httpx.AsyncClient, board: str, key: str, **change: Any) -> httpx.Response:
+    """Correct a score, with a reason."""
+    return await client.patch(f"/v1/boards/{board}/records/{key}", json={"reason": WHY, **change})
+
+
+async def score(client: httpx.AsyncClient, board: str, key: str, **query: str) -> int:
+    """The score of a member."""
+    answer = await client.get(f"/v1/boards/{board}/records/{key}", params=query)
+    assert answer.status_code == 200, answer.text
+    return int(answer.json()["score"])
+
+
+async def test_corrections_of_boards_of_every_kind(valkey_url: str) -> None:
+    """They add or set, once each. The journal explains them, and the past stays as it was."""
+    async with server(valkey_url, *parse_boards(BOARDS), anonymous_admin=True, journal="sqlite") as client:
+        await client.post("/v1/events", json=[{"key": "a", "amount": 9}, {"key": "b", "amount": 2}])
+        await asyncio.sleep(0.005)
+        before = datetime.now(UTC).isoformat()
+        await asyncio.sleep(0.005)
+        for board in KINDS:
+            assert (await correct(client, board, "a", add=-4)).json() == {"before": 9, "score": 5}
+            assert (await correct(client, board, "a", score=7)).json() == {"before": 5, "score": 7}
+            assert (await correct(client, board, "a", score=7)).json() == {"before": 7, "score": 7}
+            both = await asyncio.gather(*(correct(client, board, "b", add=amount) for amount in (1, 10)))
+            assert sorted(answer.json()["score"] for answer in both) in ([3, 13], [12, 13]), board
+            await client.patch(f"/v1/boards/{board}/records/b", json={"hidden": True})
+            assert (await correct(client, board, "b", score=20)).json() == {"before": 13, "score": 20}
+            await client.patch(f"/v1/boards/{board}/records/b", json={"hidden": False})
+            assert await score(client, board, "b") == 20
+
+            async def is_explained(board: str, expected: list[Any]) -> bool:
+                answer = await client.get(f"/v1/boards/{board}/records/a", params={"explain": "true"})
+                return expected == [(one["amount"], one.get("reason")) for one in answer.json()["changes"]]
+
+            changes = [(7, WHY), (5, WHY)] if board in {"best", "last"} else [(2, WHY), (-4, WHY)]
+            await eventually(partial(is_explained, board, [*changes, (9, None)]))
+            assert await score(client, board, "a", as_of=before) == 9
+        assert (await score(client, "all", "a"), await score(client, "all", "b")) == (21, 60)
+
+        refusals: list[tuple[str, dict[str, Any], str]] = [
+            ("all", {"add": 1}, "the board is a union; correct the boards that it adds up: posts, photos"),
+            ("contest", {"add": 1}, REFUSALS["entrant_unknown"]),
+            ("posts", {"add": 1, "time": "2001-01-01T00:00:00Z"}, REFUSALS["late"]),
+            ("posts", {"add": 1, "time": "2999-01-01T00:00:00Z"}, REFUSALS["early"]),
+            ("posts", {"score": 2**53 - 1}, REFUSALS["score_out_of_range"]),
+        ]
+        for board, change, why in refusals:
+            refused = await correct(client, board, "a", **change)
+            assert (refused.status_code, refused.json()["code"]) == (409, "correction_refused"), refused.text
+            assert refused.json()["detail"] == why
+        await client.put("/v1/boards/contest/records/a", json={})
+        assert (await correct(client, "contest", "a", add=3)).json() == {"before": None, "score": 3}
+
+        for body in (
+            {"add": 1}, {"reason": "x"}, {"add": 0, "reason": "x"}, {"add": 1, "score": 1, "reason": "x"},
+            {"add": 1, "hidden": True, "reason": "x"}, {"score": True, "reason": "x"},
+            {"score": 2**53 + 1, "reason": "x"},
+            {"score": 1.5, "reason": "x"}, {"hidden": True, "time": "2020-01-01T00:00:00Z"},
+            {"add": 1, "reason": "\u202e"}, {"add": 1, "reason": ""}, {"add": 1, "reason": "x" * 501},
+            {"add": 1, "reason": "x", "time": "2020-01-01"},
+        ):  # fmt: skip
+            refused = await client.patch("/v1/boards/posts/records/a", json=body)
+            assert (refused.status_code, refused.json()["code"]) == (422, "record_invalid"), body
