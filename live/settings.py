@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from live.domain.board import parse_retention
+from live.domain.expected import PLACE, at, refusal
 from live.domain.text import unknown
 from live.domain.window import parse_duration
 from live.errors import SetupError
@@ -360,9 +361,10 @@ def load_settings(environment: Mapping[str, str] = os.environ, **given: Any) -> 
             values[field.name] = msgspec.convert(
                 value, field.type, strict=False, dec_hook=lambda expected, text: _READERS[expected](text)
             )
-        except ValueError as error:  # msgspec.ValidationError is one
+        except ValueError as error:  # msgspec.ValidationError is one, with the reason of a reader as its cause
             shown = "(not shown)" if field.type.__origin__ is TokenSecret else repr(given_text)
-            mistakes.append(f"{environment_name(field.name)} (or its flag) = {shown}: {error}")
+            reason = error.__cause__ or refusal(*at(value, field.type, str(error).partition(PLACE)[2][:-1]))
+            mistakes.append(f"{environment_name(field.name)} (or its flag) = {shown}: {reason}")
     if mistakes:
         raise SetupError("\n".join(mistakes))
     return Settings(**values)

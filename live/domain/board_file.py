@@ -30,10 +30,11 @@ from live.domain.board import (
     parse_retention,
 )
 from live.domain.event import MAX_SCORE, milliseconds
+from live.domain.expected import PLACE, at, refusal
 from live.domain.packing import Field, Packing
 from live.domain.ranking import Ranks
 from live.domain.text import PATTERN, text_fault, unknown
-from live.domain.window import Rolling, Sliding, Window, WindowChoice, make_window, parse_duration
+from live.domain.window import Rolling, Sliding, Window, WindowChoice, make_window, parse_duration, window_advice
 from live.errors import SetupError
 
 _READABLE: Final = {"pattern": PATTERN}  # for contracts: `text_mistakes` checks it
@@ -46,7 +47,6 @@ _DEFAULT_SOURCE: Final = "like"
 _MOST_CAP: Final = 100_000
 _MOST_MEMBERS: Final = 1_000_000_000
 _MOST_CONFLATION: Final = 60_000  # milliseconds
-_PLACE: Final = " - at `$"  # precedes the path in an error message of msgspec
 _COMPARED: Final = frozenset({"window", "clock"})  # by a union, with its parts
 # Choices that only earlier versions knew, each with advice on what to choose instead.
 _GONE: Final = {
@@ -334,17 +334,11 @@ def _read_value(value: object, kind: Any, path: str) -> tuple[object, list[Mista
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        reason, _, place = str(error).partition(_PLACE)
-        return UNSET, [Mistake(path + place.removesuffix("`"), _of_words(value, kind) or reason)]
+        place = str(error).partition(PLACE)[2].removesuffix("`")
+        if path == "window" and isinstance(value, str):
+            return UNSET, [Mistake(path, window_advice(value))]
+        return UNSET, [Mistake(path + place, refusal(*at(value, kind, place)))]
     return value, []
-
-
-def _of_words(value: object, kind: Any) -> str | None:  # noqa: ANN401 - as above
-    """Say what is wrong with a word that a choice does not allow. Return None for a choice that allows other values."""
-    if get_origin(kind) is not Literal or not isinstance(value, str):
-        kinds = [part for part in get_args(kind) if part is not type(None)]
-        return _of_words(value, kinds[0]) if len(kinds) == 1 and get_origin(kinds[0]) is Literal else None
-    return unknown("value", value, get_args(kind))
 
 
 def _struct_of(kind: Any, *, of_list: bool = False) -> type[msgspec.Struct] | None:  # noqa: ANN401 - as above
@@ -464,7 +458,7 @@ def parse_boards(text: str) -> list[Board]:
     unsure: dict[str, frozenset[str]] = {}
     for number, table in enumerate(tables, 1):
         if not isinstance(table, dict):
-            mistakes.append(f"board {number}: Expected `object`, got `{type(table).__name__}`")
+            mistakes.append(f"board {number}: expected a table, got {table!r}; write [[board]]")
             continue
         board_id = str(table.get("id", ""))
         name = f"board {number}" + (f" ({table['id']!r})" if "id" in table else "")

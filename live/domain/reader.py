@@ -3,15 +3,17 @@
 For someone who may not read a private board, it does not exist.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from live.domain.board import Board
+from live.domain.text import nearest
 from live.errors import BOARD_DELETED, ProblemError, StoreUnavailableError
 
 _T = TypeVar("_T")
+_MOST_COMPARED: Final = 100  # boards, to find the one that was meant
 
 
 class BoardScope(msgspec.Struct, frozen=True):
@@ -68,11 +70,15 @@ class Reader:
         self.opens = NO_BOARDS
         self.fault = fault
 
-    def refusal(self) -> Exception:
-        """Make the error for a board that does not exist for this reader. It depends on the reader alone."""
+    def refusal(self, wanted: str = "", visible: Collection[str] = ()) -> Exception:
+        """Make the error for a board that does not exist for this reader.
+
+        It depends only on the reader, on the id that it `wanted` and on the boards that are `visible` to it.
+        """
         if not self.is_sure:
             return StoreUnavailableError("can't read the API keys")
-        detail = "GET /v1/boards lists the boards"
+        near = nearest(wanted, visible) if 0 < len(visible) <= _MOST_COMPARED else None
+        detail = f"{f'did you mean `{near}`? ' if near else ''}GET /v1/boards lists the boards"
         return ProblemError("board_not_found", f"{detail}; {self.fault}" if self.fault else detail)
 
     def require_sure(self) -> None:

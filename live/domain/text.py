@@ -24,7 +24,7 @@ _ESCAPE: Final = re.compile(r"\\(?:u[0-9A-Fa-f]{4}|.)")
 _SPACE: Final = {ord(space): None for space in "\t\r\n"}
 _MOST_SHOWN: Final = 64  # characters of the unknown name
 _LIKENESS: Final = 0.7  # from 0 to 1; below this, `LIVE_` alone makes two names similar
-_MOST_LISTED: Final = 20  # known names; longer lists are not useful
+_MOST_LISTED: Final = 32  # known names; longer lists are not useful
 
 
 def text_fault(text: str) -> str | None:
@@ -84,16 +84,21 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
-def unknown(what: str, name: str, known: Collection[str]) -> str:
-    """Say that a name is unknown, and suggest the nearest known name or list all of them.
+def unknown(what: str, name: str, known: Collection[str], *, lists: bool = False) -> str:
+    """Say that a name is unknown, and suggest the nearest known name or list all of them. With `lists`, do both.
 
     `what` is the kind of name, such as `parameter`.
     """
     shown = name if len(name) <= _MOST_SHOWN else f"{name[:_MOST_SHOWN]}…"
     clause = f"there is no {what} `{shown}`"
-    near = get_close_matches(name[:_MOST_SHOWN], known, n=1, cutoff=_LIKENESS)
-    if near:
-        return f"{clause}; did you mean `{near[0]}`?"
+    near = nearest(name, known)
+    if near is not None:
+        return f"{clause}; did you mean `{near}`?" + (f" There are: {', '.join(sorted(known))}" if lists else "")
     if 0 < len(known) <= _MOST_LISTED:
         return f"{clause}; there are: {', '.join(sorted(known))}"
     return clause if known else f"{clause}; there are none"
+
+
+def nearest(name: str, known: Collection[str]) -> str | None:
+    """Return the known name that is most similar to a name. Return None if none is similar."""
+    return next(iter(get_close_matches(name[:_MOST_SHOWN], known, n=1, cutoff=_LIKENESS)), None)

@@ -9,17 +9,19 @@ import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache, lru_cache
-from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
-from zoneinfo import ZoneInfo
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, get_args
+from zoneinfo import ZoneInfo, available_timezones
 
 import msgspec
 
 from live.domain.calendar import FIRST, LAST, Calendar, Unit, Weekday
+from live.domain.text import nearest
 
 MOST_PERIODS: Final = 1000
 MOST_FOLDED: Final = 10_000  # newest slots of a window that are folded; a longer window is folded in part
 
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}  # in milliseconds
+_KINDS: Final = 'window must be one of {rolling = …}, {sliding = …}, {calendar = …} and "forever"'
 _LONG_AGO: Final = -(1 << 62)  # milliseconds before any event
 _DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
 
@@ -246,8 +248,10 @@ def _calendar(periods: Periods) -> Calendar:
     try:
         zone = ZoneInfo(periods.timezone)
     except (ValueError, OSError, KeyError):
-        example = "expected an IANA name such as Asia/Shanghai"
-        raise ValueError(f"unknown timezone {periods.timezone!r}; {example}") from None
+        named = {name.rpartition("/")[2]: name for name in sorted(available_timezones())}  # `Berlin` alone is a city
+        near = nearest(periods.timezone, named.values()) or named.get(periods.timezone)
+        advice = f"did you mean {near!r}?" if near else "expected an IANA name such as Asia/Shanghai"
+        raise ValueError(f"unknown timezone {periods.timezone!r}; {advice}") from None
     return Calendar(periods.unit, zone, periods.week_start)
 
 
@@ -287,6 +291,16 @@ class WindowChoice(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_o
     grace: str | None = None
 
 
+def window_advice(text: str) -> str:
+    """Say how to write a window that somebody wrote as a text, such as `24h` or `day`."""
+    if _DURATION.fullmatch(text):
+        return f'"{text}" is a length; write {{rolling = "{text}"}}, or {{sliding = "{text}"}}, exact to the event'
+    unit = nearest(text, get_args(Unit))
+    if unit is not None:
+        return f'a window of calendar periods is {{calendar = "{unit}"}}'
+    return _KINDS
+
+
 def make_window(choice: WindowChoice | Literal["forever"]) -> Window:
     """Build a window from its table.
 
@@ -299,7 +313,7 @@ def make_window(choice: WindowChoice | Literal["forever"]) -> Window:
     given = {name: value for name in choice.__struct_fields__ if (value := getattr(choice, name)) is not None}
     kinds = [kind for kind in _WINDOWS if kind in given]
     if len(kinds) != 1:
-        raise ValueError('window must be one of {rolling = …}, {sliding = …}, {calendar = …} and "forever"')
+        raise ValueError(_KINDS)
     takes, make = _WINDOWS[kinds[0]]
     mistakes = [
         f"`{name}` does not apply to a window with `{kinds[0]}`, which takes {', '.join(takes)}"

@@ -27,12 +27,15 @@ from live.domain.event import (
 )
 from live.domain.producer import Principal
 from live.domain.reader import ALL_BOARDS, NO_BOARDS, BoardScope
+from live.domain.text import nearest
 from live.errors import REFUSALS, EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.committer import Committed, Committer
 from live.metrics import EVENTS_DUPLICATE, EVENTS_REJECTED
 
 DEFAULT_TYPE: Final = "like"
 _BOARDS_PER_TURN: Final = 8  # each costs its turn of the event loop up to a quarter of a millisecond
+_MOST_SUGGESTIONS: Final = 3  # for each body
+_MOST_COMPARED: Final = 100  # boards; each takes some microseconds
 _PLAIN: Final = (UNSET, UNSET, UNSET)
 _UNKNOWN: Final = {"board_unknown", "type_unknown"}  # refusals that a new board can change
 _BOARD_FAULTS: Final = (ProblemError, StoreUnavailableError, EpochLostError)
@@ -155,11 +158,13 @@ class Posting:
         Returns the kinds of events that no board takes, but that a new board may take.
         """
         body = self._body
-        kinds = {_PLAIN} if body.likes else {(event.board, event.type, event.category) for event in body.events}
+        kinds = {_PLAIN} if body.likes else {_kind(event) for event in body.events}
         if len(kinds) == 1:  # all events go to the same boards
-            targets = self._shares_for(*kinds.pop())
+            (kind,) = kinds
+            targets = self._shares_for(*kind)
             if isinstance(targets, str):
-                self._rejected.extend(Rejection(index, targets, REFUSALS[targets]) for index in body.indexes)
+                detail = self._explain(targets, kind)
+                self._rejected.extend(Rejection(index, targets, detail) for index in body.indexes)
                 return self._unknown
             likes = body.likes if self._idempotency_key is None else None
             entries: Sequence[Entry] = Likes(likes) if likes else self._entries()
@@ -174,7 +179,7 @@ class Posting:
         for index, event, entry in zip(body.indexes, body.events, self._entries(), strict=True):
             targets = self._shares_for(event.board, event.type, event.category)
             if isinstance(targets, str):
-                self._rejected.append(Rejection(index, targets, REFUSALS[targets]))
+                self._rejected.append(Rejection(index, targets, self._explain(targets, _kind(event))))
                 continue
             for share, board, weight in targets:
                 indexes, own = parts.setdefault(share, ([], []))
@@ -243,6 +248,21 @@ class Posting:
             found.append((share, target, weight))
         return found
 
+    def _explain(self, code: str, kind: Kind) -> str:
+        """Say why no board takes a kind of events. Suggest the nearest board or type that the producer may know.
+
+        The answer depends on nothing else, so it is the same for a board that is hidden. Only the first kinds of a body
+        get a suggestion, because finding one takes long.
+        """
+        board, event_type, _ = kind
+        wanted = board if code == "board_unknown" else event_type if code == "type_unknown" else UNSET
+        visible = [one for one in self._boards.by_id.values() if not one.is_private or self._producer.feeds(one.id)]
+        if wanted is UNSET or len(self._unknown) > _MOST_SUGGESTIONS or len(visible) > _MOST_COMPARED:
+            return REFUSALS[code]
+        names = ({one.id} if code == "board_unknown" else one.source for one in visible)
+        near = nearest(wanted, frozenset().union(*names))
+        return REFUSALS[code] if near in {None, wanted} else f"{REFUSALS[code]}; did you mean `{near}`?"
+
     def _answer(self) -> Answer:
         """Merge the outcomes of the boards."""
         shares, private = self._shares.values(), self._boards.private
@@ -294,10 +314,15 @@ class Posting:
                     board = share.board if len(self._boards.by_id) > 1 and not is_secret else None
                     self._rejected.append(Rejection(index, code, share.details.get(index, REFUSALS[code]), board))
         for index in hidden - accepted - duplicates - {rejection.index for rejection in self._rejected}:
-            self._rejected.append(Rejection(index, "type_unknown", REFUSALS["type_unknown"]))
+            event = body.events[body.indexes.index(index)]
+            self._rejected.append(Rejection(index, "type_unknown", self._explain("type_unknown", _kind(event))))
         duplicates -= accepted
         EVENTS_DUPLICATE.inc(len(duplicates))
         return len(accepted), len(duplicates)
+
+
+def _kind(event: IncomingEvent) -> Kind:
+    return event.board, event.type, event.category
 
 
 def limit_of(board: Board, producer: Principal) -> int:

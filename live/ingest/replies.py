@@ -105,6 +105,15 @@ class Reply(msgspec.Struct, frozen=True, dict=True):
         return msgspec.structs.replace(self, cache=_PRIVATE[1], extra=tuple(f for f in fields if f is not _PRIVATE))
 
 
+class _Documentation:
+    """Where this process serves the documentation of problems. The application sets it once."""
+
+    path = "/docs"
+
+
+documentation: Final = _Documentation()
+
+
 class ProblemBody(msgspec.Struct, frozen=True):
     """Why a request was refused, as a problem document (RFC 9457).
 
@@ -131,7 +140,8 @@ def problem_reply(error: Exception) -> Reply:
     if problem.retry_after is not None:
         extra.append((b"retry-after", b"%d" % problem.retry_after))
     status, title = PROBLEMS[problem.code]
-    body = msgspec.json.encode(ProblemBody("about:blank", title, status, problem.code, problem.detail))
+    kind = f"{documentation.path}#{problem.code}"
+    body = msgspec.json.encode(ProblemBody(kind, title, status, problem.code, problem.detail))
     return Reply(status, b"application/problem+json", body, tuple(extra))
 
 

@@ -16,6 +16,7 @@ from live.auth.client import ClientResolver
 from live.demo import Demo
 from live.domain.board import Boards
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
+from live.ingest.replies import documentation
 from live.journal.log.drainer import Drainer
 from live.protocols.http.shared import SharedParts
 from live.settings import Settings
@@ -27,7 +28,7 @@ from live.web.http.responses import answer_problem
 from live.web.pages import board as pages
 from live.web.pages.rendering import make_templates, visit_of
 from live.web.reads.fast import FastReads
-from live.web.routes import routes_of
+from live.web.routes import explain_route, routes_of
 from live.web.services import Live, live_of, make_parts, reader_of
 
 log = structlog.get_logger()
@@ -77,6 +78,7 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
             if parts.players is not None:
                 await parts.players.aclose()
 
+    documentation.path = f"{settings.root_path}/docs"
     app = Starlette(
         routes=routes_of(settings),
         exception_handlers={
@@ -136,12 +138,14 @@ async def _forget(_request: Request, _error: Exception) -> Response:
 async def _answer_error(request: Request, error: Exception) -> Response:
     if isinstance(error, EpochLostError) and "board" in request.path_params:
         error = await live_of(request).registry.explain(request.path_params["board"], error, reader_of(request))
+    if isinstance(error, HTTPException):
+        error = explain_route(request, error)
     if request.scope["path"].startswith("/v1/"):
         return await answer_problem(request, error)
     try:
         page = await pages.problem_page(visit_of(request), error)
     except ProblemError as overload:  # then not even an error can be drawn
         return await answer_problem(request, overload)
-    if isinstance(error, HTTPException) and error.headers:
+    if isinstance(error, ProblemError):
         page.headers.update(error.headers)
     return page

@@ -3,17 +3,21 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Mount, Route
 from starlette.types import Scope
 
+from live.domain.text import nearest
+from live.errors import ProblemError
 from live.network.parameters import require_known
 from live.settings import Settings
 from live.web import operations
 from live.web.contract import reference
 from live.web.contract.asyncapi import asyncapi
 from live.web.contract.openapi import openapi, query_names
+from live.web.http.responses import as_problem
 from live.web.http.static import ClientFiles, PageFiles
 from live.web.http.watching import refuse_plain, unless_left
 from live.web.pages import board as pages
@@ -22,8 +26,10 @@ from live.web.pages import record as record_page
 from live.web.pages.admission import admitting
 from live.web.pages.rendering import static_version
 from live.web.reads import boards, history, items, records, slots, stream
-from live.web.services import assets
+from live.web.services import assets, live_of
 from live.web.writes import admin, events, likes
+
+_LONGEST_COMPARED: Final = 100  # characters of a path
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
@@ -92,6 +98,26 @@ def routes_of(settings: Settings) -> list[BaseRoute]:
         if served:
             routes.append(_contract(path, served))
     return routes
+
+
+def explain_route(request: Request, error: HTTPException) -> ProblemError:
+    """Say which path or method somebody meant, for a request that no route takes."""
+    path, problem = request.scope["path"], as_problem(error)
+    if allowed := problem.headers.get("Allow"):
+        methods = ", ".join(sorted(allowed.split(", ")))
+        detail = f"{request.method} is not for this path, which takes {methods}"
+        return ProblemError(problem.code, detail, headers=problem.headers)
+    if problem.code != "not_found" or len(path) > _LONGEST_COMPARED:
+        return problem
+    parts, known = path.rstrip("/").split("/"), []
+    for route in request.app.routes:
+        named = route.path.split("/") if isinstance(route, Route) else ()
+        if len(named) == len(parts):  # the parameters of the path are those of the request
+            pairs = zip(named, parts, strict=True)
+            known.append("/".join(part if name.startswith("{") else name for name, part in pairs))
+    near = nearest(path, known)
+    root = live_of(request).settings.root_path
+    return ProblemError("not_found", f"did you mean {root}{near}?" if near else f"{root}/openapi.json lists the paths")
 
 
 def _contract(path: str, handlers: Mapping[str, Endpoint]) -> Route:

@@ -105,7 +105,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
             await self.registry.ask()
             found = self.registry.ledgers.find(board_id, reader)
         if found is None:
-            raise reader.refusal()
+            raise reader.refusal(board_id, [ledger.state.board.id for ledger in self.registry.ledgers.all(reader)])
         return found
 
     def ledgers(self, reader: Reader) -> list[Ledger]:

@@ -54,7 +54,7 @@ def test_contradictory_choices_are_reported() -> None:
     assert line.startswith("`cap` with `operator = incr`")
     assert mistakes(idle_ttl="1.5s")[0].startswith("`idle_ttl`")
     assert mistakes(idle_ttl="soon")[0].startswith("`idle_ttl`")
-    assert mistakes(idle_ttl=5) == ["`idle_ttl`: Expected `str | null`, got `int`"]
+    assert mistakes(idle_ttl=5) == ["`idle_ttl`: expected a text, got 5"]
 
 
 def test_a_patch_merges() -> None:

@@ -11,7 +11,7 @@ from live.boards.definition import DefinitionError, RunningChoice, read_board
 from live.domain.board_file import BoardChoice, FieldChoice, VotesChoice, parse_boards, read_choices
 from live.domain.window import WindowChoice
 from live.errors import SetupError
-from tests.domain.board_files import CAPPED, LEAVES, SLOT_OF_DAYS, VOTES_LEAVE, mistakes
+from tests.domain.board_files import CAPPED, LEAVES, SLOT_OF_DAYS, UNITS, VOTES_LEAVE, mistakes
 
 
 def test_all_mistakes_are_reported_at_once() -> None:
@@ -88,16 +88,16 @@ def test_no_mistake_hides_another() -> None:
     """
     assert mistakes(text) == [
         "board 1 ('week'): `titel`: there is no choice `titel`; did you mean `title`?",
-        "board 1 ('week'): `cap`: Expected `int | null`, got `str`",
-        "board 1 ('week'): `window.calendar`: there is no value `weak`; did you mean `week`?",
+        "board 1 ('week'): `cap`: expected a whole number from 1 to 100,000, got \"many\"",
+        f"board 1 ('week'): `window.calendar`: there is no value `weak`; did you mean `week`? T{UNITS[1:]}",
         "board 1 ('week'): `window.slots`: there is no choice `slots`; did you mean `slot`?",
-        "board 1 ('week'): `operator`: there is no value `bets`; did you mean `best`?",
+        "board 1 ('week'): `operator`: there is no value `bets`; did you mean `best`? There are: best, incr, set",
         "board 1 ('week'): grace: 'soon' is not a duration; expected a number and ms, s, m, h or d, like 24h",
         "board 1 ('week'): keep = -1 must be from 0 to 1000 periods",
         "board 1 ('week'): unknown timezone 'Mars'; expected an IANA name such as Asia/Shanghai",
-        "board 2 ('day'): `votes.per_key`: Expected `int` >= 1",
-        "board 2 ('day'): `votes.per_actor`: Expected `int` >= 1",
-        "board 2 ('day'): `votes.opens`: Invalid RFC3339 encoded datetime",
+        "board 2 ('day'): `votes.per_key`: expected a whole number of at least 1, got 0",
+        "board 2 ('day'): `votes.per_actor`: expected a whole number of at least 1, got 0",
+        "board 2 ('day'): `votes.opens`: expected a time with a time zone, such as 2026-11-22T12:00:00Z, got \"now\"",
         f"board 2 ('day'): {SLOT_OF_DAYS}",
         "board 2 ('day'): `week_start` does not apply to a calendar of days, only to weeks",
         "board 2 ('day'): grace: 'soon' is not a duration; expected a number and ms, s, m, h or d, like 24h",
@@ -108,12 +108,12 @@ def test_no_mistake_hides_another() -> None:
         f"board 3 ('hours'): `operator = best` {LEAVES}",
         "board 3 ('hours'): score: the field 'A' does not match ^[a-z][a-z0-9_]{0,63}$",
         "board 3 ('hours'): score: the field A 3..2 is empty: its minimum is above its maximum",
-        "board 4 ('game'): `score[0].max`: Expected `int`, got `str`",
+        "board 4 ('game'): `score[0].max`: expected a whole number, got \"9\"",
         "board 4 ('game'): `score[1].order`: there is no value `up`; there are: asc, desc",
         "board 4 ('game'): `score[1].field`: missing",
-        "board 4 ('game'): `score[2]`: Expected `object`, got `int`",
-        "board 5 ('all'): `title`: Expected `str`, got `int`",
-        "board 6 ('all'): `cap`: Expected `int` >= 1",
+        "board 4 ('game'): `score[2]`: expected a table with field, order, min, max, got 5",
+        "board 5 ('all'): `title`: expected a text of 1 to 200 characters, got 5",
+        "board 6 ('all'): `cap`: expected a whole number from 1 to 100,000, got 0",
         "board 6 ('all'): another board has this id",
         "board 'all': its union: there is no board `days`; did you mean `day`?",
         "board 'all': its union names 'game', whose scores are not plain sums",

@@ -55,7 +55,13 @@ async def expect_refused(client: httpx.AsyncClient, body: Any, headers: dict[str
     before, problems = await offset(client), REGISTRY.get_sample_value("live_problems_total", {"code": code}) or 0
     response = await post(client, body, headers)
     status, title = PROBLEMS[code]
-    assert response.json() == {"type": "about:blank", "title": title, "status": status, "code": code, "detail": detail}
+    assert response.json() == {
+        "type": f"/docs#{code}",
+        "title": title,
+        "status": status,
+        "code": code,
+        "detail": detail,
+    }
     assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json")
     assert REGISTRY.get_sample_value("live_problems_total", {"code": code}) == problems + 1
     assert await offset(client) == before

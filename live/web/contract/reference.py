@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from live.errors import PROBLEMS
 from live.web.contract.openapi import openapi_document
 from live.web.contract.schemas import Json
 from live.web.pages.language import languages
@@ -48,6 +49,7 @@ def _render(templates: Environment, root: str, theme: str | None) -> str:
         **look(Surface(), theme, f"{root}/docs"),
         info=document["info"],
         groups=groups,
+        problems=PROBLEMS,
         schemas=schemas,
         type_words=type_words,
         prose=prose,

@@ -127,7 +127,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "ProblemBody.code": "Stable name of the problem.",
     "ProblemBody.status": "HTTP status.",
     "ProblemBody.title": "The problem in a few words.",
-    "ProblemBody.type": "Always `about:blank`.",
+    "ProblemBody.type": "Address of the documentation of `code`, on this server.",
     "RecordView.rank": "Place in the ranking, from 1. Null for a contestant without votes.",
     "Corrected.before": "The score before. Null if the member had none.",
     "Corrected.score": "The score after the correction.",

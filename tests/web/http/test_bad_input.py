@@ -57,7 +57,8 @@ REFUSED: dict[str, tuple[bytes, str, str]] = {
     "not NFC": ('{"key":"e\u0301"}'.encode(), "key_invalid", "key is not in Unicode normalization form NFC"),
     "type": (b'{"key":"a","type":"hate"}', "type_unknown", REFUSALS["type_unknown"]),
     **{f"board {board!r:.9}": (json.dumps({"key": "a", "board": board}).encode(), "board_unknown",
-                               REFUSALS["board_unknown"]) for board in BOARDS},
+                               REFUSALS["board_unknown"] + ("; did you mean `posts`?" if "posts" in board else ""))
+       for board in BOARDS},
     "long ago": (b'{"key":"a","time":"1999-12-31T23:59:59Z"}', "late", REFUSALS["late"]),
     "year 9999": (b'{"key":"a","time":"9999-12-31T23:59:59Z"}', "early", REFUSALS["early"]),
 }  # fmt: skip
@@ -118,7 +119,7 @@ class Server(NamedTuple):
         response = await self.post(body, headers)
         status, title = PROBLEMS[code]
         assert response.json() == {
-            "type": "about:blank", "title": title, "status": status, "code": code, "detail": detail
+            "type": f"/docs#{code}", "title": title, "status": status, "code": code, "detail": detail
         }  # fmt: skip
         assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json")
         assert await self.keys() == before

@@ -1,0 +1,123 @@
+"""What a value may be, in plain words: the message for a value that a setting or a choice of a board does not take."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
+
+from live.domain.text import unknown
+
+PLACE: Final = " - at `$"  # precedes the path in an error message of msgspec
+_MOST_SHOWN: Final = 60  # characters of the value
+_BASIC: Final[Mapping[object, str]] = {
+    bool: "true or false",
+    datetime: "a time with a time zone, such as 2026-11-22T12:00:00Z",
+    float: "a number",
+    int: "a whole number",
+    str: "a text",
+    Path: "a path",
+}
+_PLURAL: Final[Mapping[object, str]] = {str: "texts", int: "whole numbers"}
+
+
+def refusal(value: object, kind: Any) -> str:  # noqa: ANN401 - a type from an annotation
+    """Say what a value should be, for a value that is not of this kind. A list says it of its first wrong element.
+
+    Args:
+        value: from TOML, JSON or an environment variable.
+        kind: the annotation of what takes the value.
+    """
+    words = [word for part in _parts(kind) if get_origin(part) is Literal for word in get_args(part)]
+    if isinstance(value, str) and words and len(_parts(kind)) == 1:
+        return unknown("value", value, words, lists=True)
+    message = f"expected {expected(kind)}, got {_shown(value)}"
+    element = _element(kind)
+    if element is not None and not isinstance(value, list | dict) and _fits([value], kind):
+        return f"{message}; write {_shown([value])}"
+    if element is str and not isinstance(value, str | list | dict):
+        return f"{message}; texts are in quotes"
+    return message
+
+
+def at(value: object, kind: Any, place: str) -> tuple[object, Any]:  # noqa: ANN401 - as above
+    """Return the element at a place such as `[2]` in a list, and its kind; without a place, what was given."""
+    if place.startswith("[") and isinstance(value, Sequence):
+        return value[int(place[1:-1])], get_args(_list_of(kind))[0]
+    return value, kind
+
+
+def expected(kind: Any) -> str:  # noqa: ANN401 - as above
+    """Describe a kind of value: `a whole number from 1 to 64`."""
+    return " or ".join(_one(part) for part in _parts(kind))
+
+
+def _one(kind: Any) -> str:  # noqa: ANN401 - as above
+    if get_origin(kind) is Literal:
+        words = [_shown(word) for word in get_args(kind)]
+        return words[0] if len(words) == 1 else f"one of {', '.join(words)}"
+    bounds = _bounds(kind)
+    kind = _bare(kind)
+    if get_origin(kind) is tuple:
+        element = _bare(get_args(kind)[0])
+        least = f", at least {bounds['min_length']}" if bounds["min_length"] else ""
+        return f"a list of {_PLURAL.get(element, 'tables')}{least}"
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return f"a table with {', '.join(kind.__struct_fields__)}"
+    if bounds["max_length"]:
+        return f"a text of {bounds['min_length']} to {bounds['max_length']} characters"
+    if bounds["pattern"]:
+        return f"a text that matches {bounds['pattern']}"
+    limits = _range(bounds["ge"], bounds["le"])
+    return f"{_BASIC.get(kind, 'a text')}{f' {limits}' if limits and kind in {int, float} else ''}"
+
+
+def _range(least: int | None, most: int | None) -> str:
+    if least is None or most is None:
+        return "" if least is most else f"of at least {least:,}" if most is None else f"of at most {most:,}"
+    return f"from {least:,} to {most:,}"
+
+
+def _parts(kind: Any) -> list[Any]:  # noqa: ANN401 - as above
+    """List the alternatives of a kind, without None."""
+    if get_origin(kind) is Annotated and get_origin(kind.__origin__) in {Union, UnionType, Literal}:
+        kind = kind.__origin__
+    several = get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
+    return [part for part in several if part is not NoneType]
+
+
+def _bare(kind: Any) -> Any:  # noqa: ANN401 - as above
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
+def _bounds(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
+    metas = [part for part in getattr(kind, "__metadata__", ()) if isinstance(part, Meta)]
+    names = ("ge", "le", "min_length", "max_length", "pattern")
+    return {name: next((value for meta in metas if (value := getattr(meta, name)) is not None), None) for name in names}
+
+
+def _list_of(kind: Any) -> Any:  # noqa: ANN401 - as above
+    return next((bare for bare in map(_bare, _parts(kind)) if get_origin(bare) is tuple), None)
+
+
+def _element(kind: Any) -> Any:  # noqa: ANN401 - as above
+    found = _list_of(kind)
+    return None if found is None else _bare(get_args(found)[0])
+
+
+def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401 - as above
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, date):  # of TOML
+        return value.isoformat()
+    text = msgspec.json.encode(value, enc_hook=str).decode()
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
