@@ -170,5 +170,9 @@ class JournalError(StoreUnavailableError):
     """The SQL database does not answer, or refuses a statement."""
 
 
+class JournalLoginError(JournalError):
+    """The SQL server does not accept the user or the password."""
+
+
 class JournalBrokenError(JournalError, SetupError):
     """The database is damaged, or its files were replaced. Only an operator can repair it."""

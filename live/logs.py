@@ -7,6 +7,7 @@ logged.
 
 import atexit
 import logging
+import os
 import sys
 import threading
 import time
@@ -40,6 +41,8 @@ def configure_logs(level: str) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
+    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:  # one of several workers
+        shared.append(structlog.processors.CallsiteParameterAdder([structlog.processors.CallsiteParameter.PROCESS]))
     renderer: list[structlog.types.Processor] = (
         [structlog.dev.ConsoleRenderer(exception_formatter=_plain_traceback, repr_native_str=True)]
         if sys.stderr.isatty()
@@ -71,10 +74,11 @@ def configure_logs(level: str) -> None:
 class _Cause:
     """A line that was logged, the time of its last report, and how often it was repeated since then and in total."""
 
-    __slots__ = ("count", "level", "reported", "text", "timer", "total")
+    __slots__ = ("count", "level", "reason", "reported", "text", "timer", "total")
 
     def __init__(self, text: str, level: int, reported: float) -> None:
         self.text = text
+        self.reason: object = None  # of the last line, if it had one
         self.level = level
         self.reported = reported
         self.count = self.total = 0
@@ -124,6 +128,7 @@ class Repeats(logging.Filter):
                 return True
             cause.count += 1
             cause.total += 1
+            cause.reason = line.get("reason")
             if cause.timer is None:
                 self._start(name, cause, cause.reported + self._period - now)
             return False
@@ -161,4 +166,5 @@ class Repeats(logging.Filter):
 
 
 def _log(cause: _Cause, text: str, repeated: int) -> None:
-    structlog.get_logger().log(cause.level, text, repeated=repeated)
+    reason = {} if cause.reason is None else {"reason": cause.reason}
+    structlog.get_logger().log(cause.level, text, repeated=repeated, **reason)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shlex
 import signal
 import socket
@@ -15,11 +16,12 @@ import msgspec
 import structlog
 import uvicorn
 
+from live import __version__
 from live.auth.admin_key import FILE, provide_admin_key
 from live.domain.board import Boards
 from live.domain.board_file import load_boards
 from live.domain.urls import shown
-from live.errors import EpochLostError, JournalError, SetupError, StoreUnavailableError
+from live.errors import EpochLostError, JournalError, JournalLoginError, SetupError, StoreUnavailableError
 from live.journal.database import Database, open_journal, unsafe_in_sql
 from live.journal.log.timelines import Loss, end_lost, find_lost
 from live.logs import configure_logs
@@ -33,13 +35,14 @@ from live.store.board.state import BoardState, open_boards
 from live.store.connection.client import REPLICA, Store, connect, is_unanswered
 from live.store.connection.durability import unsafe_settings
 from live.store.connection.embedded import EmbeddedStore
-from live.store.connection.handshake import StoreFormatError, StoreReplicaError, StoreRoleError
+from live.store.connection.handshake import StoreFormatError, StoreReplicaError, StoreRoleError, is_login
 from live.store.connection.high_water import CHOICES
 from live.store.connection.loss import LossWatch
 from live.store.registry.producers import ProducerStore
 from live.system.data_directory import make_private
 from live.system.processes import fit, raise_limit, relax_collector, share
 from live.system.shared_metrics import SharedMetrics
+from live.system.version import commit
 from live.web.app import make_app
 from live.web.services import tokens_of
 from live.workers.supervisor import Supervisor
@@ -70,6 +73,9 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
             "raise LIVE_MAX_BOARDS, or leave some out"
         )
     tokens_of(settings)  # so that a mistake is known before a process starts
+    if settings.store:
+        _check_replica(connect(settings.store, settings), settings)
+    open_journal(settings, writes=False)  # refuses an invalid URL
     with bound_sockets(settings) as listeners, _store(settings) as url:
         listener = listeners[0]
         settings = msgspec.structs.replace(settings, store=url, port=listener.getsockname()[1])
@@ -84,13 +90,25 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
             except StoreUnavailableError as error:  # of one server of several: the store has answered before
                 log.warning("the admin API key can't be read now", reason=str(error))
         relax_collector()
-        if settings.workers == 1:
-            signal.signal(signal.SIGHUP, _ignore_reload)
-            uvicorn.Server(server_config(make_app(settings, boards), settings)).run(sockets=[listener])
-            return
-        with SharedMetrics.new() as metrics:
-            os.environ.update(as_environment(settings), PROMETHEUS_MULTIPROC_DIR=str(metrics.folder))
-            asyncio.run(Supervisor(listeners, metrics).run())
+        log.info(
+            "the server starts", version=__version__, commit=commit(), role=settings.role, workers=settings.workers,
+            store=shown(settings.store), journal=shown(settings.journal), boards=len(boards.by_id),
+        )  # fmt: skip
+        try:
+            _run(settings, boards, listeners)
+        finally:
+            log.info("the server has stopped")
+
+
+def _run(settings: Settings, boards: Boards, listeners: Sequence[socket.socket]) -> None:
+    """Serve in this process, or in several workers."""
+    if settings.workers == 1:
+        signal.signal(signal.SIGHUP, _ignore_reload)
+        uvicorn.Server(server_config(make_app(settings, boards), settings)).run(sockets=[listeners[0]])
+        return
+    with SharedMetrics.new() as metrics:
+        os.environ.update(as_environment(settings), PROMETHEUS_MULTIPROC_DIR=str(metrics.folder))
+        asyncio.run(Supervisor(listeners, metrics).run())
 
 
 def _ignore_reload(_signal: int, _frame: object) -> None:
@@ -138,6 +156,11 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
             except (StoreFormatError, StoreRoleError) as error:
                 raise SetupError(f"{shown(settings.store)}: {error}") from None
             except StoreUnavailableError as error:
+                if is_login(error):
+                    url = re.sub(r"://[^/]*@", "://", shown(settings.store)).replace("://", "://USER:PASSWORD@", 1)
+                    raise SetupError(
+                        f"the store refuses the login: {error} Set LIVE_STORE or --store to {url}"
+                    ) from None
                 if asyncio.get_running_loop().time() > deadline:
                     raise SetupError(f"the store {shown(settings.store)} does not answer: {error}") from None
                 log.warning("waiting for the store", store=shown(settings.store), reason=str(error))
@@ -239,6 +262,8 @@ async def _check_for_losses(client: Store, settings: Settings, boards: Boards, *
                 lost = await find_lost(client, prefix, journal)
                 is_other = bool(lost) and await sink_of(client, prefix) != journal.id
                 is_known = True
+    except JournalLoginError as error:
+        raise SetupError(f"{error}: set LIVE_JOURNAL=postgresql://USER:PASSWORD@HOST/DATABASE") from None
     except JournalError as error:  # without its database, the server starts all the same
         log.warning("can't ask the journal what the store should hold", reason=str(error))
     losses = await watch.find()

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
 from live.logs import PERIOD, Repeats
 from live.settings import Duration
@@ -148,6 +149,17 @@ def test_counts_are_logged_at_the_end() -> None:
         ("again", "warning", None),
         ("again", "warning", 49),
     ]
+
+
+def test_a_repeated_line_keeps_its_last_reason() -> None:
+    """The count alone does not say what is wrong now."""
+    repeats = Repeats()
+    with capture_logs() as logged:
+        for reason in ("first", "second", "third"):
+            line = {"event": "the store is unavailable", "reason": reason}
+            repeats.filter(logging.makeLogRecord({"msg": line, "levelno": logging.WARNING}))
+        repeats.close()
+    assert [(line["repeated"], line["reason"]) for line in logged] == [(2, "third")]
 
 
 def test_commands_log_to_standard_error() -> None:

@@ -13,6 +13,7 @@ from typer.main import get_group
 from live import __version__
 from live.logs import configure_logs
 from live.system.data_directory import UMASK
+from live.system.version import commit
 
 if TYPE_CHECKING:
     from typer._click import Command, Context  # Typer's own copy of Click has no public name
@@ -88,7 +89,7 @@ app = typer.Typer(
 def root(*, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     """Handle --version; everything else is a command."""
     if version:
-        typer.echo(f"live {__version__}")
+        typer.echo(f"live {__version__}{f' ({commit()})' if commit() else ''}")
         raise typer.Exit
 
 

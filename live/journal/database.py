@@ -34,7 +34,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from live.domain.urls import check_url, scrubbed
-from live.errors import JournalBrokenError, JournalError, SetupError, StoreUnavailableError
+from live.errors import JournalBrokenError, JournalError, JournalLoginError, SetupError, StoreUnavailableError
 from live.journal.schema import ABOUT, CHECKPOINT, DROPPED, ERASED, METADATA, SEGMENT, VERSION
 from live.settings import Settings
 
@@ -55,6 +55,7 @@ _PAGE_FAULTS: Final = 20  # that a check of all pages names
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, "XX001", "XX002"})
 
 # What SQLite and Python say of a damaged text, which can be that of the schema.
+_LOGIN: Final = ("authentication failed", "no password supplied", "FATAL:  role ")  # PostgreSQL gives no code for it
 _NO_TEXT: Final = ("Could not decode to UTF-8", "no such table", "no such column")
 
 
@@ -163,6 +164,8 @@ class Database:
         damaged = (getattr(cause, "sqlstate", None) if code is None else code & 0xFF) in _DAMAGE
         if damaged or reason.startswith(_NO_TEXT):
             return JournalBrokenError(f"the journal is damaged: {self.place}: {reason}")
+        if any(sign in reason for sign in _LOGIN):
+            return JournalLoginError(f"the journal's database refuses the login: {reason}")
         return JournalError(f"the journal's database does not answer: {reason}")
 
     def compact(self) -> None:
@@ -330,6 +333,8 @@ def _checked(url: str, path: Path, *, writes: bool) -> URL:
         if writes:
             return URL.create("sqlite", database=str(path))
         return URL.create("sqlite", database=path.absolute().as_uri(), query={"mode": "ro", "uri": "true"})
+    if url.startswith("postgres://"):  # as hosts of databases write it
+        url = url.replace("postgres", "postgresql", 1)
     try:
         check_url(url, ["postgresql"])
         parsed = make_url(url)

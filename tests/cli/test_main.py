@@ -17,12 +17,14 @@ from typing import Any
 
 import httpx
 import pytest
+import redis
 from websockets.sync.client import connect
 
 from live import __version__
 from live.cli.main import COMMANDS
 from live.serve import _address, bound_socket
 from live.settings import Settings
+from live.system.version import commit
 from tests.harness.commands import BARE, run_command
 from tests.harness.forked import run_live
 from tests.harness.network import free_port
@@ -131,7 +133,7 @@ def test_without_a_command_the_commands_are_listed() -> None:
 def test_the_version_is_printed() -> None:
     """It is the version of the package."""
     ended = run_live("--version", environment=BARE)
-    assert (ended.returncode, ended.stdout) == (0, f"live {__version__}\n")
+    assert (ended.returncode, ended.stdout) == (0, f"live {__version__} ({commit()})\n")
 
 
 def test_a_port_in_use_is_reported_in_one_line(folder: Path) -> None:
@@ -269,6 +271,27 @@ def test_unsafe_settings_of_the_store_are_logged(folder: Path, options: list[str
     store.kill()
 
 
+def test_a_wrong_password_of_the_store_is_reported_at_once(folder: Path) -> None:
+    """Without another attempt, and with the address to write, which shows no password."""
+    store = valkey(folder)
+    store.start()
+    redis.Redis.from_url(store.url).config_set("requirepass", "sesame")
+    host = store.url.partition("://")[2]
+    for url in (store.url, store.url.replace("://", "://:guess@")):
+        (line,) = refused("serve", "--store", url, "--port", "0", "--data-dir", str(folder / "data"))
+        assert line.startswith("the store refuses the login: ")
+        assert line.endswith(f"Set LIVE_STORE or --store to {store.url.partition('://')[0]}://USER:PASSWORD@{host}")
+        assert "guess" not in line
+    store.kill()
+
+
+def test_settings_are_checked_before_the_store_starts(folder: Path) -> None:
+    """A mistake leaves nothing behind."""
+    lines = refused("serve", "--port", "0", "--data-dir", str(folder / "data"), LIVE_JOURNAL="mysql://h/d")
+    assert lines[0].startswith("LIVE_JOURNAL is none of `sqlite`, `off` and a URL")
+    assert not (folder / "data").exists()
+
+
 def test_a_store_that_evicts_is_refused(folder: Path) -> None:
     """Its rankings could become wrong."""
     store = valkey(folder, "--maxmemory-policy", "volatile-ttl")
@@ -286,6 +309,10 @@ def test_data_is_kept_after_a_restart(folder: Path) -> None:
         with connect(f"{server.url.replace('http', 'ws')}/v1/boards/posts/live") as viewer:
             viewer.recv()
             assert server.stop() == 0
+        told = [json.loads(line) for line in server.log().splitlines() if line.startswith("{")]
+        (start,) = [line for line in told if line["event"] == "the server starts"]
+        assert (start["version"], start["role"], start["workers"], start["boards"]) == (__version__, "all", 1, 1)
+        assert "the server has stopped" in [line["event"] for line in told]
     with serving(settings, folder) as server:
         assert scores(server) == {"a": 2, "b": 1}
         like(server, "b")

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ from sqlalchemy import select
 import live.journal.database
 import live.journal.log.drainer
 from live.domain.board import Boards
-from live.errors import JournalError, SetupError, StoreUnavailableError
+from live.errors import JournalError, JournalLoginError, SetupError, StoreUnavailableError
 from live.fanout import subscription
 from live.journal.database import Database
 from live.journal.erasures import digests_in
@@ -106,6 +107,21 @@ def test_other_databases_are_refused(url: str, tmp_path: Path) -> None:
     """The message names the allowed ones, before anything starts."""
     with pytest.raises(SetupError, match="postgresql://"):
         Database(url, tmp_path, "live", writes=True)
+
+
+async def test_a_wrong_login_is_no_outage(tmp_path: Path, postgres: Postgres) -> None:
+    """The server does not start, and says what to write. `postgres://` is the same as `postgresql://`."""
+    url = postgres.url.replace("postgresql", "postgres")
+    for opened, wrong in ((url, False), (re.sub("//[^@/]*@", "//nobody:guess@", url), True)):
+        database = Database(opened, tmp_path, "live", writes=False)
+        try:
+            await database.run(lambda sql: sql.execute(select(1)))
+        except JournalLoginError as error:
+            assert wrong, error
+            assert "guess" not in str(error)
+        else:
+            assert not wrong
+        await database.aclose()
 
 
 async def crash_after_commits(store: str, folder: Path, postgres: Postgres, rounds: int) -> None:

@@ -36,6 +36,7 @@ _LONGEST_SOCKET_PATH: Final = 107  # bytes; a limit of the kernel for the path o
 _START_DEADLINE: Final = 60.0  # a large append-only file takes long to load
 _STOP_DEADLINE: Final = 30.0
 _RESPAWN_PAUSE: Final = 0.5
+_LAST_WORDS: Final = 16_384  # bytes
 
 log = structlog.get_logger()
 
@@ -76,11 +77,7 @@ class EmbeddedStore:
         self._keeper.start()
         if not self._ready.wait(_START_DEADLINE) or self._failed:
             self.stop()
-            try:
-                lines = self._log_path.read_text(encoding="utf-8", errors="replace").splitlines()
-            except OSError as error:
-                lines = [str(error)]
-            end = "\n".join(lines[-10:])
+            end = "\n".join(self._last_lines(10))
             raise SetupError(f"the embedded Valkey did not start; the end of {self._log_path}:\n{end}")
 
     def stop(self) -> None:
@@ -102,6 +99,15 @@ class EmbeddedStore:
     @property
     def _log_path(self) -> Path:
         return self._data_dir / "valkey.log"
+
+    def _last_lines(self, most: int) -> list[str]:
+        """Return the end of the server's log, of which only the end is read: it may be large."""
+        try:
+            with self._log_path.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_WORDS))
+                return file.read().decode(errors="replace").splitlines()[-most:]
+        except OSError as error:
+            return [str(error)]
 
     def _keep(self) -> None:
         """Run the server until `stop`, with a pause before each restart."""
@@ -130,7 +136,9 @@ class EmbeddedStore:
                 threading.Thread(target=self._await_answer, args=(self._process,), daemon=True).start()
                 status = self._process.wait()
                 if not self._stopping.is_set():
-                    log.error("the embedded store ended", status=status, log=str(self._log_path))
+                    log.error(
+                        "the embedded store ended", status=status, last=self._last_lines(1), log=str(self._log_path)
+                    )
             if not self._ready.is_set():
                 self._failed = True
                 self._ready.set()  # wakes `start`

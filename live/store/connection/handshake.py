@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Literal
 
 import structlog
-from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
 
 from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
@@ -33,6 +33,15 @@ class StoreReplicaError(StoreRoleError):
 
 class StoreFormatError(StoreUnavailableError):
     """The store holds data in a format that this version cannot read."""
+
+
+def is_login(error: BaseException | None) -> bool:
+    """Tell whether the store refuses the user or the password. Then another attempt does not help."""
+    while error is not None:
+        if isinstance(error, AuthenticationError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 async def about(connection: PipelinedConnection) -> dict[bytes, Any]:
