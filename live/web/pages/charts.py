@@ -1,9 +1,11 @@
-"""What is drawn of a record: its sparkline, and its rank over the window, from the journal, on its page."""
+"""What is drawn of a record: its sparkline, and on its page its rank over the window, from the journal, with axes."""
 
 import asyncio
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from itertools import pairwise
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -16,6 +18,10 @@ from live.store.board.ledger import Ledger
 
 _PATIENCE: Final = 0.5  # seconds; the page is shown without the chart then
 _KEPT: Final = 1000  # records whose ranks a process remembers until the next slot begins
+_MOST_STEPS: Final = 4  # between the ticks of an axis
+_TOP: Final = 10
+_LEAST_MOVE: Final = 3  # ranks, as in stories.js
+_MOST_EVENTS: Final = 6  # as in stories.js
 
 
 class Line(NamedTuple):
@@ -27,16 +33,38 @@ class Line(NamedTuple):
     now: int
 
 
+class AxisTick(NamedTuple):
+    """A value on an axis, and its place in percent from the top."""
+
+    value: int
+    y: str
+
+
+class RankEvent(NamedTuple):
+    """What happened to a record in a slot, by the name of its sentence. `slot` is the number of the slot."""
+
+    slot: int
+    name: Literal[
+        "takes_first", "loses_first", "enters_top", "leaves_top", "climbs", "falls", "joins_board", "leaves_board"
+    ]
+    rank: int
+    by: int
+
+
 class RankChart(msgspec.Struct, frozen=True):
     """The ranks at the ends of the slots, None where the record was not on the board.
 
-    `points` are those of a line on a scale of 100, with the best rank on top; there may be several lines.
+    `lines` have their points on a scale of 100, with the best rank on top. `end` is the point of the newest rank.
+    `events` have what happened, the newest first.
     """
 
     ranks: Sequence[int | None]
     best: int
     worst: int
     lines: Sequence[str]
+    ticks: Sequence[AxisTick]
+    end: str
+    events: Sequence[RankEvent]
 
 
 class RankCharts:
@@ -83,10 +111,43 @@ def chart_of_ranks(ranks: Sequence[int | None]) -> RankChart | None:
         return None
     best, worst = min(known), max(known)
     scale = 90 / ((worst - best) or 1)
+    steps = round_values(best, worst)
+    if steps[0] - best > (steps[1] - steps[0]) / 2:  # the best rank is named, unless its neighbour is too close
+        steps = [best, *steps]
     lines: list[list[str]] = [[]]
     for place, rank in enumerate(ranks):
         if rank is None:
             lines.append([])
         else:
             lines[-1].append(f"{place + 0.5:g},{5 + (rank - best) * scale:.2f}")
-    return RankChart(ranks, best, worst, [" ".join(line) for line in lines if line])
+    ticks = [AxisTick(value, f"{5 + (value - best) * scale:.2f}") for value in steps if value <= worst]
+    drawn = [" ".join(line) for line in lines if line]
+    return RankChart(ranks, best, worst, drawn, ticks, lines[-1][-1] if lines[-1] else "", events_of(ranks))
+
+
+def round_values(low: int, high: int) -> list[int]:
+    """Return whole multiples of 1, 2, 5, 10, … from `low` on, up to one beyond `high`: few, for an axis."""
+    least = max(1, math.ceil((high - low) / _MOST_STEPS))
+    unit = 10 ** (len(str(least)) - 1)
+    step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= least)
+    first = -(-low // step) * step
+    return list(range(first, max(high, first) + step + 1, step))
+
+
+def events_of(ranks: Sequence[int | None]) -> list[RankEvent]:
+    """Tell what happened to a record from slot to slot, the newest first."""
+    found = [_event(slot, *both) for slot, both in enumerate(pairwise(ranks), 1)]
+    return [event for event in reversed(found) if event is not None][:_MOST_EVENTS]
+
+
+def _event(slot: int, before: int | None, rank: int | None) -> RankEvent | None:
+    if rank is None:
+        return None if before is None else RankEvent(slot, "leaves_board", before, 0)
+    if before is None:
+        return RankEvent(slot, "takes_first" if rank == 1 else "joins_board", rank, 0)
+    by = abs(rank - before)
+    if 1 in {before, rank} and by:
+        return RankEvent(slot, "takes_first" if rank == 1 else "loses_first", rank, by)
+    if (before <= _TOP) != (rank <= _TOP):
+        return RankEvent(slot, "enters_top" if rank <= _TOP else "leaves_top", rank, by)
+    return RankEvent(slot, "climbs" if rank < before else "falls", rank, by) if by >= _LEAST_MOVE else None

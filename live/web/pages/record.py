@@ -16,6 +16,7 @@ from live.domain.window import EVER, MOST_FOLDED, Periods
 from live.errors import ProblemError
 from live.store.board.read.slots import SlotValues, read_slots
 from live.web.http.responses import negotiated, reply_of
+from live.web.pages.charts import AxisTick, round_values
 from live.web.pages.language import Language, grouped
 from live.web.pages.rendering import render, takes_likes, visit_of
 from live.web.pages.trends import trends_of
@@ -26,6 +27,7 @@ NEIGHBOURS: Final = 5  # on each side
 MOST_SLOTS: Final = 200
 
 _LEAST_SLOTS: Final = 2
+_PARTS: Final = 4  # of the time on a chart, between lines of the grid
 
 
 class Bar(msgspec.Struct, frozen=True):
@@ -43,11 +45,16 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """The scores in the points of the window, the oldest first. `highest` is the highest one."""
+    """The scores in the points of the window, the oldest first. `highest` is the highest one.
+
+    `ticks` are values on the axis of scores. `marks` are the numbers of the bars that a line of the grid precedes.
+    """
 
     title: str
     highest: str
     bars: Sequence[Bar]
+    ticks: Sequence[AxisTick]
+    marks: Sequence[int]
 
 
 async def record_page(request: Request) -> Response:
@@ -98,6 +105,7 @@ def chart_of(language: Language, board: Board, slots: SlotValues) -> Chart | Non
     known = [score for score in scores if score is not None]
     top, low = max(0, *known, 0), min(0, *known, 0)
     scale = 100 / ((top - low) or 1)
+    ticks = [AxisTick(value, f"{(top - value) * scale:.2f}") for value in round_values(low, top) if value <= top]
     window = board.window
     bars = [
         Bar(
@@ -118,7 +126,8 @@ def chart_of(language: Language, board: Board, slots: SlotValues) -> Chart | Non
         title = language.translate("chart_newest", n=MOST_FOLDED)
     else:
         title = language.translate("chart", window=window_words(language, window))
-    return Chart(title, grouped(max(known, default=None)), bars)
+    marks = [round(len(bars) * part / _PARTS) for part in range(1, _PARTS)] if len(bars) >= _PARTS else []
+    return Chart(title, grouped(max(known, default=None)), bars, ticks, marks)
 
 
 def _distance(page: Page, place: int, step: int) -> int | None:

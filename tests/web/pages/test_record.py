@@ -117,6 +117,8 @@ def test_a_chart_has_room_for_scores_below_zero() -> None:
     ]  # fmt: skip
     assert [bar.is_open for bar in chart.bars] == [False, False, False, True]
     assert (chart.title, chart.highest) == ("Score over the last 3 hours", "30")
+    assert list(chart.ticks) == [(-10, "100.00"), (0, "75.00"), (10, "50.00"), (20, "25.00"), (30, "0.00")]
+    assert list(chart.marks) == [1, 2, 3]
 
 
 def test_a_chart_says_how_many_slots_it_shows_if_not_all() -> None:

@@ -25,7 +25,7 @@ from live.journal.past.pool import Past
 from live.journal.past.worker import identity, run_limited
 from live.settings import Settings
 from live.store.connection.client import Store
-from live.web.pages.charts import chart_of_ranks
+from live.web.pages.charts import chart_of_ranks, events_of, round_values
 from live.web.reads.sources import past_reply
 from tests.harness.boards import rolling_board
 from tests.harness.server import server
@@ -218,7 +218,30 @@ def test_a_line_breaks_where_the_record_was_not_on_the_board() -> None:
     assert chart is not None
     assert (chart.best, chart.worst) == (1, 3)
     assert list(chart.lines) == ["0.5,95.00 1.5,5.00", "3.5,50.00 4.5,95.00"]
+    assert list(chart.ticks) == [(1, "5.00"), (2, "50.00"), (3, "95.00")]
+    assert chart.end == "4.5,95.00"
     assert chart_of_ranks([None, 1]) is None
+
+
+def test_what_happened_to_a_record_follows_from_its_ranks() -> None:
+    """The newest first. Small steps are no events, and rank 1 and the top ten come before the size of a step."""
+    ranks = [14, None, 12, 11, 9, 5, 1, 1, 4, 7, 12, 11]
+    chart = chart_of_ranks(ranks)
+    assert chart is not None
+    assert list(chart.events) == [
+        (10, "leaves_top", 12, 5), (9, "falls", 7, 3), (8, "loses_first", 4, 3), (6, "takes_first", 1, 4),
+        (5, "climbs", 5, 4), (4, "enters_top", 9, 2),
+    ]  # fmt: skip
+    assert [event.name for event in events_of(ranks[:4])] == ["joins_board", "leaves_board"]
+
+
+def test_axes_have_few_and_round_values() -> None:
+    """The last one is beyond the highest value, so there are always two."""
+    for low, high, values in (
+        (0, 0, [0, 1]), (0, 283, [0, 100, 200, 300]), (-10, 30, [-10, 0, 10, 20, 30, 40]), (1, 14, [5, 10, 15]),
+        (7, 9, [7, 8, 9, 10]), (0, 9_999, [0, 5000, 10_000]), (1, 10**15, [5 * 10**14, 10**15, 15 * 10**14]),
+    ):  # fmt: skip
+        assert round_values(low, high) == values, (low, high)
 
 
 async def test_questions_beyond_a_limit_are_refused_immediately(valkey_url: str) -> None:
