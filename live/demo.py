@@ -78,7 +78,7 @@ _LIKES: Final = 60  # an hour and post, on average
 _VOTING: Final = timedelta(minutes=5)
 _RESULT: Final = timedelta(minutes=1)  # for which the result of a contest stays
 _FAULTS: Final = (StoreUnavailableError, EpochLostError, ProblemError)
-_PRODUCER: Final = Principal("", None, frozenset({"post"}), 0, 1, "demo")
+_PRODUCER: Final = Principal(":demo", None, frozenset({"post"}), 0, 1, "demo")  # with an id, it feeds private boards
 
 
 class Crowd:

@@ -18,6 +18,8 @@ from live.domain.board import DEFAULT_BOARD
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board
+from tests.harness.ingest import make_key
+from tests.harness.producers import bearer
 from tests.harness.server import ServerProcess, run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
@@ -49,13 +51,12 @@ async def test_an_empty_board_begins_with_a_day_of_likes(valkey_url: str) -> Non
 
 @pytest.mark.slow
 async def test_boards_of_several_kinds_are_fed(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The union has the sum of its parts, the best climbs have fields, and a contest that is over begins again."""
+    """They may be private. The union has the sum of its parts, and a contest that is over begins again."""
     monkeypatch.setattr(demo, "_VOTING", timedelta(seconds=2))
     monkeypatch.setattr(demo, "_RESULT", timedelta(seconds=1))
-    async with (
-        run_server(fresh_settings(valkey_url, demo=True, workers=1), [DEFAULT_BOARD]) as url,
-        httpx.AsyncClient(base_url=url) as client,
-    ):
+    settings = fresh_settings(valkey_url, demo=True, workers=1, visibility="private")
+    headers = dict([bearer(await make_key(settings, "reader", verbs=("read",)))])
+    async with run_server(settings, [DEFAULT_BOARD]) as url, httpx.AsyncClient(base_url=url, headers=headers) as client:
 
         async def board(name: str) -> Any:
             return (await client.get(f"/v1/boards/{name}")).json()
