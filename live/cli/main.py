@@ -27,6 +27,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "audit": ("live.cli.audit", "audit"),
     "boards": ("live.cli.boards", "show_boards"),
     "keys": ("live.cli.keys", "keys"),
+    "tokens": ("live.cli.tokens", "tokens"),
     "journal": ("live.cli.journal", "journal"),
     "rebuild": ("live.cli.journal", "rebuild"),
     "reconcile": ("live.cli.reconcile", "reconcile"),

@@ -14,7 +14,7 @@ from live.client.events import Event, encode_event
 from live.client.producer import LINGER, MAX_PENDING, OnRejected, Producer
 from live.client.sender import Body, Sender, open_session
 from live.client.target import parse_api_key, parse_url
-from live.client.watching import Top, Watcher
+from live.client.watching import AskToken, Top, Watcher
 from live.domain.event import Answer
 
 
@@ -85,7 +85,9 @@ class LiveBoard:
         """
         return Producer(self._sender(), linger=linger, max_pending=max_pending, on_rejected=on_rejected)
 
-    def watch(self, board: str, *, limit: int | None = None, interval: str | None = None) -> AsyncGenerator[Top]:
+    def watch(
+        self, board: str, *, limit: int | None = None, interval: str | None = None, token: AskToken | None = None
+    ) -> AsyncGenerator[Top]:
         """Yield the top of a board at first, and again whenever the top changes or becomes stale.
 
         A lost connection makes the top stale. The client reconnects with exponential back-off and jitter, or at the
@@ -97,6 +99,8 @@ class LiveBoard:
             limit: number of records to watch. By default, the server sends 50.
             interval: minimum time between two changes, such as `500ms` or `2s`. The default is the board's own
                 interval.
+            token: returns a viewer token for a private board, instead of the API key. It is called for each connection,
+                and before the token ends. The watch goes on without a gap.
 
         Raises:
             WatchEndedError: the server closed the connection permanently, for example because the board was deleted.
@@ -106,7 +110,7 @@ class LiveBoard:
         return Watcher(
             self._url,
             board,
-            self._api_key,
+            token or self._api_key,
             limit=limit,
             interval=interval,
             patience=self._patience,

@@ -1,8 +1,10 @@
 """Watch the top of a board over a WebSocket, and reconnect as often as needed."""
 
 import asyncio
+import base64
 import logging
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Final
 from urllib.parse import quote, urlencode
@@ -15,13 +17,17 @@ from live.client.errors import RequestRefusedError, ServerUnavailableError, Watc
 from live.client.sender import PATIENCE, Backoff, read_failure
 from live.client.target import authorization, socket_url
 from live.domain.ranking import Ranks, Record, apply
+from live.errors import TOKEN_EXPIRED
 
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 20.0
 _STABLE: Final = 5.0  # seconds after which a connection counts as stable, which resets the back-off
 _MAX_MESSAGE: Final = 16 << 20
 _FINAL: Final = range(3500, 4000)  # close codes after which a client must not reconnect
+_RENEWAL: Final = 30.0  # seconds before its end, a token is replaced; of a short one, in the middle
 _log = logging.getLogger("live.client")
+
+AskToken = Callable[[], Awaitable[str]]
 
 
 class Top(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +58,10 @@ class GapError(Exception):
     """An update does not start at the position of the top, so a message is missing."""
 
 
+class TokenEndedError(Exception):
+    """The viewer token of a connection has ended, or will soon. Another one continues the watch."""
+
+
 class Freshness(msgspec.Struct, frozen=True):
     """A status message: whether the top is up to date.
 
@@ -65,6 +75,10 @@ class Freshness(msgspec.Struct, frozen=True):
 
 class _Type(msgspec.Struct):
     type: str
+
+
+class _Ending(msgspec.Struct):
+    exp: float
 
 
 class _Sync(msgspec.Struct):
@@ -183,23 +197,25 @@ class Watcher:
 
     `limit` is the number of records to watch, `interval` the minimum time between two messages, such as `1s`, and
     `patience` the number of seconds for which the server may be unavailable. `sockets` contains the open connection, so
-    that the client can close this connection when nobody reads from the watcher any more.
+    that the client can close this connection when nobody reads from the watcher any more. `credentials` are an API key,
+    or return a viewer token for each connection.
     """
 
     def __init__(
         self,
         url: str,
         board: str,
-        api_key: str | None = None,
+        credentials: str | AskToken | None = None,
         *,
         limit: int | None = None,
         interval: str | None = None,
         patience: float | None = None,
         sockets: set[ClientConnection] | None = None,
     ) -> None:
+        self._has_ended_token = False  # then the next connection is made at once, with another one
         self._url = url
         self._board = board
-        self._api_key = api_key
+        self._credentials = credentials
         self._query = {"limit": limit, "interval": interval}
         self._patience = PATIENCE if patience is None else patience
         self._sockets: set[ClientConnection] = set() if sockets is None else sockets
@@ -224,6 +240,9 @@ class Watcher:
             async with aclosing(self._connection()) as tops:
                 async for top in tops:
                     yield top
+            if self._has_ended_token:
+                self._has_ended_token = False
+                continue
             pause = self._next_pause()
             _log.info("connecting to %s again in %.1f s: %s", self._url, pause, self._problem)
             self._state.mark(f"connection lost: {self._problem}")
@@ -234,16 +253,20 @@ class Watcher:
     async def _connection(self) -> AsyncGenerator[Top]:
         """Yield the tops of one connection. End without an error if it makes sense to reconnect."""
         state, connected = self._state, None
+        own, renewal = self._credentials, None
+        if callable(own):
+            own = await own()
+            renewal = _renewal_of(own)
         # With the position of the top, the server can resume from there.
         position = {} if state.top is None else {"epoch": state.top.epoch, "offset": state.top.offset}
         try:
-            socket = await open_viewer(live_url(self._url, self._board, **self._query, **position), self._api_key)
+            socket = await open_viewer(live_url(self._url, self._board, **self._query, **position), own)
             self._sockets.add(socket)
             try:
                 state.connected()
                 connected = _now()
                 while True:
-                    status = state.receive(await socket.recv(decode=False))
+                    status = state.receive(await self._message(socket, renewal))
                     self._last_contact = _now()
                     if status is not None:
                         self._wait(status.retry_after)
@@ -252,6 +275,8 @@ class Watcher:
             finally:
                 await socket.close()
                 self._sockets.discard(socket)
+        except TokenEndedError:
+            self._has_ended_token = True
         except GapError:
             self._problem = "a message was missed"
         except InvalidStatus as error:  # the server refuses the handshake
@@ -273,6 +298,22 @@ class Watcher:
         if connected is not None and _now() - connected > _STABLE:
             self._backoff.reset()
 
+    async def _message(self, socket: ClientConnection, renewal: float | None) -> bytes:
+        """Wait for a message.
+
+        Raises:
+            TokenEndedError: the viewer token has ended, or will soon.
+        """
+        try:
+            async with asyncio.timeout_at(renewal):
+                return await socket.recv(decode=False)
+        except TimeoutError:
+            raise TokenEndedError from None
+        except ConnectionClosed as closed:
+            if callable(self._credentials) and closed.rcvd is not None and closed.rcvd.code == TOKEN_EXPIRED:
+                raise TokenEndedError from None
+            raise
+
     def _next_pause(self) -> float:
         """Return the seconds to wait before the next connection. The server's request or the back-off determines them.
 
@@ -289,6 +330,17 @@ class Watcher:
         """If the server asks for a wait, set the earliest time of the next connection."""
         if seconds is not None:
             self._earliest = _now() + self._backoff.after(seconds)
+
+
+def _renewal_of(token: str) -> float | None:
+    """Return the time of the loop's clock at which to replace a token. None if the token does not say when it ends."""
+    try:
+        claims = token.split(".")[1]
+        ends = msgspec.json.decode(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)), type=_Ending).exp
+    except (IndexError, ValueError):  # the server says what is wrong
+        return None
+    left = max(0.0, ends - time.time())
+    return _now() + left - min(_RENEWAL, left / 2)
 
 
 def _now() -> float:

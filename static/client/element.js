@@ -63,6 +63,8 @@ export class LiveBoardElement extends Base {
   static observedAttributes = ["src", "limit", "member", "lang"];
   /** @type {LiveBoard | null} the watch, while the element is in a document */
   board = null;
+  /** @type {import("./live-board.js").Wish["token"]} */
+  #token;
   #timer = 0;
   #opened = 0;
   #parts;
@@ -95,6 +97,16 @@ export class LiveBoardElement extends Base {
     if (this.isConnected) this.#ask();
   }
 
+  /** Returns a viewer token, for a private board. */
+  get token() {
+    return this.#token;
+  }
+
+  set token(token) {
+    this.#token = token;
+    if (this.isConnected) this.#ask();
+  }
+
   /** Watch the board in the attributes, once for all that change at the same time. */
   #ask() {
     const opened = ++this.#opened;
@@ -118,7 +130,7 @@ export class LiveBoardElement extends Base {
     const [, server, id] = /^(.*)\/boards\/([^/?#]+)/.exec(new URL(this.getAttribute("src") ?? "", document.baseURI).href) ?? [];
     if (!id) return;
     const key = this.getAttribute("member") ?? undefined;
-    const board = (this.board = new LiveBoard(server, decodeURIComponent(id), { limit: Number(this.getAttribute("limit")) || 10, key }));
+    const board = (this.board = new LiveBoard(server, decodeURIComponent(id), { limit: Number(this.getAttribute("limit")) || 10, key, token: this.#token }));
     /** @type {TableView | undefined} */
     let view;
     board.on("state", () => this.#showState(board));

@@ -4,6 +4,9 @@ import { Choice } from "./choice.js";
 import { Connection } from "./connection.js";
 import { applied } from "./state.js";
 import { asking, TRANSPORTS } from "./transports.js";
+//#region tokens: not in the pages, which have theirs in a cookie
+import { openWithToken } from "./tokens.js";
+//#endregion
 
 /**
  * @typedef {import("./state.js").BoardRecord} BoardRecord
@@ -18,7 +21,8 @@ import { asking, TRANSPORTS } from "./transports.js";
  *            around: import("./state.js").Around | null, state: Readonly<State>, waiting: number}} Values
  * @typedef {Readonly<Values>} Snapshot `epoch` is null before the first records; `waiting`: changes since the pause
  * @typedef {{limit?: number, key?: string, around?: number, interval?: "auto" | number, transports?: TransportName[],
- *            position?: Board, staleAfter?: number, whenHidden?: "coalesce" | "disconnect", signal?: AbortSignal}} Wish
+ *            position?: Board, staleAfter?: number, whenHidden?: "coalesce" | "disconnect", signal?: AbortSignal,
+ *            token?: () => string | Promise<string>}} Wish `token`: returns a viewer token, for each connection
  * @typedef {Partial<import("./connection.js").Setting & {storage: import("./choice.js").Memory}>} Injected for tests
  * @typedef {{state: (state: Readonly<State>) => void, change: (snapshot: Snapshot) => void,
  *            error: (error: unknown) => void}} Listeners
@@ -65,12 +69,25 @@ export class LiveBoard {
     const isForeign = "location" in globalThis && location.origin !== origin;
     /** @type {import("./transports.js").Address} */
     const address = (path, query) => root + path + queryText(query);
+    /** @type {import("./connection.js").Open} */
+    let open = (at, link, whole) => {
+      const hidesReason = isForeign && !transports.includes("sse") && !this.#board;
+      const watched = { ...this.watched, position: whole ? undefined : this.#position() };
+      return TRANSPORTS[transports[at]](address, hidesReason ? asking(link, address, setting) : link, setting, watched);
+    };
+    //#region tokens
+    const ask = options.token;
+    if (ask) {
+      const renew = () => this.#connection.renew();
+      open = (at, link, whole) =>
+        openWithToken(ask, renew, link, setting, (ending, sending) => {
+          const watched = { ...this.watched, position: whole ? undefined : this.#position() };
+          return TRANSPORTS[transports[at]](address, ending, sending, watched);
+        });
+    }
+    //#endregion
     this.#connection = new Connection(
-      (at, link, whole) => {
-        const hidesReason = isForeign && !transports.includes("sse") && !this.#board;
-        const watched = { ...this.watched, position: whole ? undefined : this.#position() };
-        return TRANSPORTS[transports[at]](address, hidesReason ? asking(link, address, setting) : link, setting, watched);
-      },
+      open,
       choice,
       {
         message: (message) => this.#take(message),
@@ -184,6 +201,10 @@ export class LiveBoard {
     if (message.type === "viewers") this.#viewers = message.count;
     else if (message.type === "around") this.#around = message;
     else if (message.type === "sync" || message.type === "page" || message.type === "update") {
+      //#region tokens: the next connection begins where the last one was
+      const isSame = message.type !== "update" && this.#board?.offset === message.offset;
+      if (isSame && this.#board?.epoch === message.epoch && (this.#board.ranks || message.type === "page")) return;
+      //#endregion
       this.#board = applied(this.#board, message);
     } else return;
     this.#publish();

@@ -29,6 +29,7 @@ from tests.harness.network import free_port
 from tests.harness.proxy import Proxy, listening
 from tests.harness.server import ServerProcess, run_server
 from tests.harness.settings import fresh_settings
+from tests.harness.tokens import SECRET, make_token
 from tests.harness.waiting import eventually
 
 
@@ -223,3 +224,41 @@ async def test_a_private_board_is_watched_with_an_api_key(valkey_url: str) -> No
         async with LiveBoard(url) as live, aclosing(live.watch("staff")) as tops:
             with pytest.raises(RequestRefusedError, match="board_not_found"):
                 await anext(tops)
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+async def test_a_watch_goes_on_with_the_next_token(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch, *, is_told: bool
+) -> None:
+    """No change is lost or shown twice. A client that can't read when a token ends is told by the server."""
+    if is_told:
+        monkeypatch.setattr(watching, "_renewal_of", lambda _: None)
+    settings = fresh_settings(valkey_url, token_secret=SECRET)
+    key = await make_key(settings, "shop")
+    asked = 0
+
+    async def token() -> str:
+        nonlocal asked
+        asked += 1
+        return make_token("staff", ends=2 if asked == 1 else 3600)
+
+    staff = make_board(BoardChoice(id="staff", visibility="private"))
+    async with run_server(settings, [staff]) as url, LiveBoard(url, key) as live, asyncio.timeout(60):
+        seen, sent = [], 0
+        async with aclosing(live.watch("staff", token=token)) as tops:
+            async for top in tops:
+                seen.append((top.offset, top.rank_count and top.records[0].score, top.stale))
+                if asked > 1 and top.offset == sent:
+                    break
+                sent += 1
+                await live.post(Event("a", board="staff"))
+                await asyncio.sleep(0.05)
+        assert seen == [(number, number, None) for number in range(len(seen))]
+        async with aclosing(live.watch("staff", token=old)) as tops:
+            with pytest.raises(RequestRefusedError, match="expired"):
+                await anext(tops)
+
+
+async def old() -> str:
+    """A token that has ended."""
+    return make_token("staff", ends=-1)

@@ -11,13 +11,16 @@ from typing import Any, Final, get_args
 import msgspec
 import pytest
 
+from live.domain.board_file import BoardChoice, make_board
 from live.domain.ranking import Ranks, Record, diff, with_ranks
 from live.web.http.bundle import bundle
 from live.web.http.static import CLIENT, read
 from tests.harness.boards import rolling_board
+from tests.harness.ingest import make_key
 from tests.harness.mutation import must_be_caught
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
+from tests.harness.tokens import SECRET
 
 pytestmark = pytest.mark.slow
 
@@ -127,6 +130,22 @@ async def test_the_client_agrees_with_a_real_server(valkey_url: str, tmp_path: P
         )  # fmt: skip
         output, _ = await asyncio.wait_for(node.communicate(), 60)
     assert (node.returncode, output) == (0, b"all transports agree\n"), output.decode()
+
+
+@pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
+async def test_a_watch_goes_on_with_the_next_token(valkey_url: str, tmp_path: Path) -> None:
+    """By each transport: no change is lost or shown twice, and the board is live all the time."""
+    copied(tmp_path)
+    shutil.copy(Path(__file__).parent / "tokens.mjs", tmp_path)
+    settings = fresh_settings(valkey_url, token_secret=SECRET)
+    key = await make_key(settings, "shop")
+    async with run_server(settings, [make_board(BoardChoice(id="staff", visibility="private"))]) as url:
+        node = await asyncio.create_subprocess_exec(
+            str(NODE), "--experimental-websocket", "--no-warnings", "tokens.mjs", url, SECRET, key,
+            cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        output, _ = await asyncio.wait_for(node.communicate(), 60)
+    assert (node.returncode, output) == (0, b"no gap\n"), output.decode()
 
 
 def copied(folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import re
 from functools import cache, lru_cache
 from pathlib import PurePosixPath
 from typing import Final
@@ -48,6 +49,7 @@ CLIENT: Final = frozenset(
 _SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "items.js", "words.js")}  # by others
 _WORDS: Final = "client/words/"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
+_TOKENS: Final = re.compile(r"^ *//#region tokens.*?//#endregion\n", re.MULTILINE | re.DOTALL)  # pages have a cookie
 _FOREVER: Final = "public, max-age=31536000, immutable"
 
 
@@ -140,7 +142,7 @@ def _page_scripts(tag: str, page: str) -> dict[str, str]:
     usual = f"/{TAGS[0]}.js"
 
     def in_language(path: str) -> str:
-        return read(path.replace(usual, f"/{tag}.js") if path.startswith(_WORDS) else path)
+        return _TOKENS.sub("", read(path.replace(usual, f"/{tag}.js") if path.startswith(_WORDS) else path))
 
     return split_bundle(page, SCRIPTS[page], in_language)
 

@@ -1,0 +1,72 @@
+// @ts-check
+/** Viewer tokens, for boards that not everybody may read. */
+
+/**
+ * @typedef {import("./transports.js").Environment} Environment
+ * @typedef {import("./transports.js").Link} Link
+ */
+const RENEWAL = 30_000; // milliseconds before its end, a token is replaced; of a short one, in the middle
+
+/**
+ * Ask for a token, open a connection with it, and call `renew` before it ends.
+ *
+ * @param {() => string | Promise<string>} ask
+ * @param {() => void} renew
+ * @param {Link} link
+ * @param {Environment} environment
+ * @param {(link: Link, environment: Environment) => () => void} open sends the token in this environment
+ * @returns {() => void} closes the connection
+ */
+export function openWithToken(ask, renew, link, environment, open) {
+  const { now, setTimeout, clearTimeout, fetch, WebSocket } = environment;
+  const abort = new AbortController();
+  let hasReceived = false;
+  /** @type {Link} */
+  const ending = {
+    ...link,
+    received: (message) => {
+      hasReceived = true;
+      link.received(message);
+    },
+    // The end may be that of the token. Then the next one opens the board again, or nothing does.
+    closed: (end) => link.closed(hasReceived ? { ...end, final: false } : end),
+  };
+  const begin = (/** @type {string} */ token) => {
+    if (abort.signal.aborted) return;
+    const left = endOf(token) - now();
+    const timer = left > 0 && left < Infinity && setTimeout(renew, left - Math.min(RENEWAL, left / 2));
+    const authorized = /** @type {typeof fetch} */ (url, init) =>
+      fetch(url, { ...init, headers: { ...init?.headers, Authorization: `Bearer ${token}` } });
+    const Socket = /** @type {any} */ (
+      class {
+        constructor(/** @type {string} */ url) {
+          return new WebSocket(`${url}${url.includes("?") ? "&" : "?"}token=${encodeURIComponent(token)}`);
+        }
+      }
+    );
+    const close = open(ending, { ...environment, fetch: authorized, WebSocket: Socket });
+    abort.signal.addEventListener("abort", () => {
+      clearTimeout(timer);
+      close();
+    });
+  };
+  Promise.resolve()
+    .then(ask)
+    .then(begin)
+    .catch((error) => link.closed({ reason: String(error) }));
+  return () => abort.abort();
+}
+
+/**
+ * When a token ends, in milliseconds since 1970. The server says what is wrong with a token that does not say it.
+ *
+ * @param {string} token
+ */
+function endOf(token) {
+  try {
+    const claims = token.split(".")[1].replace(/-/g, "+").replace(/_/g, "/");
+    return JSON.parse(atob(claims)).exp * 1000;
+  } catch {
+    return Infinity;
+  }
+}

@@ -1,0 +1,70 @@
+"""`live tokens sign`, and the recipes of the documentation that sign tokens elsewhere."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from live.auth.tokens import make_tokens
+from live.settings import Settings
+from tests.harness.commands import run_command
+from tests.harness.tokens import SECRET
+
+PAGE: Final = (Path(__file__).parents[2] / "docs" / "private-boards.md").read_text(encoding="utf-8")
+NODE: Final = shutil.which("node")
+
+
+def opened(token: str) -> tuple[bool, str | None]:
+    """Whether a token opens the board `staff`, and who the viewer is."""
+    tokens = make_tokens(Settings(token_secret=SECRET))
+    assert tokens is not None
+    reader = tokens._check(token.strip().encode(), time.time())
+    assert "other" not in reader.opens
+    return "staff" in reader.opens, reader.member
+
+
+def test_a_token_is_signed_with_a_link() -> None:
+    """Programs take the token from the output, or everything as JSON."""
+    ended = run_command("tokens", "sign", "--boards", "st*,staff", "--for", "5m", LIVE_TOKEN_SECRET=SECRET)
+    assert ended.returncode == 0, ended.stderr
+    assert opened(ended.stdout) == (True, None)
+    assert f"http://127.0.0.1:8000/boards/staff?token={ended.stdout.strip()}" in ended.stderr
+    words = ("--boards", "staff", "--key", "ann", "--server", "https://x.example/live/", "--json")
+    found = json.loads(run_command("tokens", "sign", *words, LIVE_TOKEN_SECRET=SECRET).stdout)
+    assert opened(found["token"]) == (True, "ann")
+    assert found["link"] == f"https://x.example/live/boards/staff?token={found['token']}"
+
+
+def test_mistakes_are_named() -> None:
+    """Nothing is signed."""
+    secret = {"LIVE_TOKEN_SECRET": SECRET}
+    for words, environment, advice in (
+        (("--boards", "staff"), {}, "LIVE_TOKEN_SECRET is not set"),
+        (("--boards", "Staff"), secret, "neither a valid board id nor a prefix"),
+        (("--boards", "staff", "--for", "2d"), secret, "from 1s to 86400s"),
+        (("--boards", "staff", "--for", "soon"), secret, "--for must be a time"),
+        (("--boards", "staff", "--key", "a\nb"), secret, "--key can't be a member"),
+        (("--boards", "staff", "--server", "x"), secret, "is not a URL"),
+    ):
+        ended = run_command("tokens", "sign", *words, **environment)
+        assert (ended.returncode, ended.stdout) == (2, ""), words
+        assert advice in ended.stderr
+
+
+@pytest.mark.slow
+def test_the_recipes_sign_tokens(tmp_path: Path) -> None:
+    """As they are written, in Python and in Node.js."""
+    (python,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    node = re.findall(r"^```js\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[0]
+    (tmp_path / "sign.mjs").write_text(node, encoding="utf-8")
+    for command in ([sys.executable, "-c", python], *([[NODE, str(tmp_path / "sign.mjs")]] if NODE else [])):
+        environment = {**os.environ, "LIVE_TOKEN_SECRET": SECRET}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert opened(done.stdout) == (True, "ann")
