@@ -14,7 +14,7 @@ import pytest
 
 from live import demo
 from live.demo import POSTS, make_history
-from live.domain.board import DEFAULT_BOARD
+from live.domain.board_file import load_boards
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board
@@ -56,7 +56,10 @@ async def test_boards_of_several_kinds_are_fed(valkey_url: str, monkeypatch: pyt
     monkeypatch.setattr(demo, "_RESULT", timedelta(seconds=1))
     settings = fresh_settings(valkey_url, demo=True, workers=1, visibility="private")
     headers = dict([bearer(await make_key(settings, "reader", verbs=("read",)))])
-    async with run_server(settings, [DEFAULT_BOARD]) as url, httpx.AsyncClient(base_url=url, headers=headers) as client:
+    async with (
+        run_server(settings, list(load_boards(None).by_id.values())) as url,
+        httpx.AsyncClient(base_url=url, headers=headers) as client,
+    ):
 
         async def board(name: str) -> Any:
             return (await client.get(f"/v1/boards/{name}")).json()

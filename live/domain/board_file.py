@@ -485,7 +485,7 @@ def load_boards(path: Path | None) -> Boards:
         SetupError: the file can't be read, or has mistakes.
     """
     if path is None:
-        return Boards([DEFAULT_BOARD])
+        return Boards([msgspec.structs.replace(DEFAULT_BOARD, visibility=None)])  # LIVE_VISIBILITY decides
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
