@@ -39,6 +39,7 @@ from live.store.connection.handshake import StoreFormatError, StoreReplicaError,
 from live.store.connection.high_water import CHOICES
 from live.store.connection.loss import LossWatch
 from live.store.registry.producers import ProducerStore
+from live.store.registry.trail import note_command
 from live.system.data_directory import make_private
 from live.system.processes import fit, raise_limit, relax_collector, share
 from live.system.shared_metrics import SharedMetrics
@@ -289,6 +290,7 @@ async def _check_for_losses(client: Store, settings: Settings, boards: Boards, *
         high_water.lose_boards(losses.boards, at_start=True)
         return
     await accept_loss(client, prefix, boards, watch, losses)
+    await note_command(client, prefix, "loss_accepted", before=str(losses))
     with _journal(settings) as journal:
         if journal is not None:
             journal.work(partial(end_lost, lost=lost))

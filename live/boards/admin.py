@@ -25,6 +25,7 @@ from live.store.board.manage.lifecycle import create, delete_keys, expire, updat
 from live.store.board.state import quiet
 from live.store.connection.client import Store
 from live.store.registry.definitions import Definition, DefinitionCache, Definitions, DefinitionStore, What
+from live.store.registry.trail import SERVER, entry_of
 
 # Seconds after which an unfinished creation counts as abandoned. No call to the store can take as long.
 ABANDONED: Final = 10
@@ -98,7 +99,8 @@ class BoardAdmin:
             if held.state != "live":
                 return None
             leaving = msgspec.structs.replace(held, state="leaving", since=found.now)
-            version = await self.definitions.keep(found.version, board, leaving, (who, what, held.choices))
+            entry = entry_of(who, what, board=board, before=held.choices)
+            version = await self.definitions.keep(found.version, board, leaving, entry)
             if version is None:
                 return None
             await self.finish(board, leaving, version)
@@ -115,7 +117,7 @@ class BoardAdmin:
         wait = await expire(self._client, Keys(self._prefix, board), epoch, idle_ttl + quiet(idle_ttl))
         if wait is None:
             with suppress(ProblemError):  # another process deleted it
-                await self.delete(board, "server", what="expired", epoch=epoch)
+                await self.delete(board, SERVER, what="expired", epoch=epoch)
         return wait
 
     async def defined(self, board: str) -> Definition | None:
@@ -193,7 +195,8 @@ class BoardAdmin:
             # Delete the data of an unfinished creation or deletion. Nobody else can finish it.
             await delete_keys(self._client, keys, epoch)
         live = msgspec.structs.replace(reserved, state="live")
-        while await self.definitions.keep(version, board, live, (who, "created", choices)) is None:
+        entry = entry_of(who, "created", board=board, after=choices)
+        while await self.definitions.keep(version, board, live, entry) is None:
             found = await self.known.load()
             if found.boards.get(board) != reserved:
                 await delete_keys(self._client, keys, reserved.epoch)
@@ -226,7 +229,8 @@ class BoardAdmin:
         if msgspec.structs.replace(old, frozen=new.frozen) == new and old != new:
             what = "frozen" if new.frozen else "thawed"
         changed = msgspec.structs.replace(held, choices=choices, revision=held.revision + 1)
-        if await self.definitions.keep(found.version, board, changed, (who, what, choices)) is None:
+        entry = entry_of(who, what, board=board, before=held.choices, after=choices)
+        if await self.definitions.keep(found.version, board, changed, entry) is None:
             return False
         keys = Keys(self._prefix, board)
         await update(self._client, keys, changed.epoch, changed.revision, frozen=new.frozen)

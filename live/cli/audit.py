@@ -22,6 +22,7 @@ from live.settings import load_settings
 from live.store.board.check.audit import Auditor, AuditReport
 from live.store.connection.embedded import opened_store
 from live.store.registry.definitions import DefinitionStore
+from live.store.registry.trail import note_command
 
 BoardOption = Annotated[str | None, typer.Option("--board", help="The board to check. Default: all boards.")]
 
@@ -56,9 +57,13 @@ def audit(
                     if board is not None and board not in names:
                         raise NotFoundError(unknown("board", board, names))
                     wanted = names if board is None else [board]
-                    return [
-                        await Auditor(client, one, settings.key_prefix, show).audit(repair=repair) for one in wanted
-                    ]
+                    found = []
+                    for one in wanted:
+                        report = await Auditor(client, one, settings.key_prefix, show).audit(repair=repair)
+                        if report.repaired:
+                            await note_command(client, settings.key_prefix, "repaired", board=one, before=report)
+                        found.append(report)
+                    return found
 
             reports = asyncio.run(work())
     clean = all(report.clean for report in reports)

@@ -29,6 +29,7 @@ from live.maintenance.restore import clear, require_empty, require_prefix
 from live.maintenance.restore import restore as restore_boards
 from live.settings import Settings, load_settings
 from live.store.connection.embedded import EmbeddedStore, answers, opened_store
+from live.store.registry.trail import note_command
 from live.system.data_directory import make_private
 
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The directory of the backup.")]
@@ -136,6 +137,8 @@ async def _restore(
         aside = clear(database, settings, force=force)
         async with opened_store(settings) as client:
             client.high_water.active = True
-            return await restore_boards(
+            boards = await restore_boards(
                 client, settings, in_file, database, directory, lambda _, done, total: show(done, total), aside=aside
-            ), aside
+            )
+            await note_command(client, settings.key_prefix, "restored", after={"boards": boards})
+            return boards, aside

@@ -33,6 +33,7 @@ from live.settings import load_settings
 from live.store.board.journal_stream import claim_sink, release_sink
 from live.store.connection.durability import unsafe_settings
 from live.store.connection.embedded import opened_store
+from live.store.registry.trail import note_command
 
 journal = typer.Typer(name="journal", no_args_is_help=True, help="Inspect and maintain the journal in SQL.")
 
@@ -73,7 +74,11 @@ def rebuild(  # noqa: PLR0913 - one parameter per flag
                     rebuilding = Rebuilding(
                         client, settings, in_file, database, lambda _, done, total: show(done, total)
                     )
-                    return await rebuilding.rebuild(wanted), rebuilding.left_out
+                    rebuilt = await rebuilding.rebuild(wanted)
+                    if rebuilt and not dry_run:
+                        after = {"boards": rebuilt, "at": at}
+                        await note_command(client, settings.key_prefix, "rebuilt", board=board or "", after=after)
+                    return rebuilt, rebuilding.left_out
 
             done, left_out = asyncio.run(work())
     if reported({"boards": done, "left_out": left_out, "dry_run": dry_run}, as_json=as_json):
@@ -221,6 +226,7 @@ def adopt(*, store: StoreOption = None, data_dir: DataDirOption = None, as_json:
                 async with opened_store(settings) as client:
                     await release_sink(client, settings.key_prefix)
                     await claim_sink(client, settings.key_prefix, database.id)
+                    await note_command(client, settings.key_prefix, "adopted", after={"journal": database.id})
 
             asyncio.run(work())
     if not reported({"journal": database.id}, as_json=as_json):

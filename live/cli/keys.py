@@ -22,6 +22,7 @@ from live.store.board.check.usage import opened_boards
 from live.store.connection.client import Store
 from live.store.connection.embedded import opened_store
 from live.store.registry.producers import ProducerStore
+from live.store.registry.trail import note_command
 
 keys = typer.Typer(
     name="keys",
@@ -96,7 +97,14 @@ def add(  # noqa: PLR0913 - one parameter per flag
                             f"--boards: {'; '.join(wrong)}. For a board that you create later, add --any-board. Boards "
                             "of a file are known if LIVE_BOARDS names the file"
                         )
-                return await ProducerStore(client, settings.key_prefix).add(producer, scope)
+                producers = ProducerStore(client, settings.key_prefix)
+                before = (await producers.load()).records.get(producer)
+                added, secret = await producers.add(producer, scope)
+                await note_command(
+                    client, settings.key_prefix, "key_added", key=producer,
+                    before=None if before is None else view(before), after=view(added),
+                )  # fmt: skip
+                return added, secret
 
         record, secret = asyncio.run(work())
     key, fingerprint = f"{producer}.{secret}", record.secrets[-1].fingerprint
@@ -149,7 +157,12 @@ def revoke(
                 known = (await producers.load()).records
                 if producer not in known:
                     raise NotFoundError(unknown("producer", producer, known))
-                return await producers.revoke(producer, secret)
+                revoked = await producers.revoke(producer, secret)
+                await note_command(
+                    client, settings.key_prefix, "key_revoked", key=producer,
+                    before=view(known[producer]), after=view(revoked),
+                )  # fmt: skip
+                return revoked
 
         record = asyncio.run(work())
     if not reported(view(record), as_json=as_json):

@@ -37,6 +37,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "export": ("live.cli.export", "export"),
     "void": ("live.cli.personal", "void"),
     "erase": ("live.cli.personal", "erase"),
+    "trail": ("live.cli.trail", "trail"),
 }
 
 

@@ -1,6 +1,8 @@
 """`live void` and `live erase`: take back what somebody contributed, and erase a person."""
 
 import asyncio
+import hashlib
+import secrets
 from typing import Annotated
 
 import msgspec
@@ -32,6 +34,7 @@ from live.settings import Settings, load_settings
 from live.store.connection.client import Store
 from live.store.connection.embedded import opened_store
 from live.store.registry.producers import ProducerStore
+from live.store.registry.trail import note_command
 
 BoardOption = Annotated[str | None, typer.Option("--board", help="The only board. Default: all boards.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
@@ -84,6 +87,13 @@ def void(  # noqa: PLR0913 - one parameter per flag
                         found = await voiding.void(criteria, board, dry=dry_run)
                         if not any(outcome.batches or outcome.fault for outcome in found):
                             await _require_known(client, settings, criteria)
+                        if not dry_run:
+                            whom = _digest(criteria.actor) if criteria.actor is not None else {"producer": producer}
+                            taken = [one for one in found if one.batches or one.fault]
+                            await note_command(
+                                client, settings.key_prefix, "voided", board=board or "",
+                                before={**whom, "since": since, "until": until}, after={"boards": taken},
+                            )  # fmt: skip
                         return found
 
             found = asyncio.run(work())
@@ -131,7 +141,10 @@ def erase(  # noqa: PLR0913 - one parameter per flag
                     is_own = await own.take()
                     drainer = Drainer(client, settings, own) if is_own else None
                     erasing = Erasing(client, settings, in_file, own if is_own else shared, drainer)
-                    return await erasing.erase(name, board or [], take_back=take_back)
+                    erased = await erasing.erase(name, board or [], take_back=take_back)
+                    after = {"boards": [one.board for one in erased[0]], "take_back": take_back}
+                    await note_command(client, settings.key_prefix, "erased", before=_digest(name), after=after)
+                    return erased
 
         found, left = asyncio.run(work())
     is_done = reported({"boards": found, "left": left, "dry_run": dry_run}, as_json=as_json)
@@ -161,6 +174,12 @@ def _print_erased(found: list[Erased]) -> None:
             out.print(f"{one.board}: {entries} in the store, to be searched too")
         for note in one.notes:
             out.print(f"{one.board}: {note}")
+
+
+def _digest(name: str) -> dict[str, str]:
+    """Return a digest of a person for the audit log, and its salt: who knows the name can find the entry."""
+    salt = secrets.token_hex(16)
+    return {"actor_sha256": hashlib.sha256(f"{salt}{name}".encode()).hexdigest(), "salt": salt}
 
 
 async def _require_known(client: Store, settings: Settings, criteria: Criteria) -> None:

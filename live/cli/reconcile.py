@@ -32,6 +32,7 @@ from live.store.board.keys import Keys
 from live.store.board.state import BoardState
 from live.store.connection.client import Store
 from live.store.connection.embedded import opened_store
+from live.store.registry.trail import note_command
 
 
 class Side(StrEnum):
@@ -137,6 +138,9 @@ async def _reconcile(settings: Settings, wanted: list[str], side: Side | None, s
                 with existing_journal(settings) as database:
                     work = Rebuilding(client, settings, in_file, database, lambda _, done, total: show(done, total))
                     now = (await work.replace(one.id, epoch)).epoch
+            drift = {"drifted": report.drifted, "drift": report.drift, "fault": report.fault}
+            after = {"replaced": side}
+            await note_command(client, settings.key_prefix, "reconciled", board=one.id, before=drift, after=after)
             again, _ = await _compare(client, settings, one, now, show)
             if again.drifted or again.fault:
                 reports[-1] = again

@@ -14,6 +14,7 @@ from live.maintenance.restore_lost import RestoredBoard
 from live.maintenance.restore_lost import restore_lost as restore
 from live.settings import load_settings
 from live.store.connection.embedded import opened_store
+from live.store.registry.trail import note_command
 
 
 def restore_lost(
@@ -41,7 +42,9 @@ def restore_lost(
                 if board not in known:
                     raise NotFoundError(unknown("board", board, known))
                 with existing_journal(settings) as database:
-                    return await restore(client, settings, database, known[board][0])
+                    done = await restore(client, settings, database, known[board][0])
+                    await note_command(client, settings.key_prefix, "loss_restored", board=board, after=done)
+                    return done
 
         done = asyncio.run(work())
     if not reported(done, as_json=as_json):

@@ -101,13 +101,13 @@ DEFINITION: Final = Table(
     METADATA,
     _row_id(),
     _needed("prefix", String(32)),
-    _needed("kind", String(16), comment="`boards`, `producers`, `items` or `visitors`"),
+    _needed("kind", String(16), comment="`boards`, `producers`, `items`, `visitors` or `trail`"),
     _needed("name", Text),
     _needed("version", BigInteger),
     _needed("time", BigInteger, comment="when this database got it, microseconds"),
     Column("value", Text, comment="JSON; NULL for one that was removed"),
     Index("definition_of_name", "prefix", "kind", "name"),
-    comment="run-time boards, API keys, titles of members and the secret of cookies, with their earlier versions",
+    comment="run-time boards, API keys, titles of members and the secret of cookies with their versions; the audit log",
 )
 GAP: Final = Table(
     "gap",

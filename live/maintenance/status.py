@@ -12,6 +12,7 @@ from live.journal.database import Database
 from live.journal.log.entries import Head, read_entries_of
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import Timeline, gaps_of, open_timelines, timelines_of
+from live.journal.log.trail import trail_faults
 from live.journal.schema import CHECKPOINT, SEGMENT
 from live.journal.upkeep.scrubber import WRONG_TYPES, scan
 
@@ -109,6 +110,10 @@ def verify(database: Database, prefix: str, show: Progress) -> Verification:
     except JournalBrokenError as error:
         return Verification(sound=False, faults=faults or [str(error)], boards=[])
     of_timelines: dict[int | None, list[str]] = {timeline.id: [] for timeline in timelines}
+    try:
+        faults += database.work(lambda connection: list(trail_faults(connection, prefix)))
+    except (SetupError, *WRONG_TYPES) as error:
+        faults.append(f"the audit log can't be read: {error}")
     for batch in scan(database, without=[SEGMENT]):
         for timeline_id, fault in batch.faults:
             of_timelines.get(timeline_id, faults).append(fault)

@@ -40,6 +40,7 @@ from live.store.connection.loss import LossWatch
 from live.store.registry.idempotency import StoredResponses
 from live.store.registry.items import Items
 from live.store.registry.presence import Presence
+from live.store.registry.trail import AuditTrail
 from live.web.http.drawings import Drawings
 from live.web.http.middleware import READER
 from live.web.http.responses import Derived, cache_control
@@ -63,6 +64,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     losses: LossWatch
     presence: Presence
     items: Items
+    trail: AuditTrail
     journal: Database | None
     past: Past | None
     players: PlayerProcess | None
@@ -176,6 +178,7 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
         primary=primary,
         losses=losses,
         presence=presence,
+        trail=AuditTrail(client, settings.key_prefix),
         items=Items(client, settings.key_prefix, settings.max_items),
         journal=open_journal(settings, writes=settings.role != "viewers"),
         past=None if settings.journal == "off" else Past(settings),

@@ -22,6 +22,7 @@ from live.store.board.ledger import Ledger
 from live.store.board.manage.lifecycle import create
 from live.store.connection.client import Store, connect, required
 from live.store.registry.definitions import Definition
+from live.store.registry.trail import AuditTrail
 from tests.harness.boards import rolling_board
 from tests.harness.settings import fresh_settings
 
@@ -119,11 +120,11 @@ async def test_of_concurrent_puts_one_creates_the_board(any_store: str) -> None:
             *(made.board_admin.put("b", {**KISS, "title": f"t{i}"}, f"p{i}") for i in range(8))
         )
         assert sorted(outcomes) == [False] * 7 + [True]
-        entries = await made.board_admin.definitions.audit_log(100)
+        entries = await AuditTrail(made.client, made.settings.key_prefix).last(100)
         assert [entry.what for entry in entries] == ["changed"] * 7 + ["created"]
         definition = await made.definition()
         assert definition is not None
-        assert definition.choices == entries[0].choices
+        assert definition.choices == entries[0].after
         assert definition.revision == 8
         ledger = await made.ledger()
         await ledger.state.open()
@@ -228,16 +229,16 @@ async def test_the_audit_log_contains_every_change(any_store: str) -> None:
         await made.board_admin.patch("b", {"frozen": True}, "cat")
         await made.board_admin.patch("b", {"frozen": None}, "cat")
         await made.board_admin.delete("b", "dan")
-        entries = await made.board_admin.definitions.audit_log(10)
+        entries = await AuditTrail(made.client, made.settings.key_prefix).last(10)
         actions = [(entry.who, entry.what, entry.board) for entry in reversed(entries)]
         assert actions == [
             ("ann", "created", "b"), ("bob", "changed", "b"), ("cat", "frozen", "b"), ("cat", "thawed", "b"),
             ("dan", "deleted", "b"),
         ]  # fmt: skip
-        assert entries[2].choices == {**KISS, "title": "B", "frozen": True}
+        assert entries[2].after == {**KISS, "title": "B", "frozen": True}
         now = (await made.board_admin.definitions.load()).now * 1000
         assert all(now - 60_000 < entry.at < now + 2000 for entry in entries)
-        assert len(await made.board_admin.definitions.audit_log(2)) == 2
+        assert len(await AuditTrail(made.client, made.settings.key_prefix).last(2)) == 2
 
 
 async def test_the_number_of_boards_is_limited(any_store: str) -> None:

@@ -6,11 +6,13 @@ of visitors.
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import Connection, func, insert, select
 
 from live.journal.database import Database
+from live.journal.log.trail import append, last_id
 from live.journal.schema import DEFINITION
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, required
@@ -21,6 +23,7 @@ KINDS: Final = ("boards", "producers", "items", "visitors")
 COOKIES: Final = "cookies"
 """The name of the secret that signs the cookies of visitors. Its value is in hexadecimal."""
 _VERSION: Final = ":version"
+_MOST_ACTS: Final = 500  # in one transaction
 _VERSIONED: Final[dict[str, Versioned]] = {"boards": "definitions", "producers": "producers"}
 
 _Words = tuple[Word, ...]
@@ -34,10 +37,12 @@ class DefinitionLog:
         self._prefix = prefix
         self._database = database
         self._versions: dict[str, bytes] = {}
+        self._last_act = ""  # the id of the last entry of the audit log in SQL; empty if it is not known
 
     def forget(self) -> None:
         """Compare everything at the next call: after a failover, another change may have the same version."""
         self._versions.clear()
+        self._last_act = ""
 
     async def follow(self) -> bool:
         """Copy what has changed since the last call.
@@ -78,7 +83,22 @@ class DefinitionLog:
                 return False
             await self._copy("visitors", {COOKIES: secret.hex()}, 0)
             self._versions["visitors"] = secret
-        return True
+        return await self._follow_trail(names.trail)
+
+    async def _follow_trail(self, key: str) -> bool:
+        """Append the new entries of the audit log."""
+        if not self._last_act:
+            self._last_act = await self._database.run(lambda connection: last_id(connection, self._prefix))
+        while True:
+            words = ("XRANGE", key, f"({self._last_act}", "+", "COUNT", _MOST_ACTS)
+            replies = await self._ask(words, replicated=True)
+            if replies is None:
+                return False
+            (entries,) = replies
+            if not entries:
+                return True
+            await self._database.run(partial(append, prefix=self._prefix, entries=entries))
+            self._last_act = entries[-1][0].decode()
 
     async def _ask(self, *commands: _Words, replicated: bool = False) -> list[Any] | None:
         """Return the replies of the store. Return None if the store lost data. Ask with `replicated` for what SQL gets.

@@ -18,9 +18,8 @@ if (redis.call('HGET', definitions, ':version') or '') ~= request.version then r
 -- The first version is the time, so that a store that has lost its boards does not reach an earlier version again.
 local version = tonumber(request.version) or tonumber(redis.call('TIME')[1])
 version = string.format('%.0f', version + 1)
-if request.what ~= '' then
-  redis.call('XADD', trail, 'MAXLEN', '~', request.length, '*', 'who', request.who, 'what', request.what,
-    'board', request.board, 'choices', request.choices)
+if request.entry ~= '' then
+  redis.call('XADD', trail, 'MAXLEN', '~', request.length, '*', 'entry', request.entry)
 end
 redis.call('HSET', definitions, ':version', version)
 if request.definition == '' then

@@ -1,9 +1,9 @@
-"""The definitions of run-time boards in the store, and the audit log of who changed them."""
+"""The definitions of run-time boards in the store."""
 
 import asyncio
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -12,6 +12,7 @@ from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, may_have_run
 from live.store.connection.scripts import Script, Text, text
+from live.store.registry.trail import MOST_ENTRIES, AuditEntry
 from live.store.registry.versioned import VERSION, VersionedHash, decode_entry
 
 
@@ -23,9 +24,7 @@ class DefineRequest(msgspec.Struct, kw_only=True):
         board: the id of the board.
         definition: JSON; empty to delete the definition.
         length: about how many entries of the audit log to keep.
-        who: the id of an API key, `anonymous` or `server`.
-        what: what was done; empty to write no entry in the audit log.
-        choices: the choices of the change, as JSON.
+        entry: the entry for the audit log, as JSON; empty to write none.
         identity: the identity of the store that the caller knows; empty to accept any store.
         changes: how many of the last changes to list.
     """
@@ -34,9 +33,7 @@ class DefineRequest(msgspec.Struct, kw_only=True):
     board: str
     definition: Text
     length: int
-    who: str
-    what: str
-    choices: Text
+    entry: Text
     identity: str
     changes: int
 
@@ -50,7 +47,6 @@ class ChangesRequest(msgspec.Struct):
 DEFINE: Final = Script("define", DefineRequest)
 CHANGES: Final = Script("changes", ChangesRequest, waits=False)
 
-_MAX_ENTRIES: Final = 10_000
 _MAX_CHANGES: Final = 1000  # some 60 KB; a process that missed more reads all definitions
 
 What = Literal["created", "changed", "frozen", "thawed", "deleted", "expired"]
@@ -104,26 +100,13 @@ class DefinitionChanges(msgspec.Struct, frozen=True):
     is_whole: bool
 
 
-class AuditEntry(msgspec.Struct, frozen=True):
-    """One change of a board.
-
-    `at` is in milliseconds since 1970 by the store's clock. `who` is the id of an API key, `anonymous` or `server`.
-    """
-
-    at: int
-    who: str
-    what: What
-    board: str
-    choices: dict[str, Any]
-
-
 class DefinitionStore(VersionedHash):
     """The definitions and the audit log of one key prefix."""
 
     def __init__(self, client: Store, prefix: str, define: Script[DefineRequest] = DEFINE) -> None:
         names = SystemKeys(prefix)
         super().__init__(client, "definitions", names.definitions)
-        self._changes_key, self._audit_key, self._store_key = names.changes, names.trail, names.store
+        self._changes_key, self._trail_key, self._store_key = names.changes, names.trail, names.store
         self._decoded: dict[str, tuple[bytes, Definition]] = {}  # what was read last: few of many boards change
         self._define = define
 
@@ -164,13 +147,13 @@ class DefinitionStore(VersionedHash):
         return held[1]
 
     async def keep(
-        self, version: str, board: str, definition: Definition | None, audit: tuple[str, What, dict[str, Any]] | None
+        self, version: str, board: str, definition: Definition | None, audit: AuditEntry | None
     ) -> str | None:
         """Write the definition of a board; None removes it.
 
         Change nothing if any definition has changed since `version`.
 
-        `audit` is the entry for the audit log: who, what, and the choices.
+        `audit` is the entry for the audit log, written in the same step.
 
         Returns:
             The new version, or None if another process changed a definition since `version`.
@@ -180,21 +163,18 @@ class DefinitionStore(VersionedHash):
         """
         high_water = self._client.high_water
         high_water.require_no_loss(board)
-        who, what, choices = audit or ("", "", {})
         request = DefineRequest(
             version=version,
             board=board,
             definition=text(b"" if definition is None else msgspec.json.encode(definition)),
-            length=_MAX_ENTRIES,
-            who=who,
-            what=what,
-            choices=text(msgspec.json.encode(choices)),
+            length=MOST_ENTRIES,
+            entry=text(b"" if audit is None else msgspec.json.encode(audit)),
             identity=high_water.facts.store,
             changes=_MAX_CHANGES,
         )
         try:
             reply = await self._define(
-                self._client, [self.key, self._audit_key, self._store_key, self._changes_key], request
+                self._client, [self.key, self._trail_key, self._store_key, self._changes_key], request
             )
         except StoreUnavailableError as error:
             high_water.require_no_loss()
@@ -217,22 +197,6 @@ class DefinitionStore(VersionedHash):
         """
         held: bytes | None = await self._client.write(self.key, "HGET", self.key, VERSION)
         return (held or b"").decode() == version
-
-    async def audit_log(self, limit: int) -> list[AuditEntry]:
-        """Return the last entries of the audit log, newest first."""
-        entries = await self._client.call(self._audit_key, "XREVRANGE", self._audit_key, "+", "-", "COUNT", limit)
-        found = []
-        for stream_id, fields in entries:
-            held = {name.decode(): value for name, value in zip(fields[::2], fields[1::2], strict=True)}
-            entry = AuditEntry(
-                at=int(stream_id.partition(b"-")[0]),
-                who=held["who"].decode(),
-                what=cast("What", held["what"].decode()),
-                board=held["board"].decode(),
-                choices=msgspec.json.decode(held["choices"]),
-            )
-            found.append(entry)
-        return found
 
 
 class DefinitionCache:

@@ -410,7 +410,8 @@ _PATHS: Final[Mapping[str, Json]] = {
     )},
     "/v1/trail": {"get": operation(
         "getTrail", "administration", "Read the audit log.",
-        "Changes of the boards that the API key includes, newest first.", document(AuditLog), _ADMIN,
+        "What administrators did, newest first. An API key that is limited to some boards gets entries of these "
+        "only.", document(AuditLog), _ADMIN,
         query("limit", whole(1, MAX_ENTRIES, DEFAULT_ENTRIES), "Maximum number of entries."), is_keyed=True,
     )},
     "/": {"get": operation(

@@ -1,5 +1,6 @@
 """Routes that change boards, contestants, hidden records and items, and the route of the audit log."""
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from http import HTTPStatus
@@ -19,7 +20,7 @@ from live.errors import ProblemError, StoreUnavailableError
 from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
 from live.store.board.write.correction import Corrected, Correction, correct
-from live.store.registry.definitions import AuditEntry
+from live.store.registry.trail import ORIGIN, ActOrigin, AuditEntry, entry_of
 from live.web.http.middleware import client_of
 from live.web.http.responses import NOT_STORED
 from live.web.reads.boards import summary_of
@@ -31,7 +32,9 @@ DEFAULT_ENTRIES: Final = 100
 MAX_ENTRIES: Final = 1000
 _ANONYMOUS: Final = "anonymous"  # in the audit log, for an administrator without an API key
 _JSON: Final = ("application/json", "application/merge-patch+json", "")
+_REQUEST_ID: Final = re.compile(r"[!-~]{1,64}")
 _SHOWN_FAULTS: Final = 20
+_SHOWN_ITEMS: Final = 20  # of many titles that are set at once, in the audit log
 MOST_WRITTEN: Final = 1000  # items
 MOST_REASON: Final = 500  # characters
 
@@ -49,6 +52,8 @@ async def _admin_of(request: Request) -> Principal:
         None if authorization is None else authorization.encode("latin-1"), client_of(request), "admin"
     )
     await live.rate_limiter.admit(producer)
+    request_id = request.headers.get("x-request-id", "")
+    ORIGIN.set(ActOrigin(client_of(request).address, request_id if _REQUEST_ID.fullmatch(request_id) else ""))
     if "board" in request.path_params:
         producer.require_board(request.path_params["board"])
     return producer
@@ -102,18 +107,23 @@ def _read_object(body: bytes, code: str, expected: str) -> dict[str, Any]:
 
 
 class AuditLog(msgspec.Struct, frozen=True):
-    """The audit log: who changed which boards, newest first."""
+    """The audit log: who did what as an administrator, newest first."""
 
     trail: Sequence[AuditEntry]
 
 
 async def get_audit_log(request: Request) -> Response:
-    """Return the newest changes of the boards that the API key includes."""
+    """Return the newest entries. An API key that is limited to some boards gets those of its boards."""
     live, producer = live_of(request), await _admin_of(request)
     limit = whole_number(request.query_params, "limit", DEFAULT_ENTRIES, 1, MAX_ENTRIES)
-    entries = await live.board_admin.definitions.audit_log(limit)
+    entries = await live.trail.last(limit)
     visible = [entry for entry in entries if producer.refusal(entry.board) is None]
     return Response(msgspec.json.encode(AuditLog(visible)), headers=NOT_STORED, media_type="application/json")
+
+
+async def _note(request: Request, producer: Principal, what: str, **fields: Any) -> None:  # noqa: ANN401 - of an entry
+    """Add what an administrator did to the audit log."""
+    await live_of(request).trail.add(entry_of(producer.id or _ANONYMOUS, what, **fields))
 
 
 async def put_board(request: Request) -> Response:
@@ -195,20 +205,24 @@ class RecordChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def put_record(request: Request) -> Response:
     """Register a contestant with its metadata, a JSON object, or replace the metadata."""
-    ledger, member = await _administered(request)
+    producer, ledger, member = await _administered(request)
     _require_contest(ledger)
     metadata = await _read_body(request)
     _read_object(metadata, "record_invalid", "the body must be one JSON object, the metadata of the member")
     fault = event_fault(IncomingEvent(key=member, metadata=msgspec.Raw(metadata)))
     if fault is not None:
         raise ProblemError("record_invalid", fault[1])
+    before = await ledger.moderation.metadata(member)
     created = await ledger.moderation.enter(member, metadata)
+    board, after = ledger.state.board.id, msgspec.Raw(metadata)
+    await _note(request, producer, "registered", board=board, key=member, before=before, after=after)
     return Response(status_code=HTTPStatus.CREATED if created else HTTPStatus.NO_CONTENT, headers=NOT_STORED)
 
 
 async def patch_record(request: Request) -> Response:
     """Hide a record, show it again, or correct its score."""
-    ledger, member = await _administered(request)
+    producer, ledger, member = await _administered(request)
+    board = ledger.state.board.id
     expected = 'the body must be like {"hidden": true} or {"add": -5, "reason": "counted twice"}'
     body = _read_object(await _read_body(request), "record_invalid", expected)
     try:
@@ -219,8 +233,21 @@ async def patch_record(request: Request) -> Response:
         raise ProblemError("record_invalid", wanted.fault)
     if wanted.hidden is UNSET:
         corrected = await _correct(live_of(request), ledger, member, wanted)
+        at = {} if wanted.time is UNSET else {"time": wanted.time.isoformat()}
+        before = None if corrected.before is None else {"score": corrected.before, **at}
+        if corrected.before != corrected.score:
+            await _note(
+                request, producer, "corrected", board=board, key=member, reason=wanted.reason or "",
+                before=before, after={"score": corrected.score, **at},
+            )  # fmt: skip
         return Response(msgspec.json.encode(corrected), headers=NOT_STORED, media_type="application/json")
+    was_hidden = await ledger.moderation.is_hidden(member)
     await ledger.moderation.hide(member, hidden=wanted.hidden)
+    if was_hidden is not wanted.hidden:
+        await _note(
+            request, producer, "hidden" if wanted.hidden else "shown", board=board, key=member,
+            reason=wanted.reason or "",
+        )  # fmt: skip
     return Response(status_code=HTTPStatus.NO_CONTENT, headers=NOT_STORED)
 
 
@@ -249,21 +276,23 @@ async def _correct(live: Live, ledger: Ledger, member: str, wanted: RecordChange
 
 async def delete_record(request: Request) -> Response:
     """Withdraw a contestant that has no votes."""
-    ledger, member = await _administered(request)
+    producer, ledger, member = await _administered(request)
     _require_contest(ledger)
+    before = await ledger.moderation.metadata(member)
     await ledger.moderation.withdraw(member)
+    await _note(request, producer, "withdrawn", board=ledger.state.board.id, key=member, before=before)
     return Response(status_code=HTTPStatus.NO_CONTENT, headers=NOT_STORED)
 
 
-async def _administered(request: Request) -> tuple[Ledger, str]:
-    """Find the board and the member that an administrator changes."""
+async def _administered(request: Request) -> tuple[Principal, Ledger, str]:
+    """Find the administrator, the board and the member that the request changes."""
     producer = await _admin_of(request)
     ledger = await live_of(request).use(request.path_params["board"], Reader(producer.opens))
     member: str = request.path_params["key"]
     fault = key_fault(member)
     if fault is not None:
         raise ProblemError("record_invalid", fault)
-    return ledger, member
+    return producer, ledger, member
 
 
 def _require_contest(ledger: Ledger) -> None:
@@ -287,35 +316,46 @@ class ItemChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def put_item(request: Request) -> Response:
     """Give a member a title, or replace it."""
-    await _unlimited_admin_of(request)
+    producer = await _unlimited_admin_of(request)
     expected = 'the body must be like {"title": "A post"}'
     choice = _converted(_read_object(await _read_body(request), "malformed_body", expected), ItemChoice)
-    return await _put(request, [Item(request.path_params["key"], choice.title, choice.url, choice.image)])
+    return await _put(request, producer, [Item(request.path_params["key"], choice.title, choice.url, choice.image)])
 
 
 async def put_items(request: Request) -> Response:
     """Give several members titles: all of them, or none if one is invalid."""
-    await _unlimited_admin_of(request)
+    producer = await _unlimited_admin_of(request)
     expected = 'the body must be like {"items": [{"key": "a", "title": "A post"}]}'
     items = _converted(_read_object(await _read_body(request), "malformed_body", expected), ItemChanges).items
     if len({item.key for item in items}) < len(items):
         raise ProblemError("item_invalid", "`items` names a member twice")
-    return await _put(request, items)
+    return await _put(request, producer, items)
 
 
 async def delete_item(request: Request) -> Response:
     """Take the title of a member away, if it has one."""
-    await _unlimited_admin_of(request)
-    await live_of(request).items.delete(request.path_params["key"])
+    producer = await _unlimited_admin_of(request)
+    live, member = live_of(request), request.path_params["key"]
+    before = (await live.items.of([member])).get(member)
+    await live.items.delete(member)
+    await _note(request, producer, "untitled", key=member, before=before)
     return Response(status_code=HTTPStatus.NO_CONTENT, headers=NOT_STORED)
 
 
-async def _put(request: Request, items: Sequence[Item]) -> Response:
+async def _put(request: Request, producer: Principal, items: Sequence[Item]) -> Response:
     live = live_of(request)
     faults = [f"{item.key!r}: {fault}" for item in items for fault in item_faults(item, live.settings.image_hosts)]
     if faults:
         raise ProblemError("item_invalid", "\n".join(faults[:_SHOWN_FAULTS]))
+    shown = items[:_SHOWN_ITEMS]  # the journal has the earlier titles of all
+    known = await live.items.of([item.key for item in shown])
     await live.items.put(items)
+    if len(items) == 1:
+        key = items[0].key
+        await _note(request, producer, "titled", key=key, before=known.get(key), after=items[0])
+    else:
+        after = {"count": len(items), "items": shown}
+        await _note(request, producer, "titled", before={"items": list(known.values())}, after=after)
     return Response(status_code=HTTPStatus.NO_CONTENT, headers=NOT_STORED)
 
 

@@ -25,6 +25,7 @@ from live.store.board.manage.lifecycle import create, delete_keys, expire
 from live.store.connection.client import Store, connect
 from live.store.registry.presence import Presence
 from live.store.registry.producers import ProducerStore
+from live.store.registry.trail import AuditTrail
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 
@@ -126,7 +127,7 @@ async def test_a_board_called_boards_can_be_created_and_deleted(any_store: str) 
             await made.board_admin.put(name, {"source": ["kiss"]}, "ann")
             await made.board_admin.delete(name, "ann")
         assert list((await made.board_admin.definitions.load()).boards) == ["other"]
-        entries = await made.board_admin.definitions.audit_log(9)
+        entries = await AuditTrail(made.client, made.settings.key_prefix).last(9)
         assert [entry.what for entry in entries] == ["deleted", "created"] * 2 + ["created"]
         assert list((await producers.load()).records) == ["shop"]
 
@@ -204,7 +205,7 @@ async def test_store_keys_of_an_older_version_are_renamed(own_store: StoreProces
     board_admin = BoardAdmin(again.client, made.settings, Boards([]))
     assert list((await ProducerStore(again.client, prefix).load()).records) == ["shop"]
     assert list((await board_admin.definitions.load()).boards) == ["june"]
-    assert [entry.board for entry in await board_admin.definitions.audit_log(9)] == ["june"]
+    assert [entry.board for entry in await AuditTrail(again.client, prefix).last(9)] == ["june"]
     assert await again.client.exists(*(old for old, _ in names.moved)) == 0
     await again.client.aclose()
 

@@ -8,6 +8,7 @@ import pytest
 from live.errors import StoreUnavailableError
 from live.store.connection.client import Store, connect
 from live.store.registry.definitions import Definition, DefinitionCache, DefinitionStore
+from live.store.registry.trail import AuditEntry, AuditTrail
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 
@@ -27,30 +28,30 @@ async def definitions(store: str) -> AsyncIterator[tuple[DefinitionStore, Store]
 
 async def test_definitions_are_stored_and_read(any_store: str) -> None:
     """At first there are none. Then each is returned as stored, with a version that increases with every change."""
-    async with definitions(any_store) as (store, _):
+    async with definitions(any_store) as (store, client):
         assert await store.version() == ""
         found = await store.load()
         assert (found.version, dict(found.boards)) == ("", {})
-        assert await store.keep("", "a", ONE, ("ann", "created", ONE.choices))
+        assert await store.keep("", "a", ONE, AuditEntry(who="ann", what="created"))
         first = await store.load()
         assert first.boards == {"a": ONE}
         assert await store.version() == first.version
         assert await store.keep(first.version, "b", ONE, None)
         second = await store.load()
         assert int(second.version) == int(first.version) + 1
-        assert await store.keep(second.version, "a", None, ("bob", "deleted", ONE.choices))
+        assert await store.keep(second.version, "a", None, AuditEntry(who="bob", what="deleted"))
         assert (await store.load()).boards == {"b": ONE}
-        entries = await store.audit_log(9)
+        entries = await AuditTrail(client, store.key.partition(":{")[0]).last(9)
         assert [(entry.who, entry.what) for entry in entries] == [("bob", "deleted"), ("ann", "created")]
 
 
 async def test_a_change_of_an_outdated_definition_is_refused(any_store: str) -> None:
     """Neither the definitions nor the audit log change, not even for another board."""
-    async with definitions(any_store) as (store, _):
+    async with definitions(any_store) as (store, client):
         await store.keep("", "a", ONE, None)
-        assert not await store.keep("", "b", ONE, ("ann", "created", {}))
+        assert not await store.keep("", "b", ONE, AuditEntry(who="ann", what="created"))
         assert (await store.load()).boards == {"a": ONE}
-        assert await store.audit_log(9) == []
+        assert await AuditTrail(client, store.key.partition(":{")[0]).last(9) == []
 
 
 async def test_an_emptied_store_does_not_repeat_a_version(any_store: str) -> None:

@@ -266,7 +266,7 @@ async def test_concurrent_puts_have_one_winner(any_store: str) -> None:
         for client in clients:
 
             async def same(client: httpx.AsyncClient = client) -> bool:
-                return bool((await client.get(PATH)).json().get("title") == last["choices"]["title"])
+                return bool((await client.get(PATH)).json().get("title") == last["after"]["title"])
 
             await eventually(same, 2)
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from live.errors import ProblemError
 from live.store.board.requests import EnterRequest, HideRequest, SlotRef, WithdrawRequest
 from live.store.board.state import BoardState
@@ -71,6 +73,11 @@ class BoardModeration:
             )
             reply = await state.run(state.scripts.hide, keys, request)
         state.acknowledge(int(reply[1]))
+
+    async def metadata(self, member: str) -> msgspec.Raw | None:
+        """Return the metadata (JSON) of a registered member; None if it is not registered."""
+        held = await self.state.call("HGET", self.state.keys.entrants, member)
+        return None if held is None else msgspec.Raw(held)
 
     async def is_hidden(self, member: str) -> bool:
         """Return whether a member is hidden."""

@@ -1,0 +1,83 @@
+"""The audit log in SQL: every entry stays, and has the SHA-256 of the one before.
+
+The entries are rows of the table of definitions. The name of a row is the id of the entry in the store and the SHA-256
+of the row, so that no byte of any row can change unnoticed.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, insert, select
+
+from live.journal.schema import DEFINITION
+from live.store.registry.trail import AuditEntry, decode
+
+KIND: Final = "trail"
+
+_OWN: Final = DEFINITION.c.kind == KIND
+_Stored = tuple[bytes, list[bytes]]
+
+
+class ChainedEntry(msgspec.Struct, frozen=True):
+    """An entry, and the SHA-256 of the row before; empty in the first row."""
+
+    before: str
+    entry: AuditEntry
+
+
+def last_id(connection: Connection, prefix: str) -> str:
+    """Return the id of the last entry that SQL has; `0` if it has none."""
+    row = _last(connection, prefix)
+    return "0" if row is None else str(row.name.partition(" ")[0])
+
+
+def append(connection: Connection, prefix: str, entries: Sequence[_Stored]) -> None:
+    """Append entries of the stream, each with its id."""
+    row = _last(connection, prefix)
+    number, before = (0, "") if row is None else (row.version, row.name.partition(" ")[2])
+    rows = []
+    for name, fields in entries:
+        entry = decode(name, fields)
+        value = msgspec.json.encode(ChainedEntry(before, entry)).decode()
+        number, before = number + 1, _digest(value)
+        rows.append(
+            {
+                "prefix": prefix, "kind": KIND, "name": f"{name.decode()} {before}", "version": number,
+                "time": entry.at * 1000, "value": value,
+            }
+        )  # fmt: skip
+    connection.execute(insert(DEFINITION), rows)
+
+
+def read_trail(connection: Connection, prefix: str) -> list[AuditEntry]:
+    """Return all entries, oldest first."""
+    return [msgspec.json.decode(row.value, type=ChainedEntry).entry for row in _rows(connection, prefix)]
+
+
+def trail_faults(connection: Connection, prefix: str) -> Iterator[str]:
+    """Yield a sentence for each row that was changed, and where rows are missing."""
+    before, number = "", 0
+    for row in _rows(connection, prefix):
+        digest, number = row.name.partition(" ")[2], number + 1
+        value = row.value or ""
+        if _digest(value) != digest:
+            yield f"the audit log is damaged: entry {row.version} was changed"
+        elif row.version != number or msgspec.json.decode(value, type=ChainedEntry).before != before:
+            yield f"the audit log is damaged: what is before entry {row.version} was changed or removed"
+        before, number = digest, row.version
+
+
+def _last(connection: Connection, prefix: str) -> Any:  # noqa: ANN401 - a row, or None
+    newest = select(DEFINITION).where(DEFINITION.c.prefix == prefix, _OWN).order_by(DEFINITION.c.id.desc()).limit(1)
+    return connection.execute(newest).first()
+
+
+def _rows(connection: Connection, prefix: str) -> Any:  # noqa: ANN401 - rows
+    rows = select(DEFINITION).where(DEFINITION.c.prefix == prefix, _OWN).order_by(DEFINITION.c.id)
+    return connection.execute(rows)
+
+
+def _digest(value: str) -> str:
+    return hashlib.sha256(value.encode()).hexdigest()

@@ -1,0 +1,8 @@
+#!lua flags=allow-oom
+-- Adds an entry to the audit log, also when memory is full: some acts free memory.
+-- KEYS[1] trail — stream: the audit log
+-- Request: NoteRequest
+-- Returns {'ok'}
+local request = cmsgpack.unpack(ARGV[1])
+redis.call('XADD', KEYS[1], 'MAXLEN', '~', request.length, '*', 'entry', request.entry)
+return {'ok'}

@@ -1,0 +1,122 @@
+"""The audit log in the store: who did what as an administrator, by a request or a command."""
+
+import getpass
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any, Final
+
+import msgspec
+
+from live.store.board.keys import SystemKeys
+from live.store.connection.client import Store
+from live.store.connection.scripts import Script, Text, text
+
+MOST_ENTRIES: Final = 10_000
+"""About how many entries the store keeps. The journal in SQL keeps all."""
+
+
+SERVER: Final = "server"
+"""Who deletes a board that has expired."""
+
+
+class NoteRequest(msgspec.Struct):
+    """Add an entry (JSON) to the audit log, and keep about `length` entries."""
+
+    length: int
+    entry: Text
+
+
+NOTE: Final = Script("note", NoteRequest)
+
+
+class ActOrigin(msgspec.Struct, frozen=True):
+    """Where an act comes from: the address of the client, and its `X-Request-Id`. A command has neither."""
+
+    address: str = ""
+    request: str = ""
+
+
+ORIGIN: Final[ContextVar[ActOrigin]] = ContextVar("ORIGIN")
+"""The origin of what this task does. The routes of administrators set it."""
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One act of an administrator.
+
+    Attributes:
+        at: the time in milliseconds since 1970, by the store's clock.
+        who: the id of an API key, `anonymous`, `server`, or `command:` and the user of a command.
+        what: what was done.
+        board: the board that it concerns; empty for none, or for several.
+        key: the member, API key or other name that it concerns; empty for none.
+        address: the address of the client.
+        request: the `X-Request-Id` of the request.
+        reason: why, in the words of the administrator.
+        before: what was there before; null for nothing.
+        after: what is there now; null for nothing.
+    """
+
+    at: int = 0
+    who: str
+    what: str
+    board: str = ""
+    key: str = ""
+    address: str = ""
+    request: str = ""
+    reason: str = ""
+    before: Any = None
+    after: Any = None
+
+
+def entry_of(who: str, what: str, **fields: Any) -> AuditEntry:  # noqa: ANN401 - the fields of an entry
+    """Make an entry of what this task does. What the server does by itself has no origin."""
+    origin = ActOrigin() if who == SERVER else ORIGIN.get(ActOrigin())
+    return AuditEntry(who=who, what=what, address=origin.address, request=origin.request, **fields)
+
+
+class AuditTrail:
+    """The audit log of one key prefix."""
+
+    def __init__(self, client: Store, prefix: str) -> None:
+        self._client = client
+        self._key = SystemKeys(prefix).trail
+
+    async def add(self, entry: AuditEntry) -> None:
+        """Add an entry."""
+        await NOTE(self._client, [self._key], NoteRequest(MOST_ENTRIES, text(msgspec.json.encode(entry))))
+
+    async def after(self, name: str) -> list[AuditEntry]:
+        """Return the entries after the one with this id, oldest first."""
+        found = await self._client.call(self._key, "XRANGE", self._key, f"({name}", "+")
+        return [decode(entry, fields) for entry, fields in found]
+
+    async def last(self, limit: int) -> list[AuditEntry]:
+        """Return the last entries, newest first."""
+        return [
+            decode(name, fields)
+            for name, fields in await self._client.call(self._key, "XREVRANGE", self._key, "+", "-", "COUNT", limit)
+        ]
+
+
+async def note_command(client: Store, prefix: str, what: str, **fields: Any) -> None:  # noqa: ANN401 - of an entry
+    """Add an entry of what a command has done, with the user who runs it."""
+    try:
+        who = f"command:{getpass.getuser()}"
+    except (KeyError, OSError):  # a container need not know the user
+        who = "command"
+    await AuditTrail(client, prefix).add(entry_of(who, what, **fields))
+
+
+def decode(name: bytes, fields: list[bytes]) -> AuditEntry:
+    """Decode an entry of the stream. Older versions logged changes of boards only, in fields of their own."""
+    held: Mapping[bytes, bytes] = dict(zip(fields[::2], fields[1::2], strict=True))
+    at = int(name.partition(b"-")[0])
+    if b"entry" in held:
+        return msgspec.structs.replace(msgspec.json.decode(held[b"entry"], type=AuditEntry), at=at)
+    return AuditEntry(
+        at=at,
+        who=held[b"who"].decode(),
+        what=held[b"what"].decode(),
+        board=held[b"board"].decode(),
+        after=msgspec.json.decode(held[b"choices"]),
+    )
