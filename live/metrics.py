@@ -2,15 +2,17 @@
 
 import warnings
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from typing import Final, Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 REGISTRY: Final = CollectorRegistry()
 
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+_OF_ONE: Final = frozenset({"process_max_fds", "process_start_time_seconds"})
 _SIZES: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 3000)
 
 
@@ -94,6 +96,10 @@ JOURNAL_ARCHIVE_LAG: Final = _gauge(
     "livemax",
 )
 
+BUILD_INFO: Final = _gauge(
+    "live_build_info", "1, labelled with the version and the commit", "livemax", "version", "commit"
+)
+
 BY_BOARD: Final = (EVENTS_ACCEPTED, RANGE_LEFT, VIEWERS, ROTATION_LAG)  # metrics with a series per board
 
 
@@ -103,6 +109,24 @@ def forget_board(board: str) -> None:
         warnings.simplefilter("ignore", UserWarning)  # the files of several processes keep them; see `OfBoards`
         for metric in BY_BOARD:
             metric.remove(board)
+
+
+class ProcessTotals(Collector):
+    """Time, memory and descriptors that processes of this machine use, together, under the usual `process_` names."""
+
+    def __init__(self, processes: Collection[int]) -> None:
+        self._processes = processes
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the sums. Of limits and of times of start, the first process counts."""
+        sums: dict[str, Metric] = {}
+        for process in sorted(self._processes):
+            for metric in ProcessCollector(pid=partial(int, process), registry=None).collect():
+                total = sums.setdefault(metric.name, metric)
+                if total is not metric and metric.name not in _OF_ONE:
+                    (mine,), (other,) = total.samples, metric.samples
+                    total.samples = [mine._replace(value=mine.value + other.value)]
+        yield from sums.values()
 
 
 class OfBoards(Collector):

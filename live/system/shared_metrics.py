@@ -57,6 +57,10 @@ class SharedMetrics:
         with self._lock(fcntl.LOCK_SH):
             yield
 
+    def processes(self) -> set[int]:
+        """Return the ids of the processes that have not been folded."""
+        return {int(path.stem.rpartition("_")[2]) for path in self.folder.glob("*_*.db")} - {_ENDED}
+
     def fold(self, process: int) -> None:
         """Add the counters of a process that has ended to those of all ended processes. Forget its gauges."""
         with self._lock(fcntl.LOCK_EX):

@@ -12,17 +12,20 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from live import __version__
 from live.auth.client import ClientResolver
 from live.demo import Demo
 from live.domain.board import Boards
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.replies import documentation
 from live.journal.log.drainer import Drainer
+from live.metrics import BUILD_INFO
 from live.protocols.http.shared import SharedParts
 from live.settings import Settings
 from live.store.board.keys import SystemKeys
 from live.store.connection.replica import Replica
 from live.store.registry.processes import ProcessLease
+from live.system.version import commit
 from live.web.http.middleware import Clients, CrossOrigin, SecurityHeaders
 from live.web.http.responses import answer_problem
 from live.web.pages import board as pages
@@ -78,6 +81,7 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
             if parts.players is not None:
                 await parts.players.aclose()
 
+    BUILD_INFO.labels(__version__, commit()).set(1)
     documentation.path = f"{settings.root_path}/docs"
     app = Starlette(
         routes=routes_of(settings),

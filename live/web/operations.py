@@ -14,11 +14,13 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
+from live import __version__
 from live.domain.reader import ALL_BOARDS, BoardScope, Reader
 from live.errors import ProblemError
 from live.ingest.replies import Reply
-from live.metrics import REGISTRY, OfBoards
+from live.metrics import REGISTRY, OfBoards, ProcessTotals
 from live.system.shared_metrics import SharedMetrics
+from live.system.version import commit
 from live.web.http.middleware import client_of
 from live.web.http.responses import as_response, problem_response, public_reason
 from live.web.services import live_of, reader_of
@@ -29,8 +31,9 @@ _REASONS_ELSEWHERE: Final = (
 
 
 async def healthz(_request: Request) -> Response:
-    """Respond with 200 while the process runs."""
-    return Response('{"status":"ok"}', headers={"Cache-Control": "no-store"}, media_type="application/json")
+    """Respond with 200 while the process runs, and name its version."""
+    state = {"status": "ok", "version": __version__, "commit": commit()}
+    return Response(msgspec.json.encode(state), headers={"Cache-Control": "no-store"}, media_type="application/json")
 
 
 async def readyz(request: Request) -> Response:
@@ -100,12 +103,14 @@ def _opened(request: Request) -> BoardScope:
 def _metrics_of(boards: Collection[str]) -> bytes:
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     if folder is None:
-        return _text_of(REGISTRY, boards)
-    with SharedMetrics(Path(folder)).reading():
-        return _text_of(MultiProcessCollector(None), boards)  # type: ignore[no-untyped-call]
+        return _text_of(REGISTRY, boards, {os.getpid()})
+    shared = SharedMetrics(Path(folder))
+    with shared.reading():
+        return _text_of(MultiProcessCollector(None), boards, shared.processes())  # type: ignore[no-untyped-call]
 
 
-def _text_of(collector: Collector, boards: Collection[str]) -> bytes:
+def _text_of(collector: Collector, boards: Collection[str], processes: Collection[int]) -> bytes:
     registry = CollectorRegistry()
     registry.register(OfBoards(collector, boards))
+    registry.register(ProcessTotals(processes))
     return generate_latest(registry)

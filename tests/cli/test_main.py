@@ -357,7 +357,9 @@ def test_workers_share_a_board(folder: Path) -> None:
         with ThreadPoolExecutor(8) as threads:
             assert sum(threads.map(post, range(16))) == 400
         assert scores(server) == {f"k{i}": 80 for i in range(5)}
-        assert 'live_events_accepted_total{board="posts"} 400.0' in httpx.get(f"{server.url}/metrics").text
+        text = httpx.get(f"{server.url}/metrics").text
+        assert 'live_events_accepted_total{board="posts"} 400.0' in text
+        assert float(re.findall(r"^process_resident_memory_bytes (.+)$", text, re.MULTILINE)[0]) > 2e7
         assert server.stop() == 0
         assert "Traceback" not in server.log()
 

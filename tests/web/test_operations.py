@@ -12,10 +12,12 @@ from typing import Any
 import httpx
 import pytest
 
+from live import __version__
 from live.settings import Duration
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
 from live.store.connection.pipelined import SharedConnection
+from live.system.version import commit
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
 from tests.harness.server import ServerProcess, run_server, until_ready
@@ -34,7 +36,10 @@ async def test_health_is_about_the_process_and_readiness_about_the_store(own_sto
         own_store.kill()
         unavailable = await client.get("/readyz")
         assert (unavailable.status_code, unavailable.headers["retry-after"]) == (503, "2")
-        assert (await client.get("/healthz")).json() == {"status": "ok"}
+        assert (await client.get("/healthz")).json() == {"status": "ok", "version": __version__, "commit": commit()}
+        text = (await client.get("/metrics")).text
+        assert f'live_build_info{{commit="{commit()}",version="{__version__}"}} 1.0' in text
+        assert float(re.findall(r"^process_resident_memory_bytes (.+)$", text, re.MULTILINE)[0]) > 1e7
         own_store.start()
         await until_ready(client)
 

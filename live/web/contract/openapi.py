@@ -219,7 +219,11 @@ _PREFERENCES: Final = {
     },
     "required": ["back"],
 }
-_ALIVE: Final = {"type": "object", "properties": {"status": STRING}, "required": ["status"]}
+_ALIVE: Final[Json] = {
+    "type": "object",
+    "properties": {"status": STRING, "version": STRING, "commit": STRING},
+    "required": ["status", "version", "commit"],
+}
 _READY: Final[Json] = {
     "type": "object",
     "properties": {
