@@ -76,6 +76,11 @@ RANGE_LEFT: Final = _gauge(
 FRAMES_SENT: Final = _counter("live_frames_sent", "Messages sent to viewers, by type", "type")
 SLOW_VIEWERS: Final = _counter("live_slow_viewers", "Viewers disconnected because they read too slowly")
 STORE_STALE: Final = _gauge("live_store_stale", "1 while the server of a watched board is unreachable", "livemax")
+KEYS_EXPIRE: Final = _gauge(
+    "live_api_keys_expire_timestamp_seconds",
+    "When the next API key expires, in seconds since 1970; 0 for never",
+    "livemax",
+)
 JOURNAL_ENTRIES: Final = _counter("live_journal_entries", "Entries of journals moved to SQL")
 JOURNAL_GAPS: Final = _counter("live_journal_gaps", "Gaps found in journals, after which a journal began again")
 JOURNAL_COMMIT_SECONDS: Final = _histogram(

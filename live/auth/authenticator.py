@@ -1,6 +1,7 @@
 """The authenticator: finds the producer of a request, without I/O, from the API keys last read from the store."""
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from live.auth.client import Client
 from live.domain.producer import NO_DIGESTS, Principal, Verb, anonymous, digest_of, matches, parse_bearer
 from live.domain.reader import NO_BOARDS, NOBODY, Reader
 from live.errors import EPOCH_LOST_DETAIL, ProblemError, StoreUnavailableError
+from live.metrics import KEYS_EXPIRE
 from live.network.forwarded import Headers
 from live.network.hosts import is_loopback
 from live.settings import Settings
@@ -27,6 +29,7 @@ log = structlog.get_logger()
 
 _PAUSE: Final = 1.0  # seconds between two checks of the store
 _CHECK_DEADLINE: Final = 1.0
+_NOTING: Final = 60.0  # seconds between two notes of which secrets are in use
 _FRESH: Final = 4.5  # seconds for which a check is valid; every process refuses a revoked API key within 5
 _ADVICE: Final[Mapping[Verb, str]] = {
     "post": "`live keys add ID`",
@@ -34,7 +37,7 @@ _ADVICE: Final[Mapping[Verb, str]] = {
     "admin": "`live keys add ID --verbs admin`",
 }
 _UNSURE: Final = Reader(is_sure=False)
-_UNKNOWN: Final = Reader(fault="the API key of this request is unknown or revoked")
+_UNKNOWN: Final = Reader(fault="the API key of this request is unknown, expired or revoked")
 _MAY_NOT_READ: Final = Reader(fault="the API key of this request does not have the verb `read`")
 _NO_TOKENS: Final = Reader(fault="this server takes no viewer tokens; LIVE_TOKEN_SECRET or LIVE_TOKEN_JWKS lets it")
 _CHALLENGE: Final = 'Bearer realm="Live Board"'
@@ -49,6 +52,25 @@ class _Known(NamedTuple):
 
     producer: Principal
     digests: tuple[bytes, ...]
+
+
+class _Uses:
+    """The digests of secrets that were used since the last note. A process on a replica notes none."""
+
+    def __init__(self, *, is_kept: bool) -> None:
+        self.digests: set[bytes] = set()
+        self._noted = time.monotonic() if is_kept else math.inf
+
+    @property
+    def are_due(self) -> bool:
+        """Whether it is time to note them."""
+        return time.monotonic() >= self._noted + _NOTING
+
+    def take(self) -> set[bytes]:
+        """Return them, and begin again."""
+        self._noted = time.monotonic()
+        used, self.digests = self.digests, set()
+        return used
 
 
 class Authenticator:
@@ -68,8 +90,9 @@ class Authenticator:
         self._store = ProducerStore(client, settings.key_prefix)
         self._known: Mapping[str, _Known] = {}
         self._version: str | None = None  # None: never read
+        self._next_end = math.inf  # when the next API key expires, in seconds since 1970
+        self._uses = _Uses(is_kept=not client.is_replica)
         self._checked = float("-inf")
-        self._away = False
         self._lapse: asyncio.TimerHandle | None = None
         self._checking = asyncio.Lock()  # if two checks ran at once, the older one could overwrite the newer one
         # Whether producers need an API key. This value never becomes false again, so a store that lost its producers
@@ -82,7 +105,8 @@ class Authenticator:
             started, registered = time.monotonic(), None  # taken before the check, which may miss concurrent changes
             try:
                 async with asyncio.timeout(_CHECK_DEADLINE):
-                    if self._version is None or await self._store.version() != self._version:
+                    has_ended = time.time() >= self._next_end
+                    if self._version is None or has_ended or await self._store.version() != self._version:
                         registered = await self._store.load()
             except TimeoutError as error:
                 reason = f"the store did not answer within {_CHECK_DEADLINE:g}s"
@@ -91,9 +115,15 @@ class Authenticator:
                 self._change()
             elif registered is not None:
                 rate, burst, records = self._settings.rate, self._settings.burst, registered.records
+                now = time.time()
                 self._known = {
-                    name: _Known(record.producer(rate, burst), record.digests) for name, record in records.items()
+                    name: _Known(record.producer(rate, burst), record.digests)
+                    for name, record in records.items()
+                    if record.expires is None or now < record.expires
                 }
+                ends = [record.expires for record in records.values() if record.secrets and record.expires is not None]
+                self._next_end = min((end for end in ends if end > now), default=math.inf)
+                KEYS_EXPIRE.set(0 if math.isinf(self._next_end) else self._next_end)
                 if any("post" in record.verbs for record in records.values()):
                     self._high_water.require_keys()
                     self._key_required = not self._settings.open
@@ -107,16 +137,21 @@ class Authenticator:
 
     async def run(self) -> None:
         """Check the store repeatedly, until cancelled."""
+        is_away = False
         try:
             while True:
                 try:
                     await self.open()
+                    if self._uses.are_due:
+                        if used := self._uses.take():
+                            await self._store.note_uses(used)
+                        self._change()  # so that each request is looked at again once, and its use noticed
                 except StoreUnavailableError as error:
-                    if not self._away:
+                    if not is_away:
                         log.warning("can't read the API keys", reason=str(error))
-                    self._away = True
+                    is_away = True
                 else:
-                    self._away = False
+                    is_away = False
                 await asyncio.sleep(_PAUSE)
         finally:
             if self._lapse is not None:
@@ -153,9 +188,10 @@ class Authenticator:
         if not matches(NO_DIGESTS if known is None else known.digests, secret) or known is None:
             raise ProblemError(
                 "credentials_invalid",
-                "the API key is unknown or revoked",
+                "the API key is unknown, expired or revoked",
                 headers={"WWW-Authenticate": f'{_CHALLENGE}, error="invalid_token"'},
             )
+        self._uses.digests.add(digest_of(secret))
         return known.producer
 
     def authorize(self, authorization: bytes | None, client: Client, verb: Verb = "post") -> Principal:
@@ -216,6 +252,7 @@ class Authenticator:
         if opens is NO_BOARDS:
             return _MAY_NOT_READ
         digest = digest_of(secret)
+        self._uses.digests.add(digest)
         reader = self._readers.get((name, digest))
         if reader is None:
             reader = self._readers[name, digest] = Reader(opens)

@@ -1,12 +1,14 @@
 """`live keys`: creates, lists and revokes API keys."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final, cast, get_args
 
+import msgspec
 import typer
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from rich.table import Table
 from rich.text import Text
 
@@ -16,6 +18,7 @@ from live.domain.board_file import load_boards
 from live.domain.event import MAX_SCORE, rfc3339
 from live.domain.producer import ALL, Scope, StoredProducer, Verb
 from live.domain.text import text_fault, unknown
+from live.domain.window import parse_duration
 from live.errors import NotFoundError, SetupError
 from live.settings import Settings, load_settings
 from live.store.board.check.usage import opened_boards
@@ -36,6 +39,7 @@ IdArgument = Annotated[
 
 _MOST_SOURCE: Final = 64
 _VERBS: Final = get_args(Verb)
+_NO_USES: Final[Mapping[str, int]] = {}
 
 
 BoardsOption = Annotated[
@@ -66,6 +70,9 @@ def add(  # noqa: PLR0913 - one parameter per flag
     burst: Annotated[int | None, typer.Option("--burst", min=1, help="Events that it may send in one burst.")] = None,
     max_amount: MaxAmountOption = None,
     sources: SourcesOption = None,
+    length: Annotated[
+        str | None, typer.Option("--for", metavar="TIME", help="How long it is valid, such as 30d; never for no end.")
+    ] = None,
     any_board: Annotated[
         bool, typer.Option("--any-board", help="Accept ids in --boards that no board has yet.")
     ] = False,
@@ -86,6 +93,7 @@ def add(  # noqa: PLR0913 - one parameter per flag
     with clear_errors():
         settings = load_settings(store=store, data_dir=data_dir)
         scope = make_scope(boards, verbs, rate, burst, max_amount, sources)
+        scope = msgspec.structs.replace(scope, expires=_expiry(length))
 
         async def work() -> tuple[StoredProducer, str]:
             async with _store(settings, create=True) as client:
@@ -123,13 +131,14 @@ def show(*, store: StoreOption = None, data_dir: DataDirOption = None, as_json: 
     with clear_errors():
         settings = load_settings(store=store, data_dir=data_dir)
 
-        async def work() -> list[StoredProducer]:
+        async def work() -> tuple[list[StoredProducer], Mapping[str, int]]:
             async with _store(settings) as client:
-                return list((await ProducerStore(client, settings.key_prefix).load()).records.values())
+                producers = ProducerStore(client, settings.key_prefix)
+                return list((await producers.load()).records.values()), await producers.last_uses()
 
-        records = asyncio.run(work())
-    if not reported({"producers": [view(record) for record in records]}, as_json=as_json):
-        out.print(table_of(records, settings) if records else "No producer has an API key.")
+        records, uses = asyncio.run(work())
+    if not reported({"producers": [view(record, uses) for record in records]}, as_json=as_json):
+        out.print(table_of(records, settings, uses) if records else "No producer has an API key.")
 
 
 @keys.command()
@@ -204,8 +213,24 @@ def make_scope(
     )
 
 
-def view(record: StoredProducer) -> dict[str, Any]:
-    """Return the public parts of a producer, without its secrets and their digests."""
+def _expiry(length: str | None) -> int | UnsetType | None:
+    """Return when an API key that is valid for this long ends, in seconds since 1970.
+
+    Raises:
+        SetupError: this is no length of time.
+    """
+    if length is None:
+        return UNSET
+    if length == "never":
+        return None
+    try:
+        return int(time.time() + parse_duration(length))
+    except ValueError:
+        raise SetupError(f"--for {length!r} is neither a length of time such as 30d nor `never`") from None
+
+
+def view(record: StoredProducer, uses: Mapping[str, int] = _NO_USES) -> dict[str, Any]:
+    """Return the public parts of a producer, without its secrets and their digests. `uses` are by fingerprint."""
     return {
         "id": record.id,
         "boards": record.boards,
@@ -214,17 +239,27 @@ def view(record: StoredProducer) -> dict[str, Any]:
         "burst": record.burst,
         "max_amount": record.max_amount,
         "sources": record.sources,
-        "secrets": [{"fingerprint": secret.fingerprint, "created": _time(secret.created)} for secret in record.secrets],
+        "secrets": [
+            {
+                "fingerprint": secret.fingerprint,
+                "created": _time(secret.created),
+                "used": _time(uses.get(secret.fingerprint)),
+            }
+            for secret in record.secrets
+        ],
         "created": _time(record.created),
         "revoked": _time(record.revoked),
+        "expires": _time(record.expires),
     }
 
 
-def table_of(records: list[StoredProducer], settings: Settings) -> Table:
-    """Show producers as a table."""
-    headings = ("id", "boards", "verbs", "rate", "fingerprints", "created", "revoked")
-    table = make_table(*headings, wraps=["id", "boards", "verbs"])
+def table_of(records: list[StoredProducer], settings: Settings, uses: Mapping[str, int] = _NO_USES) -> Table:
+    """Show producers as a table. `uses` are by fingerprint. Columns that would be empty are left out."""
+    has_uses, has_ends = bool(uses), any(record.expires is not None for record in records)
+    headings = ["id", "boards", "verbs", "rate", "fingerprints", "created", "revoked"]
+    table = make_table(*headings, *["expires"] * has_ends, *["last used"] * has_uses, wraps=["id", "boards", "verbs"])
     for record in records:
+        used = "\n".join(_day(uses.get(secret.fingerprint)) or "never" for secret in record.secrets)
         producer = record.producer(settings.rate, settings.burst)
         table.add_row(
             record.id,
@@ -232,13 +267,20 @@ def table_of(records: list[StoredProducer], settings: Settings) -> Table:
             ", ".join(record.verbs),
             f"{producer.rate:,g}/s" if producer.rate else "no limit",
             Text("\n".join(secret.fingerprint for secret in record.secrets)),
-            *((_time(seconds) or "").partition("T")[0] for seconds in (record.created, record.revoked)),
+            _day(record.created),
+            _day(record.revoked),
+            *[_day(record.expires)] * has_ends,
+            *[Text(used)] * has_uses,
         )
     return table
 
 
 def _words(text: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word.strip() for word in (text or "").split(",") if word.strip()))
+
+
+def _day(seconds: int | None) -> str:
+    return (_time(seconds) or "").partition("T")[0]
 
 
 def _time(seconds: int | None) -> str | None:

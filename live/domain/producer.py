@@ -120,6 +120,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     burst: int | UnsetType = UNSET
     max_amount: int | UnsetType | None = UNSET
     sources: tuple[str, ...] | UnsetType | None = UNSET
+    expires: int | UnsetType | None = UNSET
 
 
 class StoredProducer(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +128,7 @@ class StoredProducer(msgspec.Struct, frozen=True, kw_only=True):
 
     If `rate` is None, the default in the settings applies. If `burst` is None and `rate` is not, the burst is the
     events of two seconds. If `sources` is None, boards of a producer with rights to all boards may take all event
-    types. Boards of any other producer may take none.
+    types. Boards of any other producer may take none. All secrets end at `expires`.
     """
 
     id: str
@@ -140,6 +141,7 @@ class StoredProducer(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[str, ...] | None = None
     secrets: tuple[Secret, ...] = ()
     revoked: int | None = None
+    expires: int | None = None
 
     def producer(self, rate: float, burst: int) -> Principal:
         """Return the producer as the sender of a request. `rate` and `burst` are the defaults."""

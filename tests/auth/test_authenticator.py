@@ -223,3 +223,47 @@ async def test_a_process_can_start_before_its_store(own_store: StoreProcess) -> 
     await eventually(admitted)
     await stop(running)
     await client.aclose()
+
+
+async def test_an_api_key_expires_by_itself(any_store: str) -> None:
+    """Nothing in the store changes then. What the API key opened ends, and the metric names the next end."""
+    async with running(any_store) as made:
+        (authenticator,) = made.authenticators
+        ends = int(time.time()) + 2
+        header = await made.key(expires=ends, verbs=("post", "read"))
+        lasting = await made.key("lasting", expires=ends + 1000)
+        await authenticator.open()
+        reader = authenticator.reader(header)
+        assert result(authenticator, header) == authenticator.identify(header, CLIENT)
+        assert authenticator._next_end == ends
+
+        async def ended() -> bool:
+            return result(authenticator, header) == "credentials_invalid"
+
+        await eventually(ended)
+        assert time.time() >= ends
+        assert "posts" not in reader.opens
+        assert isinstance(result(authenticator, lasting), Principal)
+        assert authenticator._next_end == ends + 1000
+
+
+async def test_the_last_use_of_a_secret_is_noted(any_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its fingerprint, and only of secrets that are right. Remembered results end, so the next use is noticed."""
+    monkeypatch.setattr("live.auth.authenticator._NOTING", 0.0)
+    monkeypatch.setattr("live.auth.authenticator._PAUSE", 0.01)
+    async with running(any_store) as made:
+        (authenticator,) = made.authenticators
+        header, _ = await made.key(), await made.key("unused")
+        await authenticator.open()
+        authenticator.identify(header, CLIENT)
+        assert result(authenticator, header + b"x") == "credentials_invalid"
+        generation = authenticator.generation
+        records = (await made.producers.load()).records
+
+        async def noted() -> Any:
+            return await made.producers.last_uses()
+
+        uses = await eventually(noted)
+        assert set(uses) == {records["shop"].secrets[0].fingerprint}
+        assert abs(next(iter(uses.values())) - time.time()) < 60
+        assert authenticator.generation > generation

@@ -128,6 +128,11 @@ def test_secrets_and_digests_are_not_listed(commands: Commands) -> None:
     assert (shop["id"], shop["revoked"], len(shop["secrets"])) == ("shop", None, 1)
     assert (other["id"], other["secrets"], other["rate"], other["boards"]) == ("other", [], 1000, ["posts"])
     assert other["revoked"] >= other["created"]
+    assert (shop["expires"], shop["secrets"][0]["used"]) == (None, None)
+    assert commands.json("add", "shop", "--for", "30d")["expires"] > shop["created"]
+    assert commands.json("add", "other", "--for", "1h")["expires"] is not None
+    assert commands.json("add", "other", "--for", "never")["expires"] is None
+    assert "neither a length of time such as 30d nor `never`" in commands.refused("add", "third", "--for", "soon")
 
 
 def test_a_producer_changes_its_api_key(commands: Commands) -> None:

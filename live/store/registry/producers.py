@@ -1,11 +1,11 @@
 """The producers in the store: a record for each, changed by compare-and-set."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import msgspec
 
-from live.domain.producer import Scope, StoredProducer, digest_of, new_secret, with_secret, without_secret
+from live.domain.producer import Scope, Secret, StoredProducer, digest_of, new_secret, with_secret, without_secret
 from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store
@@ -38,6 +38,7 @@ class ProducerStore(VersionedHash):
 
     def __init__(self, client: Store, prefix: str, register: Script[RegisterRequest] = REGISTER) -> None:
         super().__init__(client, "producers", SystemKeys(prefix).producers)
+        self._used = f"{self.key}:used"
         self._register = register
 
     async def load(self) -> Registered:
@@ -67,6 +68,25 @@ class ProducerStore(VersionedHash):
             SetupError: there is no such producer, or it has no such secret.
         """
         return await self._change(producer, lambda old, now: without_secret(old, producer, fingerprint, now))
+
+    async def note_uses(self, digests: Collection[bytes]) -> None:
+        """Note that these secrets, by their digests, have been used now.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+        """
+        now = int((await self._client.call(self._used, "TIME"))[0])
+        fields = [part for digest in digests for part in (Secret(digest, 0).fingerprint, now)]
+        await self._client.write(self._used, "HSET", self._used, *fields)
+
+    async def last_uses(self) -> Mapping[str, int]:
+        """Return when secrets were last used, in seconds since 1970, by their fingerprints.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+        """
+        found = await self._client.call(self._used, "HGETALL", self._used)
+        return {name.decode(): int(seconds) for name, seconds in zip(found[::2], found[1::2], strict=True)}
 
     async def _change(
         self, producer: str, change: Callable[[StoredProducer | None, int], StoredProducer]
