@@ -28,6 +28,7 @@ from live.store.board.check.audit import Auditor
 from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.board.state import SCRIPTS, BoardState, Scripts
+from live.store.board.write.correction import Correction, correct
 from live.store.connection.client import Store, connect
 from live.store.connection.high_water import HighWater
 from live.store.connection.loss import LossWatch
@@ -533,6 +534,8 @@ async def test_boards_of_every_kind_are_sent_again(make: Make, tmp_path: Path) -
             await contest.moderation.withdraw("d")
             await events(http, "c", "a", "e", "b")
             await rolling.moderation.hide("c", hidden=True)
+            for ledger in ledgers:
+                await correct(ledger.writer, Correction(member="b", score=1, reason="counted twice"))
             before = await records()
             await asyncio.to_thread(servers.fail_over)
 

@@ -362,13 +362,13 @@ async def test_with_ack_a_duplicate_waits_for_sql_too(valkey_url: str, tmp_path:
 @pytest.mark.mutant
 async def test_a_duplicate_that_waits_for_nothing_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """The mutant waits for the batches only that count something."""
-    wait = BoardWriter._is_in_sql
+    wait = BoardWriter.is_in_sql
 
     async def careless(writer: BoardWriter, offset: int | None) -> bool:
         return offset is None or await wait(writer, offset)
 
     async with journaled(valkey_url, tmp_path, journal_ack=True, write_deadline=Duration(0.2)) as board:
-        with must_be_caught("no wait for a duplicate"), replaced(BoardWriter, "_is_in_sql", careless):
+        with must_be_caught("no wait for a duplicate"), replaced(BoardWriter, "is_in_sql", careless):
             await repeats_before_sql_has_it(board)
 
 

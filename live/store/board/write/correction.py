@@ -54,7 +54,11 @@ async def correct(writer: BoardWriter, correction: Correction) -> Corrected:
     for _ in range(_ATTEMPTS):
         attempt = _Attempt(state, correction, await _read_held(state, correction.member), future)
         match await writer.put(attempt.fill, future):
-            case [b"ok" | b"nothing", *_]:
+            case [b"ok", offset, *_]:
+                if not await writer.is_in_sql(int(offset)):
+                    raise StoreUnavailableError(f"board {state.board.id}: another server took over", unknown=True)
+                return Corrected(attempt.before, attempt.score)
+            case [b"nothing"]:
                 if attempt.refused:
                     raise ProblemError("correction_refused", REFUSALS[attempt.refused])
                 return Corrected(attempt.before, attempt.score)

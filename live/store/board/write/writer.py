@@ -76,7 +76,7 @@ class BoardWriter:
             while True:
                 offset, refused, widest = await self._apply(entries, senders, again=again)
                 repeated = offset is None and "duplicate" in refused.values()
-                if (offset is None and not repeated) or await self._is_in_sql(offset):
+                if (offset is None and not repeated) or await self.is_in_sql(offset):
                     break
                 if refused:  # the other primary may not refuse the same
                     raise StoreUnavailableError(f"board {state.board.id}: another server took over", unknown=True)
@@ -89,7 +89,7 @@ class BoardWriter:
                 state.acknowledge(offset)
             return Added(offset, refused, moved, widest)
 
-    async def _is_in_sql(self, offset: int | None) -> bool:
+    async def is_in_sql(self, offset: int | None) -> bool:
         """Wait until the journal's database has a batch, if producers wait for it.
 
         Without an offset, wait for all that the board has counted until now: a duplicate acknowledges an earlier batch.
