@@ -7,6 +7,7 @@ import shlex
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
@@ -27,7 +28,7 @@ from live.journal.log.timelines import Loss, end_lost, find_lost
 from live.logs import configure_logs
 from live.maintenance.accept_loss import accept_loss
 from live.network.hosts import is_loopback
-from live.settings import Settings, as_environment
+from live.settings import Settings
 from live.store.board.journal_stream import journals, sink_of, stop_journal
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
@@ -41,7 +42,7 @@ from live.store.connection.loss import LossWatch
 from live.store.registry.producers import ProducerStore
 from live.store.registry.trail import note_command
 from live.system.data_directory import make_private
-from live.system.processes import fit, raise_limit, relax_collector, share
+from live.system.processes import fit, raise_limit, relax_collector, share, start_fork_server
 from live.system.shared_metrics import SharedMetrics
 from live.system.version import commit
 from live.web.app import make_app
@@ -108,8 +109,11 @@ def _run(settings: Settings, boards: Boards, listeners: Sequence[socket.socket])
         uvicorn.Server(server_config(make_app(settings, boards), settings)).run(sockets=[listeners[0]])
         return
     with SharedMetrics.new() as metrics:
-        os.environ.update(as_environment(settings), PROMETHEUS_MULTIPROC_DIR=str(metrics.folder))
-        asyncio.run(Supervisor(listeners, metrics).run())
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics.folder)
+        # The fork server has its socket there too, so nothing is left even if all processes are killed.
+        tempfile.tempdir = str(metrics.folder)
+        start_fork_server()
+        asyncio.run(Supervisor(listeners, metrics, settings).run())
 
 
 def _ignore_reload(_signal: int, _frame: object) -> None:

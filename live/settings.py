@@ -390,7 +390,7 @@ def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def as_environment(settings: Settings) -> dict[str, str]:
-    """Make the environment for worker processes. `load_settings` reads the same settings from it."""
+    """Return the environment from which `load_settings` reads the same settings, for a server as another process."""
     environment: dict[str, str] = {}
     for field in msgspec.structs.fields(Settings):
         value = getattr(settings, field.name)

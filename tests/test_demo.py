@@ -23,6 +23,7 @@ from tests.harness.producers import bearer
 from tests.harness.server import ServerProcess, run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
+from tests.harness.workers import children
 
 
 @pytest.mark.slow
@@ -118,9 +119,3 @@ async def test_one_of_all_workers_generates_likes(valkey_url: str, tmp_path: Pat
         for server in servers:
             server.stop()
         await store.aclose()
-
-
-def children(process: int) -> list[int]:
-    """The worker processes of a server."""
-    found = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()
-    return [int(child) for child in found if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text(encoding="utf-8")]

@@ -1,26 +1,16 @@
 """The table of settings: defaults, the environment, flags, and messages about invalid values."""
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from live.errors import SetupError
 from live.settings import (
-    LEAST_MEMORY,
     LONGEST_CACHED,
     CacheTime,
     Duration,
-    Instant,
-    Retention,
     Settings,
-    Size,
-    TokenKeys,
-    TokenSecret,
-    as_environment,
     check_variables,
     environment_name,
     load_settings,
@@ -188,49 +178,3 @@ def test_every_duration_has_a_unit(name: str) -> None:
     """No setting accepts bare seconds."""
     assert getattr(load_settings({environment_name(name): "2500ms"}), name) == 2.5
     assert mistakes(**{environment_name(name): "2.5"})
-
-
-TEXTS = {
-    "role": st.sampled_from(["all", "ingest", "viewers"]),
-    "log_level": st.sampled_from(["debug", "info", "warning", "error"]),
-    "visibility": st.sampled_from(["public", "private"]),
-    "metrics": st.sampled_from(["auto", "open", "key", "off"]),
-    "allowed_origins": st.lists(
-        st.from_regex(r"https://[a-z]{1,9}\.example(:8[0-9]{3})?", fullmatch=True), max_size=3
-    ).map(tuple),
-    "allowed_hosts": st.lists(st.from_regex(r"(\*\.)?[a-z]{1,9}", fullmatch=True), max_size=3).map(tuple),
-    "image_hosts": st.lists(st.from_regex(r"(\*\.)?[a-z]{1,9}", fullmatch=True), max_size=3).map(tuple),
-    "trusted_proxies": st.lists(st.ip_addresses(v=4).map("{}/32".format), max_size=3).map(tuple),
-    "admin_roles": st.lists(st.sampled_from(["all", "ingest", "viewers"]), min_size=1, max_size=3).map(tuple),
-    "root_path": st.from_regex(r"(/[a-z]{2}x){0,2}", fullmatch=True),
-    "data_dir": st.from_regex(r"[a-z/ é]{1,9}", fullmatch=True).map(Path),
-    "cache": st.integers(0, LONGEST_CACHED).map(CacheTime),
-    "tokens_since": st.integers(0, 2**40).map(Instant),
-    "token_secret": st.from_regex(r"[a-z]{32,40}", fullmatch=True).map(TokenSecret),
-    "token_jwks": st.from_regex(r"(https:/)?/[a-z]{1,9}", fullmatch=True).map(TokenKeys),
-    "boards": st.none() | st.from_regex(r"[a-z/ é]{1,9}", fullmatch=True).map(Path),
-}
-
-
-def values(name: str) -> st.SearchStrategy[Any]:
-    """Valid values of a setting."""
-    meta, default = meta_of(name), FIELDS[name].default
-    if isinstance(default, Duration):
-        return st.integers(1, 7 * 86_400_000).map(lambda milliseconds: Duration(milliseconds / 1000))
-    if isinstance(default, bool):
-        return st.booleans()
-    if isinstance(default, Retention):
-        return st.integers(3600, 10**9 - 1).map(Retention)
-    if isinstance(default, Size):
-        return st.just(Size(0)) | st.integers(LEAST_MEMORY, 10**12).map(Size)
-    if isinstance(default, int) and name not in TEXTS:
-        return st.integers(int(meta.ge or 0), int(meta.le or 10**6))
-    return TEXTS.get(name, st.from_regex(r"[a-z0-9]{1,9}", fullmatch=True))
-
-
-@pytest.mark.slow
-@given(st.fixed_dictionaries({name: values(name) for name in FIELDS}))
-def test_a_worker_gets_the_same_settings(values: dict[str, Any]) -> None:
-    """A worker process receives them through its environment, unchanged."""
-    settings = Settings(**values)
-    assert load_settings(as_environment(settings)) == settings

@@ -8,7 +8,6 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -25,7 +24,7 @@ from live.journal.past.queries import NoPastError
 from live.journal.state.top import RunningTop
 from live.settings import Settings
 from live.system.fair_queue import FairQueue
-from live.system.processes import end_with_parent, return_memory
+from live.system.processes import CHILDREN, follow_parent, return_memory
 
 _R = TypeVar("_R")
 
@@ -113,7 +112,7 @@ class PlayerProcess:
     async def _in_turn(self, address: str, work: Callable[..., _R], *given: object) -> _R:
         try:
             if self._pool is None:
-                self._pool = ProcessPoolExecutor(1, get_context("spawn"), end_with_parent, (os.getpid(),))
+                self._pool = ProcessPoolExecutor(1, CHILDREN, follow_parent)
             pool = self._pool
             try:
                 return await asyncio.get_running_loop().run_in_executor(pool, partial(work, self._settings, *given))

@@ -5,6 +5,8 @@ import gc
 import os
 import resource
 import signal
+import threading
+from multiprocessing import forkserver, get_context, parent_process
 from typing import Final, get_type_hints
 
 import msgspec
@@ -20,6 +22,11 @@ SHARED_LIMITS: Final = (
 )  # fmt: skip
 # File descriptors that are kept for listeners, files, pipes, refused connections and health checks.
 RESERVED: Final = 128
+# Starts the other processes of a server. A process of this context is forked from one that has imported everything, so
+# it starts in milliseconds: an interpreter of its own would import for half a second. This process has threads, so it
+# can't be forked itself.
+CHILDREN: Final = get_context("forkserver")
+CHILDREN.set_forkserver_preload(["live.workers.worker"])
 _LEAST: Final = 64  # minimum number of connections to start with
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)  # loaded here, because it can't be loaded between fork and exec
@@ -35,6 +42,35 @@ def end_with_parent(parent: int) -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def start_fork_server() -> None:
+    """Start the process from which `CHILDREN` are forked before it is needed.
+
+    A SIGTERM to all processes of the server leaves it alone, because it reports how the others end. It ends with the
+    last of them.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # it inherits this
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
+def follow_parent() -> None:
+    """End this process of `CHILDREN` by SIGTERM when the process that asked for it ends for any reason.
+
+    The kernel could only watch the fork server.
+    """
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    parent = parent_process()
+    assert parent is not None, "a process starts this one"  # noqa: S101
+
+    def wait() -> None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="follow-parent", daemon=True).start()
 
 
 def return_memory() -> None:

@@ -12,18 +12,18 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from multiprocessing import get_context
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 from typing import Final
 
 import structlog
 
+from live.settings import Settings
+from live.system.processes import CHILDREN
 from live.system.shared_metrics import SharedMetrics
 from live.workers.worker import END, LEAVE, READY, RETIRE, STOPPING, TAKE, run_worker
 
 log = structlog.get_logger()
 
-_SPAWN: Final = get_context("spawn")
 _READY_WITHIN: Final = 30.0  # seconds that a new worker has before a reload gives up
 _FIRST_START: Final = 5.0  # seconds in which only a worker of its own takes a socket, so that a start spreads evenly
 _SERVED_WELL: Final = 10.0  # seconds; the next worker starts at once if this one has served for so long
@@ -34,7 +34,7 @@ _LONGEST_PAUSE: Final = 30.0
 class Worker:
     """A worker, as its parent sees it. `started` becomes true when it is ready, and false if it ends before."""
 
-    def __init__(self, place: int, metrics: str) -> None:
+    def __init__(self, place: int, metrics: str, settings: Settings) -> None:
         """Start a worker for the listening socket with the number `place`."""
         loop = asyncio.get_running_loop()
         self.place = place
@@ -46,7 +46,8 @@ class Worker:
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.channel.settimeout(0)
         with theirs:
-            self._process: SpawnProcess = _SPAWN.Process(target=run_worker, args=(place + 1, theirs, metrics))
+            given = place + 1, theirs, metrics, settings
+            self._process: ForkServerProcess = CHILDREN.Process(target=run_worker, args=given)
             self._process.start()
         assert self._process.pid is not None  # noqa: S101 - it was started
         self.pid: int = self._process.pid
@@ -74,9 +75,10 @@ class Worker:
 class Supervisor:
     """All workers. `_current` has the worker of each socket, or None while that waits to be started."""
 
-    def __init__(self, listeners: Sequence[socket.socket], metrics: SharedMetrics) -> None:
+    def __init__(self, listeners: Sequence[socket.socket], metrics: SharedMetrics, settings: Settings) -> None:
         self._listeners = listeners
         self._metrics = metrics
+        self._settings = settings
         self._workers: set[Worker] = set()
         self._current: list[Worker | None] = [None] * len(listeners)
         self._accepts: list[Worker | None] = [None] * len(listeners)  # who accepts from each socket
@@ -116,7 +118,7 @@ class Supervisor:
     # One worker
 
     def _start(self, place: int) -> Worker:
-        worker = Worker(place, str(self._metrics.folder))
+        worker = Worker(place, str(self._metrics.folder), self._settings)
         self._workers.add(worker)
         loop = asyncio.get_running_loop()
         ended = os.pidfd_open(worker.pid)

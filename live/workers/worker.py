@@ -5,7 +5,6 @@ import signal
 import socket
 import sys
 from contextlib import suppress
-from multiprocessing import parent_process
 from pathlib import Path
 from typing import Final, cast
 
@@ -19,8 +18,8 @@ from live.logs import configure_logs
 from live.metrics import WORKER_CONNECTIONS
 from live.protocols.http.connection import HttpProtocol
 from live.protocols.http.shared import SharedParts
-from live.settings import Settings, load_settings
-from live.system.processes import end_with_parent, relax_collector
+from live.settings import Settings
+from live.system.processes import follow_parent, relax_collector
 from live.system.shared_metrics import SharedMetrics
 from live.web.app import make_app
 
@@ -38,21 +37,19 @@ _CLOSING: Final = 10.0  # seconds that viewers have to answer the close frame
 log = structlog.get_logger()
 
 
-def run_worker(number: int, channel: socket.socket, metrics: str) -> None:
-    """Serve until the parent says otherwise. The settings come from the environment.
+def run_worker(number: int, channel: socket.socket, metrics: str, settings: Settings) -> None:
+    """Serve until the parent says otherwise.
 
     Args:
         number: its name in metrics.
         channel: the connection to the parent.
         metrics: the folder in which the workers combine their metrics.
+        settings: those of the parent.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent acts on it
     # uvicorn raises the signal again after it has stopped. Exit normally then.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(0))
-    parent = parent_process()
-    assert parent is not None and parent.pid is not None, "a worker is started by a parent"  # noqa: S101, PT018
-    end_with_parent(parent.pid)
-    settings = load_settings()
+    follow_parent()
     configure_logs(settings.log_level)
     with SharedMetrics(Path(metrics)):
         try:

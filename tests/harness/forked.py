@@ -8,15 +8,13 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from multiprocessing import get_context
 from pathlib import Path
 from subprocess import CompletedProcess, TimeoutExpired
-from typing import Final
 
 from live.cli.main import COMMANDS, main
+from live.system.processes import CHILDREN
 
-_CONTEXT: Final = get_context("forkserver")
-_CONTEXT.set_forkserver_preload([__name__, *{module for module, _ in COMMANDS.values()}])
+CHILDREN.set_forkserver_preload([__name__, *{module for module, _ in COMMANDS.values()}])
 
 
 class ForkedProcess:
@@ -27,7 +25,7 @@ class ForkedProcess:
     ) -> None:
         """Start it in a folder. What it prints is appended to the files `out` and `err`."""
         given = list(words), dict(environment), folder, out, err
-        self._process = _CONTEXT.Process(target=_run, args=given)
+        self._process = CHILDREN.Process(target=_run, args=given)
         self._process.start()
         assert self._process.pid is not None
         self.pid: int = self._process.pid

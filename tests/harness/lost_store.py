@@ -16,6 +16,7 @@ from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
 from tests.harness.store import valkey
 from tests.harness.waiting import eventually
+from tests.harness.workers import children
 
 CONTEST: Final[dict[str, Any]] = {"source": ["vote"], "window": "forever", "votes": {"per_key": 1, "registered": True}}
 HAMMER: Final = 1.0  # seconds
@@ -154,9 +155,7 @@ class Servers:
     def children(self) -> list[int]:
         """The workers."""
         assert self.server.process is not None
-        pid = self.server.process.pid
-        found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-        return [child for child in found if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+        return children(self.server.process.pid)
 
     def refused(self) -> str:
         """Start a server that must not start; returns its output."""

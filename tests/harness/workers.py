@@ -5,15 +5,16 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from multiprocessing import forkserver
 from pathlib import Path
 from unittest.mock import patch
 
 import httpx
 
 from live.serve import bound_sockets
-from live.settings import Settings, as_environment
+from live.settings import Settings
 from live.system.processes import share
 from live.system.shared_metrics import SharedMetrics
 from live.workers import supervisor
@@ -28,10 +29,11 @@ Listeners = Callable[[list[socket.socket]], Sequence[socket.socket]]
 class RunningWorkers:
     """The workers, the URL at which they serve, and the folder of their metrics."""
 
-    def __init__(self, url: str, folder: Path, parent: Supervisor) -> None:
+    def __init__(self, url: str, folder: Path, parent: Supervisor, forking: int) -> None:
         self.url = url
         self.parent = parent
         self.folder = folder
+        self._forking = forking
 
     @property
     def port(self) -> int:
@@ -40,7 +42,7 @@ class RunningWorkers:
 
     def pids(self) -> list[int]:
         """The processes, oldest first."""
-        return children(os.getpid())
+        return _children(self._forking)
 
     def held(self) -> Counter[int]:
         """How many connections each worker has accepted and holds."""
@@ -88,13 +90,13 @@ async def running_workers(
     with (
         bound_sockets(settings) as listeners,
         SharedMetrics.new() as metrics,
-        patch.dict(os.environ, as_environment(settings), PROMETHEUS_MULTIPROC_DIR=str(metrics.folder)),
+        fork_server({"PROMETHEUS_MULTIPROC_DIR": str(metrics.folder)}) as forking,
         patch.object(supervisor, "run_worker", target),
     ):
-        parent = Supervisor(listen(listeners), metrics)
+        parent = Supervisor(listen(listeners), metrics, settings)
         running = asyncio.create_task(parent.run())
         try:
-            yield RunningWorkers(f"http://127.0.0.1:{listeners[0].getsockname()[1]}", metrics.folder, parent)
+            yield RunningWorkers(f"http://127.0.0.1:{listeners[0].getsockname()[1]}", metrics.folder, parent, forking)
         finally:
             parent.stop()
             await running
@@ -109,25 +111,42 @@ async def until_ready(workers: RunningWorkers) -> None:
     await eventually(are_ready)
 
 
-def children(parent: int) -> list[int]:
-    """The workers of a server, oldest first."""
-    found = Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="ascii").split()
-    return [int(child) for child in found if "spawn_main" in _command(child)]
+@contextmanager
+def fork_server(environment: dict[str, str]) -> Iterator[int]:
+    """Let the processes of the block come from a fork server with another environment; yields its process id."""
+    own = forkserver.ForkServer()
+    own.set_forkserver_preload(["live.workers.worker"])
+    with patch.dict(os.environ, environment):
+        own.ensure_running()
+    try:
+        with patch.object(forkserver, "connect_to_new_process", own.connect_to_new_process):
+            yield own._forkserver_pid  # type: ignore[attr-defined]
+    finally:
+        own._stop()  # type: ignore[attr-defined]
 
 
-def _command(process: str) -> str:
+def children(server: int) -> list[int]:
+    """The workers of a server process, oldest first."""
+    return [worker for child in _children(server) if "forkserver" in _command(child) for worker in _children(child)]
+
+
+def _children(process: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text("ascii").split()]
+
+
+def _command(process: int) -> str:
     try:
         return Path(f"/proc/{process}/cmdline").read_text(encoding="utf-8")
     except OSError:  # it has just ended
         return ""
 
 
-def never_ready(_number: int, _channel: socket.socket, _metrics: str) -> None:
+def never_ready(_number: int, _channel: socket.socket, _metrics: str, _settings: Settings) -> None:
     """End at once, as a worker does that can't start."""
     raise SystemExit(3)
 
 
-def slow_to_start(number: int, channel: socket.socket, metrics: str) -> None:
+def slow_to_start(number: int, channel: socket.socket, metrics: str, settings: Settings) -> None:
     """Start as slowly as on a busy machine."""
     time.sleep(2)
-    run_worker(number, channel, metrics)
+    run_worker(number, channel, metrics, settings)

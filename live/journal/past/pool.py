@@ -1,12 +1,10 @@
 """Ask other processes about the past of boards, because folding a journal here would delay viewers."""
 
 import asyncio
-import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from multiprocessing import get_context
 from typing import Final, TypeVar
 
 from live.domain.board import Board
@@ -16,6 +14,7 @@ from live.journal.past.queries import TooLongError
 from live.journal.past.worker import Ticket, begin_worker, drained, identity, run_limited
 from live.settings import Settings
 from live.system.fair_queue import FairQueue
+from live.system.processes import CHILDREN
 
 _R = TypeVar("_R")
 
@@ -23,7 +22,6 @@ _PROCESSES: Final = 2  # a client uses one of them at a time
 _MOST_WAITING: Final = 32  # queries, because anybody may ask
 _PATIENCE: Final = 2.0  # seconds to wait until SQL has everything that the store has
 _POLL: Final = 0.05
-_SPAWN: Final = get_context("spawn")
 
 
 class Past:
@@ -39,7 +37,7 @@ class Past:
         self._id = ""
         self._queue = FairQueue(_PROCESSES, _MOST_WAITING)
         self._places = list(range(_PROCESSES))  # those that are free
-        self._wanted = _SPAWN.RawArray("q", _PROCESSES)  # the number of the query in each place, which workers watch
+        self._wanted = CHILDREN.RawArray("q", _PROCESSES)  # the number of the query in each place, which workers watch
         self._number = 0
 
     async def wait(self, client: str, board: Board, epoch: str, link: str, at: int) -> None:
@@ -79,7 +77,7 @@ class Past:
         self._number = number = self._wanted[place] = self._number + 1
         query = partial(run_limited, Ticket(place, number), work, self._settings, *given)
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(_PROCESSES, _SPAWN, begin_worker, (os.getpid(), self._wanted))
+            self._pool = ProcessPoolExecutor(_PROCESSES, CHILDREN, begin_worker, (self._wanted,))
         pool = self._pool
 
         def finish(running: "asyncio.Future[_R]") -> None:

@@ -15,7 +15,7 @@ from live.journal.log.timelines import find_timeline
 from live.journal.past.queries import TooLongError
 from live.journal.schema import ABOUT, SEGMENT
 from live.settings import Settings
-from live.system.processes import end_with_parent
+from live.system.processes import follow_parent
 
 _R = TypeVar("_R")
 
@@ -40,9 +40,9 @@ class DepartedError(Exception):
     """The client of a query has left."""
 
 
-def begin_worker(parent: int, wanted: Sequence[int]) -> None:
+def begin_worker(wanted: Sequence[int]) -> None:
     """Prepare a process that reads the past. The process ends with its parent."""
-    end_with_parent(parent)
+    follow_parent()
     _Worker.wanted = wanted
 
 

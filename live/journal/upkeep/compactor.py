@@ -4,14 +4,12 @@ A separate process does the work.
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing import get_context
 from typing import Final, NamedTuple, TypeVar
 
 import structlog
@@ -25,7 +23,7 @@ from live.journal.upkeep.archive import Closed, closed_periods, forget_periods, 
 from live.journal.upkeep.checkpoints import Due, due, forget, forget_ended, keep, make
 from live.metrics import JOURNAL_ARCHIVE_LAG
 from live.settings import Settings
-from live.system.processes import end_with_parent
+from live.system.processes import CHILDREN, follow_parent
 
 log = structlog.get_logger()
 
@@ -148,7 +146,7 @@ def _of_one_board(timeline: Timeline) -> Iterator[None]:
 
 
 def _other_process() -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(1, get_context("spawn"), end_with_parent, (os.getpid(),))
+    return ProcessPoolExecutor(1, CHILDREN, follow_parent)
 
 
 async def _run(pool: ProcessPoolExecutor, work: Callable[..., _R], *given: object) -> _R:

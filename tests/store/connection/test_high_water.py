@@ -2,7 +2,6 @@
 
 import asyncio
 import fcntl
-import multiprocessing
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from live.errors import EpochLostError, SetupError
 from live.store.connection.high_water import Facts, HighWater
+from live.system.processes import CHILDREN
 
 
 def high_water(folder: Path) -> HighWater:
@@ -245,8 +245,7 @@ def work(folder: Path, number: int) -> None:
 @pytest.mark.slow
 def test_concurrent_processes_lose_nothing(tmp_path: Path) -> None:
     """Everything that a process records is kept."""
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=work, args=(tmp_path, number)) for number in range(3)]
+    processes = [CHILDREN.Process(target=work, args=(tmp_path, number)) for number in range(3)]
     for process in processes:
         process.start()
     for process in processes:

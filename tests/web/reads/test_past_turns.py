@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from live.journal.past.pool import Past
 from live.journal.past.worker import identity, run_limited
 from live.settings import Settings
 from live.system.fair_queue import FairQueue
+from live.system.processes import CHILDREN
 from live.web.reads import history, sources
 from tests.harness.long_readings import SLOW, run_to_the_end, sleep_a_while, sleep_on
 from tests.harness.mutation import must_be_caught, replaced
@@ -253,7 +253,7 @@ def be_a_worker(folder: Path, *, waits: bool) -> None:
 
 def a_worker_ends(folder: Path, *, waits: bool = True) -> None:
     """Check that such a process ends."""
-    worker = get_context("spawn").Process(target=be_a_worker, args=(folder,), kwargs={"waits": waits})
+    worker = CHILDREN.Process(target=be_a_worker, args=(folder,), kwargs={"waits": waits})
     worker.start()
     worker.join(60 if waits else 3)
     has_ended = worker.exitcode == 0
