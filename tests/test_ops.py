@@ -1,0 +1,74 @@
+"""The files in `ops`: the dashboard shows every metric and no other, and each alert has a runbook."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import yaml  # type: ignore[import-untyped]
+from prometheus_client import Counter, Gauge, Histogram
+
+from live import metrics
+from live.domain.window import parse_duration
+from live.settings import Settings, environment_name
+
+ROOT: Final = Path(__file__).parents[1]
+OPS: Final = ROOT / "ops"
+TABLE: Final = {
+    f"{family.name}{'_total' if family.type == 'counter' else ''}"
+    for metric in vars(metrics).values()
+    if isinstance(metric, Counter | Gauge | Histogram)
+    for family in metric.describe()
+}
+NAME: Final = re.compile(r"\b(?:live|process)_[a-z_]+")
+OF_PROCESSES: Final = {
+    "process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds", "process_max_fds"
+}  # fmt: skip
+
+
+def named(expression: str) -> set[str]:
+    """The metrics in an expression of Prometheus."""
+    return {name.removesuffix("_bucket") for name in NAME.findall(re.sub(r'"[^"]*"', "", expression))}
+
+
+def test_the_dashboard_shows_every_metric() -> None:
+    """And no other. Panels have their own ids, and do not lie on each other."""
+    panels = json.loads((OPS / "grafana.json").read_text(encoding="utf-8"))["panels"]
+    shown = {name for panel in panels for target in panel.get("targets", ()) for name in named(target["expr"])}
+    assert shown == TABLE | OF_PROCESSES
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    places = [(at["x"], at["y"]) for at in (panel["gridPos"] for panel in panels)]
+    assert len(set(places)) == len(places)
+
+
+def test_every_alert_is_about_a_metric_and_has_a_section() -> None:
+    """Its runbook is a heading of the page, and the page has no others."""
+    (group,) = yaml.safe_load((OPS / "alerts.yml").read_text(encoding="utf-8"))["groups"]
+    text = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == [rule["alert"] for rule in group["rules"]]
+    for rule in group["rules"]:
+        assert (
+            {"alert", "expr", "labels", "annotations"}
+            <= rule.keys()
+            <= {"alert", "expr", "for", "labels", "annotations"}
+        )
+        assert named(rule["expr"]) <= TABLE | OF_PROCESSES, rule
+        assert named(rule["expr"]) or rule["expr"].startswith("up{")
+        assert rule["labels"]["severity"] in {"critical", "warning"}
+        assert rule["annotations"]["runbook"] == f"docs/alerts.md#{rule['alert'].lower()}"
+        assert parse_duration(rule.get("for", "0s")) <= 600
+    if promtool := shutil.which("promtool"):
+        subprocess.run([promtool, "check", "rules", str(OPS / "alerts.yml")], check=True, capture_output=True)
+
+
+def test_files_for_services_name_settings_that_exist() -> None:
+    """Also in comments."""
+    known = {environment_name(field) for field in Settings.__struct_fields__} | {"LIVE_NAME"}
+    for name in ("Caddyfile", "live-board.service"):
+        text = (OPS / name).read_text(encoding="utf-8")
+        assert set(re.findall(r"\bLIVE_[A-Z_]+", text)) <= known, name
+    if caddy := shutil.which("caddy"):
+        command = [caddy, "validate", "--adapter", "caddyfile", "--config", str(OPS / "Caddyfile")]
+        subprocess.run(command, check=True, capture_output=True)
