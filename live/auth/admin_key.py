@@ -10,6 +10,7 @@ from live.errors import SetupError
 from live.settings import Settings
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
+from live.store.registry.trail import SERVER, AuditTrail, entry_of
 
 ID: Final = "admin"
 FILE: Final = "admin-key"  # in the data directory, readable by its owner only
@@ -45,6 +46,8 @@ async def provide_admin_key(settings: Settings) -> str | None:
                         file.flush()
                         os.fsync(file.fileno())
                     records = {ID: (await producers.add(ID, Scope(verbs=("admin",)), secret))[0]}
+                    added = entry_of(SERVER, "key_added", key=ID, after={"verbs": ["admin"]})
+                    await AuditTrail(client, settings.key_prefix).add(added)
         secret = None
         if ID in records and path.exists():
             with path.open("rb") as file:

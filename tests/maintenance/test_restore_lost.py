@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from live.settings import as_environment
+from live.store.registry.trail import AuditTrail
 from tests.harness.commands import run_command
 from tests.harness.compared import Compared, compared
 from tests.harness.drift import BOARDS
@@ -53,6 +54,8 @@ async def test_what_an_older_copy_lacks_is_sent_again(valkey_url: str, tmp_path:
         assert await board.rows() == before
         status, _, error = await restore_lost(board)
         assert status == 2
+        acts = await AuditTrail(client, board.settings.key_prefix).last(9)
+        assert [(act.what, act.board) for act in acts] == [("loss_restored", "first")]
         assert "has everything" in error
         await board.add(("d", 1))
         await board.drain()

@@ -16,7 +16,7 @@ MOST_ENTRIES: Final = 10_000
 
 
 SERVER: Final = "server"
-"""Who deletes a board that has expired."""
+"""Who deletes a board that has expired, and makes the first admin API key."""
 
 
 class NoteRequest(msgspec.Struct):

@@ -148,6 +148,8 @@ async def test_every_act_is_in_the_audit_log_once(valkey_url: str, tmp_path: Any
 
         await eventually(is_in_sql)
     await run("adopted", "journal", "adopt")
+    await store.call(keys.meta, "HINCRBY", keys.slot(0), "a", "1")
+    await run("reconciled", "reconcile", "--board", "posts", "--repair", "--to", "journal", *boards, status=1)
     shown = json.loads(await command(settings, "trail", "--json"))["trail"]
     assert [entry["what"] for entry in shown] == expected
     assert all(entry["who"] for entry in shown)
@@ -158,13 +160,20 @@ async def test_every_act_is_in_the_audit_log_once(valkey_url: str, tmp_path: Any
 
     with existing_journal(settings) as database:
         assert database.work(partial(faults_of, settings)) == []
-        for change in (
-            "UPDATE definition SET value = replace(value, 'counted twice', 'counted once') WHERE kind = 'trail'",
-            "DELETE FROM definition WHERE kind = 'trail' AND version = 3",
+        for place, change in (
+            (
+                "entry 10 was changed",
+                "UPDATE definition SET value = replace(value, 'twice', 'once') WHERE kind = 'trail'",
+            ),
+            ("before entry 4", "DELETE FROM definition WHERE kind = 'trail' AND version = 3"),
         ):
             database.work(partial(Connection.execute, statement=text(change)))
-            assert "the audit log is damaged" in database.work(partial(faults_of, settings))[0]
+            assert place in database.work(partial(faults_of, settings))[0]
     assert "the audit log is damaged" in await command(settings, "journal", "verify", status=1)
+    async for name in store.names(f"{settings.key_prefix}:*"):
+        await store.delete(name)
+    expected.clear()
+    await run("rebuilt", "rebuild", "--board", "posts", *boards)
     await store.aclose()
 
 
