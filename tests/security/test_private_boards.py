@@ -6,7 +6,8 @@ The requests come from the contract itself, so a new route is tested as soon as 
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
+from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
@@ -14,10 +15,13 @@ import httpx
 import msgspec
 import pytest
 
+from live.boards.registry import BoardRegistry
 from live.domain.board import Board
 from live.domain.reader import SERVER, Gated, Reader
 from live.fanout.hub import Hub
 from live.fanout.subscription import PARAMETERS
+from live.store.connection.client import Store
+from live.web.app import make_app
 from live.web.contract.openapi import openapi_document
 from live.web.reads.fast import FastReads
 from live.web.services import Live
@@ -219,6 +223,70 @@ async def test_random_requests_are_answered_as_for_an_unknown_board(
     """No byte differs, on the fast path and through the application."""
     count = 250 * pytestconfig.option.effort
     await check_random_requests(valkey_url, count, pytestconfig.option.seed)
+
+
+async def check_store_calls(store: str) -> None:
+    """Count what requests through the application ask of the store, for both boards, as a stranger with an API key."""
+    asked: ContextVar[list[str] | None] = ContextVar("asked", default=None)
+    seen: dict[str, list[str]] = {}
+
+    def noting(name: str, right: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            if (words := asked.get()) is not None:
+                words.append(name)
+            return right(*arguments, **named)
+
+        return call
+
+    async def ask(_: BoardRegistry) -> None:  # it is shared by all requests in a tenth of a second
+        words = asked.get()
+        assert words is not None
+        words.append("ask")
+
+    def counted(*arguments: Any) -> Any:
+        app = make_app(*arguments)
+
+        async def serve(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] == "http":
+                asked.set(seen.setdefault(f"{scope['method']} {scope['path']}", []))
+            await app(scope, receive, send)
+
+        return serve
+
+    with ExitStack() as stack:
+        for name in ("call", "calls", "_read", "_write", "outcomes"):
+            stack.enter_context(patch.object(Store, name, noting(name, getattr(Store, name))))
+        stack.enter_context(patch.object(BoardRegistry, "ask", ask))
+        stack.enter_context(patch("tests.harness.server.make_app", counted))
+        async with site(store) as at:
+            for one in every_request():
+                if HANDSHAKE[0] not in one.fields:
+                    for board in (PRIVATE, UNKNOWN):
+                        await answer(
+                            at.url, one._replace(fields=(*one.fields, *at.strangers["read"])).bytes_for(board), board
+                        )
+    of_private = {path.replace(PRIVATE, UNKNOWN): words for path, words in seen.items() if PRIVATE in path}
+    assert len(of_private) > 50
+    assert {path: seen[path] for path in of_private} == of_private
+
+
+async def test_a_private_board_costs_as_many_store_calls_as_an_unknown_one(valkey_url: str) -> None:
+    """So the time of a response tells nothing either."""
+    await check_store_calls(valkey_url)
+
+
+@pytest.mark.mutant
+async def test_a_gate_behind_the_store_is_caught(valkey_url: str) -> None:
+    """The board is looked up before the reader is."""
+
+    async def wrong(live: Live, board: str, reader: Reader) -> Any:
+        if live.registry.ledgers.find(board, SERVER) is not None:
+            await live.client.call("x", "TIME")
+        return await right(live, board, reader)
+
+    right = Live.ledger
+    with must_be_caught("the store knows who asks for the board"), replaced(Live, "ledger", wrong):
+        await check_store_calls(valkey_url)
 
 
 async def test_the_owner_reads_everything(valkey_url: str) -> None:
