@@ -5,6 +5,7 @@ SHA-256, for as long as somebody reads with it.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping
 from hashlib import sha256
@@ -95,6 +96,7 @@ class Tokens:
         self._recent: dict[bytes, TokenReader] = {}
         self._readers: WeakValueDictionary[bytes, TokenReader] = WeakValueDictionary()
         self._alarm: asyncio.TimerHandle | None = None
+        self._wakes = math.inf  # the time of the alarm, in seconds since 1970
 
     def reader(self, token: bytes) -> Reader:
         """Find who reads with a token. A token that is refused opens nothing."""
@@ -111,7 +113,8 @@ class Tokens:
         if len(self._recent) >= _MOST_RECENT:
             del self._recent[next(iter(self._recent))]
         self._recent[digest] = self._readers[digest] = reader
-        self._set_alarm()
+        if reader.ends < self._wakes:
+            self._set_alarm(reader.ends)
         return reader
 
     async def run(self) -> None:
@@ -194,13 +197,12 @@ class Tokens:
                 reason = "the viewer token is malformed, or not signed with a key of this server"
         return reason
 
-    def _set_alarm(self) -> None:
+    def _set_alarm(self, ends: float) -> None:
         """Wake up when the next token ends."""
         if self._alarm is not None:
             self._alarm.cancel()
-            self._alarm = None
-        ends = min((reader.ends for reader in self._readers.values()), default=None)
-        if ends is not None:
+        self._alarm, self._wakes = None, ends
+        if ends < math.inf:
             pause = min(max(0.0, ends - time.time()), _LONGEST_NAP)
             self._alarm = asyncio.get_running_loop().call_later(pause, self._end_old)
 
@@ -215,8 +217,7 @@ class Tokens:
             self._recent.pop(digest, None)
             del self._readers[digest]
             ended = True
-        self._alarm = None
-        self._set_alarm()
+        self._set_alarm(min((reader.ends for reader in self._readers.values()), default=math.inf))
         if ended:
             self.on_ended()
 

@@ -4,9 +4,11 @@ import asyncio
 import base64
 import hmac
 import json
+import ssl
 import time
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,13 +19,17 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from live.auth import token_keys
 from live.auth.token_keys import KeySet, parse_keys
 from live.auth.tokens import Tokens, make_tokens
 from live.domain.reader import NO_BOARDS
 from live.errors import TOKEN_EXPIRED, SetupError
 from live.settings import Duration, Instant, Settings, TokenKeys, TokenSecret, as_environment, load_settings
+from tests.harness.certificate import make_certificate
 from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.tasks import stop
 from tests.harness.tokens import SECRET, make_token
+from tests.harness.waiting import eventually
 
 EC: Final = ec.generate_private_key(ec.SECP256R1())
 ED: Final = ed25519.Ed25519PrivateKey.generate()
@@ -261,6 +267,56 @@ async def test_a_key_that_leaves_the_set_ends_its_tokens(tmp_path: Path) -> None
     assert "staff" in kept.opens
     assert "staff" not in gone.opens
     assert "no longer valid" in gone.fault
+
+
+async def test_a_key_set_is_fetched_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last keys stay if the address fails, leads elsewhere or sends too much."""
+    for name in ("_PAUSE", "_LEAST_PAUSE"):
+        monkeypatch.setattr(token_keys, name, 0.05)
+    certificate = make_certificate(tmp_path)
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(certificate.path, certificate.key)
+    trusted = ssl.create_default_context(cafile=certificate.path)
+    monkeypatch.setattr("aiohttp.connector._SSL_CONTEXT_VERIFIED", trusted)
+    first, second = (json.dumps({"keys": [public(kid)]}).encode() for kid in ("e", "d"))
+    answers = [(200, first), (500, second), (302, second), (200, second + b" " * (1 << 20)), (200, b"{")]
+    asked = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        await reader.readuntil(b"\r\n\r\n")
+        status, body = answers[min(asked, len(answers) - 1)]
+        asked += 1
+        writer.write(b"HTTP/1.1 %d x\r\nLocation: /keys\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body))
+        with suppress(OSError):
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=own)
+    place = f"https://localhost:{server.sockets[0].getsockname()[1]}/keys"
+    tokens = tokens_of(token_secret=TokenSecret(), token_jwks=TokenKeys(place))
+    work = asyncio.create_task(tokens.run())
+    one, two = (jwt.encode(GOOD, KEYS[kid][1], KEYS[kid][0], {"kid": kid}).encode() for kid in ("e", "d"))
+
+    async def opens(token: bytes) -> bool:
+        return "staff" in tokens.reader(token).opens
+
+    async def failed() -> bool:
+        return asked > len(answers)
+
+    try:
+        assert not tokens.reader(one).is_sure
+        await eventually(lambda: opens(one))
+        kept = tokens.reader(one)
+        await eventually(failed)
+        assert "staff" in kept.opens
+        assert not await opens(two)
+        answers.append((200, second))
+        await eventually(lambda: opens(two))
+        assert "staff" not in kept.opens
+    finally:
+        await stop(work)
+        server.close()
 
 
 def test_key_sets_hold_public_keys_for_signatures() -> None:
