@@ -24,6 +24,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "send": ("live.cli.send", "send"),
     "load": ("live.cli.load", "load"),
     "plan": ("live.cli.plan", "show_plan"),
+    "doctor": ("live.cli.doctor", "doctor"),
     "audit": ("live.cli.audit", "audit"),
     "boards": ("live.cli.boards", "show_boards"),
     "keys": ("live.cli.keys", "keys"),

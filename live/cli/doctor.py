@@ -1,0 +1,188 @@
+"""`live doctor`: checks everything that a server needs, and says what to do."""
+
+import asyncio
+import platform
+import resource
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Literal
+
+import msgspec
+import typer
+
+from live import __version__
+from live.cli.terminal import BoardsOption, DataDirOption, JsonOption, StoreOption, make_table, out, reported
+from live.domain.board_file import load_boards
+from live.domain.text import counted
+from live.domain.urls import shown
+from live.errors import SetupError, StoreUnavailableError
+from live.journal.database import open_journal, unsafe_in_sql
+from live.network.hosts import is_loopback
+from live.settings import Settings, load_settings
+from live.store.connection.durability import unsafe_settings
+from live.store.connection.embedded import EmbeddedStore, answers, opened_store
+from live.store.connection.handshake import info_fields, is_login
+from live.system.data_directory import UMASK
+from live.system.version import commit
+
+_CLOCK: Final = 1.0  # seconds by which clocks may differ
+_ROOM: Final = 0.1  # share of the disk that should be free
+_SPARE: Final = 256  # descriptors for everything but connections
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What one check found. A `fault` keeps a server from working, and a `warning` says what can go wrong later."""
+
+    check: str
+    state: Literal["ok", "warning", "fault"]
+    detail: str
+
+
+class _Examination:
+    """The findings so far."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+
+    def note(self, check: str, detail: str) -> None:
+        self.findings.append(Finding(check, "ok", detail))
+
+    def warn(self, check: str, detail: str) -> None:
+        self.findings.append(Finding(check, "warning", detail))
+
+    @contextmanager
+    def checking(self, check: str) -> Iterator[None]:
+        """Note an expected error in the `with` block as a fault, one for each line of its message."""
+        try:
+            yield
+        except (SetupError, StoreUnavailableError, OSError) as error:
+            advice = ": set LIVE_STORE to …://USER:PASSWORD@HOST" if is_login(error) else ""
+            self.findings += [Finding(check, "fault", f"{line}{advice}") for line in str(error).split("\n")]
+
+
+def doctor(
+    *,
+    store: StoreOption = None,
+    boards: BoardsOption = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check settings, files, limits, the store, the database and the clocks; exit with 1 if a server can't work.
+
+    It changes nothing and starts nothing. Give it the settings of the server. Without --store, it looks at the embedded
+    store of a running `live serve`.
+
+    Example: live doctor
+    """
+    at = _Examination()
+    built = f" ({commit()})" if commit() else ""
+    at.note("versions", f"live {__version__}{built}, Python {platform.python_version()}, {platform.system()}")
+    with at.checking("settings"):
+        settings = load_settings(store=store, boards=boards, data_dir=data_dir)
+        at.note("settings", "every variable is known and valid")
+        with at.checking("boards"):
+            at.note("boards", f"the boards file defines {counted(len(load_boards(settings.boards).by_id), 'board')}")
+        _check_network(at, settings)
+        _check_limits(at, settings)
+        with at.checking("files"):
+            _check_files(at, settings)
+        asyncio.run(_check_servers(at, settings))
+    is_sound = all(finding.state != "fault" for finding in at.findings)
+    if not reported({"sound": is_sound, "findings": at.findings}, as_json=as_json):
+        table = make_table("check", "state", "what", wraps=["what"])
+        for finding in at.findings:
+            table.add_row(finding.check, finding.state, finding.detail)
+        out.print(table)
+    if not is_sound:
+        raise typer.Exit(1)
+
+
+def _check_network(at: _Examination, settings: Settings) -> None:
+    """Look for a server that others reach, and that does not know its name or its proxy."""
+    if is_loopback(settings.host) and not settings.trusted_proxies:
+        at.note("network", f"only this machine reaches {settings.host}")
+        return
+    if not settings.allowed_hosts:
+        at.warn("network", "others may reach the server: name its hosts with LIVE_ALLOWED_HOSTS")
+    elif "*" in settings.allowed_hosts and settings.open:
+        at.warn("network", "any web page can send events (LIVE_OPEN, LIVE_ALLOWED_HOSTS=*): name the hosts")
+    if not settings.trusted_proxies:
+        at.warn("network", "behind a proxy, all clients share one address: name the proxy with LIVE_TRUSTED_PROXIES")
+
+
+def _check_limits(at: _Examination, settings: Settings) -> None:
+    """Compare the descriptors that this user may open with the connections that the server would take."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    wanted = settings.max_connections + settings.max_viewers + _SPARE
+    if most != resource.RLIM_INFINITY and most < wanted:
+        at.warn("limits", f"at most {most:,} descriptors, and {wanted:,} are wanted: raise `ulimit -Hn` or LimitNOFILE")
+    else:
+        at.note("limits", f"enough descriptors for {wanted:,} connections and files")
+
+
+def _check_files(at: _Examination, settings: Settings) -> None:
+    """Check who may read and write the data directory, and how much room its disk has."""
+    folder = settings.data_dir
+    if not folder.exists():
+        at.note("files", f"{folder} does not exist yet; the first start makes it")
+        return
+    next(folder.iterdir(), None)  # an OSError says that this user may not read it
+    if folder.stat().st_mode & UMASK:
+        at.warn("files", f"other users may read {folder}: chmod 700 {folder}")
+    disk = shutil.disk_usage(folder)
+    if disk.free < disk.total * _ROOM:
+        at.warn("files", f"the disk of {folder} is {1 - disk.free / disk.total:.0%} full")
+    else:
+        at.note("files", f"{folder} is readable, and {disk.free / disk.total:.0%} of its disk are free")
+
+
+async def _check_servers(at: _Examination, settings: Settings) -> None:
+    """Ask the store and the journal's database."""
+    if settings.store or answers(EmbeddedStore(settings.data_dir).socket):
+        await _check_store(at, settings)
+    else:
+        at.note("store", f"no server runs on {settings.data_dir}, so its embedded store was not asked")
+    with at.checking("journal"):
+        database = open_journal(settings, writes=False)
+        if database is None:
+            at.warn("journal", "LIVE_JOURNAL is off: a lost store can't be rebuilt, and there is no past")
+            return
+        try:
+            if database.is_sqlite and not database.path.exists():
+                at.note("journal", f"{database.path} does not exist yet; the first start makes it")
+                return
+            for line in await unsafe_in_sql(database):
+                at.warn("journal", line)
+            at.note("journal", f"{database.place} answers")
+        finally:
+            await database.aclose()
+
+
+async def _check_store(at: _Examination, settings: Settings) -> None:
+    with at.checking("store"):
+        async with opened_store(settings, start=False) as client:
+            for line in await unsafe_settings(client):
+                at.warn("store", line)
+            place = shown(settings.store) if settings.store else f"the embedded store of {settings.data_dir}"
+            for server, reply in await client.each("INFO", "server"):
+                fields: dict[str, str] = {} if isinstance(reply, Exception) else info_fields(reply)
+                name = "Valkey" if "valkey_version" in fields else "Redis"
+                version = fields.get("valkey_version") or fields.get("redis_version", "of an unknown version")
+                at.note("store", f"{server or place} answers: {name} {version}")
+            before = time.time()
+            for _, told in await client.each("TIME"):
+                _compare_clocks(at, told, before)
+
+
+def _compare_clocks(at: _Examination, told: Any, before: float) -> None:  # noqa: ANN401 - any reply
+    """Compare the clock of a server of the store with the one of this machine, which it was asked after `before`."""
+    if isinstance(told, Exception):
+        return
+    seconds = int(told[0]) + int(told[1]) / 1e6
+    apart = max(before - seconds, seconds - time.time(), 0)
+    if apart > _CLOCK:
+        at.warn("clock", f"the clock of the store differs by {apart:.0f} s: let NTP set both")
+    else:
+        at.note("clock", "the store and this machine have the same time")

@@ -1,0 +1,77 @@
+"""`live doctor`: what it finds, and what it advises."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from live.cli import doctor
+from tests.harness.commands import run_command
+from tests.harness.store import valkey
+
+
+def examine(*words: str, **environment: str) -> tuple[int, dict[str, list[tuple[str, str]]]]:
+    """The exit status, and the state and detail of what each check found."""
+    ended = run_command("doctor", "--json", *words, **environment)
+    found: dict[str, Any] = json.loads(ended.stdout)
+    assert found["sound"] is (ended.returncode == 0)
+    findings: dict[str, list[tuple[str, str]]] = {}
+    for one in found["findings"]:
+        findings.setdefault(one["check"], []).append((one["state"], one["detail"]))
+    return ended.returncode, findings
+
+
+def test_a_sound_machine_has_no_fault(valkey_url: str, tmp_path: Path) -> None:
+    """Every part is checked, and nothing is changed: the data directory is not made."""
+    folder = tmp_path / "data"
+    status, found = examine("--store", valkey_url, "--data-dir", str(folder))
+    assert status == 0
+    assert found.keys() == {"versions", "settings", "boards", "network", "limits", "files", "store", "clock", "journal"}
+    assert any("answers: Valkey " in detail for _, detail in found["store"])
+    assert found["clock"] == [("ok", "the store and this machine have the same time")]
+    assert not folder.exists()
+    assert "not asked" in examine("--data-dir", str(folder))[1]["store"][0][1]
+    assert run_command("doctor", "--store", valkey_url, "--data-dir", str(folder)).stdout.startswith("check ")
+
+
+def check_faults(folder: Path) -> None:
+    """Mistakes of many kinds. Each is a fault or a warning of its check, with advice."""
+    (folder / "data").mkdir(mode=0o755)
+    (folder / "data").chmod(0o755)
+    (folder / "boards.toml").write_text("[[board]]\nid = 5\n")
+    store = valkey(folder)
+    store.start()
+    redis.Redis.from_url(store.url).config_set("requirepass", "sesame")
+    data = {"LIVE_DATA_DIR": str(folder / "data")}
+    for check, state, words, environment in (
+        ("settings", "fault", "did you mean `LIVE_PORT`?", {"LIVE_PROT": "1"}),
+        ("boards", "fault", "`id`: expected a text, got 5", {"LIVE_BOARDS": str(folder / "boards.toml")}),
+        ("files", "warning", "chmod 700", {}),
+        ("network", "warning", "LIVE_ALLOWED_HOSTS", {"LIVE_HOST": "0.0.0.0"}),  # noqa: S104
+        ("network", "warning", "LIVE_TRUSTED_PROXIES", {"LIVE_HOST": "0.0.0.0"}),  # noqa: S104
+        ("limits", "warning", "LimitNOFILE", {"LIVE_MAX_VIEWERS": "2000000000"}),
+        ("store", "fault", "USER:PASSWORD@HOST", {"LIVE_STORE": store.url}),
+        ("store", "fault", "connecting to 127.0.0.1:9", {"LIVE_STORE": "redis://127.0.0.1:9"}),
+        ("journal", "warning", "can't be rebuilt", {"LIVE_JOURNAL": "off"}),
+        ("journal", "fault", "postgresql://user:password@host", {"LIVE_JOURNAL": "mysql://h/d"}),
+    ):
+        status, found = examine(**{**data, **environment})
+        assert any(one[0] == state and words in one[1] for one in found[check]), (check, words, found)
+        assert status == (1 if state == "fault" else 0)
+    store.kill()
+
+
+def test_each_fault_is_found(tmp_path: Path) -> None:
+    """The exit status tells faults from warnings."""
+    check_faults(tmp_path)
+
+
+def test_a_clock_that_differs_is_noticed() -> None:
+    """By more than a second, in either direction; the time that the question takes does not count."""
+    for apart, state in ((0.0, "ok"), (-0.5, "ok"), (30.0, "warning"), (-30.0, "warning")):
+        at = doctor._Examination()
+        now = time.time()
+        doctor._compare_clocks(at, [str(int(now + apart)).encode(), b"500000"], now)
+        assert [finding.state for finding in at.findings] == [state], apart
