@@ -114,6 +114,8 @@ async def test_a_restore_has_everything_acknowledged_before_the_backup(tmp_path:
             assert client.get("/v1/boards/posts").json()["epoch"] == epochs["posts"]
         await other.drained()
         assert other.run("journal", "verify").returncode == 0
+        acts = json.loads(other.run("trail", "--json").stdout)["trail"]
+        assert [act["what"] for act in acts].count("restored") == 1
         assert other.run("audit").returncode == 0
     finally:
         other.server.kill()
