@@ -76,7 +76,7 @@ async def test_tokens_open_boards_by_header_address_and_cookie(valkey_url: str) 
                 found = await client.get(path, headers=dict([token_field(good)]))
                 assert (found.status_code, found.headers["cache-control"]) == (200, "private, no-store"), path
                 assert (await client.get(path, headers=dict([token_field(other)]))).status_code == 404
-                assert "expired" in (await client.get(path, headers=dict([token_field(old)]))).text
+                assert "the viewer token has expired" in (await client.get(path, headers=dict([token_field(old)]))).text
                 assert (await client.get(path)).status_code == 404
         assert (await client.get("/v1/boards/staff", params={"token": good})).status_code == 400
         assert (
@@ -99,6 +99,7 @@ async def test_tokens_open_boards_by_header_address_and_cookie(valkey_url: str) 
         for bad in (old, "x", "a.b.c", "%00"):
             led = await client.get("/boards/staff", params={"token": bad})
             assert led.status_code == 404
+            assert "viewer token" in led.text
             assert "set-cookie" not in led.headers
 
 

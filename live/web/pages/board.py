@@ -231,7 +231,8 @@ async def problem_page(visit: Visit, error: Exception) -> Response:
         code = "store_unavailable" if status == HTTPStatus.SERVICE_UNAVAILABLE else "internal_error"
     surface = problem_surface(visit.path, visit.query)
     async with visit.live.drawings.turn(visit.client.network):
-        return await render(visit, "problem.html", status, surface=surface, code=code, detail=problem.detail)
+        says = {"parameter_invalid": problem.detail, "board_not_found": visit.reader.fault}.get(code, "")
+        return await render(visit, "problem.html", status, surface=surface, code=code, says=says)
 
 
 async def _index(visit: Visit) -> Reply:

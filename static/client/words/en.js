@@ -21,6 +21,7 @@ export const words = {
   "reason: store unreachable": "the store is unreachable",
   "reason: the store lost the board's data": "the store lost the board's data",
   "reason: board deleted": "the board was deleted",
+  "reason: token expired": "your access has expired",
   "reason: API key revoked": "the API key was revoked",
   "reason: bad request": "the server does not understand this page; reload it",
   "reason: There is no such board": "there is no such board",

@@ -22,6 +22,7 @@ export const words = {
   "reason: store unreachable": "无法连接数据存储",
   "reason: the store lost the board's data": "数据存储丢失了此榜单的数据",
   "reason: board deleted": "榜单已被删除",
+  "reason: token expired": "访问权限已过期",
   "reason: API key revoked": "访问密钥已被撤销",
   "reason: bad request": "服务器无法识别此页面，请刷新",
   "reason: There is no such board": "没有这个榜单",

@@ -175,7 +175,7 @@ def test_words_in_a_template_are_noticed() -> None:
 
 PROSE = re.compile(r"[^\W\d_]{2,}[,:;]? +[^\W\d_]|^\W*[A-Z][a-z]+\W*$")  # two words, or a capitalised one
 NOT_SHOWN = {
-    "", "ease-out", "Content-Type", "Retry-After", "If-None-Match", "Escape", "Enter",
+    "", "ease-out", "Content-Type", "Retry-After", "If-None-Match", "Bearer ", "Escape", "Enter",
     "nothing heard", "no answer", "(prefers-reduced-motion: reduce)", "a message was missed",
     "use client", "no WebSocket:",
 }  # fmt: skip
