@@ -333,7 +333,7 @@ def _store(settings: Settings) -> Iterator[str]:
         make_private(settings.data_dir)
         yield settings.store
         return
-    embedded = EmbeddedStore(settings.data_dir, settings.store_memory)
+    embedded = EmbeddedStore(settings.data_dir, settings.store_memory, settings.store_binary)
     try:
         embedded.start()
         log.info("memory limit of the embedded store", megabytes=embedded.memory // 1024**2)

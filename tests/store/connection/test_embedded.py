@@ -1,6 +1,7 @@
 """The embedded store: durable, kept running, with one owner at a time."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,8 @@ import pytest
 import redis
 
 from live.errors import SetupError
-from live.store.connection.embedded import EmbeddedStore, available_memory
+from live.store.connection import embedded
+from live.store.connection.embedded import EmbeddedStore, available_memory, find_binary
 from tests.harness.waiting import DEADLINE
 
 
@@ -192,3 +194,34 @@ def test_the_memory_of_the_container_is_respected(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
     assert available_memory(tmp_path / "proc", tmp_path / "groups") == expected
+
+
+@pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed")
+def test_another_program_can_be_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chosen one, else that of the package, else one on the PATH. Without any, the message says what to do."""
+    found = shutil.which("redis-server")
+    assert found is not None
+    store = EmbeddedStore(tmp_path / "d", binary=Path(found))
+    store.start()
+    try:
+        assert "redis_mode" in redis.Redis.from_url(store.url).info("server")
+        assert Path(f"/proc/{store.pid}/exe").resolve() == Path(found).resolve()
+    finally:
+        store.stop()
+    assert "valkey" in str(find_binary())
+    for chosen in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(SetupError, match="which is not a program that this user may run"):
+            find_binary(chosen)
+
+    def missing(_name: str) -> None:
+        raise ImportError
+
+    monkeypatch.setattr(embedded, "import_module", missing)
+    (tmp_path / "valkey-server").symlink_to(found)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{Path(found).parent}")
+    assert find_binary() == tmp_path / "valkey-server"
+    monkeypatch.setenv("PATH", str(Path(found).parent))
+    assert find_binary() == Path(found)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(SetupError, match="install Valkey or Redis"):
+        find_binary()
