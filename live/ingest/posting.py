@@ -158,7 +158,7 @@ class Posting:
         Returns the kinds of events that no board takes, but that a new board may take.
         """
         body = self._body
-        kinds = {_PLAIN} if body.likes else {_kind(event) for event in body.events}
+        kinds = {_PLAIN} if body.likes else {(event.board, event.type, event.category) for event in body.events}
         if len(kinds) == 1:  # all events go to the same boards
             (kind,) = kinds
             targets = self._shares_for(*kind)
