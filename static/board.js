@@ -42,7 +42,7 @@ class BoardView {
     const fields = Array.from(table.tHead?.rows[0].cells ?? []).flatMap((cell) => cell.dataset.field ?? []);
     this.packed = fields.length > 0;
     const isContest = "contest" in section.dataset;
-    this.board = new LiveBoard(location.origin + root, board, { limit: Number(limit), key: place });
+    this.board = new LiveBoard(location.origin + root, board, { limit: Number(limit), key: place, position: rendered(section, body) });
     this.table = new TableView(body, {
       fields,
       bars: "bars" in table.dataset,
@@ -100,6 +100,24 @@ class BoardView {
     const words = placeWords(around.rank, this.packed ? null : around.gap);
     [...(this.parts.place?.children ?? [])].forEach((child, i) => write(child, words[i]));
   }
+}
+
+/**
+ * The board as the server rendered it, so that the first message brings only what has changed since. There is none if the
+ * rows do not have all of it.
+ *
+ * @param {HTMLElement} section
+ * @param {HTMLTableSectionElement} body
+ * @returns {import("./client/state.js").Board | undefined}
+ */
+function rendered({ dataset }, { rows }) {
+  const { epoch, offset, ranks } = dataset;
+  if (!epoch) return undefined;
+  const records = Array.from(rows, ({ dataset: { key = "" }, cells }, index) => {
+    const [rank, score] = [0, 2].map((cell) => Number(cells[cell].textContent?.replaceAll(",", "").replace("−", "-")));
+    return { key, score, rank, position: index + 1 };
+  });
+  return { epoch, offset: Number(offset), records, ranks: /** @type {any} */ (ranks), rankCount: records.length, totalScore: null };
 }
 
 showLocalTimes();

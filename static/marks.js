@@ -7,8 +7,9 @@ import { barWidth, moveWords } from "./client/words.js";
  *   the member above may be passed within a minute
  * @typedef {import("./client/view.js").TableView} TableView
  * @typedef {Parameters<NonNullable<TableView["onWrite"]>>} Written
- * @typedef {{rank: number, ranks?: Map<string, number> | null, points: string, tick: number, pace: string}} Drawn what a
- *   row shows, so that only changes are written
+ * @typedef {{rank: number, ranks?: Map<string, number> | null, line: Element | null, points: string, mark: Element | null,
+ *            tick: number, pace: string}} Drawn what a row shows, and where, so that nothing is read and only changes are
+ *   written
  */
 
 const NO_PACE = { text: "", next: "", isDuel: false };
@@ -59,9 +60,9 @@ export class Marks {
   /** @param {Written} written */
   #write(...[row, record, first]) {
     const { name, score, element } = row;
-    const line = name.querySelector("polyline");
-    const drawn = this.#drawn.get(row) ?? { rank: 0, points: line?.getAttribute("points") ?? "", tick: -1, pace: "" };
-    this.#drawn.set(row, drawn);
+    let drawn = this.#drawn.get(row);
+    if (!drawn) this.#drawn.set(row, (drawn = drawnIn(name)));
+    const { line } = drawn;
     const ranks = this.#ranks;
     if (ranks !== undefined && (drawn.rank !== record.rank || drawn.ranks !== ranks)) {
       const [text, words] = ranks ? moveWords(record.rank, ranks.get(record.key)) : ["", ""];
@@ -72,7 +73,7 @@ export class Marks {
     if (line && points !== drawn.points) showTrend(line, (drawn.points = points), words);
     const then = this.#scores.get(record.key);
     const tick = then === undefined ? -1 : Math.min(100, barWidth(then, first.score));
-    if (row.bar && ranks !== undefined && tick !== drawn.tick) showTick(name, (drawn.tick = tick));
+    if (ranks !== undefined && tick !== drawn.tick) showTick(drawn.mark, (drawn.tick = tick));
     if (!this.#paces) return;
     const { text, next, isDuel } = this.#paces.get(record.key) ?? NO_PACE;
     const pace = `${text}\n${next}\n${isDuel}`;
@@ -83,6 +84,17 @@ export class Marks {
     else delete score.dataset.next;
     element.classList.toggle("duel", isDuel);
   }
+}
+
+/**
+ * What a row shows before anything is written.
+ *
+ * @param {Element} name
+ * @returns {Drawn}
+ */
+function drawnIn(name) {
+  const line = name.querySelector("polyline");
+  return { rank: 0, line, points: line?.getAttribute("points") ?? "", mark: name.querySelector(".tick"), tick: -1, pace: "" };
 }
 
 /**
@@ -118,11 +130,10 @@ function showTrend(line, points, words) {
 /**
  * Where the member stood at the baseline, on the scale of its bar.
  *
- * @param {Element} name
+ * @param {Element | null} tick
  * @param {number} x in percent; below zero if that is not known
  */
-function showTick(name, x) {
-  const tick = name.querySelector(".tick");
+function showTick(tick, x) {
   if (x < 0) tick?.removeAttribute("x");
   else tick?.setAttribute("x", `${x}%`);
 }

@@ -77,6 +77,37 @@ async def test_a_record_without_likes_disappears(valkey_url: str) -> None:
         await page.wait_for_selector("#empty", state="visible", timeout=PATIENCE)
 
 
+async def test_the_first_message_brings_only_changes(valkey_url: str) -> None:
+    """The page continues from the rows of the server, with six requests at most. A scroll before it keeps them."""
+    events = [{"key": f"m{number:02}", "amount": 2000 - number} for number in range(60)]
+    async with board_in_browser(valkey_url, *events) as (page, producer):
+        await until_live(page)
+        asked, received = list[str](), list[tuple[int, str]]()
+        page.on("request", lambda request: asked.append(request.url))
+        page.on(
+            "websocket",
+            lambda socket: socket.on("framereceived", lambda frame: received.append((len(asked) + 1, str(frame)))),
+        )
+        await page.reload()
+        await until_live(page)
+        requests, first = received[0]
+        assert first.startswith('{"type":"update",'), first
+        assert requests <= 6, asked
+        await post(producer, {"key": "m30", "amount": 1000})
+        await until_first(page, "m30")
+        api = (await producer.get("/v1/boards/posts?limit=50")).json()["records"]
+        expected = [(str(one["rank"]), one["key"], f"{one['score']:,}") for one in api]
+
+        async def are_right() -> bool:
+            return await rows(page) == expected
+
+        await eventually(are_right)  # those out of sight follow
+        await page.add_init_script("window.WebSocket = class { close() {} };")
+        await page.reload()
+        await page.evaluate("new Promise(done => { scrollTo(0, 500); setTimeout(done, 300); })")
+        assert await are_right()
+
+
 async def test_the_page_works_without_script(valkey_url: str) -> None:
     """The records are there, and the page says that it does not update itself."""
     async with board_in_browser(valkey_url, {"key": "a", "amount": 3}, {"key": "b"}, java_script_enabled=False) as (

@@ -154,3 +154,7 @@ async def test_menus_close_and_the_first_row_is_near_on_a_phone(valkey_url: str)
         await page.mouse.click(370, 20)
         assert not await page.locator("#link").is_visible()
         assert await page.title() == "a leads · posts · Live Board"
+        await page.click("button[name=rows][value=compact]")
+        await page.wait_for_selector("[data-rows=compact]", timeout=PATIENCE)
+        height = "[...document.querySelectorAll('#records tr')].map(row => row.offsetHeight)"
+        assert await page.evaluate(height) == [36, 36]

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from playwright.async_api import Page, Route
 
+from live.domain.board_file import parse_boards
 from live.web.pages import board as pages
 from tests.harness.boards import rolling_board
 from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_first, until_live, until_loaded
@@ -21,6 +22,28 @@ from tests.harness.settings import fresh_settings
 from tests.test_browser_axe import AXE, faults
 
 pytestmark = IN_BROWSER
+
+KINDS = """
+[[board]]
+id = "posts"
+[[board]]
+id = "photos"
+source = ["photo"]
+[[board]]
+id = "climb"
+source = ["climb"]
+window = "forever"
+operator = "best"
+score = [{field = "levels", max = 99}, {field = "seconds", order = "asc", max = 5000}]
+[[board]]
+id = "vote"
+source = ["vote"]
+window = "forever"
+votes = {per_actor = 9}
+[[board]]
+id = "all"
+union = ["posts", "photos"]
+"""
 
 
 @asynccontextmanager
@@ -274,6 +297,33 @@ async def test_the_tape_shows_the_race_and_is_the_slider(valkey_url: str) -> Non
         await post(producer, {"key": "c", "amount": 50})
         await until_first(page, "c")
         assert await page.is_hidden("#past-banner")
+
+
+async def test_the_tape_fits_boards_of_all_kinds(valkey_url: str) -> None:
+    """The lines of a contest, a union and a board with fields end at the places that the rows have."""
+    boards = parse_boards(KINDS)
+    async with (
+        run_server(fresh_settings(valkey_url, journal="sqlite"), boards) as url,
+        httpx.AsyncClient(base_url=url) as producer,
+        browser() as chromium,
+    ):
+        fields = [{"key": f"c{n}", "type": "climb", "fields": {"levels": n, "seconds": 9}} for n in range(1, 4)]
+        await post(producer, *({"key": f"m{n}", "amount": 9 - n} for n in range(3)), *fields)
+        await post(producer, *({"key": key, "type": "vote", "actor": f"{n}"} for n, key in enumerate("xyy")))
+        for board, first in (("vote", "y"), ("all", "m0"), ("climb", "c3")):
+            page = await chromium.new_page(viewport={"width": 800, "height": 800})
+            await page.goto(f"{url}/boards/{board}")
+            await until_loaded(page)
+            await until_first(page, first)
+            await page.wait_for_selector("#tape path[data-rank='2']", state="attached", timeout=PATIENCE)
+            lines, ranks = await page.evaluate(
+                """() => [
+                    [...document.querySelectorAll('#tape path')].map(line => line.dataset.rank).join(),
+                    [...document.querySelectorAll('#records td.rank')].map(cell => cell.textContent).join(),
+                ]"""
+            )
+            assert lines == ranks, board
+            await page.close()
 
 
 async def test_after_a_while_away_the_page_tells_what_happened(valkey_url: str) -> None:

@@ -120,6 +120,11 @@ async def test_the_rail_tells_what_happened(valkey_url: str) -> None:
         )
         await page.locator(".card summary").click()
         assert not await page.locator("#happened").is_visible()
+        await page.goto(page.url.replace("/boards/", "/overlay/"))
+        for amount, move in ((1, "▲5"), (9000, "▲2")):  # as the server draws it, and then the script
+            await post(producer, {"key": "m02", "amount": amount})
+            arrow = "getComputedStyle(document.querySelector('#records td.rank'), '::after').content"
+            await page.wait_for_function(f"move => {arrow}.includes(move)", arg=move, timeout=PATIENCE)
 
 
 async def test_the_rate_is_compared_with_the_hour_before(valkey_url: str) -> None:

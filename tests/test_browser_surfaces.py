@@ -165,7 +165,7 @@ async def test_a_wall_shows_one_page_after_another_and_what_happens(valkey_url: 
         await page.locator("#ticker", has_text="climb Ada takes first from Member 0").wait_for(timeout=PATIENCE)
 
 
-async def test_an_overlay_tells_news_and_shows_movement(valkey_url: str) -> None:
+async def test_an_overlay_tells_news(valkey_url: str) -> None:
     """What it says comes and goes below its rows, which stay where they are, also while it is offline."""
     async with board_in_browser(valkey_url, *LIKES, path="../overlay/posts?rows=5") as (page, producer):
         await until_overlaid(page)

@@ -63,7 +63,7 @@ export class TableView {
       this.#rows.set(element.dataset.key ?? "", row);
     }
     new ResizeObserver(() => this.#measure()).observe(body.closest("table") ?? body);
-    addEventListener("scroll", () => this.#request(), { passive: true });
+    addEventListener("scroll", () => this.#records.length && this.#request(), { passive: true });
   }
 
   /**

@@ -25,6 +25,7 @@ ENTRIES: Final = {
 }
 STYLES: Final = (
     "board",
+    "site",
     "surface",
     "wall",
     "font",

@@ -97,7 +97,7 @@ async def test_files_are_compressed_for_clients_that_accept_it(client: httpx.Asy
 @pytest.mark.parametrize("name", ["../pyproject.toml", "%2e%2e/pyproject.toml", "client", "client/", "none.js", "x"])
 async def test_nothing_else_is_served(client: httpx.AsyncClient, name: str) -> None:
     """Folders, outside files and missing files are not."""
-    style_sheet = re.findall(r'href="(/static/[^"]+)board\+index\+print.css"', (await client.get("/")).text)[0]
+    style_sheet = re.findall(r'href="(/static/[^"]+)board\+site\+index\+print.css"', (await client.get("/")).text)[0]
     assert (await client.get(style_sheet + name)).status_code == 404
 
 
@@ -196,11 +196,11 @@ async def test_the_style_sheets_of_a_page_are_one_file(client: httpx.AsyncClient
     (path,) = re.findall(
         r'<link rel="stylesheet" href="(/static/[^"]+\.css)"', re.sub("<noscript>.*?</noscript>", "", html)
     )
-    assert path.endswith("/board+story.css")
+    assert path.endswith("/board+site+story.css")
     found = await client.get(path)
     assert found.headers["content-type"] == "text/css; charset=utf-8"
     folder = path.rpartition("/")[0]
-    parts = [(await client.get(f"{folder}/{name}.css")).text for name in ("board", "story")]
+    parts = [(await client.get(f"{folder}/{name}.css")).text for name in ("board", "site", "story")]
     assert found.text == "".join(parts)
     for name in ("tools+board", "board+board", "board+none", "board+past", "+board", "board+"):
         assert (await client.get(f"{folder}/{name}.css")).status_code == 404
