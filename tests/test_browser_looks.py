@@ -6,6 +6,8 @@ from typing import Any
 
 from playwright.async_api import Page
 
+from live.boards.definition import read_board
+from tests.harness.boards import rolling_board
 from tests.harness.browser import IN_BROWSER, board_in_browser
 
 pytestmark = IN_BROWSER
@@ -21,7 +23,18 @@ SURFACES = {
     "overlay/none": (".connection",),
     "embed/posts": ("td.rank", "td.score", "th > bdi", "h1", ".open"),
     "embed/posts?bg=transparent": ("td.rank", "td.score", "th > bdi", "h1", ".sums b", ".open"),
-    "boards/posts/records/Member%20number%203": ("h1", "footer button"),
+    "boards/posts?start=5": ("td.rank", "td.score", "th > bdi", ".periods a"),
+    "boards/posts/records/Member%20number%203": (
+        "h1",
+        ".figures b",
+        ".span span",
+        ".chart text",
+        "#records td.score",
+        "tr.me td.score",
+        "tr.me bdi",
+        "footer button",
+    ),
+    "boards/vote": ("h1", "td.rank", "td.score", "th > bdi", ".sums b", ".strip b"),
     "": ("h1", "li bdi", "footer button"),
     "docs": ("h1", "main p", ".contents-list a"),
     "nowhere": ("h1", "footer button"),
@@ -65,7 +78,10 @@ async def contrasts(page: Page, reader: Page, selectors: Sequence[str]) -> dict[
 
 async def test_every_surface_can_be_read_in_every_system(valkey_url: str) -> None:
     """Without any parameter, over a video that is white or black, and in a frame of a white page."""
-    async with board_in_browser(valkey_url, *LIKES, reduced_motion="reduce") as (own, _):
+    vote = read_board("vote", {"source": ["vote"], "window": "forever", "votes": {"per_actor": 1}})
+    votes = [{"type": "vote", "key": key, "actor": actor} for key, actor in ("Aa", "Ab", "Bc")]
+    boards = [rolling_board(), vote]
+    async with board_in_browser(valkey_url, *LIKES, *votes, board=boards, reduced_motion="reduce") as (own, _):
         server, reader = own.url.removesuffix("boards/posts"), await own.context.new_page()
         page, poor = await own.context.new_page(), {}  # without the check that no address fails
         await page.set_viewport_size({"width": 1280, "height": 1800})
