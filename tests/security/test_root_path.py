@@ -103,7 +103,10 @@ async def test_what_a_proxy_blocks_has_no_other_path(valkey_url: str, tmp_path: 
 @pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
 async def test_a_proxy_that_removes_the_path_serves_nothing(valkey_url: str, tmp_path: Path) -> None:
     """Otherwise the server could not tell `/live/metrics` from `/live/live/metrics`. The answer says what to change."""
-    removing = ("proxy_pass http://live_board;", "proxy_pass http://live_board/;")
+    removing = (
+        "location /live/ {\n        proxy_pass http://live_board;",
+        "location /live/ {\n        proxy_pass http://live_board/;",
+    )
     async with (
         behind_nginx(valkey_url, tmp_path, KEEPING, removing, root_path=ROOT) as (url, _),
         httpx.AsyncClient(base_url=url) as client,
