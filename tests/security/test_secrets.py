@@ -15,7 +15,7 @@ from live.store.connection import pipelined
 from live.store.connection.client import connect
 from tests.harness.forked import run_live
 from tests.harness.mutation import must_be_caught, replaced
-from tests.harness.postgres import has_postgres, running_postgres
+from tests.harness.postgres import Postgres, has_postgres, running_postgres
 from tests.harness.server import ServerProcess, server
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
@@ -120,17 +120,18 @@ async def test_a_wrong_password_of_the_store_is_not_shown(own_store: StoreProces
 
 
 @contextmanager
-def locked_postgres() -> Iterator[str]:
-    """A PostgreSQL server that asks for a password; yields the URL of a user with a wrong one."""
+def password_postgres() -> Iterator[tuple[Postgres, str]]:
+    """A PostgreSQL server that asks a user for a password; yields it, and the URL of the user."""
     with running_postgres() as postgres:
         with psycopg.connect(postgres.url) as admin:
-            admin.execute(f"CREATE USER {USER} PASSWORD 'another'")
+            admin.execute(f"CREATE USER {USER} PASSWORD '{PASSWORD}'")
+            admin.execute(f"GRANT ALL ON SCHEMA public TO {USER}")
         postgres.kill()
         (postgres.folder / "data" / "pg_hba.conf").write_text(
             f"local all {USER} scram-sha-256\nlocal all all trust\n", encoding="ascii"
         )
         postgres.start()
-        yield f"postgresql://{USER}:{PASSWORD}@/postgres?host={postgres.folder}"
+        yield postgres, f"postgresql://{USER}:{PASSWORD}@/postgres?host={postgres.folder}"
 
 
 @pytest.mark.slow
@@ -138,26 +139,35 @@ def locked_postgres() -> Iterator[str]:
 async def test_a_refusal_of_postgres_does_not_name_its_user(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`/readyz`, the log and `live backup` say that the login failed, and not whose."""
-    with locked_postgres() as journal:
-        monkeypatch.setenv("LIVE_JOURNAL", journal)
-        printed = run_command("backup", str(tmp_path / "backup"), "--store", valkey_url, folder=tmp_path)
-        assert "password authentication failed" in printed
-        assert_hidden(printed)
+    """`/readyz`, the log, `live serve` and `live backup` say that the login failed, and not whose."""
+    with password_postgres() as (postgres, journal):
         settings: Settings = fresh_settings(valkey_url, journal=journal, data_dir=tmp_path / "data")
         process = ServerProcess(settings, tmp_path)
         process.start()
         try:
+            with psycopg.connect(postgres.url) as admin:
+                admin.execute(f"ALTER USER {USER} PASSWORD 'another'")
+            postgres.kill()
+            postgres.start()
             async with httpx.AsyncClient(base_url=process.url) as asker:
 
                 async def reasons() -> Any:
-                    found = (await asker.get("/readyz")).json()["reasons"]
+                    await asker.post("/v1/events", json={"key": "a"})
+                    found = (await asker.get("/readyz")).json().get("reasons", ())
                     return [reason for reason in found if "password authentication failed" in reason]
 
                 assert_hidden(str(await eventually(reasons, 30)))
         finally:
             process.stop()
         assert_hidden(process.log())
+        process.spawn()
+        assert process.process is not None
+        assert process.process.wait(30) == 2
+        monkeypatch.setenv("LIVE_JOURNAL", journal)
+        printed = run_command("backup", str(tmp_path / "backup"), "--store", valkey_url, folder=tmp_path)
+        for said in (printed, process.log()):
+            assert "password authentication failed" in said
+            assert_hidden(said)
 
 
 @pytest.mark.parametrize("scheme", ["redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"])
