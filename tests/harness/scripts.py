@@ -24,12 +24,13 @@ from live.store.registry.presence import PRESENT, VIEWERS
 from live.store.registry.processes import BEAT, HOLD
 from live.store.registry.producers import REGISTER
 from live.store.registry.rate_credit import GCRA
+from live.store.registry.trail import NOTE
 
 FOLDER = Path(live.store.__file__).parent / "lua"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}
 PARTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((FOLDER / "lib").glob("*.lua"))}
 BEGINNINGS = (UPDATE, EXPIRE_BOARD, DELETE_KEYS, RENEW, DEFINE, CHANGES, RESTORE, TRIM, PIECE, ERASE, CONFIRM)
-OTHERS = (AUDIT, BEAT, FIX_TOTALS, REGISTER, GCRA, ONCE, PRESENT, PUT_ITEMS, VIEWERS, HOLD)
+OTHERS = (AUDIT, BEAT, FIX_TOTALS, REGISTER, GCRA, ONCE, PRESENT, PUT_ITEMS, VIEWERS, HOLD, NOTE)
 USED = {script.name: script for script in (*msgspec.structs.astuple(SCRIPTS), *BEGINNINGS, *OTHERS)}
 GOOD = "-- Does it.\n-- KEYS[1] a — hash: it\n-- Request: Plain\n-- Returns {'ok'}\nreturn {KEYS[1]}\n"
 
@@ -50,6 +51,7 @@ FLAGS = {
             "expire_board",
             "expire_events",
             "hide",
+            "note",
             "open",
             "present",
             "register",

@@ -99,7 +99,7 @@ async def test_nobody_can_use_the_api_key_of_another_behind_nginx(valkey_url: st
                 await stranger.send(request("POST", "/v1/nothing", length, *UPGRADES[upgrade], body=beginning))
                 assert statuses([await stranger.answer()]) == [404]
             assert (await admin.get("/v1/boards/mine")).json()["board"] == "mine"
-            assert (await admin.get("/healthz")).json() == {"status": "ok"}
+            assert (await admin.get("/healthz")).json()["status"] == "ok"
 
 
 async def until_known(admin: httpx.AsyncClient) -> None:
@@ -185,10 +185,10 @@ def test_a_bad_handshake_is_answered_and_not_logged(valkey_url: str, tmp_path: P
                 head = await wire.reader.readuntil(b"\r\n\r\n")
                 assert statuses([head])[0] in {101, 400, 403, 426}, field
 
-    before = len(server.log())
     asyncio.run(send_all())
     assert server.stop() == 0
-    assert len(server.log()) - before < 300, server.log()
+    lines = server.log().partition("Live Board is at")[2].splitlines()[1:]
+    assert [line for line in lines if '"event": "the server' not in line] == []
 
 
 @pytest.mark.parametrize("path", ["/v1/events", "/v1/%65vents", "/v1/nothing", "/v1/boards/posts"])

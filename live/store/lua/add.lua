@@ -40,6 +40,7 @@ local reign = ARGV[2] or ''
 local meta, slots, writers, log, taken, entrants, hidden, journal = unpack(KEYS, 1, 8)
 local identities, groups = request.identities, request.groups
 local buckets = identities and {unpack(KEYS, identities.newest, identities.oldest + 1)}
+local held = request.held and {unpack(KEYS, request.held.keys, request.held.keys + #request.held.values - 1)}
 for i = 1, groups and #groups or 0 do
   local group, ranking = groups[i], {suffix = groups[i].suffix}
   group.slot, ranking.key, ranking.reached, ranking.levels, ranking.metadata, group.voters =

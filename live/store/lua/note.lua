@@ -4,5 +4,6 @@
 -- Request: NoteRequest
 -- Returns {'ok'}
 local request = cmsgpack.unpack(ARGV[1])
-redis.call('XADD', KEYS[1], 'MAXLEN', '~', request.length, '*', 'entry', request.entry)
+local trail = KEYS[1]
+redis.call('XADD', trail, 'MAXLEN', '~', request.length, '*', 'entry', request.entry)
 return {'ok'}

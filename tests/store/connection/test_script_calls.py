@@ -36,6 +36,7 @@ from live.store.registry.presence import Presence
 from live.store.registry.processes import Processes, ProcessLease
 from live.store.registry.producers import ProducerStore
 from live.store.registry.rate_credit import CreditStore
+from live.store.registry.trail import AuditTrail, entry_of
 from tests.harness.boards import rolling_board, select_page
 from tests.harness.folded import Folded
 from tests.harness.scripts import SOURCES, connected
@@ -92,6 +93,7 @@ async def test_callers_send_what_the_headers_document(valkey_url: str, recorded_
         await ProcessLease(client, SystemKeys(settings.key_prefix).demo).take()
         await Processes(client, settings.key_prefix).beat()
         await journal(client, settings)
+        await AuditTrail(client, settings.key_prefix).add(entry_of("operator", "test"))
         await Items(client, settings.key_prefix, 1).put([Item("a", "A")])
 
     known = [

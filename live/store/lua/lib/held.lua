@@ -3,6 +3,6 @@ if request.held then
   local read = request.held
   if not same_slots(read.starts) then return {'changed'} end
   for i, value in ipairs(read.values) do
-    if (call('HGET', KEYS[read.keys + i - 1], groups[1].members[1]) or '') ~= value then return {'changed'} end
+    if (call('HGET', held[i], groups[1].members[1]) or '') ~= value then return {'changed'} end
   end
 end
