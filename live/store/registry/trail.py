@@ -14,6 +14,9 @@ from live.store.connection.scripts import Script, Text, text
 MOST_ENTRIES: Final = 10_000
 """About how many entries the store keeps. The journal in SQL keeps all."""
 
+MOST_BYTES: Final = 16_384
+"""The most that the JSON of an entry takes. A larger entry has its size instead of what was before and after."""
+
 
 SERVER: Final = "server"
 """Who deletes a board that has expired, and makes the first admin API key."""
@@ -83,7 +86,10 @@ class AuditTrail:
 
     async def add(self, entry: AuditEntry) -> None:
         """Add an entry."""
-        await NOTE(self._client, [self._key], NoteRequest(MOST_ENTRIES, text(msgspec.json.encode(entry))))
+        data = msgspec.json.encode(entry)
+        if len(data) > MOST_BYTES:
+            data = msgspec.json.encode(msgspec.structs.replace(entry, before=None, after={"bytes": len(data)}))
+        await NOTE(self._client, [self._key], NoteRequest(MOST_ENTRIES, text(data)))
 
     async def after(self, name: str) -> list[AuditEntry]:
         """Return the entries after the one with this id, oldest first."""
