@@ -1,8 +1,10 @@
 """All metrics, which Prometheus reads at /metrics."""
 
+import os
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -13,6 +15,7 @@ REGISTRY: Final = CollectorRegistry()
 
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _OF_ONE: Final = frozenset({"process_max_fds", "process_start_time_seconds"})
+_ENDED: Final = slice(13, 15)  # cutime and cstime of proc(5), among the fields after the name of the process
 _SIZES: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 3000)
 
 
@@ -117,13 +120,36 @@ def forget_board(board: str) -> None:
 
 
 class ProcessTotals(Collector):
-    """Time, memory and descriptors that processes of this machine use, together, under the usual `process_` names."""
+    """Time, memory and descriptors that processes of this machine use, together, under the usual `process_` names.
 
-    def __init__(self, processes: Collection[int]) -> None:
+    The CPU time of children of `parent` that have ended counts too: a sum that went back would look like a restart.
+    """
+
+    def __init__(self, processes: Collection[int], parent: int | None = None) -> None:
         self._processes = processes
+        self._parent = parent
 
     def collect(self) -> Iterator[Metric]:
         """Yield the sums. Of limits and of times of start, the first process counts."""
+        ended = -1.0
+        while ended != (ended := self._cpu_of_ended()):  # otherwise a process that ends now could count twice
+            sums = self._sums()
+        if cpu := sums.get("process_cpu_seconds"):
+            (total,) = cpu.samples
+            cpu.samples = [total._replace(value=total.value + ended)]
+        yield from sums.values()
+
+    def _cpu_of_ended(self) -> float:
+        """Return the CPU time, in seconds, of children that their parent has waited for."""
+        if self._parent is None:
+            return 0.0
+        try:
+            fields = Path(f"/proc/{self._parent}/stat").read_text().rpartition(")")[2].split()
+        except OSError:  # a system without /proc has none of these metrics
+            return 0.0
+        return sum(map(int, fields[_ENDED])) / os.sysconf("SC_CLK_TCK")
+
+    def _sums(self) -> dict[str, Metric]:
         sums: dict[str, Metric] = {}
         for process in sorted(self._processes):
             for metric in ProcessCollector(pid=partial(int, process), registry=None).collect():
@@ -131,7 +157,7 @@ class ProcessTotals(Collector):
                 if total is not metric and metric.name not in _OF_ONE:
                     (mine,), (other,) = total.samples, metric.samples
                     total.samples = [mine._replace(value=mine.value + other.value)]
-        yield from sums.values()
+        return sums
 
 
 class OfBoards(Collector):

@@ -1,11 +1,16 @@
 """The table of metrics: consistent names, descriptions, and values."""
 
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from prometheus_client import Counter, Gauge, Histogram
 
 from live import metrics
+from live.metrics import ProcessTotals
 
 TABLE = {name: value for name, value in vars(metrics).items() if isinstance(value, Counter | Gauge | Histogram)}
 SOURCES = [path for path in Path(metrics.__file__).parent.rglob("*.py") if path.name != "metrics.py"]
@@ -50,3 +55,20 @@ def test_the_buckets_of_a_histogram_increase(histogram: Histogram) -> None:
 def test_every_metric_of_a_board_is_removed_with_it() -> None:
     """`BY_BOARD` contains all metrics with a board label."""
     assert {metric for metric in TABLE.values() if "board" in metric._labelnames} == set(metrics.BY_BOARD)
+
+
+def test_the_cpu_time_of_a_process_still_counts_after_its_end() -> None:
+    """A worker that a reload has replaced is no reason for a counter to go back."""
+
+    def cpu(processes: set[int]) -> float:
+        metrics = {metric.name: metric for metric in ProcessTotals(processes, parent=os.getpid()).collect()}
+        return metrics["process_cpu_seconds"].samples[0].value
+
+    with subprocess.Popen([sys.executable, "-c", "sum(range(10**7)); input()"], stdin=subprocess.PIPE) as child:
+        mine = {os.getpid()}
+        deadline = time.monotonic() + 60
+        while (both := cpu(mine | {child.pid})) < cpu(mine) + 0.1:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        child.communicate(b"\n")
+    assert cpu(mine) >= both

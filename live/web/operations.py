@@ -103,14 +103,16 @@ def _opened(request: Request) -> BoardScope:
 def _metrics_of(boards: Collection[str]) -> bytes:
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     if folder is None:
-        return _text_of(REGISTRY, boards, {os.getpid()})
+        return _text_of(REGISTRY, boards, ProcessTotals({os.getpid()}))
     shared = SharedMetrics(Path(folder))
     with shared.reading():
-        return _text_of(MultiProcessCollector(None), boards, shared.processes())  # type: ignore[no-untyped-call]
+        # The fork server is the parent of all processes, ended ones included.
+        processes = ProcessTotals(shared.processes(), parent=os.getppid())
+        return _text_of(MultiProcessCollector(None), boards, processes)  # type: ignore[no-untyped-call]
 
 
-def _text_of(collector: Collector, boards: Collection[str], processes: Collection[int]) -> bytes:
+def _text_of(collector: Collector, boards: Collection[str], processes: ProcessTotals) -> bytes:
     registry = CollectorRegistry()
     registry.register(OfBoards(collector, boards))
-    registry.register(ProcessTotals(processes))
+    registry.register(processes)
     return generate_latest(registry)

@@ -142,7 +142,7 @@ async def test_connections_that_close_at_once_are_noticed(valkey_url: str) -> No
         right(worker, word, *rest)
 
     with must_be_caught("SIGTERM for a reload"), replaced(supervisor.Worker, "send", terminate):
-        await reload_under_load(valkey_url, 1, reloads=4)
+        await reload_under_load(valkey_url, 4, reloads=4)
 
 
 @pytest.mark.slow
