@@ -77,10 +77,11 @@ def _table(made: CapacityPlan) -> Table:
     table = make_table("", *numbers, numbers=numbers)
     _add(table, "viewer processes", made.viewer_processes)
     _add(table, "ingest processes", made.ingest_processes)
-    _add(table, "primaries of the store", made.primaries)
+    _add(table, "primaries of the store", made.primaries, "give --members")
     return table
 
 
-def _add(table: Table, name: str, part: CapacityPart) -> None:
+def _add(table: Table, name: str, part: CapacityPart, unknown: str = "\u2013") -> None:
     traffic = f"{decimal(round(part.bytes_per_second))}/s" if part.bytes_per_second else "\u2013"
-    table.add_row(name, f"{part.count:,}", f"{part.cores:,.1f}", decimal(round(part.memory)), traffic)
+    memory = decimal(round(part.memory)) if part.memory else unknown
+    table.add_row(name, f"{part.count:,}", f"{part.cores:,.1f}", memory, traffic)

@@ -123,6 +123,13 @@ def test_the_command_prints_one_json_object() -> None:
     assert msgspec.convert(json.loads(ended.stdout), CapacityPlan) == plan(Demand(viewers=10))
 
 
+def test_memory_that_depends_on_members_asks_for_them() -> None:
+    """A plan without members can't say what the primaries hold."""
+    words = ["plan", "--events", "1000"]
+    assert "give --members" in run_command(*words).stdout
+    assert "give --members" not in run_command(*words, "--members", "10").stdout
+
+
 def test_the_command_reads_the_settings_that_matter() -> None:
     """The viewers of a process, the boards of a server, and how long ids are remembered."""
     arguments = ("plan", "--viewers", "1000", "--boards", "5", "--events", "1000", "--ids", "--json")
