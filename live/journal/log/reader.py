@@ -61,7 +61,7 @@ def contents_of(  # noqa: PLR0913 - from where, and up to where
         data, segment = checkpoint_before(connection, timeline, lambda head, _: head.time > last)
     else:
         data, segment = checkpoint_before(connection, timeline, stop)
-    reading = Asker(prefix, timeline, data, board, people=people)
+    reading = EntryReader(prefix, timeline, data, board, people=people)
     erasures = erasures_of(connection, prefix, board or timeline.board) if people else Erasures(b"", {})
     for head, body in entries_of(connection, timeline, segment, progress, until):
         if reading.link == link or stop(head, body):
@@ -90,7 +90,7 @@ def contents_at(
     """
     left = list(times)
     data, segment = checkpoint_before(connection, timeline, before(left[0], clock))
-    reading = Asker(prefix, timeline, data, people=False)
+    reading = EntryReader(prefix, timeline, data, people=False)
     for head, body in entries_of(connection, timeline, segment):
         while left and before(left[0], clock)(head, body):
             yield left.pop(0), reading.contents
@@ -102,7 +102,7 @@ def contents_at(
         yield at, reading.contents
 
 
-class Asker:
+class EntryReader:
     """The contents of a board while entries are applied. `timeline` is the one that is being read.
 
     `board` and `people` are as for `contents_of`.

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, select
 from live.domain.board import Board
 from live.domain.ranking import Page
 from live.journal.log.entries import Head, read_entries_of
-from live.journal.log.reader import Asker, before, checkpoint_before, oldest_checkpoint
+from live.journal.log.reader import EntryReader, before, checkpoint_before, oldest_checkpoint
 from live.journal.log.timelines import Timeline, timelines_of
 from live.journal.past.coverage import reaches_of, since_of, timeline_at
 from live.journal.past.queries import NoPastError
@@ -40,7 +40,7 @@ class Player:
         self._entries: deque[tuple[Head, bytes]] = deque()
         self.now, timeline = _beginning(connection, prefix, board, at)
         data, self._segment = checkpoint_before(connection, timeline, before(self.now))
-        self._reading = Asker(prefix, timeline, data, people=False)
+        self._reading = EntryReader(prefix, timeline, data, people=False)
         self._has_begun = False
 
     def play(self, connection: Connection, until: int, stride: int) -> list[tuple[int, Page]]:
@@ -58,7 +58,7 @@ class Player:
             while (self._entries or self._load(connection)) and self._entries[0][0].time < tick * 1000:
                 head, body = self._entries.popleft()
                 if head.kind == _CHECKPOINT:
-                    self._reading = Asker(self._prefix, self._reading.timeline, unpack(body), people=False)
+                    self._reading = EntryReader(self._prefix, self._reading.timeline, unpack(body), people=False)
                 else:
                     self._reading.apply(connection, head, body)
                 if self._reading.is_known:
