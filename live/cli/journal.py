@@ -28,7 +28,7 @@ from live.journal.database import existing_journal, unsafe_in_sql
 from live.journal.log.timelines import find_lost
 from live.maintenance.compact import compact
 from live.maintenance.rebuild import Rebuilding, Rebuilt, Wanted
-from live.maintenance.status import TimelineStatus, status, verify
+from live.maintenance.status import TimelineStatus, lost_at_most, status, verify
 from live.settings import load_settings
 from live.store.board.journal_stream import claim_sink, release_sink
 from live.store.connection.durability import unsafe_settings
@@ -100,10 +100,11 @@ def show_status(
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List what the journal holds of each board: its position, its size and its gaps; and what the store has lost.
+    """List what the journal holds of each board: its position, its size and its gaps; and what is lost.
 
-    It also warns of settings of the store and of the database, and of replicas that nobody waits for, with which
-    acknowledged events can be lost. With --boards, it names the boards of the file of which the journal has nothing.
+    It says what the store has lost, and what is lost at most when something fails. It also warns of settings of the
+    store and of the database, and of replicas that nobody waits for, with which acknowledged events can be lost. With
+    --boards, it names the boards of the file of which the journal has nothing.
     Without --store, the command uses the embedded store of a running `live serve`.
 
     Example: live journal status
@@ -114,8 +115,9 @@ def show_status(
         with existing_journal(settings, writes=False) as database:
             found = database.work(lambda connection: status(connection, settings.key_prefix))
 
-            async def work() -> tuple[list[str], list[str]]:
+            async def work() -> tuple[list[str], list[str], dict[str, str]]:
                 lost: list[str] = []
+                at_most = await lost_at_most(None, settings, found)
                 async with opened_store(settings, start=False) as client:
                     try:
                         warnings = await unsafe_settings(client)
@@ -125,24 +127,28 @@ def show_status(
                             known.pop(loss.timeline.board, None)
                         lost = [client.high_water.lost] if client.high_water.lost else []
                         lost += [*map(str, found_lost), *known.values()]
+                        at_most = await lost_at_most(client, settings, found)
                     except SetupError as error:
                         warnings = [str(error)]
                     except StoreUnavailableError as error:
                         warnings = [f"can't read the settings of the store: {error}"]
-                return warnings + await unsafe_in_sql(database), lost
+                return warnings + await unsafe_in_sql(database), lost, at_most
 
-            warnings, lost = asyncio.run(work())
+            warnings, lost, at_most = asyncio.run(work())
     known = {timeline.board for timeline in found}
     warnings += [
         f"the journal has nothing of the board `{board.id}`, which is in {settings.boards}"
         for board in in_file
         if board.journal.level != "off" and board.id not in known
     ]
-    if reported({"warnings": warnings, "boards": found, "lost": lost}, as_json=as_json):
+    if reported({"warnings": warnings, "boards": found, "lost": lost, "lost_at_most": at_most}, as_json=as_json):
         return
     out.print(_table(found))
     for loss in lost:
         out.print(f"LOST: {loss}")
+    out.print("What is lost at most of acknowledged events, apart from what the warnings name, if")
+    for fault, what in at_most.items():
+        out.print(f"  {fault}: {what}", soft_wrap=True)
     for line in warnings:
         out.print(f"Warning: {line}", soft_wrap=True)
 
@@ -155,7 +161,7 @@ def check(*, data_dir: DataDirOption = None, as_json: JsonOption = False) -> Non
     """
     with clear_errors():
         settings = load_settings(data_dir=data_dir)
-        with progress_bar("Asker", quiet=as_json) as show, existing_journal(settings, writes=False) as database:
+        with progress_bar("Reading", quiet=as_json) as show, existing_journal(settings, writes=False) as database:
             found = verify(database, settings.key_prefix, show)
     if not reported(found, as_json=as_json):
         for verdict in found.boards:

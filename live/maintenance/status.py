@@ -1,12 +1,13 @@
 """What the journal holds, and whether it is sound."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
 from sqlalchemy import Connection, func, select
 
 from live.domain.event import rfc3339
+from live.domain.text import counted
 from live.errors import JournalBrokenError, SetupError
 from live.journal.database import Database
 from live.journal.log.entries import Head, read_entries_of
@@ -15,6 +16,10 @@ from live.journal.log.timelines import Timeline, gaps_of, open_timelines, timeli
 from live.journal.log.trail import trail_faults
 from live.journal.schema import CHECKPOINT, SEGMENT
 from live.journal.upkeep.scrubber import WRONG_TYPES, scan
+from live.settings import Settings
+from live.store.board.keys import Keys
+from live.store.connection.client import Store
+from live.store.connection.pipelined import Word
 
 Progress = Callable[[int, int], None]
 
@@ -77,6 +82,37 @@ def status(connection: Connection, prefix: str) -> list[TimelineStatus]:
             )
         )
     return found
+
+
+async def lost_at_most(client: Store | None, settings: Settings, found: Sequence[TimelineStatus]) -> dict[str, str]:
+    """Say for each fault what is lost of the events that were acknowledged, by the settings of servers.
+
+    `client` is None if the store does not answer.
+
+    Raises:
+        StoreUnavailableError: the store does not answer any more.
+    """
+    lacks = "what SQL lacks"
+    if client is not None:
+        metas = [Keys(settings.key_prefix, one.board).meta for one in found]
+        commands: list[tuple[str, tuple[Word, ...]]] = [(meta, ("HMGET", meta, "epoch", "offset")) for meta in metas]
+        states = zip(found, await client.calls(commands), strict=True)
+        behind = [int(offset) - one.offset for one, (epoch, offset) in states if epoch == one.epoch.encode()]
+        changes, boards = sum(max(0, by) for by in behind), sum(by > 0 for by in behind)
+        lacks += f", now {counted(changes, 'change')} of {counted(boards, 'board')}" if changes else ", now nothing"
+    awaited, acknowledged = settings.wait_replicas, settings.journal_ack
+    data = "nothing: LIVE_JOURNAL_ACK is set" if acknowledged else lacks
+    if awaited:
+        replica = f"nothing, if it is one of the {counted(awaited, 'replica')} of LIVE_WAIT_REPLICAS"
+    else:
+        replica = f"{data}. What SQL has is sent again" if settings.store else "there is none"
+    return {
+        "a server process ends": "nothing",
+        "the store restarts": "nothing",
+        "a replica takes over": replica,
+        "the data of the store is lost": data,
+        "the database of the journal is lost": "the journal. Boards go on",
+    }
 
 
 def _gaps(connection: Connection, prefix: str, timeline: Timeline) -> list[str]:
