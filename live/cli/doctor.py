@@ -6,7 +6,8 @@ import resource
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Literal
 
 import msgspec
@@ -79,6 +80,7 @@ def doctor(
     at = _Examination()
     built = f" ({commit()})" if commit() else ""
     at.note("versions", f"live {__version__}{built}, Python {platform.python_version()}, {platform.system()}")
+    _check_packages(at)
     with at.checking("settings"):
         settings = load_settings(store=store, boards=boards, data_dir=data_dir)
         at.note("settings", "every variable is known and valid")
@@ -97,6 +99,13 @@ def doctor(
         out.print(table)
     if not is_sound:
         raise typer.Exit(1)
+
+
+def _check_packages(at: _Examination) -> None:
+    """Look for the package of the client, which has some of the modules of this one."""
+    with suppress(PackageNotFoundError):
+        if (other := version("live-board-client")) != __version__:
+            at.warn("versions", f"live-board-client {other} wrote over modules of the server: install live-board alone")
 
 
 def _check_network(at: _Examination, settings: Settings) -> None:

@@ -5,8 +5,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import redis
 
+from live import __version__
 from live.cli import doctor
 from tests.harness.commands import run_command
 from tests.harness.store import valkey
@@ -34,6 +36,18 @@ def test_a_sound_machine_has_no_fault(valkey_url: str, tmp_path: Path) -> None:
     assert not folder.exists()
     assert "not asked" in examine("--data-dir", str(folder))[1]["store"][0][1]
     assert run_command("doctor", "--store", valkey_url, "--data-dir", str(folder)).stdout.startswith("check ")
+
+
+def test_another_client_in_the_same_environment_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The packages of the client and of the server have the same modules."""
+    metadata = tmp_path / "live_board_client-0.0.1.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    for version, found in (("0.0.1", ["warning"]), (__version__, [])):
+        metadata.write_text(f"Metadata-Version: 2.1\nName: live-board-client\nVersion: {version}\n", encoding="ascii")
+        monkeypatch.syspath_prepend(tmp_path)
+        at = doctor._Examination()
+        doctor._check_packages(at)
+        assert [finding.state for finding in at.findings] == found
 
 
 def check_faults(folder: Path) -> None:
