@@ -6,15 +6,22 @@ from typing import Any, Final
 import msgspec
 
 from live.domain.board import Board
-from live.domain.board_file import BoardChoice, read_choices
-from live.domain.window import parse_duration
+from live.domain.board_file import (
+    DEFAULT_SOURCE,
+    BoardChoice,
+    FieldChoice,
+    VotesChoice,
+    default_max_amount,
+    read_choices,
+)
+from live.domain.window import Duration, choice_of, format_duration, make_window, parse_duration
 
 
 class RunningChoice(BoardChoice, frozen=True, kw_only=True):
     """The choices of a run-time board. Each one has a default."""
 
     frozen: bool = False
-    idle_ttl: str | None = None
+    idle_ttl: Duration | None = None
 
 
 class DefinitionError(ValueError):
@@ -47,6 +54,41 @@ def read_board(board_id: str, choices: Mapping[str, Any]) -> Board:
         raise DefinitionError(mistakes)
     idle_ttl = None if seconds is None else int(seconds)
     return msgspec.structs.replace(reading.board, frozen=reading.choice.frozen, idle_ttl=idle_ttl)
+
+
+def choices_of(board: Board) -> dict[str, Any]:
+    """Return the choices that define a board, as in JSON. Choices with their default, and the id, are left out."""
+    journal, weights, plain = board.journal, tuple(board.union.values()), RunningChoice(id=board.id)
+    choice = RunningChoice(
+        id=board.id,
+        title="" if board.title == board.id else board.title,
+        source=None if board.union or board.source == {DEFAULT_SOURCE} else tuple(sorted(board.source)),
+        category=tuple(sorted(board.categories)),
+        union=tuple(board.union),
+        weights=None if set(weights) <= {1} else weights,
+        window=plain.window if board.window == make_window(plain.window) else choice_of(board.window),
+        operator=board.operator,
+        sort_order=board.sort_order,
+        ties=board.ties,
+        ranks=board.ranks,
+        score=() if board.score is None else tuple(map(FieldChoice.of, board.score.fields)),
+        votes=None if board.votes is None else VotesChoice.of(board.votes),
+        cap=board.cap,
+        max_amount=None if board.max_amount == default_max_amount(weights) else board.max_amount,
+        max_members=board.max_members,
+        clock=board.clock,
+        conflation_interval=None if board.conflation is None else format_duration(board.conflation),
+        like_button=board.like_button,
+        journal=journal.level,
+        journal_events=None if journal.events is None else format_duration(journal.events * 1000),
+        journal_periods=None if journal.periods is None else format_duration(journal.periods * 1000),
+        visibility=board.visibility,
+        frozen=board.frozen,
+        idle_ttl=None if board.idle_ttl is None else format_duration(board.idle_ttl * 1000),
+    )
+    names = RunningChoice.__struct_fields__
+    chosen = {name: getattr(choice, name) for name in names if getattr(choice, name) != getattr(plain, name)}
+    return msgspec.json.decode(msgspec.json.encode(chosen), type=dict[str, Any])
 
 
 def merge(choices: dict[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:

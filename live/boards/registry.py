@@ -125,6 +125,11 @@ class BoardRegistry:
                 with suppress(StoreUnavailableError):  # the next beat reports it again
                     await self._work.processes.all_run(changes.version)
 
+    def defined(self, board: str) -> Board:
+        """Return a board of this process as its file or its creator has defined it: no setting fills gaps."""
+        in_file = self._board_admin.in_file.by_id.get(board)
+        return read_board(board, self._made[board].choices) if in_file is None else in_file
+
     async def ask(self) -> None:
         """Refresh before a request for an unknown board or event type is refused.
 

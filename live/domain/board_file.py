@@ -29,12 +29,21 @@ from live.domain.board import (
     Votes,
     parse_retention,
 )
-from live.domain.event import MAX_SCORE, milliseconds
+from live.domain.event import MAX_SCORE, datetime_of, milliseconds
 from live.domain.expected import PLACE, at, refusal
 from live.domain.packing import Field, Packing
 from live.domain.ranking import Ranks
 from live.domain.text import PATTERN, text_fault, unknown
-from live.domain.window import Rolling, Sliding, Window, WindowChoice, make_window, parse_duration, window_advice
+from live.domain.window import (
+    Duration,
+    Rolling,
+    Sliding,
+    Window,
+    WindowChoice,
+    make_window,
+    parse_duration,
+    window_advice,
+)
 from live.errors import SetupError
 
 _READABLE: Final = {"pattern": PATTERN}  # for contracts: `text_mistakes` checks it
@@ -43,7 +52,7 @@ Category = Annotated[str, Meta(min_length=1, max_length=256, extra_json_schema=_
 C = TypeVar("C", bound="BoardChoice")
 _NAMELESS: Final = "nameless"  # replaces a missing id, so that the other choices are still checked
 _ANY_UNIT: Final = "day"  # replaces an invalid unit
-_DEFAULT_SOURCE: Final = "like"
+DEFAULT_SOURCE: Final = "like"
 _MOST_CAP: Final = 100_000
 _MOST_MEMBERS: Final = 1_000_000_000
 _MOST_CONFLATION: Final = 60_000  # milliseconds
@@ -56,7 +65,7 @@ _GONE: Final = {
 }
 
 
-class Choice(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+class Choice(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True, kw_only=True):
     """A table of choices."""
 
 
@@ -69,6 +78,17 @@ class VotesChoice(Choice, frozen=True, kw_only=True):
     closes: Annotated[datetime, Meta(tz=True)] | None = None
     registered: bool = False
 
+    @classmethod
+    def of(cls, votes: Votes) -> "VotesChoice":
+        """Return the table that defines these rules."""
+        return cls(
+            per_key=votes.per_key,
+            per_actor=votes.per_actor,
+            opens=None if votes.opens is None else datetime_of(votes.opens),
+            closes=None if votes.closes is None else datetime_of(votes.closes),
+            registered=votes.registered,
+        )
+
 
 class FieldChoice(Choice, frozen=True, kw_only=True):
     """One field of a score that is made of several fields."""
@@ -78,11 +98,16 @@ class FieldChoice(Choice, frozen=True, kw_only=True):
     min: int = 0
     max: int
 
+    @classmethod
+    def of(cls, part: Field) -> "FieldChoice":
+        """Return the table that defines this field."""
+        return cls(field=part.name, order=part.sort_order, min=part.low, max=part.high)
+
 
 class BoardChoice(Choice, frozen=True, kw_only=True):
     """The choices of a `[[board]]` table. Each one except the id has a default."""
 
-    id: str
+    id: Annotated[str, Meta(extra_json_schema={"pattern": f"^{BOARD_ID.pattern}$"})]
     title: Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema=_READABLE)] = ""
     source: Annotated[tuple[EventType, ...], Meta(min_length=1)] | None = None
     category: Annotated[tuple[Category, ...], Meta(min_length=1)] = ()
@@ -99,11 +124,11 @@ class BoardChoice(Choice, frozen=True, kw_only=True):
     max_amount: Annotated[int, Meta(ge=1, le=MAX_SCORE)] | None = None
     max_members: Annotated[int, Meta(ge=1, le=_MOST_MEMBERS)] = DEFAULT_MAX_MEMBERS
     clock: ClockKind = "server"
-    conflation_interval: str | None = None
+    conflation_interval: Duration | None = None
     like_button: bool = False
     journal: JournalLevel = "events"
-    journal_events: str | None = None
-    journal_periods: str | None = None
+    journal_events: Duration | None = None
+    journal_periods: Duration | None = None
     visibility: Visibility | None = None
 
 
@@ -115,12 +140,10 @@ def make_board(choice: BoardChoice) -> Board:
     """
     window, score, conflation = _check(choice)
     votes, most = choice.votes, choice.max_amount
-    if most is None:  # a union allows for the weights of its parts
-        most = min(MAX_SCORE, DEFAULT_MAX_AMOUNT * max(1, *map(abs, choice.weights or (1,))))
     return Board(
         id=choice.id,
         title=choice.title or choice.id,
-        source=frozenset(() if choice.union else choice.source or (_DEFAULT_SOURCE,)),
+        source=frozenset(() if choice.union else choice.source or (DEFAULT_SOURCE,)),
         categories=frozenset(choice.category),
         union=dict(zip(choice.union, choice.weights or (1,) * len(choice.union), strict=True)),
         window=window,
@@ -139,7 +162,7 @@ def make_board(choice: BoardChoice) -> Board:
             registered=votes.registered,
         ),
         cap=choice.cap,
-        max_amount=most,
+        max_amount=default_max_amount(choice.weights or ()) if most is None else most,
         max_members=choice.max_members,
         clock=choice.clock,
         conflation=conflation,
@@ -151,6 +174,11 @@ def make_board(choice: BoardChoice) -> Board:
         ),
         visibility=choice.visibility,
     )
+
+
+def default_max_amount(weights: Collection[int]) -> int:
+    """Return the largest amount if the choices name none. A union allows for the weights of its parts."""
+    return min(MAX_SCORE, DEFAULT_MAX_AMOUNT * max(1, *map(abs, weights), 1))
 
 
 def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:

@@ -216,6 +216,11 @@ def milliseconds(time: datetime) -> int:
     return (time - _EPOCH) // _MILLISECOND
 
 
+def datetime_of(time: int) -> datetime:
+    """Convert milliseconds since 1970 to a time."""
+    return _EPOCH + time * _MILLISECOND
+
+
 def key_fault(key: str) -> str | None:
     """Say why a member is invalid, or return None.
 

@@ -9,10 +9,11 @@ import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache, lru_cache
-from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, get_args
 from zoneinfo import ZoneInfo, available_timezones
 
 import msgspec
+from msgspec import Meta
 
 from live.domain.calendar import FIRST, LAST, Calendar, Unit, Weekday
 from live.domain.text import nearest
@@ -23,7 +24,10 @@ MOST_FOLDED: Final = 10_000  # newest slots of a window that are folded; a longe
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}  # in milliseconds
 _KINDS: Final = 'window must be one of {rolling = …}, {sliding = …}, {calendar = …} and "forever"'
 _LONG_AGO: Final = -(1 << 62)  # milliseconds before any event
-_DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
+_DURATION: Final = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
+
+# The type of a duration in the contracts. `parse_duration` checks it.
+Duration = Annotated[str, Meta(extra_json_schema={"pattern": f"^{_DURATION.pattern}$"})]
 
 
 def parse_duration(text: str) -> float:
@@ -36,6 +40,18 @@ def parse_duration(text: str) -> float:
     if match is None:
         raise ValueError(f"{text!r} is not a duration; expected a number and ms, s, m, h or d, like 24h")
     return float(Fraction(match[1]) * _UNITS[match[2]] / 1000)  # exact: 1.1h is 3960s, but slightly more in floats
+
+
+def format_duration(milliseconds: int) -> str:
+    """Write a duration that `parse_duration` has read, as a whole number of the largest unit if it is short enough."""
+    for least in (1000, 1):  # thousandths
+        for unit, length in reversed(_UNITS.items()):
+            thousandths, rest = divmod(milliseconds * 1000, length)
+            whole, part = divmod(thousandths, 1000)
+            text = f"{whole}.{part:03}{unit}" if part else f"{whole}{unit}"
+            if rest == 0 and part % least == 0 and _DURATION.fullmatch(text):
+                return text
+    raise ValueError(f"{milliseconds} ms is no duration that can be written")
 
 
 class Slot(NamedTuple):
@@ -277,18 +293,35 @@ def _seconds(name: str, text: str) -> int:
     return int(seconds)
 
 
-class WindowChoice(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+class WindowChoice(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True, kw_only=True):
     """The time range of a board: one of `rolling`, `sliding` and `calendar`, with its options."""
 
-    rolling: str | None = None
-    slot: str | None = None
-    sliding: str | None = None
+    rolling: Duration | None = None
+    slot: Duration | None = None
+    sliding: Duration | None = None
     calendar: Unit | None = None
     timezone: str | None = None
     week_start: Weekday | None = None
     last: int | None = None
     keep: int | None = None
-    grace: str | None = None
+    grace: Duration | None = None
+
+
+def choice_of(window: Window) -> WindowChoice | Literal["forever"]:
+    """Return the table that defines a window, without options that have their defaults."""
+    match window:
+        case Rolling(length, slot):
+            return WindowChoice(rolling=format_duration(length * 1000), slot=format_duration(slot * 1000))
+        case Sliding(length):
+            return WindowChoice(sliding=format_duration(length * 1000))
+        case Periods():
+            plain = Periods(unit=window.unit)
+            names = ("timezone", "week_start", "last", "keep")
+            given = {name: getattr(window, name) for name in names if getattr(window, name) != getattr(plain, name)}
+            grace = format_duration(window.grace * 1000) if window.grace else None
+            return WindowChoice(calendar=window.unit, grace=grace, **given)
+        case Forever():
+            return "forever"
 
 
 def window_advice(text: str) -> str:
@@ -347,3 +380,6 @@ _WINDOWS: Final[dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], Wind
         ),
     ),
 }
+
+WINDOW_KINDS: Final = tuple(_WINDOWS)
+"""The choices of a window's table, of which it has exactly one."""

@@ -18,7 +18,7 @@ _PORTS: Final = {"http": ":80", "https": ":443"}  # browsers leave these out of 
 _OWN_PATHS: Final = frozenset(
     {
         "v1", "boards", "client", "embed", "overlay", "preferences", "static", "healthz", "readyz", "metrics", "docs",
-        "openapi.json", "asyncapi.json",
+        "openapi.json", "asyncapi.json", "boards.schema.json",
     }
 )  # fmt: skip
 

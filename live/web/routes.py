@@ -16,6 +16,7 @@ from live.settings import Settings
 from live.web import operations
 from live.web.contract import reference
 from live.web.contract.asyncapi import asyncapi
+from live.web.contract.boards_file import boards_schema
 from live.web.contract.openapi import openapi, query_names
 from live.web.http.responses import as_problem
 from live.web.http.static import ClientFiles, PageFiles
@@ -25,7 +26,7 @@ from live.web.pages import preferences, sharing
 from live.web.pages import record as record_page
 from live.web.pages.admission import admitting
 from live.web.pages.rendering import static_version
-from live.web.reads import boards, history, items, records, slots, stream
+from live.web.reads import boards, entrants, history, items, records, slots, stream
 from live.web.services import assets, live_of
 from live.web.writes import admin, events, likes
 
@@ -57,6 +58,8 @@ _ROUTES: Final[Mapping[str, Mapping[str, Endpoint]]] = {
     "/v1/boards/{board}/records": {"GET": records.list_records},
     "/v1/boards/{board}/slots": {"GET": slots.list_slots},
     "/v1/boards/{board}/history": {"GET": history.list_history},
+    "/v1/boards/{board}/definition": {"GET": boards.get_definition},
+    "/v1/boards/{board}/entrants": {"GET": entrants.list_entrants},
     "/v1/boards/{board}/baseline": {"GET": boards.get_baseline},
     "/v1/records/{key:path}": {"GET": records.get_member_records},
     "/v1/boards/{board}/stream": {"GET": stream.stream_board},
@@ -79,6 +82,7 @@ def routes_of(settings: Settings) -> list[BaseRoute]:
         Route("/metrics", operations.metrics),
         Route("/openapi.json", openapi),
         Route("/asyncapi.json", asyncapi),
+        Route("/boards.schema.json", boards_schema),
         Route("/docs", reference.show),
         Route("/preferences", preferences.choose, methods=["POST"]),
         Mount("/client", ClientFiles(directory=assets("static") / "client"), name="client"),

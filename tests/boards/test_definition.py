@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from live.boards.definition import DefinitionError, forbidden, merge, read_board
+from live.boards.definition import DefinitionError, choices_of, forbidden, merge, read_board
+from live.domain.board_file import DEFAULT_SOURCE
 from live.domain.window import Forever
+from tests.harness.definitions import EVERY_KIND
 
 
 def mistakes(board: str = "b", **choices: Any) -> list[str]:
@@ -64,6 +66,26 @@ def test_a_patch_merges() -> None:
     assert merged == {"title": "b", "window": {"calendar": "day", "keep": 5}, "frozen": True}
     assert choices["title"] == "a"
     assert merge({"window": "forever"}, {"window": {"calendar": "day"}}) == {"window": {"calendar": "day"}}
+
+
+@pytest.mark.parametrize("name", EVERY_KIND)
+def test_the_choices_of_a_board_define_it_again(name: str) -> None:
+    """What is written back is what was chosen, so nothing is lost; defaults are left out."""
+    choices = EVERY_KIND[name]
+    board = read_board("b", choices)
+    assert choices_of(board) == choices
+    assert read_board("b", choices_of(board)) == board
+
+
+def test_choices_that_say_nothing_new_are_left_out() -> None:
+    """They are the defaults, and other ways to write the same."""
+    board = read_board("b", {
+        "title": "b", "source": [DEFAULT_SOURCE], "window": {"rolling": "1440m", "slot": "3600s"}, "max_amount": 10**9,
+    })  # fmt: skip
+    assert choices_of(board) == {}
+    assert choices_of(read_board("b", {"journal_periods": "36499.999d", "window": {"calendar": "day"}})) == {
+        "journal_periods": "3153599913s", "window": {"calendar": "day"},
+    }  # fmt: skip
 
 
 DAY = {"window": {"calendar": "day"}}

@@ -475,15 +475,17 @@ class LookupRequest(RankingRequest, kw_only=True, omit_defaults=True):
 
 
 class ContestantsRequest(RankingRequest, kw_only=True, omit_defaults=True):
-    """Read a piece of the contestants without votes.
+    """Read a piece of the contestants.
 
     Attributes:
         cursor: what the last piece returned, or `0`.
         count: about how many contestants to look at.
+        voted: whether to return those that have votes, too.
     """
 
     cursor: str
     count: int
+    voted: bool = False
 
 
 class BaselineRequest(RankingRequest, kw_only=True, omit_defaults=True):

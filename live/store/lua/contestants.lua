@@ -1,13 +1,13 @@
 #!lua flags=no-writes
--- Reads a piece of the contestants that have no votes, at one instant.
+-- Reads a piece of the contestants that are not hidden, at one instant: all, or only those that have no votes.
 -- KEYS[1] ranking — sorted set: name, score
 -- KEYS[2] reached — hash: member, tag
 -- KEYS[3] hidden — hash: the members without a rank
 -- KEYS[4] meta — hash: the board's state
 -- KEYS[5] entrants — hash: member, JSON
 -- Request: ContestantsRequest
--- Returns {epoch, offset, cursor, {member, JSON, ...}} — epoch is '' for no board; the cursor of the next piece is '0' at
---         the end
+-- Returns {epoch, offset, cursor, {member, JSON, score, ...}} — epoch is '' for no board; the cursor of the next piece is
+--         '0' at the end; the score is '' without votes
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
 --         {'reign', offset, link, epoch} — nobody has checked the board after a failover; see `lib/reign`
 local request = cmsgpack.unpack(ARGV[1])
@@ -27,7 +27,10 @@ if #found > 0 then
   for i, member in ipairs(members) do names[i] = tags and (tags[i] or '') .. member or member end
   local scores, unseen = redis.call('ZMSCORE', ranking, unpack(names)), redis.call('HMGET', hidden, unpack(members))
   for i, member in ipairs(members) do
-    if not scores[i] and not unseen[i] then left[#left + 1], left[#left + 2] = member, found[2 * i] end
+    if not unseen[i] and (request.voted or not scores[i]) then
+      local last = #left
+      left[last + 1], left[last + 2], left[last + 3] = member, found[2 * i], scores[i] or ''
+    end
   end
 end
 return {head.epoch, head.offset, piece[1], left}

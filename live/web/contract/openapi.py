@@ -39,6 +39,7 @@ from live.web.pages.board import LONGEST_SEARCH, MOST_PAGES
 from live.web.pages.language import TAGS
 from live.web.pages.preferences import BACK, THEMES
 from live.web.reads.boards import MAX_START, BaselineView, BoardList, BoardPage, BoardSummary
+from live.web.reads.entrants import DEFAULT_ENTRANTS, MOST_ENTRANTS, EntrantList
 from live.web.reads.history import MAX_MEMBERS as MOST_HISTORIES
 from live.web.reads.history import MAX_STEPS, Explanation, HistoryList
 from live.web.reads.items import MOST_READ, ItemList
@@ -82,7 +83,7 @@ _TAGS: Final[Mapping[str, str]] = {
 _STRUCTS: Final = (
     IncomingEvent, CloudEvent, Answer, BoardList, BoardPage, SlotList, BaselineView, RecordView, RecordList,
     MemberRecords, AuditLog, RunningChoice, RecordChange, Corrected, Item, ItemChoice, ItemChanges, ItemList,
-    HistoryList, Explanation, Liked, ProblemBody,
+    HistoryList, Explanation, EntrantList, Liked, ProblemBody,
 )  # fmt: skip
 
 # The problems of the operations, besides those that every request can have.
@@ -303,6 +304,21 @@ _PATHS: Final[Mapping[str, Json]] = {
             done(204, "The board is deleted."), _REMOVING, _OF_BOARD, is_keyed=True,
         ),
     },
+    "/v1/boards/{board}/definition": {"get": operation(
+        "getDefinition", "boards", "Read the definition of a board.",
+        "The choices that `PUT /v1/boards/{board}` takes, for every board. Choices with their default are left out. So "
+        "are parts of a union that the request may not read.",
+        document(RunningChoice), _BOARD, _OF_BOARD,
+    )},
+    "/v1/boards/{board}/entrants": {"get": operation(
+        "listEntrants", "boards", "List the registered members of a contest.",
+        "In no order, without hidden members. A walk lists each member that is registered from its start to its end, "
+        "and can list a member twice if others register meanwhile.",
+        document(EntrantList), _BOARD | {"board_open_to_all", "cursor_invalid"}, _OF_BOARD,
+        query("limit", whole(1, MOST_ENTRANTS, DEFAULT_ENTRANTS),
+              "About how many members. A page can have some more, and up to 512 if the board has no more than that."),
+        query("cursor", STRING, "`next_cursor` of an earlier page."),
+    )},
     "/v1/boards/{board}/records": {"get": operation(
         "listRecords", "records", "Read the records of several members, or find members.",
         "Give either `key` or `prefix`. Members that are not on the board are omitted.", document(RecordList),
@@ -507,6 +523,10 @@ _PATHS: Final[Mapping[str, Json]] = {
     )},
     "/asyncapi.json": {"get": operation(
         "getAsyncapi", "documents", "Read the AsyncAPI document.", "The messages on sockets as AsyncAPI 3.0.",
+        _CONTRACT, (), is_page=True,
+    )},
+    "/boards.schema.json": {"get": operation(
+        "getBoardsSchema", "documents", "Read the schema of boards files.", "JSON Schema, for editors.",
         _CONTRACT, (), is_page=True,
     )},
     "/docs": {"get": operation(

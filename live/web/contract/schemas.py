@@ -13,6 +13,7 @@ Json = dict[str, Any]
 
 REFERENCE: Final = "#/components/schemas/{name}"
 _NAMES: Final = {"IncomingEvent": "Event"}  # of schemas, where they differ from those of the structs
+_MEANT_AS: Final = {"RunningChoice": "BoardChoice"}  # a struct whose fields mean the same as those of another one
 
 # The meaning of each field, by name, or by struct and name where the name is ambiguous.
 MEANINGS: Final[Mapping[str, str]] = {
@@ -78,6 +79,14 @@ MEANINGS: Final[Mapping[str, str]] = {
     "Replay.at": "The time of the first of the next messages, RFC 3339. Null when the replay becomes live.",
     "Replay.speed": "How many times as fast the messages follow.",
     "BoardSummary.visibility": "Who may read the board: everybody, or only those with an API key for it.",
+    "BoardSummary.category": "Event categories that the board takes. Empty means all.",
+    "BoardSummary.max_amount": "Largest absolute amount of an event. Null on unions, and where amounts are not added.",
+    "BoardSummary.score": "Fields that make up the score, in order of weight. Empty if the score is the amount.",
+    "BoardSummary.votes": "Limits and times of voting. Null on boards without votes.",
+    "BoardSummary.cap": "Number of records that the board keeps. Null means all.",
+    "Entrant.score": "Votes of the member. 0 without votes.",
+    "EntrantList.entrants": "Registered members, in no order.",
+    "EntrantList.next_cursor": "`cursor` of the next page. Null if all were listed.",
     "BoardSummary.idle_ttl": "Seconds without use after which the board deletes itself. Null means never.",
     "BoardSummary.source": "Event types that feed the board.",
     "BoardSummary.union": "Weight of each board that this board adds up, by id.",
@@ -146,13 +155,13 @@ MEANINGS: Final[Mapping[str, str]] = {
     "Rejection.board": "Id of the board that refused the event, if other boards counted it.",
     "Rejection.code": "Stable name of the refusal.",
     "Rejection.index": "Index of the event in the body, from 0.",
-    "RunningChoice.category": "Event categories that the board takes. Default: all.",
-    "RunningChoice.score": "Fields that make up the score, in order of weight.",
-    "RunningChoice.source": "Event types that feed the board. Default `like`.",
-    "RunningChoice.title": "Name for people. Default: the id.",
-    "RunningChoice.votes": "Makes the board a contest and limits votes.",
-    "RunningChoice.weights": "Weight of each board in `union`. Default 1.",
-    "RunningChoice.window": "The time range that the board covers. Default: the last 24 hours in slots of one hour.",
+    "BoardChoice.category": "Event categories that the board takes. Default: all.",
+    "BoardChoice.score": "Fields that make up the score, in order of weight.",
+    "BoardChoice.source": "Event types that feed the board. Default `like`.",
+    "BoardChoice.title": "Name for people. Default: the id.",
+    "BoardChoice.votes": "Makes the board a contest and limits votes.",
+    "BoardChoice.weights": "Weight of each board in `union`. Default 1.",
+    "BoardChoice.window": "The time range that the board covers. Default: the last 24 hours in slots of one hour.",
     "MemberRecords.records": "The record of the member on each board that has it.",
     "Status.reason": "Why the state is stale.",
     "Status.retry_after": "Seconds after which to connect again.",
@@ -166,6 +175,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "Update.removed": "Members that left the list.",
     "Update.since": "Offset to which the update applies.",
     "Viewers.count": "Number of viewers of the board, in all processes.",
+    "BoardChoice.id": "Name of the board in addresses: lower-case letters, digits, `_` and `-`.",
     "VotesChoice.closes": "End of voting.",
     "VotesChoice.opens": "Start of voting.",
     "VotesChoice.per_actor": "Maximum votes per actor in total.",
@@ -183,9 +193,9 @@ MEANINGS: Final[Mapping[str, str]] = {
 }
 
 
-def components_of(structs: Iterable[type]) -> Json:
-    """Make the schemas of structs by name, with the meaning of each field."""
-    _, found = msgspec.json.schema_components(structs, ref_template=REFERENCE)
+def components_of(structs: Iterable[type], template: str = REFERENCE) -> Json:
+    """Make the schemas of structs by name, with the meaning of each field. They refer to each other by `template`."""
+    _, found = msgspec.json.schema_components(structs, ref_template=template)
     components = {_NAMES.get(name, name): schema for name, schema in found.items()}
     for name, schema in components.items():
         schema["title"] = name
@@ -195,7 +205,7 @@ def components_of(structs: Iterable[type]) -> Json:
             default = spec.get("default")
             if not isinstance(default, bool | int) and (not default or isinstance(default, dict)):
                 spec.pop("default", None)  # such as null, which is no valid value of its schema
-            spec["description"] = MEANINGS.get(f"{name}.{field}") or MEANINGS[field]
+            spec["description"] = MEANINGS.get(f"{_MEANT_AS.get(name, name)}.{field}") or MEANINGS[field]
             if len(spec.get("enum", ())) == 1 and field == "type":
                 spec["description"] = "Type of the message."
             if field == "metadata":

@@ -17,6 +17,7 @@ from live.ingest import replies
 from live.ingest.replies import Headers, Reply
 from live.network.encodings import takes_gzip
 
+NOT_KEPT: Final = b"no-store"
 NOT_STORED: Final = {"Cache-Control": "no-store"}  # for responses that only the sender of the request may see
 
 _T = TypeVar("_T")

@@ -10,7 +10,9 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from live.boards.definition import choices_of
 from live.domain.board import Board, ClockKind, JournalLevel, Operator, SortOrder, Ties, Visibility
+from live.domain.board_file import FieldChoice, VotesChoice
 from live.domain.event import MAX_KEY_BYTES, MAX_SCORE, rfc3339
 from live.domain.ranking import Ranks, Record
 from live.domain.reader import Gated, Reader
@@ -21,7 +23,7 @@ from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import PageResult
-from live.web.http.responses import json_response, kept_json, negotiated, page_reply
+from live.web.http.responses import NOT_KEPT, json_response, kept_json, negotiated, page_reply
 from live.web.reads.sources import (
     DEFAULT_LIMIT,
     NOW,
@@ -52,7 +54,13 @@ class BoardSummary(msgspec.Struct, frozen=True):
     ranks: Ranks
     clock: ClockKind
     source: Sequence[str]
+    category: Sequence[str]
     union: dict[str, int]
+    score: Sequence[FieldChoice]
+    votes: VotesChoice | None
+    cap: int | None
+    max_amount: int | None
+    max_members: int
     like_button: bool
     journal: JournalLevel
     frozen: bool
@@ -118,6 +126,17 @@ async def list_boards(request: Request) -> Response:
     reader = reader_of(request)
     boards = [summary_of(ledger.state.board, live.registry.ledgers, reader) for ledger in live.ledgers(reader)]
     return json_response(BoardList(boards), live.board_cache, (VARY_BY_READER,))
+
+
+async def get_definition(request: Request) -> Response:
+    """Return the choices that define a board, as `PUT` takes them."""
+    live, reader = live_of(request), reader_of(request)
+    ledger = await live.ledger(request.path_params["board"], reader)
+    board, choices = ledger.state.board, choices_of(live.registry.defined(ledger.state.board.id))
+    visible = parts_of(board, live.registry.ledgers, reader)
+    if len(visible) < len(board.union):
+        choices |= {"union": list(visible), "weights": list(visible.values())}
+    return json_response(choices, NOT_KEPT)
 
 
 async def get_board(request: Request) -> Response:
@@ -267,7 +286,13 @@ def summary_of(board: Board, ledgers: Gated[Ledger], reader: Reader) -> BoardSum
         ranks=board.ranks,
         clock=board.clock,
         source=sorted(board.source),
+        category=sorted(board.categories),
         union=parts_of(board, ledgers, reader),
+        score=() if board.score is None else list(map(FieldChoice.of, board.score.fields)),
+        votes=None if board.votes is None else VotesChoice.of(board.votes),
+        cap=board.cap,
+        max_amount=board.max_amount if board.adds and not board.union else None,
+        max_members=board.max_members,
         like_button=board.like_button,
         journal=board.journal.level,
         frozen=board.frozen,

@@ -8,8 +8,9 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from live.domain.board import Board
-from live.domain.window import Periods
+from live.domain.board import Board, Votes
+from live.domain.packing import Field, Packing
+from live.domain.window import Forever, Periods
 from live.web.reads.boards import Cursor, decode_cursor, encode_cursor
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
@@ -37,9 +38,10 @@ async def test_the_list_of_boards(valkey_url: str) -> None:
     both = Board(
         id="both", title="Both", window=week, clock="event", ties="last", ranks="dense", union={"a": 1, "b": -2}
     )
-    plain = {
+    plain: dict[str, Any] = {
         "operator": "incr", "sort_order": "desc", "ties": "key", "ranks": "ordinal", "clock": "server",
-        "source": ["like"], "union": {}, "like_button": False, "journal": "events",
+        "source": ["like"], "category": [], "union": {}, "score": [], "votes": None, "cap": None,
+        "max_amount": 10**9, "max_members": 10**7, "like_button": False, "journal": "events",
         "frozen": False, "idle_ttl": None, "visibility": "public",
     }  # fmt: skip
     async with server(valkey_url, boards=[rolling_board(), both]) as client:
@@ -49,7 +51,7 @@ async def test_the_list_of_boards(valkey_url: str) -> None:
                 | plain,
                 {
                     **plain, "board": "both", "title": "Both", "clock": "event", "ties": "last", "ranks": "dense",
-                    "source": [], "union": {"a": 1, "b": -2},
+                    "source": [], "union": {"a": 1, "b": -2}, "max_amount": None,
                     "window": {
                         "kind": "periods", "unit": "week", "timezone": "Asia/Shanghai", "week_start": "monday",
                         "last": None, "keep": 10, "grace": 0,
@@ -57,6 +59,20 @@ async def test_the_list_of_boards(valkey_url: str) -> None:
                 },
             ]
         }  # fmt: skip
+
+
+async def test_the_list_of_boards_says_what_they_take(valkey_url: str) -> None:
+    """The limits and times of votes, categories, the fields of the score, and how many records are kept."""
+    contest = Board(id="contest", title="c", votes=Votes(per_key=1, closes=1_767_225_600_000), window=Forever())
+    best = Board(
+        id="best", title="b", operator="best", cap=5, categories=frozenset({"b", "a"}), window=Forever(),
+        score=Packing((Field("levels", "desc", 0, 9), Field("time", "asc", 1, 99))),
+    )  # fmt: skip
+    async with server(valkey_url, boards=[contest, best]) as client:
+        votes, kept = (await client.get("/v1/boards")).json()["boards"]
+    assert votes["votes"] == {"per_key": 1, "closes": "2026-01-01T00:00:00Z"}
+    assert (kept["cap"], kept["max_amount"], kept["category"]) == (5, None, ["a", "b"])
+    assert kept["score"] == [{"field": "levels", "max": 9}, {"field": "time", "order": "asc", "min": 1, "max": 99}]
 
 
 async def test_an_empty_board_is_a_board(valkey_url: str) -> None:

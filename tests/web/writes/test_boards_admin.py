@@ -16,7 +16,10 @@ from live.store.board.keys import Keys
 from live.store.connection.client import connect as connect_store
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import rolling_board
+from tests.harness.definitions import EVERY_KIND
+from tests.harness.ingest import make_key
 from tests.harness.producer import post
+from tests.harness.producers import bearer
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
@@ -373,3 +376,61 @@ async def test_a_process_that_does_not_know_of_a_deletion_is_ready(valkey_url: s
             await wait_until_known(two)
             await one.delete(PATH)
             assert (await two.get("/readyz")).status_code == 200
+
+
+async def credentials(settings: Settings, client: httpx.AsyncClient, producer: str, **scope: Any) -> dict[str, str]:
+    """The header field with a new API key that the server knows."""
+    fields = dict([bearer(await make_key(settings, producer, **scope))])
+
+    async def is_known() -> bool:
+        return (await client.get("/v1/trail", headers=fields)).status_code != 401
+
+    await eventually(is_known, 5)
+    return fields
+
+
+async def test_a_definition_can_be_put_back(valkey_url: str) -> None:
+    """For every kind of board, and after a change of its definition."""
+    async with servers(valkey_url, 1, journal="sqlite") as (settings, (client,)):
+        client.headers.update(await credentials(settings, client, "owner", verbs=("admin",)))
+        await client.put("/v1/boards/other", json={})
+        for name, choices in EVERY_KIND.items():
+            path = f"/v1/boards/{name}"
+            assert (await client.put(path, json=choices)).status_code == 201
+            response = await client.get(f"{path}/definition")
+            assert response.json() == choices
+            assert response.headers["cache-control"] in {"no-store", "private, no-store"}
+            if name != "plain":  # the union needs it
+                assert (await client.delete(path)).status_code == 204
+                assert code(await client.get(f"{path}/definition")) == (404, "board_not_found")
+                assert (await client.put(path, json=response.json())).status_code == 201
+            assert (await client.get(f"{path}/definition")).json() == choices
+        await client.patch("/v1/boards/week", json={"title": "Weeks", "window": {"keep": None}})
+        changed = EVERY_KIND["week"] | {"title": "Weeks"}
+        changed["window"] = {name: value for name, value in changed["window"].items() if name != "keep"}
+        assert (await client.get("/v1/boards/week/definition")).json() == changed
+
+
+async def test_a_definition_names_no_board_that_the_request_may_not_read(valkey_url: str) -> None:
+    """A private union leaves out such parts, with their weights."""
+    async with servers(valkey_url, 1) as (settings, (client,)):
+        owner = await credentials(settings, client, "owner", verbs=("admin",))
+        reader = await credentials(settings, client, "reader", verbs=("read",), boards=("sum", "one", "two"))
+        whole = {"union": ["one", "secret", "two"], "weights": [1, 7, 2], "visibility": "private"}
+        for name in ("one", "secret", "two"):
+            await client.put(f"/v1/boards/{name}", json={"visibility": "private"}, headers=owner)
+        await client.put("/v1/boards/sum", json=whole, headers=owner)
+        path = "/v1/boards/sum/definition"
+        assert (await client.get(path, headers=owner)).json() == whole
+        seen = (await client.get(path, headers=reader)).json()
+        assert seen == whole | {"union": ["one", "two"], "weights": [1, 2]}
+
+
+async def test_the_definition_of_a_board_of_the_file_makes_the_same_board(valkey_url: str) -> None:
+    """An administrator can copy the board to another id."""
+    async with servers(valkey_url, 1) as (_, (client,)):
+        definition = (await client.get("/v1/boards/posts/definition")).json()
+        assert definition == {"ties": "key", "visibility": "public"}
+        await client.put(PATH, json=definition | {"title": "posts"})
+        shown = {board["board"]: board for board in (await client.get("/v1/boards")).json()["boards"]}
+        assert shown["fresh"] == shown["posts"] | {"board": "fresh"}

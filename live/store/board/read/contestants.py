@@ -1,4 +1,4 @@
-"""Lists the contestants of a board that have no votes.
+"""Lists the contestants of a board: all of them, or those that have no votes.
 
 The store has no order of contestants. So a list is read in pieces, each at one instant.
 """
@@ -16,13 +16,14 @@ from live.store.board.requests import ContestantsRequest
 
 _PIECE: Final = 1500  # contestants, which takes the store up to a millisecond
 _MOST_PIECES: Final = 20  # that a list of contestants looks at
-_START: Final = "0"  # as the cursor of a scan: its start, or its end
+START: Final = "0"
+"""As the cursor of a piece: the first piece, or no more pieces."""
 
 
 class ContestantsPlace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A place in the list of contestants: the cursor of a piece, and the last member before the place."""
 
-    cursor: Annotated[str, Meta(pattern="^[0-9]{1,15}$")] = _START
+    cursor: Annotated[str, Meta(pattern="^[0-9]{1,15}$")] = START
     after: Annotated[str, Meta(max_length=MAX_KEY_BYTES)] = ""
 
 
@@ -33,8 +34,19 @@ class Contestants(NamedTuple):
     following: ContestantsPlace | None
 
 
-class _Piece(NamedTuple):
-    names: Sequence[tuple[bytes, bytes]]  # with their values
+class Entrant(msgspec.Struct, frozen=True):
+    """A registered member of a contest, with its metadata. `score` is the votes that it has now."""
+
+    key: str
+    score: int
+    metadata: msgspec.Raw
+
+
+class EntrantsPiece(NamedTuple):
+    """A piece of the contestants: the epoch of the board, and the cursor of the next piece, `0` at the end."""
+
+    epoch: str
+    entrants: Sequence[Entrant]
     following: str
 
 
@@ -47,33 +59,41 @@ async def list_contestants(reader: BoardReader, place: ContestantsPlace | None, 
     cursor, after = place.cursor, place.after
     found: list[Record] = []
     for _ in range(_MOST_PIECES):
-        piece = await _read(reader, cursor)
-        left = {record.key: record for record in map(_voteless, piece.names) if record.key > after}
+        piece = await read_piece(reader, cursor, _PIECE, voted=False)
+        left = {one.key: _voteless(one) for one in piece.entrants if one.key > after}
         for member in sorted(left):
             if len(found) == most:
                 return Contestants(found, ContestantsPlace(cursor, after))
             found.append(left[member])
             after = member
         cursor, after = piece.following, ""
-        if cursor == _START:
+        if cursor == START:
             return Contestants(found, None)
     return Contestants(found, ContestantsPlace(cursor, after))
 
 
-async def _read(reader: BoardReader, cursor: str) -> _Piece:
+async def read_piece(reader: BoardReader, cursor: str, count: int, *, voted: bool) -> EntrantsPiece:
+    """Read about `count` contestants that are not hidden. Without `voted`, leave out those that have votes.
+
+    The pieces that follow each other from START to START have every contestant that is there all the time.
+    """
+
     def request(plan: ReadPlan) -> ContestantsRequest:
-        return ContestantsRequest(clock=plan.clock, suffix=plan.suffix, view=plan.view, cursor=cursor, count=_PIECE)
+        return ContestantsRequest(
+            clock=plan.clock, suffix=plan.suffix, view=plan.view, cursor=cursor, count=count, voted=voted
+        )
 
     def keys(plan: ReadPlan) -> list[str]:
         ranking, reached, _, meta, _ = plan.keys
         return [ranking, reached, reader.state.keys.hidden, meta, reader.state.keys.entrants]
 
     reply, _ = await reader.run(reader.state.scripts.contestants, request, None, keys)
-    _, _, following, found = reply
-    return _Piece(list(zip(found[::2], found[1::2], strict=True)), following.decode())
+    epoch, _, following, found = reply
+    parts = zip(found[::3], found[1::3], found[2::3], strict=True)
+    entrants = [Entrant(member.decode(), int(score or 0), msgspec.Raw(metadata)) for member, metadata, score in parts]
+    return EntrantsPiece(epoch.decode(), entrants, following.decode())
 
 
-def _voteless(entry: tuple[bytes, bytes]) -> Record:
+def _voteless(entrant: Entrant) -> Record:
     """Make the record of a contestant without votes. Its rank is 0."""
-    member, metadata = entry
-    return Record(member.decode(), 0, 0, metadata=msgspec.Raw(metadata))
+    return Record(entrant.key, 0, 0, metadata=entrant.metadata)

@@ -1,0 +1,52 @@
+"""The JSON Schema of a boards file, `/boards.schema.json`, made from the structs that read the file.
+
+Editors check a TOML file against it and offer the choices, if the first line names it: `#:schema <address>`.
+"""
+
+from functools import cache
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from live.domain.board_file import BoardChoice
+from live.domain.window import WINDOW_KINDS
+from live.ingest.replies import Reply
+from live.web.contract.schemas import Json, components_of
+from live.web.http.responses import kept_json, negotiated
+
+_REFERENCE: Final = "#/$defs/{name}"
+
+
+async def boards_schema(request: Request) -> Response:
+    """Return the JSON Schema of a boards file."""
+    return negotiated(request, _reply())
+
+
+@cache
+def _reply() -> Reply:
+    return kept_json(boards_file_schema())
+
+
+@cache
+def boards_file_schema() -> Json:
+    """Make the document at `/boards.schema.json`."""
+    tables = components_of([BoardChoice], _REFERENCE)
+    tables["WindowChoice"]["oneOf"] = [{"required": [kind]} for kind in WINDOW_KINDS]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Boards of Live Board",
+        "description": "Each [[board]] table defines a board.",
+        "type": "object",
+        "properties": {
+            "board": {
+                "description": "The boards, in the order in which pages list them.",
+                "type": "array",
+                "items": {"$ref": _REFERENCE.format(name=BoardChoice.__name__)},
+                "minItems": 1,
+            },
+        },
+        "required": ["board"],
+        "additionalProperties": False,
+        "$defs": tables,
+    }

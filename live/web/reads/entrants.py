@@ -1,0 +1,58 @@
+"""The registered members of a contest, page by page."""
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+
+from live.errors import ProblemError
+from live.network.parameters import whole_number
+from live.store.board.read.contestants import START, Entrant, read_piece
+from live.web.http.responses import json_response
+from live.web.reads.boards import decode_text, encode_cursor
+from live.web.services import live_of, reader_of
+
+MOST_ENTRANTS: Final = 1000
+DEFAULT_ENTRANTS: Final = 100
+
+
+class EntrantList(msgspec.Struct, frozen=True):
+    """Registered members of a contest, in no order. `next_cursor` is null if all were listed."""
+
+    board: str
+    epoch: str
+    entrants: Sequence[Entrant]
+    next_cursor: str | None
+
+
+class _Place(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Where a list goes on. Another epoch can be another server, which has the members in another order."""
+
+    epoch: str
+    cursor: Annotated[str, Meta(pattern="^[0-9]{1,15}$")]
+
+
+async def list_entrants(request: Request) -> Response:
+    """Return a page of the registered members. Those that are hidden are left out."""
+    live, query = live_of(request), request.query_params
+    ledger = await live.use(request.path_params["board"], reader_of(request))
+    limit = whole_number(query, "limit", DEFAULT_ENTRANTS, 1, MOST_ENTRANTS)
+    place = _decode(query["cursor"]) if "cursor" in query else None
+    if ledger.state.board.votes is None:
+        raise ProblemError("board_open_to_all", "only a board with `votes` registers members")
+    piece = await read_piece(ledger.reader, place.cursor if place else START, limit, voted=True)
+    if place is not None and place.epoch != piece.epoch:
+        raise ProblemError("cursor_invalid", "the board is on another server or has new data: begin again")
+    following = None if piece.following == START else encode_cursor(_Place(piece.epoch, piece.following))
+    body = EntrantList(ledger.state.board.id, piece.epoch, piece.entrants, following)
+    return json_response(body, live.board_cache)
+
+
+def _decode(text: str) -> _Place:
+    try:
+        return msgspec.json.decode(decode_text(text), type=_Place)
+    except (ValueError, msgspec.DecodeError):
+        raise ProblemError("cursor_invalid", "use `next_cursor` of an earlier reply unchanged") from None

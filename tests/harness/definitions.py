@@ -1,0 +1,31 @@
+"""Definitions of boards: every kind, every choice at a value that is not its default."""
+
+from typing import Any, Final
+
+EVERY_KIND: Final[dict[str, dict[str, Any]]] = {
+    "plain": {},
+    "rolling": {"title": "Rolling", "window": {"rolling": "90m", "slot": "30s"}, "ranks": "dense", "ties": "key"},
+    "sliding": {"window": {"sliding": "1h"}, "clock": "event", "source": ["a", "b"]},
+    "liked": {"window": {"sliding": "3h"}, "like_button": True, "category": ["art", "music"]},
+    "week": {
+        "window": {"calendar": "week", "timezone": "Asia/Shanghai", "week_start": "sunday", "keep": 3, "grace": "10m"},
+        "journal_events": "30d", "journal_periods": "400d", "conflation_interval": "250ms",
+    },
+    "last": {"window": {"calendar": "day", "last": 7}, "journal": "off", "visibility": "private"},
+    "best": {"operator": "best", "window": "forever", "cap": 5, "sort_order": "asc", "ties": "last"},
+    "set": {"operator": "set", "window": {"calendar": "month"}, "ranks": "competition", "max_members": 100},
+    "fields": {
+        "operator": "best", "window": "forever", "visibility": "public",
+        "score": [{"field": "levels", "max": 99}, {"field": "seconds", "order": "asc", "min": -5, "max": 999}],
+    },
+    "contest": {
+        "window": "forever", "frozen": True, "idle_ttl": "2d",
+        "votes": {
+            "per_key": 1, "per_actor": 4, "opens": "2026-01-01T00:00:00Z", "closes": "2100-01-01T00:00:00.250000Z",
+            "registered": True,
+        },
+    },
+    "free": {"window": "forever", "votes": {}, "max_amount": 3},
+    "union": {"union": ["plain", "other"], "weights": [2, -1]},
+}  # fmt: skip
+"""Choices of run-time boards, in the form in which the server writes them back."""
