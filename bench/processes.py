@@ -21,9 +21,10 @@ from live.store.connection.embedded import EmbeddedStore
 ROOT: Final = Path(__file__).parent.parent
 _START_DEADLINE: Final = 60.0
 _STOP_DEADLINE: Final = 10.0
-# All viewers connect from one address, and one part has more boards than usual.
+# All clients connect from one address, and one part has more boards than usual.
 _LIMITS: Final = {
     "LIVE_MAX_ADDRESS_VIEWERS": "20000", "LIVE_MAX_ADDRESS_CONNECTIONS": "20000", "LIVE_MAX_BOARDS": "20000",
+    "LIVE_READ_RATE": "10000000", "LIVE_READ_BURST": "10000000",
 }  # fmt: skip
 _ADDRESS: Final = re.compile(r"http://([0-9.]+:[0-9]+)/")
 

@@ -54,7 +54,7 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
     "idempotency_key_reused": ProblemType(422, "The Idempotency-Key was used with another body"),
     "board_invalid": ProblemType(422, "The definition of the board has mistakes"),
     "upgrade_required": ProblemType(426, "This path needs a WebSocket handshake"),
-    "rate_exceeded": ProblemType(429, "The producer exceeds its rate"),
+    "rate_exceeded": ProblemType(429, "The client exceeds its rate"),
     "headers_too_large": ProblemType(431, "The headers are too large"),
     "internal_error": ProblemType(500, "The server failed; its log has the cause"),
     "store_unavailable": ProblemType(503, "The store is unavailable; nothing was counted"),

@@ -184,6 +184,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     rate: Annotated[int, _described(
         "events per second for a producer that has no rate of its own; 0 means no limit", ge=0)] = 100_000
     burst: Annotated[int, _described("events that such a producer may send in one burst", ge=1)] = 200_000
+    read_rate: Annotated[int, _described(
+        "requests that read, per second, by one API key, or by one address (or IPv6 /64 network) without one; "
+        "0 means no limit", ge=0)] = 5000
+    read_burst: Annotated[int, _described("such requests that may come in one burst", ge=1)] = 10_000
     like_rate: Annotated[int, _described(
         "likes per second by the like buttons of pages, from one address (or IPv6 /64 network); "
         "0 means no limit", ge=0)] = 2

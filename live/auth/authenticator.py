@@ -38,7 +38,7 @@ _ADVICE: Final[Mapping[Verb, str]] = {
 }
 _UNSURE: Final = Reader(is_sure=False)
 _UNKNOWN: Final = Reader(fault="the API key of this request is unknown, expired or revoked")
-_MAY_NOT_READ: Final = Reader(fault="the API key of this request does not have the verb `read`")
+_MAY_NOT_READ: Final = "the API key of this request does not have the verb `read`"
 _NO_TOKENS: Final = Reader(fault="this server takes no viewer tokens; LIVE_TOKEN_SECRET or LIVE_TOKEN_JWKS lets it")
 _CHALLENGE: Final = 'Bearer realm="Live Board"'
 _TOKEN: Final = re.compile(rb"[\w-]+\.[\w-]+\.[\w-]+")  # the secret of an API key has no dot
@@ -250,12 +250,12 @@ class Authenticator:
             return _UNKNOWN
         opens = known.producer.opens
         if opens is NO_BOARDS:
-            return _MAY_NOT_READ
+            return Reader(fault=_MAY_NOT_READ, api_key=name)
         digest = digest_of(secret)
         self._uses.digests.add(digest)
         reader = self._readers.get((name, digest))
         if reader is None:
-            reader = self._readers[name, digest] = Reader(opens)
+            reader = self._readers[name, digest] = Reader(opens, api_key=name)
         return reader
 
     def needs_key(self, client: Client) -> bool:

@@ -1,10 +1,11 @@
-"""The rate limiter: limits the events per second of each producer, over all processes.
+"""The rate limiter: limits the events of each producer and of each prefix of boards, and the reads of each client.
 
-A process borrows credit for about a tenth of a second from the store and spends it locally, so few requests wait for
-the store. Each lent event has a time at which it would be due at an even pace, and unspent credit expires at that time.
-So all processes together never admit more than `burst` plus what the rate has added since. The number of events in a
-body is known only after the body was read. These events become a debt of the producer. The process pays the debt before
-it admits more requests of this producer.
+Events are limited over all processes. A process borrows credit for about a tenth of a second from the store and spends
+it locally, so few requests wait for the store. Each lent event has a time at which it would be due at an even pace, and
+unspent credit expires at that time. So all processes together never admit more than `burst` plus what the rate has
+added since. The number of events in a body is known only after the body was read. These events become a debt of the
+producer. The process pays the debt before it admits more requests of this producer. The events for boards with a prefix
+are always a debt.
 
 If the server of a Cluster that keeps the count of a producer is away, each process lends the rate of this producer by
 itself, because the boards may lie on other servers.
@@ -18,7 +19,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from live.auth.client import Client
+from live.domain.limits import Rated, Reading
 from live.domain.producer import Principal
+from live.domain.reader import Reader
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
 from live.store.connection.client import Store, is_unanswered, may_have_run
@@ -56,13 +60,15 @@ class _Account:
         spent = self.credit == 0 or (self.credit > 0 and now >= self.due)
         return self.task is None and now >= self.refused_until and spent
 
-    def lend(self, producer: Principal, debt: int, need: int, now: float) -> Loan:
+    def lend(self, rated: Rated, debt: int, need: int, now: float) -> Loan:
         """Lend credit without the store, in the same way."""
-        gap = 1 / producer.rate
+        gap = 1 / rated.rate
         self.alone_due = max(self.alone_due, now) + debt * gap
-        lent = max(0, min(need, math.floor(producer.burst - (self.alone_due - now) / gap + _ROUNDING)))
+        left = math.floor(rated.burst - (self.alone_due - now) / gap + _ROUNDING)
+        lent = max(0, min(need, left))
         self.alone_due += lent * gap
-        return Loan(lent, 0, 0 if lent == need else gap)
+        wait = 0.0 if left >= max(1, need) else max(gap, self.alone_due - now - (rated.burst - 1) * gap)
+        return Loan(lent, 0, wait)
 
     def admit_waiting(self, most: int) -> int:
         """Admit the first waiting requests, at most `most`. Return the number of admitted requests.
@@ -100,6 +106,10 @@ class RateLimiter:
         self._clock = clock
         self._patience = float(settings.write_deadline)
         self._accounts: dict[str, _Account] = {}
+        self._read_rate, self._read_burst = settings.read_rate, settings.read_burst
+        self._read_gap = 1 / settings.read_rate if settings.read_rate else 0.0
+        self._read_ahead = (settings.read_burst - 1 + _ROUNDING) * self._read_gap
+        self._reads_due: dict[str, float] = {}  # when the next read of each client would be due at an even pace
 
     def admit_now(self, producer: Principal) -> bool:
         """Admit a request at the price of one event, if this needs no call to the store.
@@ -146,10 +156,47 @@ class RateLimiter:
         """Charge the events of an admitted request when their number is known. One event is paid already."""
         if not producer.rate or events <= 1:
             return
-        account = self._account(producer)
-        account.credit = account.lapse(self._clock(), producer.rate) - (events - 1)
-        if account.credit < 0:  # other processes must see the debt before they admit more
-            self._start_call(producer, account)
+        self._owe(producer, self._account(producer), events - 1)
+
+    def spend(self, rated: Rated, events: int) -> None:
+        """Admit all of some events, or none, without waiting for the store. They become a debt.
+
+        So what arrives during one call to the store may exceed the rate. It is paid back before more is admitted.
+
+        Raises:
+            ProblemError: `rate_exceeded`.
+        """
+        if not rated.rate:
+            return
+        account, now = self._account(rated), self._clock()
+        if now < account.refused_until:
+            raise _refusal(rated, account.refused_until - now)
+        self._owe(rated, account, events)
+
+    def admit_read(self, client: str) -> None:
+        """Admit a read of a client, whom `payer_of` names.
+
+        Raises:
+            ProblemError: `rate_exceeded`.
+        """
+        now = self._clock()
+        due = self._reads_due.get(client)
+        if due is None or due < now:
+            if due is None and len(self._reads_due) >= _MOST_ACCOUNTS:
+                self._forget_reads(now)
+            self._reads_due[client] = now + self._read_gap
+        elif due - now <= self._read_ahead:
+            self._reads_due[client] = due + self._read_gap
+        else:
+            reading = Reading(client, self._read_rate, self._read_burst)
+            raise _refusal(reading, due - now - self._read_ahead)
+
+    def _forget_reads(self, now: float) -> None:
+        """Forget clients that may read a whole burst. If this is not enough, forget the oldest ones too."""
+        self._reads_due = {client: due for client, due in self._reads_due.items() if due > now}
+        excess = len(self._reads_due) - _MOST_ACCOUNTS * 3 // 4
+        for client in list(self._reads_due)[: max(0, excess)]:
+            del self._reads_due[client]
 
     async def close(self) -> None:
         """Cancel calls to the store. Waiting requests fail as if the store were unavailable."""
@@ -158,8 +205,8 @@ class RateLimiter:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _account(self, producer: Principal) -> _Account:
-        account = self._accounts.get(producer.rate_key)
+    def _account(self, rated: Rated) -> _Account:
+        account = self._accounts.get(rated.rate_key)
         if account is None:
             if len(self._accounts) >= _MOST_ACCOUNTS:
                 # Forget idle accounts. If this is not enough, forget the oldest accounts too, with their credit.
@@ -169,16 +216,21 @@ class RateLimiter:
                 quiet = [key for key, account in self._accounts.items() if account.task is None]
                 for key in quiet[: max(0, excess)]:
                     del self._accounts[key]
-            account = self._accounts[producer.rate_key] = _Account()
+            account = self._accounts[rated.rate_key] = _Account()
         return account
 
-    def _start_call(self, producer: Principal, account: _Account) -> None:
-        if account.task is None:
-            account.task = asyncio.get_running_loop().create_task(self._settle(producer, account))
+    def _owe(self, rated: Rated, account: _Account, events: int) -> None:
+        account.credit = account.lapse(self._clock(), rated.rate) - events
+        if account.credit < 0:  # other processes must see the debt before they admit more
+            self._start_call(rated, account)
 
-    async def _settle(self, producer: Principal, account: _Account) -> None:
+    def _start_call(self, rated: Rated, account: _Account) -> None:
+        if account.task is None:
+            account.task = asyncio.get_running_loop().create_task(self._settle(rated, account))
+
+    async def _settle(self, rated: Rated, account: _Account) -> None:
         """Ask the store until no request waits and no debt is left."""
-        spare = max(1, min(round(producer.rate * _BORROWED), producer.burst // 4))
+        spare = max(1, min(round(rated.rate * _BORROWED), rated.burst // 4))
         try:
             while account.waiting or account.credit < 0:
                 need = sum(not waiter.done() for waiter in account.waiting)
@@ -186,56 +238,61 @@ class RateLimiter:
                     account.waiting.clear()  # all of them were cancelled
                 debt = max(0, -account.credit)
                 asked_at = self._clock()  # before the store's time, so credit expires too early rather than too late
-                loan = await self._take(producer, account, debt, need, spare)
+                loan = await self._take(rated, account, debt, need, spare)
                 # The store counted the waiting requests at its own time, so no credit for them can have expired.
                 lent = loan.lent - account.admit_waiting(min(need, loan.lent))
                 account.credit += debt + lent
                 account.due = asked_at + loan.ahead
                 now = self._clock()
-                left = account.lapse(now, producer.rate)
+                left = account.lapse(now, rated.rate)
                 if left > 0:
                     account.credit -= account.admit_waiting(left)
                 if loan.wait:
                     account.refused_until = now + loan.wait
-                    account.refuse_waiting(partial(_refusal, producer, loan.wait))
+                    account.refuse_waiting(partial(_refusal, rated, loan.wait))
         except StoreUnavailableError as error:
             account.refuse_waiting(partial(StoreUnavailableError, str(error)))
         finally:
             account.task = None
             account.refuse_waiting(partial(StoreUnavailableError, "the rate could not be read"))
 
-    async def _take(self, producer: Principal, account: _Account, debt: int, need: int, spare: int) -> Loan:
+    async def _take(self, rated: Rated, account: _Account, debt: int, need: int, spare: int) -> Loan:
         """Ask the store. While it can't be reached, ask again until the write deadline, as the writer does."""
         if self._clock() < account.alone_until:
             await asyncio.sleep(0)
-            return account.lend(producer, debt, need, self._clock())
+            return account.lend(rated, debt, need, self._clock())
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience
         while True:
             try:
-                return await self._credit.take(producer, debt, need, spare)
+                return await self._credit.take(rated, debt, need, spare)
             except StoreUnavailableError as error:
                 if self._has_shards and is_unanswered(error):
                     account.alone_until = self._clock() + _ALONE
-                    return account.lend(producer, debt, need, self._clock())
+                    return account.lend(rated, debt, need, self._clock())
                 if may_have_run(error) or loop.time() + _RETRY_PAUSE >= deadline:
                     raise
             await asyncio.sleep(_RETRY_PAUSE)
 
 
-def _refusal(producer: Principal, wait: float) -> ProblemError:
-    """Refuse a producer that sent too much, with headers as in draft-ietf-httpapi-ratelimit-headers-10."""
+def _refusal(rated: Rated, wait: float) -> ProblemError:
+    """Refuse somebody who sent too much, with headers as in draft-ietf-httpapi-ratelimit-headers-10."""
     seconds = max(1, math.ceil(wait))
-    window = max(1, math.ceil(producer.burst / producer.rate))
-    quota = max(1, math.floor(producer.rate * window))
-    whom = f"producer {producer.id}" if producer.id else "an address without an API key"
+    window = max(1, math.ceil(rated.burst / rated.rate))
+    quota = max(1, math.floor(rated.rate * window))
+    limit = f" ({rated.limit})" if rated.limit else ""
     return ProblemError(
         "rate_exceeded",
-        f"{whom} may send {producer.rate:g} events per second, and {producer.burst} in one burst; "
+        f"{rated.whom} may send {rated.rate:g} {rated.unit} per second, and {rated.burst} in one burst{limit}; "
         f"try again in {seconds} s",
         retry_after=seconds,
         headers={
-            "RateLimit-Policy": f'"events";q={quota};qu="events";w={window}',
-            "RateLimit": f'"events";r=0;t={seconds}',
+            "RateLimit-Policy": f'"{rated.unit}";q={quota};qu="{rated.unit}";w={window}',
+            "RateLimit": f'"{rated.unit}";r=0;t={seconds}',
         },
     )
+
+
+def payer_of(reader: Reader, client: Client) -> str:
+    """Name who pays for a read: the API key of the reader, or else the network of the client."""
+    return f"key {reader.api_key}" if reader.api_key else client.network

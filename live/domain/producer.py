@@ -5,7 +5,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -45,6 +45,14 @@ class Principal(msgspec.Struct, frozen=True):
     rate_key: str
     max_amount: int | None = None
     sources: frozenset[str] | None = None
+
+    unit: ClassVar[str] = "events"
+    limit: ClassVar[str] = ""
+
+    @property
+    def whom(self) -> str:
+        """The subject of a refusal because of the rate."""
+        return f"producer {self.id}" if self.id else "an address without an API key"
 
     @property
     def is_limited(self) -> bool:

@@ -45,15 +45,22 @@ class Reader:
     says whether it ever had a board: only this reader may keep a response to it. `fault` is what is wrong with the
     credentials, for the refusal of a board. If the reader is not `sure`, the credentials can't be checked now. `member`
     is the member that a viewer is, and `ends` the time in seconds since 1970 at which the credentials end, if they do.
-    What a reader watches ends with `end_code`.
+    What a reader watches ends with `end_code`. `api_key` is the id of a valid API key, or empty.
     """
 
-    __slots__ = ("__weakref__", "end_code", "ends", "fault", "is_sure", "member", "opens", "sees_more")
+    __slots__ = ("__weakref__", "api_key", "end_code", "ends", "fault", "is_sure", "member", "opens", "sees_more")
 
     def __init__(
-        self, opens: BoardScope = NO_BOARDS, fault: str = "", *, member: str | None = None, is_sure: bool = True
+        self,
+        opens: BoardScope = NO_BOARDS,
+        fault: str = "",
+        *,
+        api_key: str = "",
+        member: str | None = None,
+        is_sure: bool = True,
     ) -> None:
         self.opens = opens
+        self.api_key = api_key
         self.member = member
         self.ends: int | None = None
         self.end_code = BOARD_DELETED

@@ -26,7 +26,7 @@ from live.store.board.keys import SystemKeys
 from live.store.connection.replica import Replica
 from live.store.registry.processes import ProcessLease
 from live.system.version import commit
-from live.web.http.middleware import Clients, CrossOrigin, SecurityHeaders
+from live.web.http.middleware import Clients, CrossOrigin, ReadRate, SecurityHeaders
 from live.web.http.responses import answer_problem
 from live.web.pages import board as pages
 from live.web.pages.rendering import make_templates, visit_of
@@ -95,7 +95,8 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
     )
     app.router.redirect_slashes = False  # one URL for each resource; and a redirect would trust the Host header
     # The headers are outermost, so that error responses have them too.
-    return SecurityHeaders(Clients(CrossOrigin(app, settings.allowed_origins), clients, settings.root_path))
+    limited = CrossOrigin(ReadRate(app), settings.allowed_origins)
+    return SecurityHeaders(Clients(limited, clients, settings.root_path))
 
 
 async def _work(parts: Live) -> None:

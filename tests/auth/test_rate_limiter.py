@@ -1,10 +1,11 @@
 """The rate limiter: requests share credit, a flood is refused, refusals say when to retry, and no memory grows."""
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
 
 import pytest
 
@@ -12,9 +13,11 @@ from live.auth import rate_limiter as module
 from live.auth.rate_limiter import RateLimiter
 from live.domain.producer import anonymous
 from live.errors import ProblemError, StoreUnavailableError
-from live.store.connection.client import connect
+from live.settings import Settings
+from live.store.connection.client import Store, connect
+from live.store.registry.rate_credit import CreditStore
 from live.web.http.responses import problem_response
-from tests.harness.rate_model import Simulation, sender, settled
+from tests.harness.rate_model import Model, Simulation, sender, settled
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.waiting import eventually
@@ -239,3 +242,62 @@ def test_a_process_that_lends_alone_keeps_the_rate() -> None:
     assert account.lend(producer, 30, 1, 200.0).lent == 0
     assert account.lend(producer, 0, 1, 202.4).lent == 0
     assert account.lend(producer, 0, 1, 202.6).lent == 1
+
+
+class _NoStore:
+    """Reads ask no store."""
+
+    has_shards = False
+
+
+def reading(rate: int, burst: int) -> tuple[RateLimiter, list[float]]:
+    """A rate limiter for reads, and its clock."""
+    clock = [0.0]
+    own = Settings(read_rate=rate, read_burst=burst)
+    return RateLimiter(cast("Store", _NoStore()), own, cast("CreditStore", None), lambda: clock[0]), clock
+
+
+@pytest.mark.parametrize(("rate", "burst"), [(1, 1), (2, 3), (8, 2), (100, 25)])
+def test_reads_match_the_model(rate: int, burst: int) -> None:
+    """A read is admitted exactly when the model has room for one. A refusal ends after `Retry-After`."""
+    chance, model = random.Random(rate), Model(rate, burst)
+    rates, clock = reading(rate, burst)
+    refused = 0
+    for _ in range(300):
+        clock[0] += chance.choice([0, 0, 0, 1, 3, 8, 40]) / 8 / rate
+        problem = None
+        try:
+            rates.admit_read("192.0.2.1")
+        except ProblemError as caught:
+            problem = caught
+        if problem is None:
+            assert model.room(clock[0]) >= 1 - 1e-3
+            model.count(clock[0], 1)
+            continue
+        refused += 1
+        assert model.room(clock[0]) < 1
+        assert problem.retry_after is not None
+        assert model.room(clock[0] + problem.retry_after) >= 1 - 1e-6
+    assert refused
+
+
+def test_readers_do_not_fill_the_memory() -> None:
+    """Idle ones go first. One that floods stays refused while many others come."""
+    rates, clock = reading(1, 2)
+    for number in range(3 * module._MOST_ACCOUNTS):
+        if number % 1000 == 0:
+            clock[0] += 0.5
+            for _ in range(2):
+                with suppress(ProblemError):
+                    rates.admit_read("flood")
+        rates.admit_read(str(number))
+        assert len(rates._reads_due) <= module._MOST_ACCOUNTS
+    with pytest.raises(ProblemError):
+        rates.admit_read("flood")
+
+
+def test_without_a_rate_every_read_is_admitted() -> None:
+    """Also at one instant."""
+    rates, _ = reading(0, 1)
+    for _ in range(100):
+        rates.admit_read("192.0.2.1")

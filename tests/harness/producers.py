@@ -24,9 +24,11 @@ async def with_keys(
     scopes = {"all": Scope(), "posts": Scope(boards=("posts",)), "admin": Scope(verbs=("admin",))}
     keys = {name: f"{name}.{(await producers.add(name, scope))[1]}" for name, scope in scopes.items()}
     boards = [rolling_board(), make_board(BoardChoice(id="others", source=("other",)))]
-    async with run_server(settings, boards, plain=plain) as url:
-        yield url, producers, keys
-    await client.aclose()
+    try:
+        async with run_server(settings, boards, plain=plain) as url:
+            yield url, producers, keys
+    finally:
+        await client.aclose()
 
 
 def bearer(key: str) -> tuple[str, str]:

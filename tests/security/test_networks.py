@@ -55,11 +55,17 @@ async def by_like(_: AsyncExitStack, client: httpx.AsyncClient, fields: dict[str
     return (await client.post("/boards/posts/likes", content="key=a", headers=fields)).status_code
 
 
+async def by_read(_: AsyncExitStack, client: httpx.AsyncClient, fields: dict[str, str]) -> int:
+    """Read a board. Return the status."""
+    return (await client.get("/v1/boards/posts", headers=fields)).status_code
+
+
 DOORS: Final[dict[str, tuple[Door, dict[str, Any]]]] = {
     "WebSocket": (by_socket, {"max_address_viewers": 2}),
     "stream": (by_stream, {"max_address_viewers": 2}),
     "event": (by_event, {"rate": 1, "burst": 2}),
     "like": (by_like, {"like_rate": 1, "like_burst": 2}),
+    "read": (by_read, {"read_rate": 1, "read_burst": 2}),
 }
 
 

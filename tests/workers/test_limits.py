@@ -1,6 +1,7 @@
 """Limits over all workers, and what the metrics show of the workers."""
 
 import asyncio
+import time
 from contextlib import AsyncExitStack
 from unittest.mock import patch
 
@@ -32,10 +33,25 @@ async def admit_as_many(store: str) -> None:
         assert admitted == 10
 
 
+async def read_as_much(store: str) -> None:
+    """Read over many connections to two workers. Together they admit the burst, and what the rate adds meanwhile."""
+    async with running_workers(store, 2, read_rate=2, read_burst=40) as workers:
+        await until_ready(workers)
+        started = time.monotonic()
+
+        async def read() -> bool:
+            async with httpx.AsyncClient(base_url=workers.url, timeout=60) as client:
+                return (await client.get("/v1/boards/posts")).status_code == 200
+
+        admitted = sum(await asyncio.gather(*(read() for _ in range(200))))
+        assert 40 <= admitted <= 40 + 2 * (time.monotonic() - started) + 2
+
+
 @pytest.mark.slow
 async def test_limits_hold_over_all_workers(valkey_url: str) -> None:
-    """Ten viewers in all, not ten for each worker."""
+    """Ten viewers in all, not ten for each worker. So do the rates of reads."""
     await admit_as_many(valkey_url)
+    await read_as_much(valkey_url)
 
 
 @pytest.mark.slow
@@ -44,6 +60,8 @@ async def test_a_limit_for_each_worker_is_noticed(valkey_url: str) -> None:
     """A server with two workers would admit twice as many."""
     with must_be_caught("limits are not divided"), patch.object(processes, "SHARED_LIMITS", ()):
         await admit_as_many(valkey_url)
+    with must_be_caught("rates are not divided"), patch.object(processes, "SHARED_LIMITS", ()):
+        await read_as_much(valkey_url)
 
 
 @pytest.mark.slow

@@ -146,5 +146,7 @@ class SharedParts(msgspec.Struct, kw_only=True):
             self.reaper.serve(server)
             self.heads = ResponseHeads(server)
             self.head_cache = HeadCache(self.intake, self.authenticator, self.clients)
-            self.upgrades = Upgrades(self.settings, self.clients, self.authenticator, self.limits, self.reaper)
+            self.upgrades = Upgrades(
+                self.settings, self.clients, self.authenticator, self.rate_limiter, self.limits, self.reaper
+            )
             self.root_path = self.settings.root_path.encode()

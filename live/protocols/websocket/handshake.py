@@ -18,6 +18,7 @@ from websockets.typing import ExtensionParameter
 
 from live.auth.authenticator import Authenticator
 from live.auth.client import ClientResolver
+from live.auth.rate_limiter import RateLimiter, payer_of
 from live.fanout.subscription import Subscription
 from live.protocols.connection_limits import ConnectionLimits, Limited
 from live.protocols.http.parser import Peer, RequestHead
@@ -75,12 +76,14 @@ class Upgrades:
         settings: Settings,
         clients: ClientResolver,
         authenticator: Authenticator,
+        rate_limiter: RateLimiter,
         limits: ConnectionLimits,
         reaper: ViewerReaper,
     ) -> None:
         self._settings = settings
         self._clients = clients
         self._authenticator = authenticator
+        self._rate_limiter = rate_limiter
         self._limits = limits
         self._reaper = reaper
 
@@ -88,7 +91,8 @@ class Upgrades:
         """Answer a request; None if the target has no WebSocket.
 
         Raises:
-            ProblemError: the host, the origin, the board or the query is refused, or the limits leave no room.
+            ProblemError: the host, the origin, the board or the query is refused, or the limits leave no room. Or the
+                client exceeds its rate.
             StoreUnavailableError: the API key of the reader can't be checked now.
         """
         path, _, query = head.target.partition(b"?")
@@ -99,6 +103,7 @@ class Upgrades:
         client.require_origin(self._settings.allowed_origins)
         params = QueryParams(query.decode())
         reader = self._authenticator.reader_of(head.fields, client, params)
+        self._rate_limiter.admit_read(payer_of(reader, client))
         subscription = Subscription.parse(params, self._settings, reader)
         reaper, network = self._reaper, client.network
         channel = reaper.hub.admit(match[1].decode("utf-8", "replace"), subscription, network)

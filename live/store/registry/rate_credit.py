@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from live.domain.producer import Principal
+from live.domain.limits import Rated
 from live.store.connection.client import Store
 from live.store.connection.scripts import Script
 
@@ -47,14 +47,14 @@ class Loan(msgspec.Struct, frozen=True):
 
 
 class CreditStore:
-    """Borrow credit for every producer under one prefix of store keys."""
+    """Borrow credit for everything that has a rate, under one prefix of store keys."""
 
     def __init__(self, client: Store, prefix: str, gcra: Script[CreditRequest] = GCRA) -> None:
         self._client = client
         self._prefix = prefix
         self._gcra = gcra
 
-    async def take(self, producer: Principal, debt: int, need: int, spare: int) -> Loan:
+    async def take(self, rated: Rated, debt: int, need: int, spare: int) -> Loan:
         """Pay a debt, and take credit for `need` waiting requests and for `spare` later events.
 
         Raises:
@@ -62,8 +62,8 @@ class CreditStore:
         """
         reply = await self._gcra(
             self._client,
-            [f"{self._prefix}:{{rate:{producer.rate_key}}}"],
-            CreditRequest(float(producer.rate), producer.burst, debt, need, spare),
+            [f"{self._prefix}:{{rate:{rated.rate_key}}}"],
+            CreditRequest(float(rated.rate), rated.burst, debt, need, spare),
         )
         lent, ahead, wait = (float(part) for part in reply)
         return Loan(int(lent), ahead / _MICROSECONDS, wait / _MICROSECONDS)

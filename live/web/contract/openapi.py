@@ -94,9 +94,7 @@ _PAST: Final = frozenset({"past_unavailable", "past_too_large"})
 _RECORD: Final = _BOARD | _PAST | {"record_not_found"}
 _PAGE: Final = _RECORDS | _PAST | {"cursor_invalid", "too_many_viewers", "stopping"}
 _WATCHING: Final = _BOARD | {"origin_forbidden", "past_unavailable", "too_many_viewers", "stopping"}
-_ADMIN: Final = _ASKING | {
-    "credentials_required", "credentials_invalid", "origin_forbidden", "scope_forbidden", "rate_exceeded"
-}  # fmt: skip
+_ADMIN: Final = _ASKING | {"credentials_required", "credentials_invalid", "origin_forbidden", "scope_forbidden"}
 _BODY: Final = frozenset({"malformed_body", "body_too_large"})
 _REMOVING: Final = _ADMIN | _BOARD | {"board_fixed", "board_in_file", "outcome_unknown"}
 _CHANGING: Final = _REMOVING | _BODY | {"unsupported_media_type", "board_invalid"}
@@ -108,7 +106,7 @@ _POSTING: Final = _ADMIN | _BODY | {
 }  # fmt: skip
 _LIKING: Final = _BODY | {
     "board_not_found", "record_not_found", "origin_forbidden", "likes_not_allowed", "cookie_required", "likes_closed",
-    "votes_used", "like_refused", "unsupported_media_type", "rate_exceeded", "outcome_unknown", "overloaded",
+    "votes_used", "like_refused", "unsupported_media_type", "outcome_unknown", "overloaded",
 }  # fmt: skip
 
 # Parameters of several operations.

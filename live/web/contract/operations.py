@@ -19,6 +19,7 @@ _EVERYWHERE: Final = frozenset(
     }
 )  # fmt: skip
 
+_LIMITED: Final = "rate_exceeded"  # of every request but those for operators
 _READING: Final = frozenset({"boards", "records", "live", "pages"})  # tags
 
 _SECONDS: Final = {"description": "Seconds after which to try again.", "schema": {"type": "integer"}}
@@ -54,7 +55,7 @@ def operation(  # noqa: PLR0913 - each is one part of an operation
     """
     by_status: dict[int, dict[str, str]] = {}
     for code, problem in PROBLEMS.items():
-        if code in problems or code in _EVERYWHERE:
+        if code in problems or code in _EVERYWHERE or (code == _LIMITED and tag != "operations"):
             by_status.setdefault(problem.status, {})[code] = problem.title
     refusal: dict[str, Any] = {"application/problem+json": {"schema": reference(ProblemBody)}}
     if is_page:

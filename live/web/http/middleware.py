@@ -1,4 +1,4 @@
-"""The middleware around all routes: the client of each request, the origins that may read, the security headers."""
+"""The middleware around all routes: the client of each request, rates, origins that may read, security headers."""
 
 from collections.abc import Collection, Sequence
 from functools import cache
@@ -10,16 +10,19 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from live.auth.client import EXTENSION, Client, ClientResolver
+from live.auth.rate_limiter import payer_of
 from live.domain.reader import NOBODY
 from live.errors import ProblemError
 from live.ingest.replies import CONTENT_SECURITY_POLICY, POLICY_HEADER, SECURITY_HEADERS, private
 from live.ingest.replies import Headers as Fields
 from live.network.hosts import below_root
+from live.protocols.http.shared import SharedParts
 from live.web.http.responses import problem_response
 
 READER: Final = "live.reader"  # the ASGI extension with who reads, in requests that asked
 
 _READING: Final = ("GET", "HEAD")
+_UNLIMITED: Final = ("/healthz", "/readyz", "/metrics")
 _EXPOSED: Final = b"ETag, Retry-After"
 _PREFLIGHT: Final = {
     "Access-Control-Allow-Methods": "GET, HEAD",
@@ -113,6 +116,29 @@ class CrossOrigin:
             await Response(status_code=204, headers=_PREFLIGHT)(scope, receive, send_permitted)
         else:
             await self._app(scope, receive, send_permitted)
+
+
+class ReadRate:
+    """ASGI middleware that refuses the reads of clients that exceed their rate. The fast path does it by itself.
+
+    It refuses with a problem, for pages too, because a page would cost more than what it refuses.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection."""
+        if scope["type"] == "http" and scope["method"] in _READING and scope["path"] not in _UNLIMITED:
+            parts = cast("SharedParts", scope["state"]["parts"])
+            authorization = next((value for name, value in scope["headers"] if name == b"authorization"), None)
+            reader = NOBODY if authorization is None else parts.authenticator.reader(authorization)
+            try:
+                parts.rate_limiter.admit_read(payer_of(reader, scope["extensions"][EXTENSION]))
+            except ProblemError as problem:
+                await problem_response(problem)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 @cache

@@ -13,6 +13,7 @@ import msgspec
 from starlette.datastructures import QueryParams
 
 from live.auth.client import Client, ClientResolver
+from live.auth.rate_limiter import payer_of
 from live.errors import EpochLostError, ProblemError
 from live.ingest.replies import Reply, problem_reply
 from live.network.encodings import takes_gzip
@@ -44,10 +45,12 @@ _LARGEST_KNOWN: Final = 2048  # bytes of a head
 class _Plain(NamedTuple):
     """A request that the fast path takes.
 
-    `origin` is None if no other origin may read the reply. `gzip` says whether the client takes compressed replies.
+    `payer` is who pays for it. `origin` is None if no other origin may read the reply. `gzip` says whether the client
+    takes compressed replies.
     """
 
     query: PageQuery
+    payer: str
     is_now: bool
     origin: str | None
     gzip: bool
@@ -63,6 +66,7 @@ class FastReads:
         self._live = live
         self._clients = clients
         self._ledgers = live.registry.ledgers
+        self._admit_read = live.rate_limiter.admit_read
         self._generation = -1
         self._allowed = frozenset(live.settings.allowed_origins)
         self._found: dict[tuple[bytes, Peer], _Plain | None] = {}
@@ -98,7 +102,9 @@ class FastReads:
         if query is None:
             return None
         origin = None if isinstance(query, SinglePage) else client.origin or ""
-        return _Plain(query, query.when.is_now, origin, takes_gzip(_all(head, b"accept-encoding")))
+        return _Plain(
+            query, payer_of(query.reader, client), query.when.is_now, origin, takes_gzip(_all(head, b"accept-encoding"))
+        )
 
     def _query_of(self, head: RequestHead, client: Client) -> PageQuery | None:
         """Read a target. Return None if its reply is not a page of the store.
@@ -129,6 +135,11 @@ class FastReads:
         return None if query is None or query.when.as_of is not None else query
 
     def _begin(self, plain: _Plain, known: str, get: Get) -> None:
+        try:
+            self._admit_read(plain.payer)
+        except ProblemError as problem:
+            get.answer(self._completed(plain, problem_reply(problem)))
+            return
         query = plain.query
         ledger = self._ledgers.find(query.board, query.reader)
         if ledger is None or not plain.is_now:
