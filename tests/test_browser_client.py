@@ -1,4 +1,4 @@
-"""The client on a page of another origin: ten lines of a plain page, the element, and a component of React."""
+"""The client on a page of another origin: the element, and a component of React."""
 
 import json
 import threading
@@ -24,17 +24,6 @@ from tests.harness.settings import fresh_settings
 pytestmark = IN_BROWSER
 
 MODULES: Final = Path(__file__).parents[1] / ".tools" / "node_modules"
-PLAIN: Final = """<!doctype html><title>Plain</title>
-<ol id="top"></ol>
-<script type="module">
-  import { LiveBoard } from "SERVER/client/live-board.js";
-  const board = new LiveBoard("SERVER", "posts", { limit: 3 });
-  board.subscribe(() => {
-    const words = board.snapshot.records.map(({ key, score }) => `${key} ${score}`);
-    document.querySelector("#top").textContent = words.join(", ");
-  });
-  board.start();
-</script>"""
 ELEMENT: Final = """<!doctype html><html lang="zh"><title>Element</title>
 <meta http-equiv="Content-Security-Policy" content="script-src SERVER 'self'; style-src 'self'">
 <script type="module" src="SERVER/client/element.js"></script>
@@ -120,7 +109,6 @@ async def foreign(valkey_url: str, tmp_path: Path) -> AsyncIterator[tuple[Page, 
             page = await chromium.new_page()
             page.on("pageerror", lambda error: faults.append(str(error)))
             page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
-            (tmp_path / "plain.html").write_text(PLAIN.replace("SERVER", url))
             (tmp_path / "element.html").write_text(ELEMENT.replace("SERVER", url))
             (tmp_path / "fields.html").write_text(FIELDS.replace("SERVER", url))
             (tmp_path / "react.html").write_text(REACT.replace("SERVER", url))
@@ -133,15 +121,6 @@ async def foreign(valkey_url: str, tmp_path: Path) -> AsyncIterator[tuple[Page, 
 async def until_text(page: Page, selector: str, text: str) -> None:
     """Wait until an element, possibly in a shadow tree, has a text."""
     await page.locator(selector, has_text=text).first.wait_for(timeout=PATIENCE)
-
-
-async def test_ten_lines_watch_a_board_of_another_origin(foreign: tuple[Page, httpx.AsyncClient]) -> None:
-    """They show every change."""
-    page, producer = foreign
-    await page.goto(page.url.replace("favicon.ico", "plain.html"))
-    await until_text(page, "#top", "a 2, b 1")
-    await post(producer, {"key": "b", "amount": 5})
-    await until_text(page, "#top", "b 6, a 2")
 
 
 async def test_the_element_shows_fields_titles_and_whole_names(foreign: tuple[Page, httpx.AsyncClient]) -> None:
