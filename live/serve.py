@@ -43,6 +43,7 @@ from live.store.registry.producers import ProducerStore
 from live.store.registry.trail import note_command
 from live.system.data_directory import make_private
 from live.system.processes import fit, raise_limit, relax_collector, share, start_fork_server
+from live.system.service_manager import ServiceManager
 from live.system.shared_metrics import SharedMetrics
 from live.system.version import commit
 from live.web.app import make_app
@@ -68,6 +69,9 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
     # uvicorn raises the signal again after it has stopped. Exit normally then.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(0))
     configure_logs(settings.log_level)
+    manager = ServiceManager.take()
+    if manager.listener is not None:  # who can reach it decides what the server demands
+        settings = msgspec.structs.replace(settings, host=manager.listener.getsockname()[0])
     boards = load_boards(settings.boards)
     if len(boards.by_id) > settings.max_boards:
         raise SetupError(
@@ -78,7 +82,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
     if settings.store:
         _check_replica(connect(settings.store, settings), settings)
     open_journal(settings, writes=False)  # refuses an invalid URL
-    with bound_sockets(settings) as listeners, _store(settings) as url:
+    with bound_sockets(settings, manager.listener) as listeners, _store(settings) as url:
         listener = listeners[0]
         settings = msgspec.structs.replace(settings, store=url, port=listener.getsockname()[1])
         if warning := unsafe_hosts(settings):
@@ -97,23 +101,41 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
             store=shown(settings.store), journal=shown(settings.journal), boards=len(boards.by_id),
         )  # fmt: skip
         try:
-            _run(settings, boards, listeners)
+            _run(settings, boards, listeners, manager)
         finally:
             log.info("the server has stopped")
 
 
-def _run(settings: Settings, boards: Boards, listeners: Sequence[socket.socket]) -> None:
+def _run(settings: Settings, boards: Boards, listeners: Sequence[socket.socket], manager: ServiceManager) -> None:
     """Serve in this process, or in several workers."""
     if settings.workers == 1:
         signal.signal(signal.SIGHUP, _ignore_reload)
-        uvicorn.Server(server_config(make_app(settings, boards), settings)).run(sockets=[listeners[0]])
+        _NotifyingServer(server_config(make_app(settings, boards), settings), manager).run(sockets=[listeners[0]])
         return
     with SharedMetrics.new() as metrics:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics.folder)
         # The fork server has its socket there too, so nothing is left even if all processes are killed.
         tempfile.tempdir = str(metrics.folder)
         start_fork_server()
-        asyncio.run(Supervisor(listeners, metrics, settings).run())
+        asyncio.run(Supervisor(listeners, metrics, settings, manager).run())
+
+
+class _NotifyingServer(uvicorn.Server):
+    """A server without workers, which tells the service manager when it serves and when it stops."""
+
+    def __init__(self, config: uvicorn.Config, manager: ServiceManager) -> None:
+        super().__init__(config)
+        self._manager = manager
+        self._telling: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._telling = asyncio.create_task(self._manager.run())
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+        await super().shutdown(sockets)
 
 
 def _ignore_reload(_signal: int, _frame: object) -> None:
@@ -365,15 +387,21 @@ def bound_socket(settings: Settings) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def bound_sockets(settings: Settings) -> Iterator[list[socket.socket]]:
+def bound_sockets(settings: Settings, inherited: socket.socket | None = None) -> Iterator[list[socket.socket]]:
     """Bind a socket for each worker to the same port. The kernel spreads connections evenly over them.
 
-    The first one is bound alone, so that the port is refused if any other server uses it.
+    The first one is bound alone, so that the port is refused if any other server uses it. If a service manager passes
+    on a socket, the workers share it: whichever is free accepts the next connection.
 
     Raises:
         SetupError: the address is not available.
     """
     with ExitStack() as opened:
+        if inherited is not None:
+            _prepare(opened.enter_context(inherited), settings)
+            inherited.listen(_BACKLOG)
+            yield [inherited, *(opened.enter_context(inherited.dup()) for _ in range(settings.workers - 1))]
+            return
         listeners = [opened.enter_context(bound_socket(settings))]
         address = listeners[0].getsockname()
         while len(listeners) < settings.workers:
@@ -387,15 +415,19 @@ def bound_sockets(settings: Settings) -> Iterator[list[socket.socket]]:
 
 
 def _new_socket(family: int, settings: Settings) -> socket.socket:
-    """Make a socket with the options that its connections inherit."""
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _prepare(listener, settings)
+    return listener
+
+
+def _prepare(listener: socket.socket, settings: Settings) -> None:
+    """Set the options that the connections of a listening socket inherit."""
     # asyncio does not set this option on a socket that other code has made. Without the option, the body of a response
     # waits 40 ms until the client acknowledges the headers.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # If a peer acknowledges nothing for this time, the kernel drops the connection and its buffers.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(settings.slow_timeout * 1000))
-    return listener
 
 
 def _address(settings: Settings) -> str:

@@ -66,9 +66,26 @@ def test_every_alert_is_about_a_metric_and_has_a_section() -> None:
 def test_files_for_services_name_settings_that_exist() -> None:
     """Also in comments."""
     known = {environment_name(field) for field in Settings.__struct_fields__} | {"LIVE_NAME"}
-    for name in ("Caddyfile", "live-board.service"):
+    for name in ("Caddyfile", "live-board.service", "live-board.socket"):
         text = (OPS / name).read_text(encoding="utf-8")
         assert set(re.findall(r"\bLIVE_[A-Z_]+", text)) <= known, name
     if caddy := shutil.which("caddy"):
         command = [caddy, "validate", "--adapter", "caddyfile", "--config", str(OPS / "Caddyfile")]
         subprocess.run(command, check=True, capture_output=True)
+
+
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
+    """Without a warning, once the program exists. The service says when it is ready, and gives signs of life."""
+    units = [OPS / "live-board.service", OPS / "live-board.socket"]
+    text = units[0].read_text(encoding="utf-8")
+    for line in ("Type=notify", "WatchdogSec=30", "StateDirectory=live-board", "LimitNOFILE=65536"):
+        assert f"\n{line}\n" in text
+    assert "ListenStream=127.0.0.1:8000" in units[1].read_text(encoding="utf-8")
+    if analyze := shutil.which("systemd-analyze"):
+        for unit in units:
+            made = unit.read_text(encoding="utf-8").replace("/opt/live-board/bin/live", "/bin/true")
+            (tmp_path / unit.name).write_text(made, encoding="utf-8")
+        paths = [str(tmp_path / unit.name) for unit in units]
+        checked = subprocess.run([analyze, "verify", *paths], capture_output=True, text=True, check=False)
+        own = [line for line in checked.stderr.splitlines() if "live-board" in line]
+        assert (checked.returncode, own) == (0, [])

@@ -19,6 +19,7 @@ import structlog
 
 from live.settings import Settings
 from live.system.processes import CHILDREN
+from live.system.service_manager import ServiceManager
 from live.system.shared_metrics import SharedMetrics
 from live.workers.worker import END, LEAVE, READY, RETIRE, STOPPING, TAKE, run_worker
 
@@ -75,7 +76,15 @@ class Worker:
 class Supervisor:
     """All workers. `_current` has the worker of each socket, or None while that waits to be started."""
 
-    def __init__(self, listeners: Sequence[socket.socket], metrics: SharedMetrics, settings: Settings) -> None:
+    def __init__(
+        self,
+        listeners: Sequence[socket.socket],
+        metrics: SharedMetrics,
+        settings: Settings,
+        manager: ServiceManager,
+    ) -> None:
+        self._manager = manager
+        self._telling: asyncio.Task[None] | None = None  # runs as soon as each socket has had a worker that serves
         self._listeners = listeners
         self._metrics = metrics
         self._settings = settings
@@ -111,6 +120,8 @@ class Supervisor:
         if not self._is_stopping:
             log.info("stopping all workers")
         self._is_stopping = True
+        if self._telling is not None:
+            self._telling.cancel()
         self._changed.set()
         for worker in self._workers:
             worker.signal(signal.SIGTERM, "the server stops")
@@ -147,6 +158,8 @@ class Supervisor:
             if not worker.started.done():
                 worker.started.set_result(True)
             log.info("worker serves", worker=worker.place + 1, pid=worker.pid)
+            if self._telling is None and all(each is not None and each.is_ready for each in self._current):
+                self._telling = asyncio.create_task(self._manager.run())
         else:
             worker.is_ready = False
             if word != STOPPING:  # it has closed the channel

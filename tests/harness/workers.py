@@ -16,6 +16,7 @@ import httpx
 from live.serve import bound_sockets
 from live.settings import Settings
 from live.system.processes import share
+from live.system.service_manager import ServiceManager
 from live.system.shared_metrics import SharedMetrics
 from live.workers import supervisor
 from live.workers.supervisor import Supervisor
@@ -93,7 +94,7 @@ async def running_workers(
         fork_server({"PROMETHEUS_MULTIPROC_DIR": str(metrics.folder)}) as forking,
         patch.object(supervisor, "run_worker", target),
     ):
-        parent = Supervisor(listen(listeners), metrics, settings)
+        parent = Supervisor(listen(listeners), metrics, settings, ServiceManager())
         running = asyncio.create_task(parent.run())
         try:
             yield RunningWorkers(f"http://127.0.0.1:{listeners[0].getsockname()[1]}", metrics.folder, parent, forking)

@@ -1,0 +1,71 @@
+"""What a service manager, such as systemd, tells a server, and what the server tells it.
+
+The protocols are those of `sd_notify(3)` and `sd_listen_fds(3)`. Without a service manager, nothing happens.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import MutableMapping
+from contextlib import suppress
+from typing import Final, Self
+
+from live.errors import SetupError
+
+_FIRST: Final = 3  # the first descriptor that a service manager passes on
+_VARIABLES: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES")
+
+
+class ServiceManager:
+    """The service manager of this process: its address, the socket that it passes on, and how often it wants a sign."""
+
+    def __init__(self, address: str = "", watchdog: float = 0.0, listener: socket.socket | None = None) -> None:
+        self.listener = listener
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address
+        self._watchdog = watchdog
+
+    @classmethod
+    def take(cls, environment: MutableMapping[str, str] = os.environ) -> Self:
+        """Take the variables out of the environment, because they are not meant for the processes that this one starts.
+
+        Raises:
+            SetupError: the service manager passes on more than one socket, or one that is not of TCP.
+        """
+        given = {name: environment.pop(name, "") for name in _VARIABLES}
+        seconds = int(given["WATCHDOG_USEC"] or 0) / 1e6 if _is_ours(given["WATCHDOG_PID"] or str(os.getpid())) else 0.0
+        listener = None
+        if given["LISTEN_FDS"] and _is_ours(given["LISTEN_PID"]):
+            listener = _only_listener(given["LISTEN_FDS"])
+        return cls(given["NOTIFY_SOCKET"], seconds, listener)
+
+    async def run(self) -> None:
+        """Say that the server is ready. Then say again and again that its loop runs, until the task is canceled."""
+        self._notify("READY=1")
+        try:
+            while True:
+                await asyncio.sleep(self._watchdog / 2 or 3600)
+                self._notify("WATCHDOG=1")
+        finally:
+            self._notify("STOPPING=1")
+
+    def _notify(self, text: str) -> None:
+        if self._address:
+            with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+                channel.settimeout(0)
+                channel.sendto(text.encode(), self._address)
+
+
+def _is_ours(process: str) -> bool:
+    return process == str(os.getpid())
+
+
+def _only_listener(number: str) -> socket.socket:
+    """Return the socket that was passed on, which programs that this one starts do not inherit."""
+    if number != "1":
+        raise SetupError(f"the service manager passes on {number} sockets: leave one ListenStream= in the socket unit")
+    listener = socket.socket(fileno=_FIRST)
+    listener.set_inheritable(False)
+    if listener.family not in {socket.AF_INET, socket.AF_INET6} or listener.type != socket.SOCK_STREAM:
+        listener.close()
+        raise SetupError("the service manager passes on a socket that is not of TCP: give ListenStream= a port")
+    return listener

@@ -1,0 +1,112 @@
+"""A server under a service manager, with real sockets: what it is told, and what it takes over."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from live.settings import as_environment
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import DEADLINE
+
+# As systemd does: the socket is descriptor 3, and the process id is that of the server.
+START: Final = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.environ["LISTEN_PID"] = str(os.getpid())
+os.execv(sys.executable, [sys.executable, "-m", "live", "serve"])
+"""
+
+
+@contextmanager
+def started(
+    store: str, folder: Path, listener: socket.socket, environment: dict[str, str], **settings: Any
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Start a server with a socket."""
+    descriptor = listener.fileno()
+    log = folder / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-c", START, str(descriptor)],
+            env={**os.environ, **as_environment(fresh_settings(store, **settings)), "LISTEN_FDS": "1", **environment},
+            cwd=folder, pass_fds=(descriptor,), stdout=output, stderr=output,
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(DEADLINE)
+
+
+def wait_for(word: str, notices: socket.socket) -> list[str]:
+    """Receive notices up to one, and return all of them."""
+    found = []
+    while word not in found:
+        found.append(notices.recv(256).decode())
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_it_takes_the_socket_and_says_how_it_is(valkey_url: str, tmp_path: Path, workers: int) -> None:
+    """A connection that came before the start is served. The server is ready, alive, and stopping, in this order."""
+    address = str(tmp_path / "notices") if workers == 1 else f"@live-{os.getpid()}"
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices,
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname(), timeout=DEADLINE) as early,
+    ):
+        notices.bind(address.replace("@", "\0"))
+        notices.settimeout(DEADLINE)
+        early.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        told = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "200000"}
+        with started(valkey_url, tmp_path, listener, told, workers=workers, port=9) as server:
+            assert wait_for("READY=1", notices) == ["READY=1"]
+            assert wait_for("WATCHDOG=1", notices) == ["WATCHDOG=1"]
+            assert early.recv(15) == b"HTTP/1.1 200 OK"
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            assert {httpx.get(f"{url}/healthz").status_code for _ in range(10)} == {200}
+            server.send_signal(signal.SIGTERM)
+            assert set(wait_for("STOPPING=1", notices)) <= {"WATCHDOG=1", "STOPPING=1"}
+            assert server.wait(DEADLINE) == 0
+
+
+@pytest.mark.slow
+def test_a_stopped_loop_gives_no_sign(valkey_url: str, tmp_path: Path) -> None:
+    """So the service manager restarts a server that hangs."""
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices,
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
+        notices.bind(str(tmp_path / "notices"))
+        notices.settimeout(DEADLINE)
+        told = {"NOTIFY_SOCKET": str(tmp_path / "notices"), "WATCHDOG_USEC": "200000"}
+        with started(valkey_url, tmp_path, listener, told) as server:
+            wait_for("WATCHDOG=1", notices)
+            server.send_signal(signal.SIGSTOP)
+            notices.settimeout(1)
+            with pytest.raises(TimeoutError):
+                wait_for("never", notices)
+
+
+@pytest.mark.slow
+def test_a_socket_that_does_not_fit_ends_the_start(valkey_url: str, tmp_path: Path) -> None:
+    """A public one needs an API key, whatever LIVE_HOST says. Two sockets, and one of another kind, are refused."""
+    unix = socket.socket(socket.AF_UNIX)
+    unix.bind(str(tmp_path / "socket"))
+    for listener, environment, words in (
+        (socket.create_server(("0.0.0.0", 0)), {}, "no producer has an API key"),  # noqa: S104 - what it tests
+        (socket.create_server(("127.0.0.1", 0)), {"LISTEN_FDS": "2"}, "passes on 2 sockets"),
+        (unix, {}, "not of TCP"),
+    ):
+        with listener, started(valkey_url, tmp_path, listener, environment, host="127.0.0.1", open=False) as server:
+            assert server.wait(DEADLINE) == 2
+            assert words in (tmp_path / "log").read_text(encoding="utf-8")
