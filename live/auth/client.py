@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from hashlib import blake2b
 from ipaddress import ip_network
 from typing import Final
 
@@ -59,6 +60,15 @@ class Client(msgspec.Struct, frozen=True):
         It uses no proxy, and no host name that a web page could choose.
         """
         return self.local and self.own_name and not self.proxied
+
+    def cookie(self, kind: str, root_path: str) -> str:
+        """Name a cookie of this server.
+
+        Servers on other ports and paths of the same host have other names, because browsers send cookies to all ports.
+        With TLS, the name keeps other hosts of the same domain from setting the cookie.
+        """
+        name = f"live-{kind}-{blake2b(f'{self.host}{root_path}'.encode(), digest_size=4).hexdigest()}"
+        return f"__Host-{name}" if self.scheme == "https" else name
 
     def require_origin(self, allowed: Sequence[str] | None = None) -> None:
         """Accept pages of this server and of the `allowed` origins, and clients that are not browsers.

@@ -7,7 +7,6 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from live.auth.authenticator import token_cookie
 from live.web.http.responses import NOT_STORED
 from live.web.pages.rendering import address_of, visit_of
 from live.web.services import live_of
@@ -31,7 +30,7 @@ def admitting(page: Callable[[Request], Awaitable[Response]]) -> Callable[[Reque
         response = RedirectResponse(address_of(visit, "token"), HTTPStatus.SEE_OTHER, NOT_STORED)
         is_secure, root_path = visit.client.scheme == "https", live.settings.root_path
         response.set_cookie(
-            token_cookie(visit.client, root_path),
+            visit.client.cookie("token", root_path),
             token,
             max_age=max(0, int(reader.ends - time.time())),
             path="/" if is_secure else root_path or "/",  # a browser demands it of `__Host-`

@@ -6,7 +6,6 @@ A like is an event of the server's own producer, so it is counted, synced and se
 import re
 import secrets
 from collections.abc import Sequence
-from hashlib import blake2b
 from http import HTTPStatus
 from typing import Final, Literal, TypedDict
 
@@ -128,15 +127,8 @@ def _attributes(request: Request) -> _Attributes:
 
 
 def _cookie_prefix(request: Request) -> str:
-    """Make the prefix of the names of this server's cookies.
-
-    Servers on other ports and paths of the same host have other names, because browsers send cookies to all ports. With
-    TLS, the name keeps other hosts of the same domain from setting the cookie.
-    """
-    client = client_of(request)
-    server = f"{client.host}{live_of(request).settings.root_path}"
-    name = f"live-visitor-{blake2b(server.encode(), digest_size=4).hexdigest()}."
-    return f"__Host-{name}" if client.scheme == "https" else name
+    """Make the prefix of the names of this server's cookies."""
+    return client_of(request).cookie("visitor", live_of(request).settings.root_path) + "."
 
 
 async def _count(request: Request, board: Board, member: str, visitor: str) -> bool:
