@@ -181,6 +181,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "`auto` is `key` on a server with a private board, and `open` on any other")] = "auto"
     admin_roles: Annotated[tuple[Literal["all", "ingest", "viewers"], ...], _described(
         "roles, comma-separated, whose processes serve the administration routes")] = ("all", "ingest")
+    admin_page: Annotated[Literal["off", "local", "on"], _described(
+        "who may open the admin page: nobody, browsers on this machine that use no proxy, or everybody with an "
+        "admin API key; others need TLS")] = "local"
     rate: Annotated[int, _described(
         "events per second for a producer that has no rate of its own; 0 means no limit", ge=0)] = 100_000
     burst: Annotated[int, _described("events that such a producer may send in one burst", ge=1)] = 200_000

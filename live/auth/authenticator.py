@@ -5,14 +5,13 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 import structlog
 
 from live.auth.client import Client
-from live.domain.producer import NO_DIGESTS, Principal, Verb, anonymous, digest_of, matches, parse_bearer
+from live.domain.producer import NO_DIGESTS, Principal, Secret, Verb, anonymous, digest_of, matches, parse_bearer
 from live.domain.reader import NO_BOARDS, NOBODY, Reader
 from live.errors import EPOCH_LOST_DETAIL, ProblemError, StoreUnavailableError
 from live.metrics import KEYS_EXPIRE
@@ -205,6 +204,22 @@ class Authenticator:
         producer.require(verb)
         return producer
 
+    def holder(self, name: str, fingerprint: str) -> Principal | None:
+        """Find the producer with an id. Return None if its secret with a fingerprint is not valid any more.
+
+        Raises:
+            ProblemError: `epoch_lost`.
+            StoreUnavailableError: the last check of the store was too long ago.
+        """
+        if self._high_water.lost:
+            raise ProblemError("epoch_lost", EPOCH_LOST_DETAIL, retry_after=60)
+        if time.monotonic() - self._checked >= _FRESH:
+            raise StoreUnavailableError("can't read the API keys")
+        known = self._known.get(name)
+        if known is None or fingerprint not in {Secret(digest, 0).fingerprint for digest in known.digests}:
+            return None
+        return known.producer
+
     def reader_of(self, fields: Headers, client: Client, query: Mapping[str, str] = _NO_QUERY) -> Reader:
         """Find who reads, by the header fields of a request and its query.
 
@@ -221,7 +236,7 @@ class Authenticator:
         if "token" in query:
             return self.token_reader(query["token"].encode())
         if cookie is not None:
-            name = token_cookie(client, self._settings.root_path).encode() + b"="
+            name = client.cookie("token", self._settings.root_path).encode() + b"="
             for part in cookie.split(b";"):
                 if part.strip().startswith(name):
                     return self.token_reader(part.strip().removeprefix(name))
@@ -284,13 +299,3 @@ class Authenticator:
     def _change(self) -> None:
         """Invalidate earlier results."""
         self.generation += 1
-
-
-def token_cookie(client: Client, root_path: str) -> str:
-    """Name the cookie that holds the viewer token of a client.
-
-    Servers on other ports and paths of the same host have other names, because browsers send cookies to all ports. With
-    TLS, the name keeps other hosts of the same domain from setting the cookie.
-    """
-    name = f"live-token-{blake2b(f'{client.host}{root_path}'.encode(), digest_size=4).hexdigest()}"
-    return f"__Host-{name}" if client.scheme == "https" else name

@@ -198,6 +198,12 @@ class RateLimiter:
         for client in list(self._reads_due)[: max(0, excess)]:
             del self._reads_due[client]
 
+    def give_back(self, producer: Principal) -> None:
+        """Return the price of an admitted request that is not to count. It expires as it would have."""
+        account = self._accounts.get(producer.rate_key)
+        if account is not None:
+            account.credit += 1
+
     async def close(self) -> None:
         """Cancel calls to the store. Waiting requests fail as if the store were unavailable."""
         tasks = [account.task for account in self._accounts.values() if account.task is not None]

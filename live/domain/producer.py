@@ -198,6 +198,12 @@ def liking(network: str, rate: int, burst: int) -> Principal:
     return msgspec.structs.replace(sender, rate_key=f"likes:{sender.rate_key}")
 
 
+def signing_in(network: str) -> Principal:
+    """Return the sender of API keys that a network enters on the admin page: five a minute."""
+    sender = anonymous(network, 5 / 60, 5)
+    return msgspec.structs.replace(sender, rate_key=f"signing-in:{sender.rate_key}")
+
+
 def new_secret() -> str:
     """Make a random secret. It is shown once and never stored."""
     return secrets.token_urlsafe(32)

@@ -17,8 +17,8 @@ _ORIGIN: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)(.*)", re.DOT
 _PORTS: Final = {"http": ":80", "https": ":443"}  # browsers leave these out of origins
 _OWN_PATHS: Final = frozenset(
     {
-        "v1", "boards", "client", "embed", "overlay", "preferences", "static", "healthz", "readyz", "metrics", "docs",
-        "openapi.json", "asyncapi.json", "boards.schema.json",
+        "v1", "admin", "boards", "client", "embed", "overlay", "preferences", "static", "healthz", "readyz", "metrics",
+        "docs", "openapi.json", "asyncapi.json", "boards.schema.json",
     }
 )  # fmt: skip
 

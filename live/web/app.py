@@ -110,6 +110,7 @@ async def _work(parts: Live) -> None:
             drainer = Drainer(parts.client, parts.settings, parts.journal, lambda: parts.registry.boards)
             tasks.create_task(drainer.run())
         tasks.create_task(parts.authenticator.run())
+        tasks.create_task(parts.activity.run())
         if parts.authenticator.tokens is not None:
             tasks.create_task(parts.authenticator.tokens.run())
         tasks.create_task(parts.limits.run())

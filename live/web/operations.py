@@ -1,15 +1,12 @@
 """Health and metrics, for operators."""
 
 import asyncio
-import os
 from collections.abc import Collection
 from http import HTTPStatus
-from pathlib import Path
 from typing import Final
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,9 +15,9 @@ from live import __version__
 from live.domain.reader import ALL_BOARDS, BoardScope, Reader
 from live.errors import ProblemError
 from live.ingest.replies import Reply
-from live.metrics import REGISTRY, OfBoards, ProcessTotals
-from live.system.shared_metrics import SharedMetrics
+from live.metrics import OfBoards, ProcessTotals
 from live.system.version import commit
+from live.web.activity import collecting
 from live.web.http.middleware import client_of
 from live.web.http.responses import as_response, problem_response, public_reason
 from live.web.services import live_of, reader_of
@@ -101,14 +98,8 @@ def _opened(request: Request) -> BoardScope:
 
 
 def _metrics_of(boards: Collection[str]) -> bytes:
-    folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
-    if folder is None:
-        return _text_of(REGISTRY, boards, ProcessTotals({os.getpid()}))
-    shared = SharedMetrics(Path(folder))
-    with shared.reading():
-        # The fork server is the parent of all processes, ended ones included.
-        processes = ProcessTotals(shared.processes(), parent=os.getppid())
-        return _text_of(MultiProcessCollector(None), boards, processes)  # type: ignore[no-untyped-call]
+    with collecting() as (collector, totals):
+        return _text_of(collector, boards, totals)
 
 
 def _text_of(collector: Collector, boards: Collection[str], processes: ProcessTotals) -> bytes:

@@ -14,6 +14,7 @@ from live.errors import ProblemError
 from live.network.parameters import require_known
 from live.settings import Settings
 from live.web import operations
+from live.web.admin.routes import admin_routes
 from live.web.contract import reference
 from live.web.contract.asyncapi import asyncapi
 from live.web.contract.boards_file import boards_schema
@@ -93,6 +94,7 @@ def routes_of(settings: Settings) -> list[BaseRoute]:
     is_changing = settings.role in settings.admin_roles
     if is_changing:
         routes.append(_contract("/v1/trail", {"GET": admin.get_audit_log}))
+        routes += admin_routes(settings)
     for path, handlers in _ROUTES.items():
         served = {
             method: handler

@@ -40,7 +40,9 @@ from live.store.connection.loss import LossWatch
 from live.store.registry.idempotency import StoredResponses
 from live.store.registry.items import Items
 from live.store.registry.presence import Presence
+from live.store.registry.sessions import SessionStore
 from live.store.registry.trail import AuditTrail
+from live.web.activity import Activity
 from live.web.http.drawings import Drawings
 from live.web.http.middleware import READER
 from live.web.http.responses import Derived, cache_control
@@ -73,6 +75,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     authenticator: Authenticator
     rate_limiter: RateLimiter
     visitors: Visitors
+    sessions: SessionStore  # of the admin page
     limits: ConnectionLimits
     bodies: BodyBudget
     # Boards, their events and their viewers.
@@ -92,6 +95,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Drawings = field(default_factory=Drawings)
     top_histories: VersionCache[TopHistory] = field(default_factory=VersionCache)
     rank_charts: RankCharts = field(default_factory=RankCharts)
+    activity: Activity = field(default_factory=Activity)
 
     async def ledger(self, board_id: str, reader: Reader) -> Ledger:
         """Find a board by its id, for a reader. Another process may have created it a moment ago.
@@ -187,6 +191,7 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
         authenticator=authenticator,
         rate_limiter=rate_limiter,
         visitors=Visitors(client, settings.key_prefix),
+        sessions=SessionStore(client, settings.key_prefix),
         limits=limits,
         bodies=BodyBudget(settings, limits, clients.trusts),
         hub=hub,

@@ -128,6 +128,11 @@ class SystemKeys:
         return f"{self.prefix}:{{:ready{number or ''}}}"
 
     @property
+    def sessions(self) -> str:
+        """The sessions of the admin page."""
+        return f"{self.prefix}:{{:sessions}}"
+
+    @property
     def pause(self) -> str:
         """The lease of a backup that pauses the trimming of journals."""
         return f"{self.journals}:pause"

@@ -21,8 +21,8 @@ def require_own_page(request: Request) -> None:
         raise ProblemError("origin_forbidden", "the forms of a page are sent from that page")
 
 
-async def read_form(request: Request, most: int, expected: str) -> dict[str, str]:
-    """Return the fields of a form with at most so many bytes. `expected` says what to send instead.
+async def read_form(request: Request, most: int, expected: str, fields: int = _MOST_FIELDS) -> dict[str, str]:
+    """Return the fields of a form with at most so many bytes and fields. `expected` says what to send instead.
 
     Raises:
         ProblemError: `unsupported_media_type`, `body_too_large` or `malformed_body`.
@@ -35,6 +35,6 @@ async def read_form(request: Request, most: int, expected: str) -> dict[str, str
         if len(body) > most:
             raise ProblemError("body_too_large", f"this form has at most {most} bytes")
     try:
-        return dict(parse_qsl(body.decode("ascii"), strict_parsing=True, errors="strict", max_num_fields=_MOST_FIELDS))
+        return dict(parse_qsl(body.decode("ascii"), strict_parsing=True, errors="strict", max_num_fields=fields))
     except ValueError:
         raise ProblemError("malformed_body", expected) from None

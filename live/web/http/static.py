@@ -42,6 +42,7 @@ STYLES: Final = (
     "docs",
     "items",
     "likes",
+    "admin",
     "print",
 )  # in this order
 CLIENT: Final = frozenset(

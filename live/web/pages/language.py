@@ -14,6 +14,7 @@ Message = str | dict[str, str]  # a sentence, or its forms for `one` and for any
 TAGS: Final = ("en", "zh-Hans")  # the first is the usual one
 MINUS: Final = "\u2212"
 
+_OWN: Final = ("words", "words/admin")  # folders with the words of the server alone: of all pages, of administrators
 _SHARED: Final = {"words": "{}.js", "storyTable": "story/{}.js"}  # the tables of the page's scripts
 
 
@@ -52,8 +53,9 @@ def languages() -> dict[str, Language]:
         for name, path in _SHARED.items():
             script = (assets("static") / "client" / "words" / path.format(tag)).read_text(encoding="utf-8")
             table |= _decode(script.partition(f"export const {name} = ")[2].rstrip().removesuffix(";"))
-        own = (assets("templates") / "words" / f"{tag}.json").read_text(encoding="utf-8")
-        found[tag] = Language(tag, {**table, **_decode(own)})
+        for folder in _OWN:
+            table |= _decode((assets("templates") / folder / f"{tag}.json").read_text(encoding="utf-8"))
+        found[tag] = Language(tag, table)
     return found
 
 

@@ -39,6 +39,10 @@ MOST_WRITTEN: Final = 1000  # items
 MOST_REASON: Final = 500  # characters
 
 
+ACTING: Final = "live.acting"
+"""The ASGI extension with the administrator for whom a page of this server does what the request says."""
+
+
 async def _admin_of(request: Request) -> Principal:
     """Return the producer whose API key may change the board of this request, or any board if the path names none.
 
@@ -48,15 +52,22 @@ async def _admin_of(request: Request) -> Principal:
     """
     authorization = request.headers.get("authorization")
     live = live_of(request)
-    producer = live.authenticator.authorize(
-        None if authorization is None else authorization.encode("latin-1"), client_of(request), "admin"
-    )
-    await live.rate_limiter.admit(producer)
-    request_id = request.headers.get("x-request-id", "")
-    ORIGIN.set(ActOrigin(client_of(request).address, request_id if _REQUEST_ID.fullmatch(request_id) else ""))
+    producer: Principal | None = request.scope["extensions"].get(ACTING)
+    if producer is None:
+        producer = live.authenticator.authorize(
+            None if authorization is None else authorization.encode("latin-1"), client_of(request), "admin"
+        )
+        await live.rate_limiter.admit(producer)
+    note_origin(request)
     if "board" in request.path_params:
         producer.require_board(request.path_params["board"])
     return producer
+
+
+def note_origin(request: Request) -> None:
+    """Note where a request comes from, for what this task adds to the audit log."""
+    request_id = request.headers.get("x-request-id", "")
+    ORIGIN.set(ActOrigin(client_of(request).address, request_id if _REQUEST_ID.fullmatch(request_id) else ""))
 
 
 async def _unlimited_admin_of(request: Request) -> Principal:
@@ -116,9 +127,13 @@ async def get_audit_log(request: Request) -> Response:
     """Return the newest entries. An API key that is limited to some boards gets those of its boards."""
     live, producer = live_of(request), await _admin_of(request)
     limit = whole_number(request.query_params, "limit", DEFAULT_ENTRIES, 1, MAX_ENTRIES)
-    entries = await live.trail.last(limit)
-    visible = [entry for entry in entries if producer.refusal(entry.board) is None]
-    return Response(msgspec.json.encode(AuditLog(visible)), headers=NOT_STORED, media_type="application/json")
+    body = msgspec.json.encode(AuditLog(await visible_entries(live, producer, limit)))
+    return Response(body, headers=NOT_STORED, media_type="application/json")
+
+
+async def visible_entries(live: Live, producer: Principal, limit: int) -> list[AuditEntry]:
+    """Return those of the newest entries that an administrator may see, newest first."""
+    return [entry for entry in await live.trail.last(limit) if producer.refusal(entry.board) is None]
 
 
 async def _note(request: Request, producer: Principal, what: str, **fields: Any) -> None:  # noqa: ANN401 - of an entry

@@ -23,7 +23,7 @@ from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 
 ENGLISH, CHINESE = (languages()[tag] for tag in TAGS)
-TEMPLATES = sorted(path for path in assets("templates").glob("*.html") if path.name != "docs.html")
+TEMPLATES = sorted(path for path in assets("templates").rglob("*.html") if path.name != "docs.html")
 SCRIPTS = sorted(path for path in assets("static").rglob("*.js") if "words" not in path.parts)
 BOARDS = """
 [[board]]
@@ -93,7 +93,8 @@ def test_no_name_is_in_two_parts_of_the_table() -> None:
     """The parts of the scripts and that of the server add up."""
     for tag in TAGS:
         words = assets("static") / "client" / "words"
-        parts = [words / f"{tag}.js", words / "story" / f"{tag}.js", assets("templates") / "words" / f"{tag}.json"]
+        own = assets("templates") / "words"
+        parts = [words / f"{tag}.js", words / "story" / f"{tag}.js", own / f"{tag}.json", own / "admin" / f"{tag}.json"]
         names = [re.findall(r'^  "([^"]+)":', part.read_text(encoding="utf-8"), re.MULTILINE) for part in parts]
         assert sorted(name for part in names for name in part) == sorted(languages()[tag].table)
 

@@ -1,0 +1,106 @@
+"""What the processes of this server have counted lately, for the admin page.
+
+The figures are those of `/metrics`. They are read every ten seconds, and only while somebody looks at them.
+"""
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+
+from live.metrics import REGISTRY, ProcessTotals
+from live.system.shared_metrics import SharedMetrics
+
+_EVERY: Final = 10.0  # seconds
+_KEPT: Final = 60  # samples
+_WANTED: Final = 900.0  # seconds for which the figures are read after somebody has looked
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """The figures at a time of the monotonic clock.
+
+    `accepted` and `viewers` are by board, and `rejected` by code. `lag` is that of the journal, in seconds.
+    """
+
+    at: float
+    accepted: Mapping[str, int]
+    rejected: Mapping[str, int]
+    viewers: Mapping[str, int]
+    lag: float
+
+
+class Activity:
+    """The last samples of the counters."""
+
+    def __init__(self) -> None:
+        self._samples: deque[Sample] = deque(maxlen=_KEPT + 1)
+        self._until = 0.0
+        self._wanted = asyncio.Event()
+
+    async def samples(self) -> list[Sample]:
+        """Return the samples, the newest last, which is at most as old as the pause between two."""
+        now = time.monotonic()
+        self._until = now + _WANTED
+        self._wanted.set()
+        if not self._samples or now >= self._samples[-1].at + _EVERY:
+            self._samples.append(await asyncio.to_thread(_sample))
+        return list(self._samples)
+
+    async def run(self) -> None:
+        """Read the counters while somebody looks at them, until cancelled."""
+        while True:
+            await self._wanted.wait()
+            while (now := time.monotonic()) < self._until:
+                if not self._samples or now >= self._samples[-1].at + _EVERY:
+                    self._samples.append(await asyncio.to_thread(_sample))
+                await asyncio.sleep(_EVERY)
+            self._wanted.clear()
+            self._samples.clear()
+
+
+@contextmanager
+def collecting() -> Iterator[tuple[Collector, ProcessTotals]]:
+    """Give the metrics of this process, or of all worker processes together, and their totals."""
+    folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+    if folder is None:
+        yield REGISTRY, ProcessTotals({os.getpid()})
+        return
+    shared = SharedMetrics(Path(folder))
+    with shared.reading():
+        # The fork server is the parent of all processes, ended ones included.
+        totals = ProcessTotals(shared.processes(), parent=os.getppid())
+        yield MultiProcessCollector(None), totals  # type: ignore[no-untyped-call]
+
+
+def _sample() -> Sample:
+    at, found = time.monotonic(), dict[str, dict[str, float]]()
+    with collecting() as (collector, _):
+        for metric in collector.collect():
+            if metric.name in _LABELS:
+                label = _LABELS[metric.name]
+                values = found.setdefault(metric.name, {})
+                for sample in metric.samples:
+                    if not sample.name.endswith("_created"):
+                        values[sample.labels.get(label, "")] = sample.value
+    accepted, rejected, viewers, lag = (found.get(name, {}) for name in _LABELS)
+    return Sample(at, _whole(accepted), _whole(rejected), _whole(viewers), lag.get("", 0.0))
+
+
+def _whole(values: Mapping[str, float]) -> dict[str, int]:
+    return {name: int(value) for name, value in values.items()}
+
+
+_LABELS: Final[Mapping[str, str]] = {
+    "live_events_accepted": "board",
+    "live_events_rejected": "code",
+    "live_viewers": "board",
+    "live_journal_lag_seconds": "",
+}

@@ -1,0 +1,1 @@
+"""The admin page: what an administrator sees and does in a browser."""

@@ -1,0 +1,78 @@
+"""The page of one board: its definition as TOML and JSON, its memory, and what an administrator can do with it."""
+
+import asyncio
+from typing import Final
+
+from starlette.responses import Response
+
+from live.domain.board import Board
+from live.errors import ProblemError
+from live.store.board.check.usage import measure
+from live.store.board.ledger import Ledger
+from live.web.admin.boards import row_of
+from live.web.admin.calls import ApiCall
+from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
+from live.web.admin.toml import board_toml, line_of
+
+_MOST_SLOTS: Final = 100  # the newest ones, whose memory is measured
+
+
+async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM) -> Response:
+    """Show the board."""
+    ledger = await desk.ledger(desk.request.path_params["board"])
+    board = ledger.state.board
+    in_file, file = board.id in desk.live.board_admin.in_file.by_id, desk.live.settings.boards
+    definition = None if in_file else await desk.live.board_admin.defined(board.id)
+    return await desk.show(
+        "board",
+        error,
+        row=await row_of(desk, ledger, await desk.live.activity.samples()),
+        memory=await _memory(desk, ledger),
+        file=file if in_file else None,
+        line=await asyncio.to_thread(line_of, file, board.id) if in_file and file is not None else None,
+        choices=None if definition is None else definition.choices,
+        toml=None if definition is None else board_toml(board.id, definition.choices),
+        put=None if definition is None else ApiCall("PUT", _path(board), definition.choices),
+        freeze=_freezing(board),
+        delete=ApiCall("DELETE", _path(board)),
+    )
+
+
+async def freeze(desk: Desk, _form: Form) -> Response:
+    """Freeze the board, or let it take events again."""
+    ledger = await desk.ledger(desk.request.path_params["board"])
+    await desk.send(_freezing(ledger.state.board))
+    return desk.done("thawed" if ledger.state.board.frozen else "frozen")
+
+
+async def delete(desk: Desk, form: Form) -> Response:
+    """Delete the board, if its id was typed in."""
+    board = desk.request.path_params["board"]
+    if form.get("id", "").strip() != board:
+        raise ProblemError("board_invalid", f"type the id of the board, {board}, to delete it with all its data")
+    ledger = await desk.ledger(board)
+    await desk.send(ApiCall("DELETE", _path(ledger.state.board)))
+    return desk.done("deleted", "")
+
+
+def _path(board: Board) -> str:
+    return f"/v1/boards/{board.id}"
+
+
+def _freezing(board: Board) -> ApiCall:
+    return ApiCall("PATCH", _path(board), {"frozen": not board.frozen})
+
+
+async def _memory(desk: Desk, ledger: Ledger) -> int:
+    """Measure the store keys of a board."""
+    client, keys = desk.live.client, ledger.state.keys
+    names = [keys.meta, keys.slots, *keys.fixed]
+    names += [keys.seen(ledger.state.buckets.newest - back * ledger.state.buckets.span) for back in range(2)]
+    for start in await client.call(keys.slots, "ZRANGE", keys.slots, -_MOST_SLOTS, -1):
+        own = int(start)
+        names += keys.of_slot(own) if ledger.state.board.window.tables else (keys.slot(own),)
+    memory = await measure(client, desk.live.settings.key_prefix, ledger.state.board.id, list(dict.fromkeys(names)))
+    return memory.bytes
+
+
+PAGE: Final = AdminPage(path="boards/{board}", show=show, acts={"freeze": freeze, "delete": delete})

@@ -1,0 +1,72 @@
+"""What the admin page does: requests to the API of this server, which a person can also send with `curl`.
+
+A page carries out the same request that it shows. So the routes of the API check each act and add its entry to the
+audit log, and the page has no logic of its own.
+"""
+
+import shlex
+from typing import Any, Final
+from urllib.parse import unquote
+
+import msgspec
+from msgspec import UNSET
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match, Route
+from starlette.types import Message
+
+from live.auth.client import EXTENSION
+from live.domain.producer import Principal
+from live.errors import ProblemError
+from live.web.http.middleware import READER
+from live.web.writes.admin import ACTING
+
+_KEPT: Final = (b"x-request-id",)  # header fields of the request of a page that its acts have too
+
+
+class ApiCall(msgspec.Struct, frozen=True):
+    """A request to the API: its method, its path below the root path as the client sends it, and its JSON."""
+
+    method: str
+    path: str
+    body: Any = UNSET
+
+    def curl(self, site: str) -> str:
+        """Write the request as a command, with `$KEY` for the API key."""
+        parts = ["curl", "-X", self.method, shlex.quote(f"{site}{self.path}"), '-H "Authorization: Bearer $KEY"']
+        if self.body is not UNSET:
+            body = shlex.quote(msgspec.json.encode(self.body).decode())
+            parts += ["-H 'Content-Type: application/json'", f"-d {body}"]
+        return " \\\n  ".join([" ".join(parts[:4]), *parts[4:]])
+
+    async def send(self, request: Request, producer: Principal) -> Response:
+        """Carry out the request for an administrator who is signed in.
+
+        Raises:
+            ProblemError: as the route of the API.
+        """
+        body = b"" if self.body is UNSET else msgspec.json.encode(self.body)
+        outer = request.scope
+        path, _, query = self.path.partition("?")
+        scope = {
+            **outer,
+            "method": self.method,
+            "path": unquote(path),
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": [
+                (b"content-type", b"application/json"),
+                *((name, value) for name, value in outer["headers"] if name in _KEPT),
+            ],
+            "extensions": {**{name: outer["extensions"][name] for name in (EXTENSION, READER)}, ACTING: producer},
+        }
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        for route in request.app.routes:
+            match, found = route.matches(scope)
+            if match is Match.FULL and isinstance(route, Route):
+                response: Response = await route.endpoint(Request({**scope, **found}, receive))
+                return response
+        raise ProblemError("not_found", f"no process with this role takes {self.method} {path}")

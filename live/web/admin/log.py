@@ -1,0 +1,165 @@
+"""The page of the audit log: every administrative act, before and after, as a request, and undone where that exists."""
+
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+from starlette.responses import Response
+
+from live.errors import ProblemError
+from live.network.parameters import whole_number
+from live.store.registry.trail import AuditEntry
+from live.web.admin.calls import ApiCall
+from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
+from live.web.writes.admin import MAX_ENTRIES, MOST_REASON, AuditLog, visible_entries
+
+_ON_PAGE: Final = 50
+_MOST_PAGES: Final = 10**6
+_LONGEST: Final = 256  # characters of a filter
+_FILTERS: Final = ("what", "who", "board", "key")
+_UNDONE: Final = "undone on the admin page"
+
+
+class LogRow(msgspec.Struct, frozen=True):
+    """An entry, the request that did it, and the request that undoes it, as far as there are such requests."""
+
+    entry: AuditEntry
+    call: ApiCall | None
+    undo: ApiCall | None
+
+    @property
+    def number(self) -> str:
+        """What names the entry in a form."""
+        return f"{self.entry.at}:{self.entry.what}:{self.entry.board}:{self.entry.key}"
+
+
+async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM) -> Response:
+    """Show a page of the newest entries, or those that have the same words as the filter."""
+    query = desk.visit.query
+    wanted = {name: query[name][:_LONGEST].strip() for name in _FILTERS if query.get(name, "").strip()}
+    number = whole_number(query, "page", 1, 1, _MOST_PAGES)
+    entries = await visible_entries(desk.live, desk.producer, MAX_ENTRIES)
+    found = [entry for entry in entries if all(getattr(entry, name) == text for name, text in wanted.items())]
+    if query.get("format") == "json":
+        return Response(
+            msgspec.json.encode(AuditLog(found)),
+            headers={"Content-Disposition": 'attachment; filename="audit-log.json"'},
+            media_type="application/json",
+        )
+    shown = found[(number - 1) * _ON_PAGE : number * _ON_PAGE]
+    return await desk.show(
+        "log",
+        error,
+        acts=[row_of(entry) for entry in shown],
+        wanted=wanted,
+        whats=sorted({entry.what for entry in entries}),
+        filters=_FILTERS,
+        longest=_LONGEST,
+        number=number,
+        page_count=max(1, -(-len(found) // _ON_PAGE)),
+        listing=ApiCall("GET", f"/v1/trail?limit={MAX_ENTRIES}"),
+    )
+
+
+async def undo(desk: Desk, form: Form) -> Response:
+    """Undo what an entry says."""
+    entries = await visible_entries(desk.live, desk.producer, MAX_ENTRIES)
+    row = next((row for row in map(row_of, entries) if row.number == form.get("entry")), None)
+    if row is None or row.undo is None:
+        raise ProblemError("not_found", "the audit log does not have this entry any more, or nothing undoes it")
+    await desk.send(row.undo)
+    return desk.done("undone")
+
+
+def row_of(entry: AuditEntry) -> LogRow:
+    """Find the requests that do and undo what an entry says."""
+    make = _CALLS.get(entry.what)
+    call, undo = (None, None) if make is None else make(entry)
+    return LogRow(entry, call, undo)
+
+
+_Calls = tuple[ApiCall | None, ApiCall | None]
+
+
+def _of_board(entry: AuditEntry) -> _Calls:
+    path = f"/v1/boards/{entry.board}"
+    after = None if entry.after is None else ApiCall("PUT", path, entry.after)
+    match entry.what:
+        case "created":
+            return after, None  # to delete the board would also delete its data
+        case "deleted":
+            return ApiCall("DELETE", path), None
+    before = None if entry.before is None or _is_cut(entry) else ApiCall("PUT", path, entry.before)
+    return None if _is_cut(entry) else after, before
+
+
+def _of_frozen(entry: AuditEntry) -> _Calls:
+    path, is_frozen = f"/v1/boards/{entry.board}", entry.what == "frozen"
+    return ApiCall("PATCH", path, {"frozen": is_frozen}), ApiCall("PATCH", path, {"frozen": not is_frozen})
+
+
+def _of_hidden(entry: AuditEntry) -> _Calls:
+    path, is_hidden = _record(entry), entry.what == "hidden"
+    reason = {"reason": entry.reason} if entry.reason else {}
+    return (
+        ApiCall("PATCH", path, {"hidden": is_hidden, **reason}),
+        ApiCall("PATCH", path, {"hidden": not is_hidden, "reason": _UNDONE}),
+    )
+
+
+def _of_corrected(entry: AuditEntry) -> _Calls:
+    path, after, before = _record(entry), _table(entry.after), _table(entry.before)
+    call = ApiCall("PATCH", path, {**after, "reason": entry.reason})
+    if "score" not in after or "score" not in before:
+        return call, None
+    at = {name: after[name] for name in ("time",) if name in after}
+    reason = f"{_UNDONE}: {entry.reason}"[:MOST_REASON]
+    return call, ApiCall("PATCH", path, {"add": before["score"] - after["score"], "reason": reason, **at})
+
+
+def _of_registered(entry: AuditEntry) -> _Calls:
+    path = _record(entry)
+    put = None if entry.after is None else ApiCall("PUT", path, entry.after)
+    return put, ApiCall("DELETE", path) if entry.before is None else ApiCall("PUT", path, entry.before)
+
+
+def _of_withdrawn(entry: AuditEntry) -> _Calls:
+    path = _record(entry)
+    return ApiCall("DELETE", path), None if entry.before is None else ApiCall("PUT", path, entry.before)
+
+
+def _of_titled(entry: AuditEntry) -> _Calls:
+    if not entry.key:  # several at once, of which the entry may have some only
+        return None, None
+    path = f"/v1/items/{quote(entry.key, safe='')}"
+    return _item(path, entry.after), _item(path, entry.before)
+
+
+def _item(path: str, item: object) -> ApiCall:
+    held = {name: value for name, value in _table(item).items() if name != "key" and value is not None}
+    return ApiCall("PUT", path, held) if held else ApiCall("DELETE", path)
+
+
+def _record(entry: AuditEntry) -> str:
+    return f"/v1/boards/{entry.board}/records/{quote(entry.key, safe='')}"
+
+
+def _table(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _is_cut(entry: AuditEntry) -> bool:
+    """Tell whether an entry was too large for what was before and after."""
+    return entry.before is None and set(_table(entry.after)) == {"bytes"}
+
+
+_CALLS: Final = {
+    **dict.fromkeys(("created", "changed", "deleted"), _of_board),
+    **dict.fromkeys(("frozen", "thawed"), _of_frozen),
+    **dict.fromkeys(("hidden", "shown"), _of_hidden),
+    "corrected": _of_corrected,
+    "registered": _of_registered,
+    "withdrawn": _of_withdrawn,
+    **dict.fromkeys(("titled", "untitled"), _of_titled),
+}
+PAGE: Final = AdminPage(path="log", name="log", show=show, acts={"undo": undo})

@@ -1,0 +1,90 @@
+"""Browsers of administrators, without a browser: they keep cookies and send the forms that pages show."""
+
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from html import unescape
+from typing import Any
+
+import httpx
+
+from live.domain.board import Board
+from live.domain.producer import Scope
+from live.settings import Settings
+from live.store.connection.client import connect
+from live.store.registry.producers import ProducerStore
+from live.store.registry.trail import AuditEntry, AuditTrail
+from tests.harness.boards import rolling_board
+from tests.harness.server import run_server
+
+OWN = {"Sec-Fetch-Site": "same-origin"}
+
+
+async def add_key(settings: Settings, name: str, *boards: str, verbs: Sequence[Any] = ("admin",), **scope: Any) -> str:
+    """Make an API key, for all boards or for some."""
+    store = connect(settings.store, settings)
+    try:
+        given = Scope(verbs=tuple(verbs), boards=boards or None, **scope)
+        return f"{name}.{(await ProducerStore(store, settings.key_prefix).add(name, given))[1]}"
+    finally:
+        await store.aclose()
+
+
+async def trail_of(settings: Settings) -> list[AuditEntry]:
+    """The audit log in the store, newest first."""
+    store = connect(settings.store, settings)
+    try:
+        return await AuditTrail(store, settings.key_prefix).last(1000)
+    finally:
+        await store.aclose()
+
+
+class Administrator:
+    """A browser that is signed in, or not yet."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self.client = client
+
+    async def sign_in(self, key: str, **headers: str) -> httpx.Response:
+        """Send the form to sign in."""
+        return await self.client.post("/admin/session", data={"key": key}, headers={**OWN, **headers})
+
+    async def get(self, page: str = "", **headers: str) -> httpx.Response:
+        """Load a page."""
+        path = f"/admin/{page}".rstrip("/") if not page.startswith("?") else f"/admin{page}"
+        return await self.client.get(path, headers=headers)
+
+    async def act(self, page: str, act: str, headers: dict[str, str] | None = None, **fields: str) -> httpx.Response:
+        """Load a page and send a form of it. A form with an act that the page does not show fails."""
+        held = fields_of((await self.get(page)).text, act)
+        return await self.send(page, {**held, **fields}, headers)
+
+    async def send(self, page: str, fields: dict[str, str], headers: dict[str, str] | None = None) -> httpx.Response:
+        """Send a form."""
+        path = f"/admin/{page}".rstrip("/")
+        return await self.client.post(path, data=fields, headers=OWN if headers is None else headers)
+
+
+def fields_of(html: str, act: str) -> dict[str, str]:
+    """The hidden fields of the first form with an act."""
+    for form in re.findall(r"<form.*?</form>", html, re.DOTALL):
+        found = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form)
+        found += re.findall(r'<button name="(act)" value="([^"]*)">', form)
+        if ("act", act) in found:
+            return {name: unescape(value) for name, value in found}
+    raise AssertionError(f"the page has no form to {act}")
+
+
+@asynccontextmanager
+async def administrator(
+    settings: Settings, *boards: Board, key: str = "", path: str = ""
+) -> AsyncIterator[Administrator]:
+    """Somebody with a browser at a server; signed in if there is a key."""
+    async with (
+        run_server(settings, boards or [rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url + path, timeout=30) as client,
+    ):
+        browser = Administrator(client)
+        if key:
+            assert (await browser.sign_in(key)).status_code == 303
+        yield browser

@@ -1,0 +1,191 @@
+"""The pages of all boards, of one board, and of the audit log: what they show, and what they do as the API does it."""
+
+import asyncio
+import os
+import re
+import tomllib
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+
+from live.boards.definition import read_board
+from live.domain.board_file import parse_boards
+from live.settings import RootPath
+from live.store.registry.trail import AuditEntry
+from tests.harness.admin import Administrator, add_key, administrator, trail_of
+from tests.harness.producer import post
+from tests.harness.settings import fresh_settings
+
+BOARDS = """
+[[board]]
+id = "posts"
+title = "A <b>bold</b> title"
+[[board]]
+# id = "vote"
+source = ["vote"]
+id = "vote"
+window = "forever"
+votes = { per_key = 1, registered = true, closes = 2026-01-01T00:00:00Z }
+"""
+JUNE: dict[str, Any] = {
+    "title": 'June "of" 2026', "source": ["request"], "window": {"calendar": "month", "timezone": "UTC"},
+    "operator": "best", "score": [{"field": "levels", "max": 9}], "idle_ttl": "90d",
+}  # fmt: skip
+
+
+def what_is(entry: AuditEntry) -> AuditEntry:
+    """An entry without its time."""
+    return msgspec.structs.replace(entry, at=0)
+
+
+def shown_code(html: str) -> list[str]:
+    """The commands and definitions on a page."""
+    return [unescape(code) for code in re.findall(r"<pre[^>]*><code>(.*?)</code>", html, re.DOTALL)]
+
+
+async def run(command: str, key: str) -> int:
+    """Run a command that a page shows, with `$KEY`. Returns the status of the response."""
+    words = command.replace("curl ", "curl -s -o /dev/null -w '%{http_code}' ", 1)
+    process = await asyncio.create_subprocess_shell(
+        words, env={**os.environ, "KEY": key}, stdout=asyncio.subprocess.PIPE
+    )
+    return int((await process.communicate())[0])
+
+
+async def test_an_act_is_the_same_by_page_by_api_and_by_the_command_that_the_page_shows(
+    valkey_url: str, tmp_path: Path
+) -> None:
+    """Each leaves one entry, which says the same. Boards of the file can only be read, at their line."""
+    file = tmp_path / "boards.toml"
+    file.write_text(BOARDS)
+    settings = fresh_settings(valkey_url, boards=file, root_path=RootPath("/live"))
+    key = await add_key(settings, "chief", verbs=("admin", "post"))
+    async with administrator(settings, *parse_boards(BOARDS), path="/live") as browser:
+        assert (await browser.sign_in(key)).headers["location"] == "/live/admin"
+        api = browser.client
+        bearer = {"Authorization": f"Bearer {key}"}
+        for board in ("june", "july"):
+            assert (await api.put(f"/v1/boards/{board}", json=JUNE, headers=bearer)).status_code == 201
+        read_only = await browser.get("boards/vote")
+        assert f"<code>{file}:8</code>" in read_only.text
+        assert "<form" not in read_only.text.partition('<div id="main"')[2].partition("</main>")[0]
+        page = await browser.get("boards/june")
+        toml, put, freeze, delete = shown_code(page.text)
+        assert msgspec.structs.replace(parse_boards(toml)[0], idle_ttl=None) == msgspec.structs.replace(
+            read_board("june", JUNE), idle_ttl=None, visibility=None
+        )
+        assert tomllib.loads(toml)["board"][0]["title"] == JUNE["title"]
+        before = len(await trail_of(settings))
+        assert await run(put, key) == 200
+        assert len(await trail_of(settings)) == before, "nothing has changed"
+        for act, body in (("freeze", {"frozen": True}), ("freeze", {"frozen": False})):
+            answer = await browser.act("boards/june", act)
+            assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (
+                303,
+                "/live/admin/boards/june",
+            )
+            await api.patch("/v1/boards/july", json=body, headers=bearer)
+            mine, same = (what_is(entry) for entry in reversed((await trail_of(settings))[:2]))
+            assert msgspec.structs.replace(mine, board="july") == same
+        assert len(await trail_of(settings)) == before + 4
+        assert await run(freeze, key) == 200
+        assert (await trail_of(settings))[0].what == "frozen"
+        wrong = await browser.act("boards/june", "delete", id="jun")
+        assert wrong.status_code == 422
+        assert 'role="alert"' in wrong.text
+        assert (await browser.act("boards/june", "delete", id=" june ")).headers["location"].startswith("/live/admin?")
+        assert await run(delete.replace("june", "july"), key) == 204
+        mine, same = (what_is(entry) for entry in reversed((await trail_of(settings))[:2]))
+        assert (mine.what, mine.board, same.what, same.board) == ("deleted", "june", "deleted", "july")
+        assert (await browser.get("boards/june")).status_code == 404
+        table = (await browser.get()).text
+        assert "A &lt;b&gt;bold&lt;/b&gt; title" in table
+        assert "Voting has ended." in table
+
+
+async def check_undo(browser: Administrator, api: httpx.AsyncClient) -> None:
+    """Undo the newest act of each kind on the page, and compare the board with before."""
+
+    async def state() -> dict[str, Any]:
+        return {
+            "boards": (await api.get("/v1/boards")).json(),
+            "posts": [(one["key"], one["score"]) for one in (await api.get("/v1/boards/posts")).json()["records"]],
+            "items": (await api.get("/v1/items?key=Ada%20%3Ci%3E")).json(),
+        }
+
+    record = "/v1/boards/posts/records/Ada%20%3Ci%3E"
+    for method, path, body in (
+        ("PATCH", record, {"add": -2, "reason": "twice <b>"}),
+        ("PATCH", record, {"hidden": True}),
+        ("PUT", "/v1/items/Ada%20%3Ci%3E", {"title": "<script>"}),
+        ("PATCH", "/v1/boards/june", {"title": "Other"}),
+        ("PATCH", "/v1/boards/june", {"frozen": True}),
+    ):
+        before = await state()
+        assert (await api.request(method, path, json=body)).is_success
+        assert await state() != before
+        page = await browser.get("log")
+        assert not any(text in page.text for text in ("twice <b>", "<script>", "Ada <i>"))
+        assert (await browser.act("log", "undo")).status_code == 303
+        assert await state() == before, body
+
+
+async def test_the_log_undoes_what_can_be_undone(valkey_url: str) -> None:
+    """By the first button, which is that of the newest act. It filters, and exports what it shows."""
+    settings = fresh_settings(valkey_url, visibility="public")
+    key = await add_key(settings, "chief", verbs=("admin", "post"))
+    async with administrator(settings, key=key) as browser:
+        bearer = {"Authorization": f"Bearer {key}"}
+        async with httpx.AsyncClient(base_url=browser.client.base_url, headers=bearer) as api:
+            await api.put("/v1/boards/june", json={"source": ["request"]})
+            await post(api, {"board": "posts", "key": "Ada <i>", "amount": 5}, {"board": "posts", "key": "Bo"})
+            await check_undo(browser, api)
+            everything = (await api.get("/v1/trail?limit=1000")).json()["trail"]
+        exported = (await browser.get("log?format=json")).json()["trail"]
+        assert exported == everything
+        some = await browser.client.get("/admin/log", params={"what": "frozen", "board": "june"})
+        assert some.text.count("<li>\n<p><time") == 1
+        assert (await browser.client.get("/admin/log?page=2&who=nobody")).text.count("<li>\n<p><time") == 0
+
+
+async def test_a_limited_key_sees_and_does_only_what_it_may(valkey_url: str) -> None:
+    """Of boards, figures and entries. Other boards, public or private, are refused in the same way."""
+    settings = fresh_settings(valkey_url)
+    chief, two = await add_key(settings, "chief"), await add_key(settings, "two", "mine", "my-*", sources=("a",))
+    async with administrator(settings, key=two) as browser:
+        async with httpx.AsyncClient(
+            base_url=browser.client.base_url, headers={"Authorization": f"Bearer {chief}"}
+        ) as api:
+            for board in ("mine", "my-own", "theirs"):
+                await api.put(f"/v1/boards/{board}", json={"title": f"Of {board}", "visibility": "private"})
+            await api.put("/v1/items/a", json={"title": "A"})
+        table = (await browser.get()).text
+        assert {name for name in ("mine", "my-own", "theirs", "posts") if f"<code>{name}</code>" in table} == {
+            "mine", "my-own",
+        }  # fmt: skip
+        assert "refused a second" not in table
+        for other in ("theirs", "posts", "none"):
+            assert (await browser.get(f"boards/{other}")).status_code == 403
+        log = (await browser.get("log")).text
+        assert "theirs" not in log
+        assert "titled" not in log
+        assert (await browser.act("boards/mine", "freeze")).status_code == 303
+        assert (await trail_of(settings))[0].who == "two"
+
+
+async def test_a_thousand_boards_have_pages(valkey_url: str) -> None:
+    """Each has a hundred, and a search finds one of all."""
+    settings = fresh_settings(valkey_url, max_boards=1000)
+    key = await add_key(settings, "chief")
+    text = "".join(f'[[board]]\nid = "board-{number:04}"\nsource = ["s{number}"]\n' for number in range(1000))
+    async with administrator(settings, *parse_boards(text), key=key) as browser:
+        found = []
+        for number in range(1, 12):
+            page = (await browser.get(f"?page={number}")).text
+            found += re.findall(r"<code>(board-\d+)</code>", page)
+            assert page.count('rel="next"') == (number < 10)
+        assert found == [f"board-{number:04}" for number in range(1000)]
+        assert re.findall(r"<code>(board-\d+)</code>", (await browser.get("?q=0777")).text) == ["board-0777"]
