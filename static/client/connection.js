@@ -9,7 +9,8 @@ import { Backoff } from "./backoff.js";
  * @typedef {import("./state.js").Message} Message
  * @typedef {"idle" | "connecting" | "live" | "stale" | "reconnecting" | "offline" | "ended"} Condition
  * @typedef {{name: Condition, reason?: string, since: number, retryAt?: number}} Report times in milliseconds since 1970
- * @typedef {{message: (message: Message) => void, report: (report: Report) => void, error: (error: unknown) => void}} Listener
+ * @typedef {{message: (message: Message, replaces: boolean) => void, report: (report: Report) => void,
+ *            error: (error: unknown) => void}} Listener `replaces`: the first one of a connection that replaces another
  * @typedef {Environment & {random: () => number, staleAfter: number}} Setting
  * @typedef {(at: number, link: Link, whole: boolean) => () => void} Open `whole`: ask for the whole top
  * @typedef {{close: () => void, hasReceived: boolean, current: boolean}} Attempt `hasReceived`: a message; `current`: records
@@ -160,11 +161,14 @@ export class Connection {
    */
   #receive(attempt, at, message) {
     const { type } = message;
-    const isRecords = type === "sync" || type === "page" || type === "update";
-    if (attempt === this.#trial) {
+    const isRecords = "offset" in message && type !== "around";
+    const replaces = attempt !== this.#link;
+    if (replaces) {
       if (!isRecords) return;
       this.#link?.close();
-      [this.#link, this.#trial, this.#stale] = [attempt, null, undefined];
+      this.#link = attempt;
+      this.#trial = null;
+      this.#stale = undefined;
     }
     if (!attempt.hasReceived) this.#settle(at);
     attempt.hasReceived = true;
@@ -173,7 +177,7 @@ export class Connection {
       if (message.retry_after) this.#earliest = this.setting.now() + this.backoff.after(message.retry_after);
     } else {
       try {
-        this.listener.message(message);
+        this.listener.message(message, replaces);
       } catch (error) {
         this.listener.error(error);
         this.#closed(attempt, { reason: "a message was missed" });
@@ -199,10 +203,11 @@ export class Connection {
     const { now, staleAfter } = this.setting;
     const link = this.#link;
     const rest = this.#receivedAt + staleAfter - now();
-    if (!link || rest > 0) return void this.#after("silence", rest, () => this.#checkSilence());
+    if (!link || rest > 0) return this.#after("silence", rest, () => this.#checkSilence());
     this.#silent = true;
-    this.#report({ name: "stale", reason: "nothing heard" });
-    this.#closed(link, { reason: "nothing heard" });
+    const reason = "nothing heard";
+    this.#report({ name: "stale", reason });
+    this.#closed(link, { reason });
   }
 
   /**

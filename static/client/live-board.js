@@ -37,6 +37,9 @@ export class LiveBoard {
   #around = null;
   /** @type {{board: Board | null, around: Snapshot["around"], since: number} | null} what is shown while paused */
   #held = null;
+  /** @type {import("./state.js").Board | null} the board after the last message; behind what is shown for a moment */
+  #base;
+  #isBehind = false; // after another connection has replaced one that brought newer messages sooner
   /** @type {AbortController | null} ends listening to the page */
   #page = null;
   #hidden = false;
@@ -58,7 +61,7 @@ export class LiveBoard {
     const { limit, interval, key, around, position } = options;
     this.watched = { limit, interval: interval === "auto" ? undefined : interval, key, around };
     this.whenHidden = options.whenHidden ?? "coalesce";
-    this.#board = position ?? null;
+    this.#board = this.#base = position ?? null;
     this.#setting = settingOf(options);
     const setting = this.#setting;
     let { transports = ["websocket", "sse", "poll"] } = options;
@@ -90,7 +93,7 @@ export class LiveBoard {
       open,
       choice,
       {
-        message: (message) => this.#take(message),
+        message: (message, replaces) => this.#take(message, replaces),
         report: () => this.#publish(),
         error: (error) => this.#emit("error", error),
       },
@@ -196,24 +199,28 @@ export class LiveBoard {
     }
   }
 
-  /** @param {import("./state.js").Message} message */
-  #take(message) {
+  /** @type {import("./connection.js").Listener["message"]} */
+  #take(message, replaces) {
     if (message.type === "viewers") this.#viewers = message.count;
     else if (message.type === "around") this.#around = message;
-    else if (message.type === "sync" || message.type === "page" || message.type === "update") {
+    else if ("offset" in message) {
+      const board = this.#board;
+      const base = (this.#base = applied(this.#base, message));
+      const follows = board?.epoch === base.epoch;
+      this.#isBehind = (this.#isBehind || replaces) && follows && board.offset > base.offset;
       //#region tokens: the next connection begins where the last one was
-      const isSame = message.type !== "update" && this.#board?.offset === message.offset;
-      if (isSame && this.#board?.epoch === message.epoch && (this.#board.ranks || message.type === "page")) return;
+      const isSame = follows && board.offset === base.offset && board.ranks === base.ranks;
+      if (isSame && board.records.length === base.records.length) this.#base = board;
       //#endregion
-      this.#board = applied(this.#board, message);
+      if (!this.#isBehind) this.#board = this.#base;
     } else return;
     this.#publish();
   }
 
   /** The position to resume from; none without the kind of ranks, which updates need. */
   #position() {
-    const board = this.#board;
-    return board?.ranks && { epoch: board.epoch, offset: board.offset };
+    const base = this.#base;
+    return base?.ranks && { epoch: base.epoch, offset: base.offset };
   }
 
   /** @returns {Snapshot} */
@@ -309,7 +316,7 @@ const CHANGES = ["epoch", "offset", "records", "viewers", "around", "waiting"];
 /** @param {Object<string, string | number | undefined>} [query] */
 function queryText(query = {}) {
   const given = Object.entries(query).filter(([, value]) => value !== undefined);
-  return given.length ? `?${new URLSearchParams(given.map(([name, value]) => [name, String(value)]))}` : "";
+  return given.length ? `?${new URLSearchParams(/** @type {any} */ (given))}` : "";
 }
 
 /** @param {Injected & Wish} options */

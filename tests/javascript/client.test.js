@@ -347,6 +347,25 @@ test("another interval is requested before the open connection is closed", async
   assert.equal(state().name, "live");
 });
 
+test("a connection that replaces another shows nothing older than that one has shown", async () => {
+  const { clock, world, live } = watched();
+  const offsets = /** @type {number[]} */ ([]);
+  live.on("change", ({ offset }) => offsets.push(offset));
+  live.start();
+  await clock.advance(SECOND);
+  const watch = world.watch.bind(world);
+  world.watch = (url, send, close) => watch(url, (text) => clock.setTimeout(() => send(text), 350), close);
+  live.interval = 5000;
+  for (let likes = 0; likes < 20; likes++) {
+    world.board.like("a", 1);
+    await clock.advance(100);
+  }
+  await clock.advance(SECOND);
+  assert.deepEqual([world.opened.length, live.snapshot.offset, live.snapshot.records[0].score], [2, 20, 20]);
+  assert.ok(offsets.length > 10);
+  assert.deepEqual(offsets, [...new Set(offsets)].sort((a, b) => a - b));
+});
+
 test("a watch can begin at a known position", async () => {
   const records = [{ key: "a", score: 1, rank: 1 }];
   const position = { epoch: "e1", offset: 1, rankCount: 1, totalScore: null, records, ranks: /** @type {const} */ ("ordinal") };

@@ -47,7 +47,9 @@ for (const { board, watch } of watches) {
   for await (const { offset } of board) if (offset === likes) break;
   assert.equal(board.snapshot.records[0].score, likes);
   assert.deepEqual([...watch.states], ["connecting", "live"], watch.transport);
-  assert.ok(watch.offsets.every((offset, at) => !at || offset > watch.offsets[at - 1]), String(watch.offsets));
+  assert.ok(
+      watch.offsets.every((offset, at) => !at || offset > watch.offsets[at - 1]), `${watch.transport}: ${watch.offsets}`,
+    );
   board.stop();
 }
 const late = new LiveBoard(server, "staff", { token: () => sign(1) });
