@@ -216,9 +216,9 @@ class Sender:
 
 
 async def stopped_within(stop: asyncio.Event, seconds: float) -> bool:
-    """Wait for a number of seconds, or until `stop` is set. Return whether `stop` was set."""
+    """Wait for a number of seconds, none if it is negative, or until `stop` is set. Return whether `stop` was set."""
     try:
-        async with asyncio.timeout(max(0.0, seconds)):
+        async with asyncio.timeout(seconds):
             await stop.wait()
     except TimeoutError:
         return False

@@ -195,6 +195,8 @@ def test_all_mistakes_in_a_boards_file_are_reported(folder: Path) -> None:
         (["audit", "--store", "unix:///nowhere/valkey.sock"], "the store is unavailable: "),
         (["send", "/nowhere/likes.ndjson"], "can't read /nowhere/likes.ndjson: "),
         (["send", "x", "--speed", "fast"], "--speed 'fast': expected a number such as 60, or max"),
+        (["send", "x", "--speed", "0"], "--speed '0': expected a number such as 60, or max"),
+        (["send", "x", "--speed", "inf"], "--speed 'inf': expected a number such as 60, or max"),
         (["load", "--to", "127.0.0.1:8000"], "'127.0.0.1:8000' is not a URL such as http://127.0.0.1:8000"),
         (["load", "--to", "http://127.0.0.1:9"], "can't reach http://127.0.0.1:9: "),
         (["send", "x", "--to", "ftp://h"], "'ftp://h' is not a URL such as http://127.0.0.1:8000"),

@@ -10,7 +10,19 @@ import msgspec
 import pytest
 
 from bench.__main__ import PARTS
-from live.domain.capacity import MICRO, STORE_BUSY, UNIT_COSTS, CapacityPlan, Demand, UnitCost, plan
+from live.domain.capacity import (
+    FRAME,
+    IDLE,
+    IDLE_BOARD,
+    MICRO,
+    STORE_BUSY,
+    TICK,
+    UNIT_COSTS,
+    CapacityPlan,
+    Demand,
+    UnitCost,
+    plan,
+)
 from tests.harness.commands import run_command
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
@@ -107,6 +119,15 @@ def test_more_of_anything_never_takes_less() -> None:
             assert other.count >= one.count
             assert other.cores >= one.cores
             assert other.memory >= one.memory
+
+
+def test_boards_are_read_once_per_frame_in_each_process_that_shows_them() -> None:
+    """Viewers of one board fill a process before the next, and boards without viewers are not read."""
+    for viewers, boards, reads in ((0, 5, 0), (3, 10, 3), (10, 3, 3), (50_000, 1, 3)):
+        for frames in (1.0, 10.0):
+            made = plan(Demand(viewers=viewers, boards=boards, frames=frames)).viewer_processes
+            own = viewers * (frames * FRAME.value + IDLE.value) + made.count * boards * IDLE_BOARD.value
+            assert made.cores - own == pytest.approx(reads * frames * TICK.value)
 
 
 def test_a_plan_leaves_no_core_too_busy() -> None:
