@@ -50,7 +50,8 @@ def holds_one_part(board: Journaled) -> None:
                 assert (part.done, part.total) == (number * ROWS, MEMBERS)
                 assert all(str(row[3]).startswith(f"{row[1]} ") for row in part.rows)
                 seen += [str(row[1]) for row in part.rows]
-            assert tracemalloc.get_traced_memory()[1] < MEMBERS * TITLE
+            # all at once take more than 5 times as much; other threads use some too
+            assert tracemalloc.get_traced_memory()[1] < 2 * MEMBERS * TITLE
         finally:
             tracemalloc.stop()
     assert seen == found.members

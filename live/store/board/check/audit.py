@@ -239,8 +239,8 @@ class Auditor:
     async def _check_totals(self, table: Table, sums: _Sums, *, repair: bool) -> None:
         """Compare the stored totals, if the board did not change while they were counted."""
         names = ["offset", f"total{table.suffix}", f"high{table.suffix}"]
-        state = await self._call("HMGET", self._keys.meta, *names)
         ranked = await self._call("ZCARD", table.ranking)
+        state = await self._call("HMGET", self._keys.meta, *names)  # last, because its offset vouches for the number
         offset, low, high = (int(value or 0) for value in state)
         if {sums.first_offset, sums.last_offset} != {offset}:
             self._report.totals = "moving" if self._report.totals == "ok" else self._report.totals

@@ -1,8 +1,10 @@
 """The audit: it finds every violation of I1, names it, and repairs it while the board is in use."""
 
 import asyncio
+import itertools
 import random
 from collections.abc import AsyncIterator
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -15,6 +17,7 @@ from live.settings import Settings, as_environment
 from live.store.board.check.audit import Auditor, AuditReport, Drift
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
+from live.store.connection.pipelined import Word
 from tests.harness.boards import rolling_board
 from tests.harness.commands import run_command
 from tests.harness.invariants import drifted
@@ -215,6 +218,28 @@ async def test_totals_of_a_changing_board_are_not_judged(bench: Bench) -> None:
     await eventually(moving)
     liking.cancel()
     await asyncio.gather(liking, return_exceptions=True)
+
+
+async def test_a_new_member_between_two_commands_is_no_drift(bench: Bench) -> None:
+    """Whichever two commands of the audit these are."""
+    right = Auditor._call
+    commands = 0
+
+    async def interrupted(auditor: Auditor, command: str, key: str, *words: Word) -> object:
+        nonlocal commands
+        reply = await right(auditor, command, key, *words)
+        commands += 1
+        if commands == place:
+            await bench.like(f"new {place}")
+        return reply
+
+    with patch.object(Auditor, "_call", interrupted):
+        for place in itertools.count(1):
+            commands = 0
+            assert (await bench.audit()).clean, f"after command {place}"
+            if commands < place:
+                break
+    assert place > 3
 
 
 KINDS = [
