@@ -76,6 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.seed is None:
         config.option.seed = random.SystemRandom().randrange(1, 10**9) if config.option.effort > 1 else 0
     settings.load_profile("explore" if config.option.seed else "repeat")
+    gc.disable()  # until all tests are collected; it would take a quarter of that time
     if config.option.seed and config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = config.option.seed
 
@@ -106,6 +107,7 @@ def pytest_collection_finish() -> None:
     """Leave all that was collected out of each later collection of garbage: it is a million objects."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -142,6 +144,7 @@ def _leaks_show_in_their_file() -> Iterator[None]:
     """Collect garbage after each file, so that an unclosed socket fails a test of the same file."""
     yield
     gc.collect()
+    gc.freeze()  # what is left belongs to later tests too, and need not be searched again
 
 
 @pytest.fixture
