@@ -82,6 +82,21 @@ async def test_a_row_that_rises_says_whom_it_passed(valkey_url: str, theme: str)
         assert await page.locator("tr[data-key=d] th[data-told]").count() == 0
 
 
+async def test_rows_that_stay_in_order_stay_in_the_document(valkey_url: str) -> None:
+    """Where one row passes others, or two change places, the browser lays out one row again."""
+    async with board_in_browser(valkey_url, *EVENTS) as (page, producer):
+        await until_told(page)
+        await page.evaluate("""() => {
+            window.moved = 0;
+            const count = (changes) => { for (const { addedNodes } of changes) moved += addedNodes.length; };
+            new MutationObserver(count).observe(document.getElementById("records"), { childList: true });
+        }""")
+        for key, amount, moved in (("b", 15, 1), ("a", 10, 2), ("d", 100, 3), ("e", 1000, 4)):
+            await post(producer, {"key": key, "amount": amount})
+            await until_first(page, key)
+            assert await page.evaluate("moved") == moved, key
+
+
 async def test_a_click_lands_on_the_row_that_was_pressed(valkey_url: str) -> None:
     """While the button is down, rows stay where they are and say so; their scores go on. Then they move."""
     async with board_in_browser(valkey_url, *EVENTS, board=LIKED) as (page, producer):

@@ -232,27 +232,32 @@ export class TableView {
   }
 
   /**
-   * Put the rows into the document in order, with few moves, and remove those that are gone.
+   * Put the rows into the document in order, and remove those that are gone. The longest series of rows that are in order
+   * already stays, because the browser lays out a row that moves as if it were new.
    *
    * @param {Row[]} rows
    */
   #place(rows) {
-    const { body } = this;
-    let cursor = body.firstElementChild;
-    for (const { element } of rows) {
-      while (cursor && cursor !== element && cursor.nextElementSibling === element) {
-        move(body, cursor, null); // one row falls, instead of all others rising
-        cursor = element;
-      }
-      if (cursor === element) cursor = element.nextElementSibling;
-      else move(body, element, cursor);
+    const gone = new Set(this.#rows.values());
+    const ends = /** @type {Row[]} */ ([]); // of a series of each length: its last row, as high as possible
+    const before = new Map(); // the row before it in the series
+    for (const row of rows) {
+      gone.delete(row);
+      if (row.index < 0) continue;
+      let { length } = ends;
+      while (length && ends[length - 1].index > row.index) length--;
+      before.set(row, ends[length - 1]);
+      ends[length] = row;
     }
-    while (cursor) {
-      const next = cursor.nextElementSibling;
-      cursor.remove();
-      cursor = next;
+    for (const { element } of gone) element.remove();
+    if (gone.size) this.#rows = new Map(rows.map((row) => [row.element.dataset.key ?? "", row]));
+    let stays = ends.at(-1);
+    let next = null;
+    for (const row of [...rows].reverse()) {
+      if (row === stays) stays = before.get(row);
+      else move(this.body, row.element, next);
+      next = row.element;
     }
-    if (rows.length !== this.#rows.size) this.#rows = new Map(rows.map((row) => [row.element.dataset.key ?? "", row]));
   }
 
   /**
