@@ -3,6 +3,8 @@
 import asyncio
 import hashlib
 import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated
 
 import msgspec
@@ -28,7 +30,8 @@ from live.domain.text import counted, unknown
 from live.errors import NotFoundError, SetupError
 from live.journal.database import existing_journal
 from live.journal.log.drainer import Drainer
-from live.maintenance.erase import Erased, Erasing
+from live.maintenance.erase import Erased
+from live.maintenance.erase_member import ErasedPerson, MemberErasing
 from live.maintenance.void import Criteria, Outcome, Voiding
 from live.settings import Settings, load_settings
 from live.store.connection.client import Store
@@ -88,12 +91,11 @@ def void(  # noqa: PLR0913 - one parameter per flag
                         if not any(outcome.batches or outcome.fault for outcome in found):
                             await _require_known(client, settings, criteria)
                         if not dry_run:
-                            whom = _digest(criteria.actor) if criteria.actor is not None else {"producer": producer}
-                            taken = [one for one in found if one.batches or one.fault]
+                            before = {**_whom(criteria.actor, producer), "since": since, "until": until}
+                            after = {"boards": [one for one in found if one.batches or one.fault]}
                             await note_command(
-                                client, settings.key_prefix, "voided", board=board or "",
-                                before={**whom, "since": since, "until": until}, after={"boards": taken},
-                            )  # fmt: skip
+                                client, settings.key_prefix, "voided", board=board or "", before=before, after=after
+                            )
                         return found
 
             found = asyncio.run(work())
@@ -105,11 +107,16 @@ def void(  # noqa: PLR0913 - one parameter per flag
 
 def erase(  # noqa: PLR0913 - one parameter per flag
     *,
-    actor: Annotated[str, typer.Option("--actor", help="The `actor` of votes, or the cookie of a visitor who liked.")],
-    board: Annotated[
-        list[str] | None, typer.Option("--board", help="A board; repeatable. Default: all boards.")
+    actor: Annotated[
+        str | None, typer.Option("--actor", help="The `actor` of votes, or the cookie of a visitor who liked.")
     ] = None,
-    take_back: Annotated[bool, typer.Option("--take-back", help="Take the votes and likes back as well.")] = False,
+    member: Annotated[str | None, typer.Option("--member", help="A member that is a person.")] = None,
+    board: Annotated[
+        list[str] | None, typer.Option("--board", help="With --actor: a board; repeatable. Default: all boards.")
+    ] = None,
+    take_back: Annotated[
+        bool, typer.Option("--take-back", help="With --actor: take the votes and likes back as well.")
+    ] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     store: StoreOption = None,
@@ -117,48 +124,104 @@ def erase(  # noqa: PLR0913 - one parameter per flag
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Erase a person: every digest of an actor, in the store, in its files and in what the journal shows.
+    """Erase a person, who voted or liked (--actor), or who is a member (--member). Servers may run.
 
-    Servers may run. Raw entries of the journal keep the digests until `journal_events` has passed, or until `live
-    journal compact` drops them. Scores stay as they are unless --take-back is given. If the command is interrupted, run
-    it again. It exits with 1 if no board knows the actor.
+    Of an actor, every digest goes from the store, its files and what the journal shows. Raw entries of the journal keep
+    the digests until `journal_events` has passed, or until `live journal compact` drops them. Scores stay as they are
+    unless --take-back is given. A member goes from all boards, titles, the audit log, and the past in SQL.
+
+    If the command is interrupted, run it again. It exits with 1 if nothing knows the person.
 
     Example: live erase --actor viewer-7 --take-back
     """
     with clear_errors():
+        if (actor is None) == (member is None):
+            raise SetupError("give either --actor or --member")
+        if member is not None and (board or take_back):
+            raise SetupError("--board and --take-back go with --actor: a member is erased from all boards")
         settings = load_settings(store=store, boards=boards, data_dir=data_dir)
         if not dry_run:
-            confirm(f"Erase {actor!r}? This can't be undone.", yes=yes)
+            confirm(f"Erase {actor or member!r}? This can't be undone.", yes=yes)
+        if member is not None:
+            _erase_member(settings, member, dry_run=dry_run, as_json=as_json)
+        else:
+            _erase_actor(settings, actor or "", board or [], take_back=take_back, dry_run=dry_run, as_json=as_json)
 
-        async def work() -> tuple[list[Erased], str]:
-            with existing_journal(settings) as own, existing_journal(settings, writes=False) as shared:
-                async with opened_store(settings) as client:
-                    name, in_file = await _actor(client, settings, actor), load_boards(settings.boards)
-                    if dry_run:
-                        erasing = Erasing(client, settings, in_file, shared)
-                        return await erasing.preview(name, board or [], take_back=take_back), ""
-                    # If no server runs, nobody else moves the entries to SQL.
-                    is_own = await own.take()
-                    drainer = Drainer(client, settings, own) if is_own else None
-                    erasing = Erasing(client, settings, in_file, own if is_own else shared, drainer)
-                    erased = await erasing.erase(name, board or [], take_back=take_back)
-                    after = {"boards": [one.board for one in erased[0]], "take_back": take_back}
-                    await note_command(client, settings.key_prefix, "erased", before=_digest(name), after=after)
-                    return erased
 
-        found, left = asyncio.run(work())
+@asynccontextmanager
+async def _erasing(settings: Settings, *, dry_run: bool) -> AsyncIterator[tuple[Store, MemberErasing]]:
+    with existing_journal(settings) as own, existing_journal(settings, writes=False) as shared:
+        async with opened_store(settings) as client:
+            # If no server runs, nobody else moves the entries to SQL.
+            is_own = not dry_run and await own.take()
+            drainer = Drainer(client, settings, own) if is_own else None
+            in_file = load_boards(settings.boards)
+            yield client, MemberErasing(client, settings, in_file, own if is_own else shared, drainer)
+
+
+def _erase_actor(
+    settings: Settings, actor: str, boards: list[str], *, take_back: bool, dry_run: bool, as_json: bool
+) -> None:
+    async def work() -> tuple[list[Erased], str]:
+        async with _erasing(settings, dry_run=dry_run) as (client, erasing):
+            name = await _actor(client, settings, actor)
+            if dry_run:
+                return await erasing.preview(name, boards, take_back=take_back), ""
+            erased = await erasing.erase(name, boards, take_back=take_back)
+            after = {"boards": [one.board for one in erased[0]], "take_back": take_back}
+            await note_command(client, settings.key_prefix, "erased", before=_digest(name, "actor"), after=after)
+            return erased
+
+    found, left = asyncio.run(work())
     is_done = reported({"boards": found, "left": left, "dry_run": dry_run}, as_json=as_json)
     if not any(msgspec.structs.replace(one, notes=[]) != Erased(board=one.board) for one in found):
         fail("nothing is erased: no board has anything of this actor", 1)
     if is_done:
         return
     _print_erased(found)
-    out.print("This is what would be erased." if dry_run else "Erased. Delete older backups, which are not changed.")
+    _print_end(left, dry_run=dry_run)
     if any(one.entries or one.checkpoints for one in found):
         line = "The entries of the journal go when they are too old, or at once with `live journal compact`."
         out.print(line, soft_wrap=True)
+
+
+def _erase_member(settings: Settings, member: str, *, dry_run: bool, as_json: bool) -> None:
+    async def work() -> tuple[ErasedPerson, str]:
+        async with _erasing(settings, dry_run=dry_run) as (client, erasing):
+            if dry_run:
+                return await erasing.preview_member(member), ""
+            erased = await erasing.erase_member(member)
+            after = {"boards": [one.board for one in erased[0].boards if one.is_known]}
+            await note_command(client, settings.key_prefix, "erased", before=_digest(member, "member"), after=after)
+            return erased
+
+    found, left = asyncio.run(work())
+    is_done = reported({**msgspec.to_builtins(found), "left": left, "dry_run": dry_run}, as_json=as_json)
+    if not found.is_known:
+        fail("nothing is erased: no board has this member, and it has no title", 1)
+    if not is_done:
+        _print_person(found)
+        _print_end(left, dry_run=dry_run)
+
+
+def _print_end(left: str, *, dry_run: bool) -> None:
+    out.print("This is what would be erased." if dry_run else "Erased. Delete older backups, which are not changed.")
     if left:
         out.print(f"What is left for you: {left}")
+
+
+def _print_person(found: ErasedPerson) -> None:
+    for one in found.boards:
+        if one.is_known:
+            entries, checkpoints = counted(one.entries, "entry", "entries"), counted(one.checkpoints, "checkpoint")
+            here = "in the store, " if one.in_store else ""
+            out.print(
+                f"{one.board}: {here}{entries}, {checkpoints} and {counted(one.periods, 'period')} of the journal"
+            )
+        if one.waiting:
+            out.print(f"{one.board}: {counted(one.waiting, 'entry', 'entries')} in the store, to be searched too")
+    if found.title:
+        out.print("The title.")
 
 
 def _print_erased(found: list[Erased]) -> None:
@@ -176,10 +239,14 @@ def _print_erased(found: list[Erased]) -> None:
             out.print(f"{one.board}: {note}")
 
 
-def _digest(name: str) -> dict[str, str]:
+def _whom(actor: str | None, producer: str | None) -> dict[str, str | None]:
+    return {"producer": producer} if actor is None else {**_digest(actor, "actor")}
+
+
+def _digest(name: str, whom: str) -> dict[str, str]:
     """Return a digest of a person for the audit log, and its salt: who knows the name can find the entry."""
     salt = secrets.token_hex(16)
-    return {"actor_sha256": hashlib.sha256(f"{salt}{name}".encode()).hexdigest(), "salt": salt}
+    return {f"{whom}_sha256": hashlib.sha256(f"{salt}{name}".encode()).hexdigest(), "salt": salt}
 
 
 async def _require_known(client: Store, settings: Settings, criteria: Criteria) -> None:

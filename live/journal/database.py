@@ -186,6 +186,20 @@ class Database:
         if busy:
             raise JournalError("another process reads the journal's database: try again")
 
+    def truncate_log(self) -> None:
+        """Empty the write-ahead log of SQLite, which has earlier versions of rows, unless somebody reads them now.
+
+        Raises:
+            JournalError: the database does not answer.
+        """
+        if not self.is_sqlite:
+            return
+        try:
+            with self._opened().connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                connection.execute(text("PRAGMA wal_checkpoint(TRUNCATE)"))
+        except _ERRORS as error:
+            raise self._failure(error) from error
+
     async def take(self) -> bool:
         """Become the process that writes. Return False while another process writes."""
         return await self.in_thread(self.take_now)
@@ -353,7 +367,9 @@ def _checked(url: str, path: Path, *, writes: bool) -> URL:
 def _write_ahead(connection: Any, _record: Any) -> None:  # noqa: ANN401 - of the driver
     """Sync every commit to disk."""
     os.chmod(connection.execute("PRAGMA database_list").fetchone()[2], 0o600)  # noqa: PTH101
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", f"busy_timeout={round(_BUSY * 1000)}", "foreign_keys=ON"):
+    busy = f"busy_timeout={round(_BUSY * 1000)}"
+    # With secure_delete, nothing stays of rows that were deleted or replaced, which may have an erased member.
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", busy, "foreign_keys=ON", "secure_delete=ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 

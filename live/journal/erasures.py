@@ -1,5 +1,7 @@
 """Keep the list of erased digests of actors, which the journal must not show any more, and apply it to contents.
 
+Members that were erased are on the list too, because backups may hold them (see `live.journal.forgetting`).
+
 Erasing an actor appends an `erase` entry to the journal of each board. The fold applies this entry like any other,
 so the place of the entry decides exactly which data came before. When SQL receives the entry, the digests in it join
 the list. Code that reads an earlier instant applies the list at the end. So that instant does not show an actor who
@@ -8,10 +10,10 @@ was erased later. Raw entries still hold the digests until the entries are forgo
 Every backup of the journal contains the list. `live restore` adds the newer list to an older backup that it restores.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, insert, null, or_, select, update
@@ -29,6 +31,25 @@ _ADD: Final = msgspec.msgpack.Decoder(Add)
 def hidden(key: bytes, digest: bytes) -> bytes:
     """Return the keyed digest of a digest. It reveals nothing without the actor and both secrets."""
     return blake2b(digest, digest_size=_DIGEST, key=key, person=b"erased").digest()
+
+
+def member_digest(key: bytes, member: str) -> bytes:
+    """Return the keyed digest of a member. Who has the key and guesses the member can confirm the guess."""
+    return hidden(key, b"member " + member.encode())
+
+
+def take_out_members(data: Snapshot, gone: Callable[[str], bool]) -> bool:
+    """Remove the members for which `gone` is true from contents. Return whether there were any."""
+    fields: list[dict[str, Any]] = [data.entrants, *data.slots.values()]
+    for ranking in data.rankings.values():
+        fields += ranking.reached, ranking.metadata
+    names = {member for member in data.hidden.union({event.member for event in data.log}, *fields) if gone(member)}
+    for held in fields:
+        for name in names & held.keys():
+            del held[name]
+    data.hidden -= names
+    data.log = [event for event in data.log if event.member not in names]
+    return bool(names)
 
 
 def take_out(data: Snapshot, gone: Iterable[bytes]) -> None:
@@ -69,6 +90,10 @@ class Erasures:
         """Return the digests that were erased after `time` (microseconds), when their entry or contents were made."""
         return {field for field in fields if self._when(field) > time} if time < self._last else set()
 
+    def member_gone(self, member: str) -> int:
+        """Return when a member was erased last, in microseconds since 1970; -1 if it was not."""
+        return self._erased.get(member_digest(self._key, member), -1)
+
     def _when(self, field: bytes) -> int:
         return max(self._erased.get(hidden(self._key, field), -1), self._with_others.get(field, -1))
 
@@ -107,7 +132,7 @@ def add_erasures(connection: Connection, prefix: str, board: str, erased: Sequen
         {"prefix": prefix, "board": name, "time": time, "digest": digest}
         for time, entry in erased
         if entry.key == key
-        for name, digests in [(board, entry.digests), *entry.elsewhere]
+        for name, digests in [(board, [*entry.digests, *filter(None, [entry.member])]), *entry.elsewhere]
         for digest in digests
     ]
     if rows:

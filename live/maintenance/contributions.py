@@ -161,7 +161,12 @@ class Voided:
         assert whole.identities is not None, "every void names what it takes back"  # noqa: S101
         found = contents(whole.identities.all, IDENTITY)[: whole.identities.counted]
         like: Amount | None = None
-        if len(found) == 1 and len(whole.groups) == 1 and len(whole.groups[0].members) == 1:
+        if (
+            len(found) == 1
+            and len(whole.groups) == 1
+            and len(whole.groups[0].members) == 1
+            and whole.groups[0].members[0]
+        ):
             group = whole.groups[0]
             time = whole.events.times[0] if whole.events is not None else group.start
             like = int(time), group.members[0], -group.amounts[0]
@@ -212,13 +217,14 @@ class ProducerTrace:
                 found.votes.extend(self._votes(epoch, head, group, number))
             elif not isinstance(self._board.window, Sliding):
                 part = group.amounts if alone else _part(group, number)
-                found.amounts.extend(zip([group.start] * len(part), group.members, part, strict=True))
+                amounts = zip([group.start] * len(part), group.members, part, strict=True)
+                found.amounts.extend(amount for amount in amounts if amount[1])  # it was not erased
         if add.events is not None and isinstance(self._board.window, Sliding):
             now, events = head.time // 1000, add.events
             for index, (time, amount, member) in enumerate(
                 zip(events.times, events.amounts, events.members, strict=True)
             ):
-                if alone or events.producers[index] == number:
+                if member and (alone or events.producers[index] == number):
                     found.events.append((now if time is False else int(time), member, amount))
         if self._producer == LIKES and add.identities is not None:
             # Likes of a visitor who was voided or erased have been taken back one by one.
@@ -239,7 +245,7 @@ class ProducerTrace:
         ):
             voter = content(actor)
             is_left = identity_of(epoch, head, voter.hex()) not in self._voided
-            if sender == number and is_left and not self._erased.among([voter], head.time):
+            if sender == number and is_left and group.members[place] and not self._erased.among([voter], head.time):
                 yield Vote(group.start, group.members[place], voter, content(pair), change)
 
 
@@ -270,7 +276,7 @@ class ActorTrace:
             return []
         counted = set(contents(add.identities.all, IDENTITY)[: add.identities.counted])
         found = []
-        for member in {member for group in add.groups for member in group.members}:
+        for member in {member for group in add.groups for member in group.members if member}:
             liked = self.like_of(member)
             identity = identity_of(epoch, head, liked.hex())
             if liked in counted and identity not in self._voided and not self._erased.among([liked], head.time):
@@ -295,6 +301,8 @@ class ActorTrace:
                 if add.producers and identity_of(epoch, head, add.producers[sender]) in self._voided:
                     continue
                 members = {voter_digests(secret, self._actor, member)[1]: member for member in group.members}
+                if pair not in members:  # the member was erased
+                    continue
                 vote = Vote(group.start, members[pair], voter, pair, votes.changes[index])
                 found.setdefault(identity, Contribution(identity, [], [], [])).votes.append(vote)
         return list(found.values())

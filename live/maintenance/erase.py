@@ -50,7 +50,7 @@ _STEP: Final = 1000  # votes that are looked up at once
 _PATIENCE: Final = 60.0  # seconds to wait until a server has moved entries to SQL
 _POLL: Final = 0.1
 _VISITOR: Final = re.compile("[0-9a-f]{32}")  # how events name the visitors of pages
-_BEHIND: Final = "entries of the journal still wait in the store: look at `live journal status`, and run it again"
+BEHIND: Final = "entries of the journal still wait in the store: look at `live journal status`, and run it again"
 
 _NOWHERE: Final = (
     "no board has a journal that could say so, so earlier times still show the actor: stop the servers and run `live "
@@ -231,7 +231,7 @@ class Erasing:
             await self._drainer.claim()
         key = await self._database.run(key_of)
         if key is None or not await self._settle():
-            raise SetupError(_BEHIND)
+            raise SetupError(BEHIND)
         names = await self._names(boards)
         found = [Erased(board=board) for board in names]
         if take_back:
@@ -242,7 +242,7 @@ class Erasing:
             await self._erase(actor, one, key)
         in_journal = any(one.entries or one.checkpoints for one in found)
         nowhere = "" if await self._list_elsewhere(key) or not in_journal else _NOWHERE
-        behind = "" if await self._settle() else _BEHIND
+        behind = "" if await self._settle() else BEHIND
         return found, "; ".join(filter(None, (await rewrite_log(self._client), behind, nowhere)))
 
     async def preview(self, actor: str, boards: Iterable[str], *, take_back: bool) -> list[Erased]:

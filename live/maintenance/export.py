@@ -156,5 +156,9 @@ def event_parts(database: Database, board: Board, since: int | None, until: int 
                     for group in request.groups
                     for member, amount in zip(group.members, group.amounts, strict=True)
                 ]
-            rows += [(head.time, epoch, head.offset, number, *change) for number, change in enumerate(changes, 1)]
+            rows += [
+                (head.time, epoch, head.offset, number, *change)
+                for number, change in enumerate(changes, 1)
+                if change[0]  # it was not erased
+            ]
         yield Part(rows, done, len(segments))

@@ -18,6 +18,7 @@ from live.domain.board import Boards
 from live.errors import JournalError, SetupError
 from live.journal.database import Database, file_name
 from live.journal.erasures import import_list, list_in
+from live.journal.forgetting import forget_listed
 from live.journal.schema import ABOUT, METADATA
 from live.maintenance.backup import Manifest, copy_rows
 from live.maintenance.rebuild import Progress, Rebuilding, Rebuilt, Wanted
@@ -185,3 +186,4 @@ def _carry_over(aside: Path, database: Database, *, is_own: bool = True) -> None
     if found is not None:
         database.take_now()
         database.work(partial(import_list, found=found, replace=is_own))
+        database.work(partial(forget_listed, prefix=database.prefix))

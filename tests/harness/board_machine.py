@@ -12,16 +12,20 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
+import live.store.board.manage.forget
 import live.store.board.manage.restore
 from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import Entry, Extra, make_entry
 from live.domain.window import Periods
 from live.errors import REFUSALS, ProblemError
+from live.journal.erasures import member_digest
+from live.journal.log.entries import Erase
 from live.journal.state.snapshot import reached_of
 from live.store.board.check.audit import Auditor
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
+from live.store.board.manage.forget import forget_member
 from live.store.board.manage.lifecycle import update
 from live.store.board.read.reader import TAG
 from live.store.board.write.correction import Corrected, Correction, correct
@@ -125,6 +129,7 @@ class BoardMachine(StoreMachine):
         self.time_key = f"{self.settings.key_prefix}:time"
         self.scripts = simulated_scripts(store.url, self.time_key, mutant)
         self.restore = simulated(live.store.board.manage.restore.RESTORE, self.time_key, mutant)
+        self.forgetting = simulated(live.store.board.manage.forget.FORGET, self.time_key, mutant)
         self.now = 0
 
     @initialize(data=st.data())
@@ -233,6 +238,24 @@ class BoardMachine(StoreMachine):
         else:
             raise AssertionError(f"no order explains {done}; the last one expects {expected}")
         self.reference = trial
+        self.forget_open_moments()
+        if self.window not in ADDITIVE:
+            self.compare(self.ledgers[1], 100)
+
+    @rule(key=keys)
+    def erase(self, key: str) -> None:
+        """A member is erased, as if it had never been. Only a full ranking can't tell what it would have kept."""
+        entry = Erase(key=b"key", digests=[], member=member_digest(b"key", key))
+        body, board_keys = msgspec.msgpack.encode(entry), self.ledgers[0].state.keys
+        with patch.object(live.store.board.manage.forget, "FORGET", self.forgetting):
+            assert self.run(forget_member(self.client, self.board, board_keys, key, [], body))
+        self.reference.forget(key)
+        self.run(self.folded.read())
+        if self.board.cap is None:
+            self.folded.forget(key)
+            self.remembered = [(at, [row for row in rows if row[0] != key]) for at, rows in self.remembered]
+        else:
+            self.remembered.clear()
         self.forget_open_moments()
         if self.window not in ADDITIVE:
             self.compare(self.ledgers[1], 100)

@@ -78,6 +78,14 @@ class Reference:
         self.cut()
         return before, after
 
+    def forget(self, key: str) -> None:
+        """Forget a member. Those who voted for it have voted."""
+        self.counted = [event for event in self.counted if event.key != key]
+        for records in self.held.values():
+            records.pop(key, None)
+        self.hidden.discard(key)
+        self.entrants.discard(key)
+
     def _count(self, entry: Entry, clock: int) -> str | None:
         """Count an entry, or return the code of the refusal. A duplicate is recognized before any other refusal."""
         identity, today = entry[3], clock // _DAY

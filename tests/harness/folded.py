@@ -3,12 +3,15 @@
 from itertools import takewhile
 from typing import cast
 
+import msgspec
+
 from live.domain.board import Board
+from live.journal.forgetting import without
 from live.journal.log.entries import FIRST, Head, parse_head
 from live.journal.log.reader import before
 from live.journal.state.fold import apply
 from live.journal.state.ranking import ranked_at
-from live.journal.state.snapshot import Reached, Snapshot, pack, unpack
+from live.journal.state.snapshot import Ranking, Reached, Snapshot, pack, unpack
 from live.maintenance.rebuild import load
 from live.store.board.journal_stream import read_entries
 from live.store.board.keys import Keys
@@ -41,6 +44,18 @@ class Folded:
                 self.entries.append((head, entry.content))
                 self.last, self.link = entry.id, head.link
         self.contents = unpack(pack(self.contents))  # a checkpoint loses nothing
+
+    def forget(self, key: str) -> None:
+        """Take a member out of the entries so far, as SQL does. They add up to the same contents."""
+        last = len(self.entries) - 1
+        for place in range(last, -1, -1):
+            head, body = self.entries[place]
+            left = without(head, body, key.__eq__) if head.kind != "forget" else None
+            self.entries[place] = (head, body if left is None else left)
+        again = Snapshot()
+        for head, body in self.entries:
+            apply(again, head, body)
+        assert filled(again) == filled(self.contents)
 
     def ranking_at(self, board: Board, at: int) -> list[tuple[str, int]]:
         """The records in order at an earlier time, in milliseconds."""
@@ -75,6 +90,13 @@ class Folded:
         )
         assert done is not None
         self.keys, self.epoch, self.last = keys, epoch, "0"
+
+
+def filled(data: Snapshot) -> Snapshot:
+    """Contents without slots and rankings that are empty."""
+    slots = {start: slot for start, slot in data.slots.items() if slot}
+    rankings = {suffix: ranking for suffix, ranking in data.rankings.items() if ranking != Ranking()}
+    return msgspec.structs.replace(data, slots=slots, rankings=rankings)
 
 
 async def data_of(client: Store, keys: Keys) -> dict[str, object]:

@@ -12,6 +12,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from live.domain.event import MAX_SCORE, Entry, make_entry
 from live.store.board.ledger import Ledger
+from live.store.board.manage.forget import FORGET
 from live.store.board.state import SCRIPTS, Scripts
 from live.store.board.write.writer import Added
 from live.store.connection.client import connect
@@ -48,7 +49,7 @@ def simulated_scripts(store: str, clock: str, mutant: Mutant | None) -> Scripts:
     """All scripts of a ledger on a clock that the test sets. The store compiles the mutant first."""
     scripts = Scripts(*(simulated(script, clock, mutant) for script in msgspec.structs.astuple(SCRIPTS)))
     if mutant is not None:
-        compiled(store, getattr(scripts, mutant.script))
+        compiled(store, getattr(scripts, mutant.script, None) or simulated(FORGET, clock, mutant))
     return scripts
 
 

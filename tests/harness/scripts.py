@@ -12,6 +12,7 @@ from live.store.board.check.audit import AUDIT, FIX_TOTALS
 from live.store.board.check.pieces import PIECE
 from live.store.board.journal_stream import TRIM
 from live.store.board.manage.digests import ERASE
+from live.store.board.manage.forget import FORGET
 from live.store.board.manage.lifecycle import DELETE_KEYS, EXPIRE_BOARD, RENEW, UPDATE
 from live.store.board.manage.restore import RESTORE
 from live.store.board.reign import CONFIRM
@@ -24,13 +25,13 @@ from live.store.registry.presence import PRESENT, VIEWERS
 from live.store.registry.processes import BEAT, HOLD
 from live.store.registry.producers import REGISTER
 from live.store.registry.rate_credit import GCRA
-from live.store.registry.trail import NOTE
+from live.store.registry.trail import NOTE, REDACT
 
 FOLDER = Path(live.store.__file__).parent / "lua"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}
 PARTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((FOLDER / "lib").glob("*.lua"))}
-BEGINNINGS = (UPDATE, EXPIRE_BOARD, DELETE_KEYS, RENEW, DEFINE, CHANGES, RESTORE, TRIM, PIECE, ERASE, CONFIRM)
-OTHERS = (AUDIT, BEAT, FIX_TOTALS, REGISTER, GCRA, ONCE, PRESENT, PUT_ITEMS, VIEWERS, HOLD, NOTE)
+BEGINNINGS = (UPDATE, EXPIRE_BOARD, DELETE_KEYS, RENEW, DEFINE, CHANGES, RESTORE, TRIM, PIECE, ERASE, FORGET, CONFIRM)
+OTHERS = (AUDIT, BEAT, FIX_TOTALS, REGISTER, GCRA, ONCE, PRESENT, PUT_ITEMS, VIEWERS, HOLD, NOTE, REDACT)
 USED = {script.name: script for script in (*msgspec.structs.astuple(SCRIPTS), *BEGINNINGS, *OTHERS)}
 GOOD = "-- Does it.\n-- KEYS[1] a — hash: it\n-- Request: Plain\n-- Returns {'ok'}\nreturn {KEYS[1]}\n"
 
@@ -50,10 +51,12 @@ FLAGS = {
             "erase",
             "expire_board",
             "expire_events",
+            "forget",
             "hide",
             "note",
             "open",
             "present",
+            "redact",
             "register",
             "renew",
         ),

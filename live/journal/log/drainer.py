@@ -366,6 +366,8 @@ class Drainer:
             self._timelines.clear()  # it is unknown whether it was committed: read it again
             raise
         JOURNAL_COMMIT_SECONDS.observe(time.perf_counter() - started)
+        if any(segment.erased for segment in segments):
+            await self._database.in_thread(self._database.truncate_log)
         for segment in segments:
             after = segment.after
             self._timelines[after.board, after.epoch] = after

@@ -16,8 +16,8 @@ class Head(msgspec.Struct, frozen=True):
     """The head of an entry: its kind, and which entry comes before it.
 
     Attributes:
-        kind: `begin`, `adopt`, `renew`, `add`, `hide`, `enter`, `withdraw`, `tags`, `left` or `erase`; older versions
-            made `mend`.
+        kind: `begin`, `adopt`, `renew`, `add`, `hide`, `enter`, `withdraw`, `tags`, `left`, `erase` or `forget`; older
+            versions made `mend`.
         size: the bytes of all entries of the journal so far.
         id: the id of the entry: the board's offset, a hyphen, and a number.
         time: the store's time in microseconds since 1970.
@@ -199,15 +199,19 @@ class Adopt(msgspec.Struct, frozen=True, kw_only=True):
     hidden: list[str]
 
 
-class Erase(msgspec.Struct, frozen=True, kw_only=True):
-    """An actor that was erased. `digests` are made with `key` from the digests that the store deleted.
+class Erase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An actor or a member that was erased. `digests` are made with `key` from the digests that the store deleted.
 
-    `elsewhere` has the digests for boards without a journal of their own, such as deleted boards.
+    `elsewhere` has the digests for boards without a journal of their own, such as deleted boards. `member` is the
+    digest of the member in an entry `forget`. In the last of these entries, `system` says that titles and the audit log
+    must forget the member too.
     """
 
     key: bytes
     digests: list[bytes]
     elsewhere: list[tuple[str, list[bytes]]] = []
+    member: bytes = b""
+    system: bool = False
 
 
 Left = tuple[int, int, int]

@@ -34,7 +34,7 @@ _Fields = dict[str, msgspec.Raw]
 _FOLLOWING: Final = ("tags", "left")  # entries that scripts append again by themselves
 _AT_ONCE: Final = 64  # batches in one packet
 _UNLIMITED: Final = 1 << 53
-_REFUSED: Final = ("begin", "adopt", "renew", "erase", "mend")  # entries that no request makes
+_REFUSED: Final = ("begin", "adopt", "renew", "erase", "forget", "mend")  # entries that no request makes
 
 
 class UnsentError(Exception):

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, RowMapping, bindparam, delete, insert, select
 
 from live.journal.database import Database
 from live.journal.erasures import add_erasures
+from live.journal.forgetting import forget_by, forgotten
 from live.journal.log.entries import (
     FIRST,
     Erase,
@@ -88,7 +89,7 @@ class Segment(msgspec.Struct, frozen=True):
 
     `gaps` are the gaps between the entries. If the first entry says that the timeline continues an older epoch,
     `parent` is that epoch. `lost` is the offset up to which the store lost data, or 0. `erased` has the `erase`
-    entries, each with its time.
+    and `forget` entries, each with its time.
     """
 
     timeline: Timeline
@@ -113,11 +114,14 @@ def segment_of(timeline: Timeline, entries: Sequence[Entry]) -> Segment:
     first, last = parse_head(entries[0].head), parse_head(entries[-1].head)
     gaps, erased = [], []
     for number, entry in enumerate(entries):
+        if entry.head.startswith("forget "):
+            entries = [*forgotten(entries[:number], _ERASE.decode(entry.content)), *entries[number:]]
+    for number, entry in enumerate(entries):
         if entry.head.startswith("adopt "):
             head, link = parse_head(entry.head), parse_head(entries[number - 1].head).link if number else timeline.link
             if link not in (FIRST, head.before):
                 gaps.append(Gap(link, head.before, head.time))
-        elif entry.head.startswith("erase "):
+        elif entry.head.startswith(("erase ", "forget ")):
             erased.append((parse_head(entry.head).time, _ERASE.decode(entry.content)))
     parent, lost = continued(first, entries[0].content)
     return Segment(timeline, len(entries), first, last, pack_entries(entries), gaps, parent, lost, erased)
@@ -283,7 +287,10 @@ def add_segments(connection: Connection, segments: Sequence[Segment]) -> None:
         if segment.parent:
             _continue(connection, segment)
         if segment.erased:
-            add_erasures(connection, _prefix(connection, segment.timeline), segment.timeline.board, segment.erased)
+            prefix, board = _prefix(connection, segment.timeline), segment.timeline.board
+            add_erasures(connection, prefix, board, segment.erased)
+            for entry in [entry for _, entry in segment.erased if entry.member]:
+                forget_by(connection, prefix, board, entry)
         add_gaps(connection, segment.timeline, segment.gaps)
     rows = [
         {

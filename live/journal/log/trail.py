@@ -5,14 +5,14 @@ of the row, so that no byte of any row can change unnoticed.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, insert, select, update
 
 from live.journal.schema import DEFINITION
-from live.store.registry.trail import AuditEntry, decode
+from live.store.registry.trail import AuditEntry, decode, redacted
 
 KIND: Final = "trail"
 
@@ -67,6 +67,25 @@ def trail_faults(connection: Connection, prefix: str) -> Iterator[str]:
         elif row.version != number or msgspec.json.decode(value, type=ChainedEntry).before != before:
             yield f"the audit log is damaged: what is before entry {row.version} was changed or removed"
         before, number = digest, row.version
+
+
+def rewrite_trail(connection: Connection, prefix: str, when: Callable[[str], int]) -> None:
+    """Take the members that were erased later out of the audit log. `when` tells when that was, in microseconds.
+
+    From the first entry that changes, each entry gets a new SHA-256.
+    """
+    rows, before, is_changed = _rows(connection, prefix).all(), "", False
+    for row in rows:
+        chained = msgspec.json.decode(row.value, type=ChainedEntry)
+        entry = redacted(chained.entry, lambda member, time=row.time: when(member) > time)  # type: ignore[misc]
+        is_changed |= entry is not chained.entry
+        name, _, digest = row.name.partition(" ")
+        if is_changed:
+            value = msgspec.json.encode(ChainedEntry(before, entry)).decode()
+            digest = _digest(value)
+            changed = update(DEFINITION).where(DEFINITION.c.id == row.id)
+            connection.execute(changed.values(name=f"{name} {digest}", value=value))
+        before = digest
 
 
 def _last(connection: Connection, prefix: str) -> Any:  # noqa: ANN401 - a row, or None

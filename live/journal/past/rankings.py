@@ -5,7 +5,7 @@ from functools import partial
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from live.domain.board import Board
 from live.domain.ranking import ranks_of
@@ -23,7 +23,7 @@ from live.journal.past.queries import (
     ScoreBreakdown,
 )
 from live.journal.past.worker import database_of
-from live.journal.schema import SEGMENT
+from live.journal.schema import ERASED, SEGMENT
 from live.journal.state.ranking import live_slots, scores_at, scores_of
 from live.journal.state.snapshot import Ranking
 from live.journal.upkeep.archive import find_archived
@@ -91,10 +91,13 @@ def explain_record(settings: Settings, moment: AsOf, member: str) -> ScoreBreakd
 
 
 def _ranking(settings: Settings, moment: AsOf) -> PastRanking:
-    key = (settings.key_prefix, moment.board.shape.encode(), moment.board.id, moment.at, moment.period, moment.hidden)
+    database = database_of(settings)
+    erased = database.work(lambda connection: connection.scalar(select(func.max(ERASED.c.id))))
+    board, at = moment.board, moment.at
+    key = (settings.key_prefix, board.shape.encode(), board.id, at, moment.period, moment.hidden, erased)
     found = _RANKINGS.get(key)
     if found is None:
-        found = database_of(settings).work(partial(ranking_at, prefix=settings.key_prefix, moment=moment))
+        found = database.work(partial(ranking_at, prefix=settings.key_prefix, moment=moment))
         if len(_RANKINGS) >= _KEPT:
             _RANKINGS.pop(next(iter(_RANKINGS)))
         _RANKINGS[key] = found

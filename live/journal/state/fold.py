@@ -14,7 +14,7 @@ import msgspec
 
 from live.domain.board import Shape
 from live.errors import SetupError
-from live.journal.erasures import digests_in, hidden, take_out
+from live.journal.erasures import digests_in, hidden, member_digest, take_out, take_out_members
 from live.journal.log.entries import (
     Add,
     Adopt,
@@ -69,15 +69,21 @@ def apply(data: Snapshot, head: Head, body: bytes) -> None:
             pass
         case "adopt":
             _adopt(data, _ADOPT.decode(body))
-        case "erase":  # the store deleted the same digests
-            entry = _ERASE.decode(body)
-            gone = set(entry.digests)
-            take_out(data, {digest for digest in digests_in(data) if hidden(entry.key, digest) in gone})
+        case "erase" | "forget":
+            _erase(data, _ERASE.decode(body))
         case "mend":
             correct(data, body)
         case _:
             raise SetupError(f"the journal has an entry {head.kind!r}: a newer version has written it")
     data.offset, data.time, data.link = head.offset, head.time, head.link
+
+
+def _erase(data: Snapshot, entry: Erase) -> None:
+    """Delete the digests, and the member, that the store has deleted."""
+    if gone := set(entry.digests):
+        take_out(data, {digest for digest in digests_in(data) if hidden(entry.key, digest) in gone})
+    if entry.member:  # an empty name replaces it in earlier entries
+        take_out_members(data, lambda name: not name or member_digest(entry.key, name) == entry.member)
 
 
 def _leave(data: Snapshot, head: Head, body: bytes) -> None:
@@ -142,6 +148,8 @@ def _count(data: Snapshot, group: EntryDelta, rules: EntryRules, offset: int) ->
     better = _BETTER[rules.operation]
     ranking = data.ranking(group.suffix)
     for index, (member, amount) in enumerate(zip(group.members, group.amounts, strict=True)):
+        if not member:  # it was erased
+            continue
         old = slot.get(member)
         value = amount if old is None or better(amount, old) else old
         slot[member] = value

@@ -536,6 +536,21 @@ class EraseRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     entry: msgspec.Raw
 
 
+class ForgetRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Delete a member, and append an entry that says so to the journal.
+
+    `slots` are all slots of the board, in the order of their starts. `votes` are digests of votes for the member.
+    """
+
+    epoch: str
+    channel: str
+    member: str
+    rules: Rules
+    slots: list[SlotRef] = []
+    votes: list[Text] = []
+    entry: msgspec.Raw
+
+
 class RestoreRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Make a restored board visible. Its data is already written under the board's store keys.
 

@@ -1,7 +1,7 @@
 """The audit log in the store: who did what as an administrator, by a request or a command."""
 
 import getpass
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -29,7 +29,19 @@ class NoteRequest(msgspec.Struct):
     entry: Text
 
 
+class RedactRequest(msgspec.Struct):
+    """Replace the entries (JSON) with these ids."""
+
+    names: list[str]
+    entries: list[Text]
+
+
 NOTE: Final = Script("note", NoteRequest)
+REDACT: Final = Script("redact", RedactRequest)
+
+_OF_MEMBERS: Final = frozenset(
+    ["registered", "withdrawn", "hidden", "shown", "corrected", "titled", "untitled", "merged", "unmerged"]
+)
 
 
 class ActOrigin(msgspec.Struct, frozen=True):
@@ -96,6 +108,19 @@ class AuditTrail:
         found = await self._client.call(self._key, "XRANGE", self._key, f"({name}", "+")
         return [decode(entry, fields) for entry, fields in found]
 
+    async def redact(self, gone: Callable[[str], bool]) -> int:
+        """Take members out of the entries. Return how many entries have changed."""
+        names, entries = list[str](), list[Text]()
+        for name, fields in await self._client.call(self._key, "XRANGE", self._key, "-", "+"):
+            entry = decode(name, fields)
+            left = redacted(entry, gone)
+            if left is not entry:
+                names.append(name.decode())
+                entries.append(text(msgspec.json.encode(left)))
+        if names:
+            await REDACT(self._client, [self._key], RedactRequest(names, entries))
+        return len(names)
+
     async def last(self, limit: int) -> list[AuditEntry]:
         """Return the last entries, newest first."""
         return [
@@ -111,6 +136,31 @@ async def note_command(client: Store, prefix: str, what: str, **fields: Any) -> 
     except (KeyError, OSError):  # a container need not know the user
         who = "command"
     await AuditTrail(client, prefix).add(entry_of(who, what, **fields))
+
+
+def redacted(entry: AuditEntry, gone: Callable[[str], bool]) -> AuditEntry:
+    """Return an entry without the members that are gone, or the same entry if it names none of them."""
+    if entry.what not in _OF_MEMBERS:
+        return entry
+    if entry.key and gone(entry.key):
+        return msgspec.structs.replace(entry, key="", reason="", before=None, after=None)
+    before, after = _without(entry.before, gone), _without(entry.after, gone)
+    if (before, after) == (entry.before, entry.after):
+        return entry
+    return msgspec.structs.replace(entry, reason="", before=before, after=after)
+
+
+def _without(value: Any, gone: Callable[[str], bool]) -> Any:  # noqa: ANN401 - decoded JSON
+    """Return what was there before or after without members: without their items, and an empty text for a name."""
+    match value:
+        case dict():
+            fields = {name: _without(field, gone) for name, field in value.items() if not gone(name)}
+            return None if isinstance(value.get("key"), str) and gone(value["key"]) else fields
+        case list():
+            return [_without(one, gone) for one in value]
+        case str():
+            return "" if gone(value) else value
+    return value
 
 
 def decode(name: bytes, fields: list[bytes]) -> AuditEntry:

@@ -22,6 +22,7 @@ from live.store.board.journal_stream import trim
 from live.store.board.keys import Keys, SystemKeys, Table
 from live.store.board.ledger import Ledger
 from live.store.board.manage.digests import erase_digests, read_held
+from live.store.board.manage.forget import forget_member
 from live.store.board.manage.lifecycle import renew
 from live.store.board.read.contestants import list_contestants
 from live.store.board.read.slots import read_slots
@@ -93,7 +94,8 @@ async def test_callers_send_what_the_headers_document(valkey_url: str, recorded_
         await ProcessLease(client, SystemKeys(settings.key_prefix).demo).take()
         await Processes(client, settings.key_prefix).beat()
         await journal(client, settings)
-        await AuditTrail(client, settings.key_prefix).add(entry_of("operator", "test"))
+        await AuditTrail(client, settings.key_prefix).add(entry_of("operator", "hidden", key="a"))
+        await AuditTrail(client, settings.key_prefix).redact("a".__eq__)
         await Items(client, settings.key_prefix, 1).put([Item("a", "A")])
 
     known = [
@@ -143,6 +145,7 @@ async def drive(client: Store, ledger: Ledger, auditor: Auditor) -> None:
     await ledger.moderation.hide("c", hidden=True)
     await ledger.moderation.hide("c", hidden=False)
     await client.hset(ledger.state.keys.meta, f"total{ledger.state.table(page.slot).suffix}", 99)
+    await forget_member(client, ledger.state.board, ledger.state.keys, "d", [], b"")
     await auditor.audit(repair=True)
     with patch.object(Store, "is_replica", new=True):
         await Ledger(client, ledger.state.board, ledger.state.settings).state.open()

@@ -1,0 +1,188 @@
+"""`live erase --member` leaves nothing of a member in the store and in SQL, and changes nothing for others."""
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+from sqlalchemy import Connection, select
+
+import live.journal.log.timelines
+from live.domain.board_file import parse_boards
+from live.journal.database import existing_journal
+from live.journal.log.entries import decompress
+from live.journal.schema import METADATA
+from live.maintenance.restore import _carry_over
+from live.settings import Settings
+from live.store.connection.client import Store
+from live.store.registry.trail import AuditTrail
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.scripts import connected
+from tests.harness.server import serving
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
+from tests.web.writes.test_corrections import correct
+from tests.web.writes.test_trail import command
+
+NAME, SIP = "Persephone Quill", "Zebulon"
+BOARDS = """
+[[board]]
+id = "posts"
+source = ["like"]
+[[board]]
+id = "seconds"
+source = ["like"]
+window = { sliding = "1h" }
+ranks = "dense"
+[[board]]
+id = "days"
+source = ["like"]
+window = { calendar = "day", timezone = "UTC" }
+[[board]]
+id = "best"
+source = ["like"]
+window = "forever"
+operator = "best"
+cap = 2
+[[board]]
+id = "last"
+source = ["like"]
+window = "forever"
+operator = "set"
+[[board]]
+id = "contest"
+source = ["vote"]
+window = "forever"
+votes = { per_key = 1, registered = true }
+[[board]]
+id = "all"
+union = ["posts", "more"]
+weights = [3, 1]
+[[board]]
+id = "more"
+source = ["none"]
+[[board]]
+id = "unjournaled"
+source = ["like"]
+journal = "off"
+"""
+NO_FILE = "the store has no append-only file: delete its older snapshots, and make a new one with BGSAVE"
+KINDS = ("posts", "seconds", "days", "best", "last", "contest", "all", "unjournaled")
+
+
+async def fill(client: httpx.AsyncClient) -> None:
+    """Let two members do everything that a member can."""
+    for name, amount in ((NAME, 9), (SIP, 5)):
+        metadata = {"metadata": {"about": name}}
+        for _ in range(2):
+            event = {"key": name, "amount": amount, "source": "shop", "id": name}
+            await client.post("/v1/events", json=event, headers={"Idempotency-Key": name.replace(" ", "")})
+        for board in ("best", "last"):
+            await client.post("/v1/events", json={"key": name, "amount": amount + 1, "board": board, **metadata})
+        await client.put(f"/v1/boards/contest/records/{name}", json=metadata)
+        await client.post("/v1/events", json={"key": name, "type": "vote", "actor": "me"})
+        assert (await correct(client, "posts", name, add=1)).is_success
+        for hidden in (True, False):
+            await client.patch(f"/v1/boards/days/records/{name}", json={"hidden": hidden})
+        await client.put(f"/v1/items/{name}", json={"title": f"The {name}"})
+    await client.put("/v1/items", json=[{"key": NAME, "title": f"The {NAME}"}, {"key": SIP, "title": SIP}])
+
+
+async def places_of(store: Store, settings: Settings, name: str) -> set[str]:
+    """Every store key and table that has the bytes of a name."""
+    wanted, found = name.encode(), set()
+    async for key in store.names(f"{settings.key_prefix}:*"):
+        if wanted in key.encode() or wanted in await store.call(key, "DUMP", key):
+            found.add(key)
+
+    def read(connection: Connection) -> None:
+        for table in METADATA.sorted_tables:
+            for row in connection.execute(select(table)).mappings():
+                data = decompress(row["crc"], row["data"]) if "crc" in row else b""
+                if wanted in data or any(name in value for value in row.values() if isinstance(value, str)):
+                    found.add(table.name)
+
+    with existing_journal(settings, writes=False) as database:
+        database.work(read)
+        for file in database.path.parent.glob(f"{database.path.name}*"):
+            if wanted in file.read_bytes():
+                found.add(file.name)
+    return found
+
+
+async def drained(settings: Settings, store: Store) -> None:
+    """Wait until SQL has the audit log, and every entry of the journals."""
+
+    async def is_done() -> bool:
+        status = json.loads(await command(settings, "journal", "status", "--json"))
+        return bool(status["boards"]) and not [
+            key async for key in store.names(f"{settings.key_prefix}:*:journal:*") if await store.call(key, "XLEN", key)
+        ]
+
+    await eventually(is_done)
+    await asyncio.sleep(1.1)  # titles and the audit log are copied once a second
+
+
+async def erased(valkey_url: str, tmp_path: Path) -> None:
+    """Erase a member while a server runs, and look for it everywhere."""
+    settings = fresh_settings(valkey_url, journal="sqlite", anonymous_admin=True)
+    file = tmp_path / "boards.toml"
+    file.write_text(BOARDS)
+    boards = ("--boards", str(file))
+    async with connected(valkey_url, settings) as store, serving(settings, *parse_boards(BOARDS)) as client:
+        await fill(client)
+        await asyncio.sleep(0.005)
+        before = datetime.now(UTC).isoformat()
+        await drained(settings, store)
+        assert await places_of(store, settings, NAME) >= {"segment", "definition"}
+        assert len(await places_of(store, settings, NAME)) > 20
+        shown = {kind: (await client.get(f"/v1/boards/{kind}")).json() for kind in KINDS}
+        assert all([row["key"] for row in page["records"]] == [NAME, SIP] for page in shown.values())
+        preview = json.loads(await command(settings, "erase", "--member", NAME, "--dry-run", "--json", *boards))
+        assert preview["title"]
+        assert {one["board"] for one in preview["boards"] if one["in_store"]} == set(KINDS)
+        await command(settings, "backup", str(tmp_path / "backup"), *boards)
+        answer = json.loads(await command(settings, "erase", "--member", NAME, "--yes", "--json", *boards))
+        assert answer["left"] in ("", NO_FILE)
+        await drained(settings, store)
+        assert await places_of(store, settings, NAME) == set()
+        for kind in KINDS:
+            page = (await client.get(f"/v1/boards/{kind}")).json()
+            kept = [row for row in shown[kind]["records"] if row["key"] == SIP]
+            assert [{**row, "rank": 1} for row in kept] == page["records"], kind
+            assert (page["epoch"], page["offset"]) > (shown[kind]["epoch"], shown[kind]["offset"])
+            if kind != "unjournaled":
+                past = (await client.get(f"/v1/boards/{kind}", params={"as_of": before})).json()
+                assert [row["key"] for row in past["records"]] == [SIP], kind
+            assert (await client.get(f"/v1/boards/{kind}/records/{NAME}")).status_code == 404
+        await command(settings, "erase", "--member", NAME, "--yes", *boards, status=1)
+        last = (await AuditTrail(store, settings.key_prefix).last(1))[0]
+        assert (last.what, set(last.before)) == ("erased", {"member_sha256", "salt"})
+        await client.post("/v1/events", json={"key": NAME, "amount": 2})
+        assert (await client.get(f"/v1/boards/posts/records/{NAME}")).json()["score"] == 2
+        await drained(settings, store)
+        await command(settings, "audit", *boards)
+        await command(settings, "reconcile", *boards)
+        await command(settings, "journal", "verify")
+        assert (await command(settings, "export", "seconds", "--events", *boards)).count(NAME) == 1, "it came back"
+        assert NAME not in await command(settings, "export", "seconds", "--as-of", before, *boards)
+        older = msgspec.structs.replace(settings, data_dir=tmp_path / "backup")
+        assert "segment" in await places_of(store, older, NAME)
+        with existing_journal(older) as database:
+            await asyncio.to_thread(_carry_over, settings.data_dir, database)
+        assert not {"segment", "definition", "checkpoint"} & await places_of(store, older, NAME), "of an older backup"
+
+
+async def test_nothing_is_left_of_a_member(valkey_url: str, tmp_path: Path) -> None:
+    """On boards of every kind. Others stay as they are, also in the past, and the member can come back."""
+    await erased(valkey_url, tmp_path)
+
+
+@pytest.mark.mutant
+async def test_a_past_that_is_not_rewritten_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The mutant erases from the store, and appends the entry."""
+    with must_be_caught("SQL keeps the name"), replaced(live.journal.log.timelines, "forget_by", lambda *_: None):
+        await erased(valkey_url, tmp_path)
