@@ -281,7 +281,10 @@ class Rebuilding:
     async def _with(
         self, begun: Timeline, newest: dict[str, _Line], lines: Sequence[_Line], wanted: Wanted
     ) -> dict[str, _Line]:
-        """Return `newest` with the last timeline of a run-time board. `begun` is empty, in the defined epoch."""
+        """Return `newest` with the last timeline of a run-time board.
+
+        `begun` is the timeline of the epoch in the definition. It has no entries yet.
+        """
         of_board = [line for line in lines if line[0].board == begun.board]
         for line in reversed(of_board):
             if any(timeline.epoch == begun.epoch for timeline in line):
