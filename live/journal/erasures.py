@@ -106,7 +106,7 @@ class Erasures:
                         self._with_others[content(pair)] = when
 
     def clean(self, data: Snapshot) -> None:
-        """Remove digests that were erased after the last entry of contents, but not those that were added again later."""
+        """Remove digests that were erased after the last entry of contents, and not added again later."""
         if data.time < self._last:
             take_out(data, self.among(digests_in(data), data.time))
 
