@@ -74,6 +74,7 @@ pictures: $(VENV)/test  ## make the pictures of the documentation again
 
 docs: $(VENV)/docs  ## build the documentation as a site
 	$(RUN)/zensical build --strict --clean
+	$(RUN)/python packages/site_text.py
 	@echo "Read it with: $(RUN)/python -m http.server --bind 127.0.0.1 --directory build/site 8080"
 
 format: $(VENV)/test  ## format the code

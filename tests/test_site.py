@@ -1,6 +1,7 @@
 """The documentation as a site: it builds without warnings, and a browser loads nothing from another host."""
 
 import asyncio
+import re
 import shutil
 import subprocess
 import sys
@@ -32,6 +33,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [zensical, "build", "--strict"], cwd=folder, capture_output=True, text=True, check=False, timeout=60
     )
     assert built.returncode == 0, built.stdout + built.stderr
+    subprocess.run([sys.executable, ROOT / "packages" / "site_text.py", folder], check=True)
     return folder / "build" / "site"
 
 
@@ -41,6 +43,17 @@ def test_every_page_is_in_the_site_and_in_its_navigation(site: Path) -> None:
     assert sorted(path.stem for path in site.glob("*.html")) == sorted([*PAGES, "404"])
     index = (site / "index.html").read_text(encoding="utf-8")
     assert [page for page in PAGES if f'href="{page}.html"' not in index] == []
+
+
+@pytest.mark.slow
+def test_the_text_of_every_page_is_beside_it(site: Path) -> None:
+    """`llms.txt` describes each page, with the address of its Markdown."""
+    lines = (site / "llms.txt").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "# Live Board"
+    described = [match for line in lines if (match := re.fullmatch(r"- \[[^]]+\]\((\S+)\.md\): [^\[]+", line))]
+    assert sorted([match[1] for match in described] + ["index"]) == PAGES
+    for page in PAGES:
+        assert (site / f"{page}.md").read_bytes() == (ROOT / "docs" / f"{page}.md").read_bytes()
 
 
 class Quiet(SimpleHTTPRequestHandler):
