@@ -103,7 +103,7 @@ async def lost_at_most(client: Store | None, settings: Settings, found: Sequence
     awaited, acknowledged = settings.wait_replicas, settings.journal_ack
     data = "nothing: LIVE_JOURNAL_ACK is set" if acknowledged else lacks
     if awaited:
-        replica = f"nothing, if it is one of the {counted(awaited, 'replica')} of LIVE_WAIT_REPLICAS"
+        replica = f"nothing, if it is one of those for which LIVE_WAIT_REPLICAS={awaited} waits"
     else:
         replica = f"{data}. What SQL has is sent again" if settings.store else "there is none"
     return {

@@ -131,9 +131,10 @@ def test_without_a_command_the_commands_are_listed() -> None:
 
 
 def test_the_version_is_printed() -> None:
-    """It is the version of the package."""
+    """It is the version of the package, and the commit if that is known."""
     ended = run_live("--version", environment=BARE)
-    assert (ended.returncode, ended.stdout) == (0, f"live {__version__} ({commit()})\n")
+    of_commit = f" ({commit()})" if commit() else ""
+    assert (ended.returncode, ended.stdout) == (0, f"live {__version__}{of_commit}\n")
 
 
 def test_a_port_in_use_is_reported_in_one_line(folder: Path) -> None:
