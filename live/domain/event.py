@@ -55,16 +55,38 @@ class Rejection(msgspec.Struct, frozen=True, omit_defaults=True):
     board: str | None = None
 
 
+class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of the member of an event on a board that has counted the event, at a position of the board.
+
+    The position is that of the event or a later one. `period` is the one in which the event counted. `score` and `rank`
+    are null if the member is not on the board: it is hidden, its sum is zero, or others are better on a board with a
+    `cap`. `best` says whether the event was a new best of its member, on boards that keep the best.
+    """
+
+    index: int
+    board: str
+    key: str
+    score: int | None
+    rank: int | None
+    best: bool | None
+    period: str | None
+    rank_count: int
+    epoch: str
+    offset: int
+
+
 class Answer(msgspec.Struct, frozen=True):
     """The result of a request with events.
 
-    It says how many events counted, which ones were refused, and the new offset of each board that changed.
+    It says how many events counted, which ones were refused, and the new offset of each board that changed. `records`
+    are those of the members afterwards, if the request asks for them.
     """
 
     accepted: int
     duplicate: int
     rejected: tuple[Rejection, ...]
     offsets: dict[str, int]
+    records: Sequence[EventRecord] | UnsetType = UNSET
 
 
 class Extra(msgspec.Struct, frozen=True):

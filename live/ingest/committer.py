@@ -15,6 +15,7 @@ from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.metrics import COMMIT_EVENTS, COMMIT_SECONDS, EVENTS_ACCEPTED, RANGE_LEFT
 from live.settings import Settings
 from live.store.board.rotate.rotation import BoardRotator, catch_up
+from live.store.board.write.placement import Placement
 from live.store.board.write.writer import Added, BoardWriter
 
 log = structlog.get_logger()
@@ -24,10 +25,23 @@ _DELAY_FROM: Final = 5  # shares in a batch, from which on the next batch is del
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """The result for the entries of one request: the board's offset, None if nothing counted, and refusals by index."""
+    """The result for the entries of one request: the board's offset, None if nothing counted, and refusals by index.
+
+    `placements` say by index where entries counted, if one of the requests in the batch asks for that.
+    """
 
     offset: int | None
     refused: Mapping[int, str]
+    placements: Mapping[int, Placement] = {}
+
+
+class Wants(msgspec.Struct, frozen=True):
+    """What a request wants besides being counted: to know the `records` of its members afterwards."""
+
+    records: bool = False
+
+
+PLAIN: Final = Wants()
 
 
 class Share(Protocol):
@@ -84,6 +98,7 @@ class Committer:
         self._accepted = EVENTS_ACCEPTED.labels(self.state.board.id)  # once: a deleted board must not get new series
         self._settings = settings
         self._waiting: deque[Share] = deque()
+        self._wants: dict[Share, Wants] = {}  # of waiting shares that want more than to be counted
         self._events_waiting = 0
         self._wanted = 1  # shares that start the next batch
         self._arrived = asyncio.Event()
@@ -92,7 +107,7 @@ class Committer:
         self._range_left.set(1)
         self._warned = False  # whether a score near the end of its range was logged
 
-    def submit(self, share: Share) -> None:
+    def submit(self, share: Share, wants: Wants = PLAIN) -> None:
         """Queue a share for the next batch, without I/O.
 
         Raises:
@@ -106,6 +121,8 @@ class Committer:
             detail = f"{self._events_waiting} events wait; the setting max_waiting allows {self._settings.max_waiting}"
             raise ProblemError("overloaded", detail, retry_after=1)
         self._waiting.append(share)
+        if wants is not PLAIN:
+            self._wants[share] = wants
         self._events_waiting += count
         if len(self._waiting) >= self._wanted:
             self._arrived.set()
@@ -127,6 +144,7 @@ class Committer:
         self._end_delay()
         while self._waiting:
             _reject_deleted(self._take())
+        self._wants.clear()
         self._arrived.set()  # wakes `run`
 
     async def run(self) -> None:
@@ -143,6 +161,7 @@ class Committer:
                 _reject(batch, error)
                 while self._waiting:  # each batch would wait for the same store until its deadline
                     _reject(self._take(), StoreUnavailableError(str(error)))
+                self._wants.clear()
             except EpochLostError as error:
                 await self._handle_missing(batch, error)
             except BaseException as error:
@@ -155,7 +174,7 @@ class Committer:
                         with suppress(StoreUnavailableError, EpochLostError):  # the rotation task continues
                             await catch_up(self._rotator)
                 finally:
-                    _resolve(batch, added.offset, added.refused)
+                    _resolve(batch, added)
                     self._delay_next_batch(len(batch))
 
     async def _handle_missing(self, batch: Sequence[Share], error: EpochLostError) -> None:
@@ -211,8 +230,10 @@ class Committer:
     async def _add(self, batch: Sequence[Share]) -> Added:
         """Count the entries of a batch. Log a warning once when little of the range of exact scores is left."""
         entries = join([share.entries for share in batch])
+        wants = [self._wants.pop(share, PLAIN) for share in batch] if self._wants else ()
         started = time.perf_counter()
-        added = await self._writer.add(entries, [(share.producer, len(share.entries)) for share in batch])
+        senders = [(share.producer, len(share.entries)) for share in batch]
+        added = await self._writer.add(entries, senders, places=any(each.records for each in wants))
         COMMIT_SECONDS.observe(time.perf_counter() - started)
         COMMIT_EVENTS.observe(len(entries))
         self._accepted.inc(len(entries) - len(added.refused))
@@ -229,15 +250,17 @@ class Committer:
         return added
 
 
-def _resolve(batch: Sequence[Share], offset: int | None, refused: Mapping[int, str]) -> None:
-    """Resolve each share with the result of its own entries. `refused` has indexes of the whole batch."""
-    own, first = Committed(offset, {}), 0
+def _resolve(batch: Sequence[Share], added: Added) -> None:
+    """Resolve each share with the result of its own entries. `added` has indexes of the whole batch."""
+    refused, placements = added.refused, added.placements
+    own, first = Committed(added.offset, {}), 0
     for share in batch:
-        if refused:
+        if refused or placements:
             size = len(share.entries)
             here = {i: refused[first + i] for i in range(size) if first + i in refused}
+            places = {i: placements[first + i] for i in range(size) if first + i in placements}
             first += size
-            own = Committed(None if len(here) == size else offset, here)
+            own = Committed(None if len(here) == size else added.offset, here, places)
         try:
             share.resolve(own)
         except Exception:  # the other shares need their answers all the same
@@ -246,7 +269,8 @@ def _resolve(batch: Sequence[Share], offset: int | None, refused: Mapping[int, s
 
 def _reject_deleted(batch: Sequence[Share]) -> None:
     """Refuse every entry: the board is deleted."""
-    _resolve(batch, None, dict.fromkeys(range(sum(len(share.entries) for share in batch)), "board_unknown"))
+    refused = dict.fromkeys(range(sum(len(share.entries) for share in batch)), "board_unknown")
+    _resolve(batch, Added(None, refused, clock_moved=False))
 
 
 def _reject(batch: Sequence[Share], error: Exception) -> None:

@@ -27,9 +27,10 @@ from live.domain.event import Answer, Entry, Identities, IncomingEvent, entry_of
 from live.domain.producer import Principal
 from live.errors import ProblemError, StoreUnavailableError
 from live.ingest.bodies import Decoder, decoder_of, decompress, is_gzip, too_large
-from live.ingest.committer import Committed, Committer, Share
+from live.ingest.committer import PLAIN, Committed, Committer, Share, Wants
 from live.ingest.posting import Kind, OnResult, Posting, boards_for, limit_of
 from live.ingest.replies import Reply, json_reply, problem_reply
+from live.ingest.standings import Counted, read_records
 from live.settings import Settings
 from live.store.registry.idempotency import StoredResponses
 
@@ -57,14 +58,15 @@ _IDEMPOTENCY_KEY: Final = re.compile(rb'"([\x21\x23-\x5b\x5d-\x7e]{1,255})"|([\x
 class CheckedHead(msgspec.Struct, frozen=True):
     """The result of checking the head of a request.
 
-    `idempotency_key` makes the whole body idempotent. `only_board` is the single board that takes plain likes of this
-    producer; it is None if there are several, or if bodies are not plain JSON. `boards` are the boards at the time of
-    the check.
+    `wants` is what the request wants besides being counted. `idempotency_key` makes the whole body idempotent.
+    `only_board` is the single board that takes plain likes of this producer; it is None if there are several, or if
+    bodies are not plain JSON. `boards` are the boards at the time of the check.
     """
 
     producer: Principal
     decode: Decoder
     gzip: bool
+    wants: Wants
     idempotency_key: str | None
     identities: Identities
     only_board: str | None
@@ -136,7 +138,9 @@ class Intake:
         self._refused = _Refused()
         self._authenticator.generation += 1
 
-    def read_head(self, producer: Principal, headers: Headers, named: Mapping[bytes, bytes]) -> CheckedHead:
+    def read_head(
+        self, producer: Principal, headers: Headers, named: Mapping[bytes, bytes], wants: Wants = PLAIN
+    ) -> CheckedHead:
         """Check the head of a request; `named` holds the first value of each header field.
 
         Raises:
@@ -161,14 +165,15 @@ class Intake:
                 )
             idempotency_key = str(match[1] or match[2], "ascii")
         only_board = None
-        if decode is decode_json and not gzip and idempotency_key is None:
+        wants = PLAIN if wants == PLAIN else wants  # one object, which committers tell apart from others
+        if decode is decode_json and not gzip and idempotency_key is None and wants is PLAIN:
             targets = boards_for(self._boards, producer, UNSET, UNSET, UNSET)
             if not isinstance(targets, str) and len(targets) == 1 and targets[0][0].bare:
                 only = targets[0][0].id
                 # Producers that may not read a private board get another answer than those that may.
                 only_board = None if only in self._boards.private else only
         return CheckedHead(
-            producer, decode, gzip, idempotency_key, _identities_of(producer.id), only_board, self._boards
+            producer, decode, gzip, wants, idempotency_key, _identities_of(producer.id), only_board, self._boards
         )
 
     def submit_plain(self, head: CheckedHead, body: bytes, share: PlainShare) -> bool:
@@ -210,25 +215,28 @@ class Intake:
             self.spawn(self._receive_idempotent(head, body), done)
             return
         steps = self._decode(head, body)
-        if self._slow and (head.gzip or len(body) > MOST_EVENT):  # a body that has begun may take many times its size
+        # A body that has begun to be decoded may take many times its size.
+        if head.wants.records or (self._slow and (head.gzip or len(body) > MOST_EVENT)):
             self._queue(head, steps, done)
             return
         try:
             next(steps)
         except StopIteration as end:  # most bodies need a single step
-            self._send(head, end.value, _replying(done))
+            self._send(head, end.value, _replying(done), [])
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
             done(problem_reply(error))
         else:
             self._queue(head, steps, done)
 
-    async def receive(self, headers: Headers, client: Client, body: AsyncIterator[bytes]) -> Reply:
+    async def receive(
+        self, headers: Headers, client: Client, body: AsyncIterator[bytes], wants: Wants = PLAIN
+    ) -> Reply:
         """Handle one request from its head to its answer. The body is read only if the head is accepted."""
         named = dict(reversed(headers))
         try:
             producer = self._authenticator.authorize(named.get(b"authorization"), client)
             await self._rate_limiter.admit(producer)
-            head = self.read_head(producer, headers, named)
+            head = self.read_head(producer, headers, named, wants)
             whole = await self.collect(body)
         except (ProblemError, StoreUnavailableError) as error:
             return problem_reply(error)
@@ -326,11 +334,14 @@ class Intake:
         self._slow += 1
         self.spawn(receive(), done)
 
-    def _send(self, head: CheckedHead, decoded: DecodedBody, on_result: OnResult) -> None:
+    def _send(self, head: CheckedHead, decoded: DecodedBody, on_result: OnResult, counted: list[Counted]) -> None:
         """Give the events of a body to their boards. If one event has none, look for new boards before refusing it."""
 
         def new_posting() -> Posting:
-            return Posting(self._boards, head.producer, head.identities, decoded, on_result, head.idempotency_key)
+            made = Posting(self._boards, head.producer, head.identities, decoded, on_result, head.idempotency_key)
+            if head.wants is not PLAIN:
+                made.want(head.wants, counted)
+            return made
 
         def send_after_asking(fault: Exception | None) -> None:
             if fault is not None:
@@ -368,8 +379,13 @@ class Intake:
     async def _count(self, head: CheckedHead, decoded: DecodedBody) -> Answer:
         """Count the events of a body. Raise the error of a board if no board has counted any."""
         result: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
-        self._send(head, decoded, result.set_result)
-        return _answer_of(await result)
+        counted: list[Counted] = []
+        self._send(head, decoded, result.set_result, counted)
+        answer = _answer_of(await result)
+        if not head.wants.records:
+            return answer
+        self._rate_limiter.charge(head.producer, len(counted))
+        return msgspec.structs.replace(answer, records=await read_records(self._committers, counted))
 
 
 def _answer_of(outcome: Answer | Exception) -> Answer:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from itertools import chain
@@ -29,8 +29,10 @@ from live.domain.producer import Principal
 from live.domain.reader import ALL_BOARDS, NO_BOARDS, BoardScope
 from live.domain.text import nearest
 from live.errors import REFUSALS, EpochLostError, ProblemError, StoreUnavailableError
-from live.ingest.committer import Committed, Committer
+from live.ingest.committer import PLAIN, Committed, Committer, Wants
+from live.ingest.standings import MOST_RECORDS, Counted
 from live.metrics import EVENTS_DUPLICATE, EVENTS_REJECTED
+from live.store.board.write.placement import Placement
 
 DEFAULT_TYPE: Final = "like"
 _BOARDS_PER_TURN: Final = 8  # each costs its turn of the event loop up to a quarter of a millisecond
@@ -52,7 +54,9 @@ class _Share:
     `details` explain refusals further than their codes, by the index of the event.
     """
 
-    __slots__ = ("_posting", "board", "details", "entries", "fault", "indexes", "offset", "producer", "refused")
+    __slots__ = (
+        "_posting", "board", "details", "entries", "fault", "indexes", "offset", "placements", "producer", "refused",
+    )  # fmt: skip
 
     def __init__(self, posting: "Posting", board: str, producer: str) -> None:
         self._posting = posting
@@ -63,11 +67,13 @@ class _Share:
         self.entries: Sequence[Entry] = ()
         self.offset: int | None = None
         self.refused: Mapping[int, str] = {}
+        self.placements: Mapping[int, Placement] = {}
         self.fault: Exception | None = None
 
     def resolve(self, committed: Committed) -> None:
         self.offset = committed.offset
         self.refused = committed.refused
+        self.placements = committed.placements
         self._posting.received()
 
     def reject(self, error: Exception) -> None:
@@ -84,8 +90,8 @@ class Posting:
     """
 
     __slots__ = (
-        "_boards", "_body", "_idempotency_key", "_identities", "_implied", "_left", "_on_result", "_producer",
-        "_rejected", "_shares", "_unknown",
+        "_boards", "_body", "_counted", "_idempotency_key", "_identities", "_implied", "_left", "_on_result",
+        "_producer", "_rejected", "_shares", "_unknown", "_wants",
     )  # fmt: skip
 
     def __init__(
@@ -97,6 +103,8 @@ class Posting:
         on_result: OnResult,
         idempotency_key: str | None = None,
     ) -> None:
+        self._wants = PLAIN
+        self._counted: list[Counted] = []
         self._boards = boards
         self._producer = producer
         self._body = body
@@ -109,11 +117,19 @@ class Posting:
         self._unknown: set[Kind] = set()
         self._left = 0
 
+    def want(self, wants: Wants, counted: list[Counted]) -> None:
+        """Want more than to count the events. If that is records, add the events that may have some to `counted`."""
+        self._wants = wants
+        self._counted = counted
+
     def send(self, committers: dict[str, Committer]) -> None:
         """Submit the share of each board, after `route`."""
         shares = [(committers[share.board], share) for share in self._shares.values()]
         self._left = len(shares)
-        if shares:
+        if self._wants.records and sum(len(share.entries) for share in self._visible()) > MOST_RECORDS:
+            detail = f"with `rank=true`, a body may feed {MOST_RECORDS:,} records: one for each event on each board"
+            self._on_result(ProblemError("too_many_events", detail))
+        elif shares:
             self._submit(shares)
         else:
             self._on_result(self._answer())
@@ -122,7 +138,7 @@ class Posting:
         """Submit some shares. Submit the others in later turns of the event loop, between those of other requests."""
         for committer, share in shares[:_BOARDS_PER_TURN]:
             try:
-                committer.submit(share)
+                committer.submit(share, self._wants)
             except ProblemError as error:
                 share.reject(error)
         if len(shares) > _BOARDS_PER_TURN:
@@ -277,10 +293,24 @@ class Posting:
             indexes = (share.indexes for share in shares)
             accepted = len(set(chain.from_iterable(indexes))) if len(shares) > 1 else sum(map(len, indexes))
             duplicate = 0
+        if self._wants.records:
+            self._counted += self._records()
         self._rejected.sort(key=lambda rejection: rejection.index)
         for code, count in Counter(rejection.code for rejection in self._rejected).items():
             EVENTS_REJECTED.labels(code).inc(count)
         return Answer(accepted, duplicate, tuple(self._rejected), offsets)
+
+    def _visible(self) -> list[_Share]:
+        """Return the shares of boards that the producer may read."""
+        private, opens = self._boards.private, self._producer.opens
+        return [share for share in self._shares.values() if share.board not in private or share.board in opens]
+
+    def _records(self) -> Iterator[Counted]:
+        """Return the events that boards have counted, now or before, as far as the producer may read the boards."""
+        for share in self._visible():
+            for position, index in enumerate(share.indexes):
+                if share.refused.get(position, "duplicate") == "duplicate":
+                    yield Counted(index, share.board, share.entries[position][0], share.placements.get(position))
 
     def _refusals(self) -> tuple[int, int]:
         """Collect the refusals. Return the numbers of accepted and of duplicate events.

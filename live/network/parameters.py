@@ -46,6 +46,18 @@ def whole_number(query: Mapping[str, str], name: str, default: int, least: int, 
     return int(text)
 
 
+def flag(query: Mapping[str, str], name: str) -> bool:
+    """Read a parameter that is `true` or `false`, by default `false`.
+
+    Raises:
+        ProblemError: `parameter_invalid`.
+    """
+    text = query.get(name, "false")
+    if text not in {"true", "false"}:
+        raise ProblemError("parameter_invalid", f"`{name}` must be true or false")
+    return text == "true"
+
+
 def time_of(text: str, name: str) -> int:
     """Read a time such as `2026-11-22T12:00:00Z`, in milliseconds since 1970.
 

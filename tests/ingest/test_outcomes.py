@@ -17,7 +17,7 @@ from live.domain.decoding import DecodedBody
 from live.domain.event import Answer, Identities, IncomingEvent
 from live.domain.producer import Principal
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
-from live.ingest.committer import Committed, Committer, Share
+from live.ingest.committer import Committed, Committer, Share, Wants
 from live.ingest.intake import Intake
 from live.ingest.posting import Posting
 from live.ingest.replies import Reply, problem_reply
@@ -45,7 +45,7 @@ class Given:
     def __init__(self, board: str, outcomes: list[Any], fault: Exception | None) -> None:
         self.board, self.outcomes, self.fault = board, outcomes, fault
 
-    def submit(self, share: Share) -> None:
+    def submit(self, share: Share, _wants: Wants) -> None:
         """Answer at once, or refuse to queue."""
         if isinstance(self.fault, ProblemError):
             raise self.fault

@@ -13,7 +13,7 @@ from live.domain.event import MAX_METADATA_BYTES
 from live.domain.packing import Field, Packing
 from live.domain.window import Forever, Periods
 from live.ingest import posting
-from live.ingest.committer import Committer, Share
+from live.ingest.committer import Committer, Share, Wants
 from tests.harness.ingest import make_key, scores, summary
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
@@ -197,10 +197,10 @@ async def many_boards_leave_turns_to_others(valkey_url: str) -> None:
     submit = Committer.submit
     order = []
 
-    def submitted(committer: Committer, share: Share) -> None:
+    def submitted(committer: Committer, share: Share, wants: Wants) -> None:
         begun.set()
         order.append(committer.state.board.id)
-        submit(committer, share)
+        submit(committer, share, wants)
 
     async with serving(fresh_settings(valkey_url), board("other", "visit"), *many) as client:
         await asyncio.gather(client.get("/healthz"), client.get("/healthz"))  # open two connections

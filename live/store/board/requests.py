@@ -176,6 +176,7 @@ class AddRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
         producers: the ids of the producers that sent the batch, for the journal; empty if they are not known.
         held: what the only member of a correction must hold, so that two corrections at once do not mix.
         reason: why an administrator corrects a score, for the journal.
+        beaten: whether the reply is to say which values the best ones of the batch had to beat.
     """
 
     epoch: str
@@ -198,6 +199,7 @@ class AddRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     producers: list[str] = []
     held: HeldAmounts | None = None
     reason: str = ""
+    beaten: bool = False
 
 
 class OpenRequest(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -17,7 +17,8 @@
 --         levels (sorted set: each score in the ranking), metadata (hash: member, JSON), votes (hash: voter digest,
 --         count); for a correction, all slots of the board
 -- Request: AddRequest
--- Returns {'ok', offset, widest} — widest is the largest absolute value in the batch
+-- Returns {'ok', offset, widest, {value, ...}} — widest is the largest absolute value in the batch; where the request asks
+--         for it, the value that a better one had to beat for each member of each group, '' for none
 --         {'ok', offset} — this batch was applied before
 --         {'epoch', epoch} — the board has another epoch; '' if there is no board
 --         {'stale'} — a later batch of this writer was applied
@@ -88,4 +89,14 @@ else
   offset = commit(board, 'newest', request.reached, 'gained', digits(board.gained + counted))
 end
 call('HSET', writers, request.writer, request.sequence .. ' ' .. offset .. ' ' .. time[1])
-return {'ok', offset, digits(widest)}
+local beaten = request.beaten and {}
+for i = 1, beaten and #groups or 0 do
+  local group = groups[i]
+  for j = 1, #group.members do
+    -- A member that the ranking did not take has beaten nothing.
+    local is_out = group.new[j] == false and not group.unseen[j]
+    local value = is_out and group.values[j] or group.olds[j]
+    beaten[#beaten + 1] = value and digits(value) or ''
+  end
+end
+return {'ok', offset, digits(widest), beaten or nil}

@@ -16,6 +16,7 @@ from live.domain.item import Item
 from live.errors import REFUSALS
 from live.fanout.subscription import MOST_AROUND
 from live.ingest.replies import ProblemBody, Reply
+from live.ingest.standings import MOST_RECORDS as MOST_EVENT_RECORDS
 from live.store.board.write.correction import Corrected
 from live.web.contract.operations import (
     STRING,
@@ -244,6 +245,9 @@ _PATHS: Final[Mapping[str, Json]] = {
             "The server responds after the store has synced the events to disk. A wrong event is refused by its "
             f"index; the others count.\n\nThese codes say why an event is refused:\n\n{listed(REFUSALS)}",
             document(Answer), _POSTING,
+            query("rank", {"type": "boolean", "default": False},
+                  "Return the record of the member of each event that counted or is a duplicate, on each board. A body "
+                  f"may feed {MOST_EVENT_RECORDS:,} records."),
             parameter("Idempotency-Key", "header", {"type": "string", "minLength": 1, "maxLength": 255},
                       "Requests with the same value and body return the same response and count once. Another body is "
                       "refused."),

@@ -69,6 +69,17 @@ MEANINGS: Final[Mapping[str, str]] = {
     "Answer.accepted": "Number of events that were counted.",
     "Answer.duplicate": "Number of events that were not counted again, because their identity was known.",
     "Answer.offsets": "New offset of each board that changed, by id.",
+    "Answer.records": "Records of the members, in the order of the events. Only with `rank=true`.",
+    "EventRecord.best": (
+        "Whether the event was a new best of its member. Null for a duplicate, on boards that do not keep the best, "
+        "and if the connection to the store was lost meanwhile."
+    ),
+    "EventRecord.epoch": "Epoch of the board when the record was read.",
+    "EventRecord.index": "Index of the event in the body, from 0.",
+    "EventRecord.offset": "Offset of the board when the record was read: that of the event, or a later one.",
+    "EventRecord.period": "Period in which the event counted. Null on boards without a ranking for each period.",
+    "EventRecord.rank": "Place in the ranking, from 1. Null if the member is not on the board.",
+    "EventRecord.score": "The score. Null if the member is not on the board.",
     "Answer.rejected": "Refused events, by index.",
     "BaselineView.ranks": "Rank of each of the first 1,000 members, by member.",
     "BaselineView.scores": "Score of each of these members, by member.",

@@ -12,7 +12,9 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 
+from live.ingest.committer import Wants
 from live.ingest.intake import Intake
+from live.network.parameters import flag
 from live.web.http.middleware import client_of
 from live.web.http.responses import as_response
 from live.web.services import live_of
@@ -30,7 +32,8 @@ _RATE: Final = re.compile("[1-9][0-9]{0,9}")
 async def take_events(request: Request) -> Response:
     """Count the events of a body, and respond when they are durable."""
     intake: Intake = live_of(request).intake
-    return as_response(await intake.receive(request.scope["headers"], client_of(request), request.stream()))
+    headers, wants = request.scope["headers"], Wants(records=flag(request.query_params, "rank"))
+    return as_response(await intake.receive(headers, client_of(request), request.stream(), wants))
 
 
 async def options_events(request: Request) -> Response:

@@ -76,7 +76,7 @@ async def test_the_backlog_is_bounded_under_load(valkey_url: str, tmp_path: Path
 async def test_a_limit_after_a_write_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """The event counts although it is refused, and the producer sends it again."""
     check = "if waiting + #packed > request.backlog then return {'backlog', digits(waiting)} end"
-    end = "return {'ok', offset, digits(widest)}"
+    end = "return {'ok', offset, digits(widest), beaten or nil}"
     late = "if full then return {'backlog', full} end\n"
     wrong = mutated(
         SCRIPTS.add.source, {check: "if waiting + #packed > request.backlog then full = digits(waiting) end"}

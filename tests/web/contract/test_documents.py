@@ -34,7 +34,10 @@ async def test_openapi_matches_the_answers(valkey_url: str) -> None:
         assert document == msgspec.json.decode(msgspec.json.encode(openapi_document()))
         answer = await post(client, {"key": "a"})
         schemas = document["components"]["schemas"]
-        assert set(answer) == set(schemas["Answer"]["properties"])
+        assert fits(set(answer), schemas["Answer"])
+        with_records = (await client.post("/v1/events?rank=true", json={"key": "a"})).json()
+        assert set(with_records) == set(schemas["Answer"]["properties"])
+        assert set(with_records["records"][0]) == set(schemas["EventRecord"]["properties"])
         for path, schema in (
             ("/v1/boards", "BoardList"),
             ("/v1/boards/posts", "BoardPage"),
@@ -119,7 +122,7 @@ def test_openapi_describes_how_to_send_events() -> None:
     parameters = {parameter["name"] for parameter in path["post"]["parameters"]}
 
     assert all(f"`{media_type}`" in path["post"]["requestBody"]["description"] for media_type in _DECODERS)
-    assert parameters == {"Idempotency-Key", *(f"ce-{name}" for name in CloudEvent.__struct_fields__)}
+    assert parameters == {"rank", "Idempotency-Key", *(f"ce-{name}" for name in CloudEvent.__struct_fields__)}
     assert path["post"]["security"] == [{}, {"key": []}]
     assert set(path["options"]["responses"]["200"]["headers"]) == {
         "Allow", "WebHook-Allowed-Origin", "WebHook-Allowed-Rate"

@@ -182,8 +182,11 @@ class BoardReader:
 
         None stands for a member that is not on the board.
         """
-        pages = [self.page(encoded) for encoded in await self._places([(member, around) for member in members], period)]
-        return [page if page.records else None for page in pages]
+        return [page if page.records else None for page in await self.find_pages(members, around, period=period)]
+
+    async def find_pages(self, members: Sequence[str], around: int, *, period: int | None = None) -> list[Page]:
+        """Do the same as `find_all`, with a page without records for a member that is not on the board."""
+        return [self.page(encoded) for encoded in await self._places([(member, around) for member in members], period)]
 
     def plan(self, period: int | None = None) -> ReadPlan:
         """Return the plan to read the current period, or the period that starts at `period`."""

@@ -278,6 +278,12 @@ def voter_digests(secret: bytes, actor: str, key: str) -> tuple[bytes, bytes]:
     return voter.digest(), pair.digest()
 
 
+def slot_of(board: Board, plan: Plan, entry: Entry) -> int | None:
+    """Return the start of the slot of an entry that a plan does not refuse."""
+    time = entry[2]
+    return plan.current if time is None else board.window.slot_at(time // 1000).start
+
+
 def refused_by_store(
     board: Board, reply: list[Any], entries: Sequence[Entry], indexes: Sequence[int], plan: Plan
 ) -> dict[int, str]:
@@ -286,11 +292,6 @@ def refused_by_store(
     A reply numbers identities and votes from 1.
     """
     planned = [index for index in indexes if index not in plan.refused]
-
-    def slot_of(index: int) -> int | None:
-        time = entries[index][2]
-        return plan.current if time is None else board.window.slot_at(time // 1000).start
-
     refused: dict[int, str] = {}
     match reply:
         case [b"seen", *numbers]:
@@ -307,7 +308,11 @@ def refused_by_store(
             refused = {index: "entrant_unknown" for index in planned if entries[index][0] in unknown}
         case [b"crowded", *words]:  # members that are new in full slots
             places = {(int(start), member.decode()) for start, member in zip(words[::2], words[1::2], strict=True)}
-            refused = {index: "board_full" for index in planned if (slot_of(index), entries[index][0]) in places}
+            refused = {
+                index: "board_full"
+                for index in planned
+                if (slot_of(board, plan, entries[index]), entries[index][0]) in places
+            }
         case [b"range", *words]:  # what the slots hold of members whose entries leave the range together
             triples = zip(words[::3], words[1::3], words[2::3], strict=True)
             held: dict[tuple[int | None, str], int] = {
@@ -315,7 +320,7 @@ def refused_by_store(
             }
             for index in planned:  # one by one, in order
                 key, amount, *_ = entries[index]
-                place = (slot_of(index), key)
+                place = (slot_of(board, plan, entries[index]), key)
                 if place not in held:
                     continue
                 value = held[place] + (abs(amount) if isinstance(board.window, Sliding) else amount)

@@ -23,6 +23,7 @@ from live.store.board.requests import (
     rules_of,
 )
 from live.store.board.state import MOST_REPLANS, BoardState
+from live.store.board.write.placement import Placement, placements_of
 from live.store.board.write.plan import Plan, Senders, SlotPlan, begin_plan, make_plan, refused_by_store
 from live.store.connection.client import may_have_run
 from live.store.connection.scripts import text, texts
@@ -40,12 +41,14 @@ class Added(msgspec.Struct, frozen=True):
         refused: for each entry that was not counted its index, and `duplicate` or a code of `REFUSALS`.
         clock_moved: whether the batch moved the board's clock to another slot.
         widest: the largest absolute value in a slot after the batch.
+        placements: where each counted entry counted, by its index, if the caller asked for it.
     """
 
     offset: int | None
     refused: Mapping[int, str]
     clock_moved: bool
     widest: int = 0
+    placements: Mapping[int, Placement] = {}
 
 
 class BoardWriter:
@@ -57,11 +60,11 @@ class BoardWriter:
         self._sequence = 0
         self._writing = asyncio.Lock()
 
-    async def add(self, entries: Sequence[Entry], senders: Senders = ()) -> Added:
+    async def add(self, entries: Sequence[Entry], senders: Senders = (), *, places: bool = False) -> Added:
         """Count a batch and return when the store has synced it to disk. `senders` tells the journal who sent it.
 
-        The whole batch is applied at one instant. After a lost reply the batch is sent again under the same number, so
-        that it counts once.
+        With `places`, tell where each entry counted. The whole batch is applied at one instant. After a lost reply the
+        batch is sent again under the same number, so that it counts once.
 
         Raises:
             StoreUnavailableError: there was no reply before the write deadline, or rotation is far behind.
@@ -74,7 +77,8 @@ class BoardWriter:
             self._sequence += 1
             again = False
             while True:
-                offset, refused, widest = await self._apply(entries, senders, again=again)
+                added = await self._apply(entries, senders, again=again, places=places)
+                offset, refused = added.offset, added.refused
                 repeated = offset is None and "duplicate" in refused.values()
                 if (offset is None and not repeated) or await self.is_in_sql(offset):
                     break
@@ -87,7 +91,7 @@ class BoardWriter:
             state.on_added(moved)
             if offset is not None:
                 state.acknowledge(offset)
-            return Added(offset, refused, moved, widest)
+            return Added(offset, refused, moved, added.widest, added.placements)
 
     async def is_in_sql(self, offset: int | None) -> bool:
         """Wait until the journal's database has a batch, if producers wait for it.
@@ -144,10 +148,8 @@ class BoardWriter:
                     return reply
             raise state.moved_too_often()
 
-    async def _apply(
-        self, entries: Sequence[Entry], senders: Senders, *, again: bool
-    ) -> tuple[int | None, dict[int, str], int]:
-        """Plan the entries and apply the plan. Return `offset`, `refused` and `widest` of `Added`.
+    async def _apply(self, entries: Sequence[Entry], senders: Senders, *, again: bool, places: bool) -> Added:
+        """Plan the entries and apply the plan. The result does not say whether the clock has moved.
 
         `again` says that a batch of this number may have been applied.
         """
@@ -160,12 +162,17 @@ class BoardWriter:
         while indexes and replans < MOST_REPLANS:
             board = state.board  # one value for the plan and its script, because an operator may change the board
             plan = make_plan(board, entries, indexes, state.clock, newest_time, state.secret, senders)
-            match await self._send(board, plan, future, unknown=again):
+            match await self._send(board, plan, future, unknown=again, beaten=places and board.operator == "best"):
                 case [b"ok", offset, *more]:
                     self._advance(plan)
-                    return int(offset), refused | plan.refused, int(more[0]) if more else 0
+                    widest = int(more[0]) if more else 0
+                    beaten = more[1] if more[1:] else ()
+                    found = placements_of(board, plan, entries, indexes, beaten) if places else {}
+                    return Added(
+                        int(offset), refused | plan.refused, clock_moved=False, widest=widest, placements=found
+                    )
                 case [b"nothing"]:
-                    return None, refused | plan.refused, 0
+                    return Added(None, refused | plan.refused, clock_moved=False)
                 case [b"replan", *_]:
                     newest_time = state.clock.now + future
                     replans += 1
@@ -176,7 +183,7 @@ class BoardWriter:
                     refused.update(known)
                     indexes = [index for index in indexes if index not in refused]
         if not indexes:
-            return None, refused, 0
+            return Added(None, refused, clock_moved=False)
         raise state.moved_too_often()
 
     def _advance(self, plan: Plan) -> None:
@@ -186,7 +193,7 @@ class BoardWriter:
         if plan.latest is not None:
             clock.latest = max(plan.latest, clock.latest or plan.latest)
 
-    def _request(self, board: Board, plan: Plan, future: int) -> tuple[list[str], AddRequest]:
+    def _request(self, board: Board, plan: Plan, future: int, *, beaten: bool) -> tuple[list[str], AddRequest]:
         state, own = self.state, self.state.keys
         keys = keys_of_batch(state)
         identities, looked_up = None, plan.looked_up
@@ -235,6 +242,7 @@ class BoardWriter:
             producers=plan.producers,
             held=held,
             reason=plan.reason,
+            beaten=beaten,
         )
         return keys, request
 
@@ -270,13 +278,16 @@ class BoardWriter:
             parts=parts,
         )
 
-    async def _send(self, board: Board, plan: Plan, future: int, *, unknown: bool = False) -> list[Any]:
+    async def _send(
+        self, board: Board, plan: Plan, future: int, *, unknown: bool = False, beaten: bool = False
+    ) -> list[Any]:
         """Run the script until there is a reply or the deadline has passed. All attempts have the same number.
 
-        `unknown` says that the store may have applied the batch before.
+        `unknown` says that the store may have applied the batch before. With `beaten`, the reply says what best values
+        had to beat.
         `replan` is a reply too. In that case the state has the board's new clock.
         """
-        keys, request = self._request(board, plan, future)
+        keys, request = self._request(board, plan, future, beaten=beaten)
         state = self.state
         deadline = asyncio.get_running_loop().time() + state.settings.write_deadline
         while True:
