@@ -1,3 +1,3 @@
 """A real-time ranking server: producers POST events, and every viewer sees an exact ranking."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"

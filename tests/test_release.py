@@ -1,0 +1,94 @@
+"""How a version is made and published: each file has it, and no workflow can be changed from outside."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from live import __version__
+
+ROOT: Final = Path(__file__).parent.parent
+FILES: Final = (
+    "live/__init__.py", "static/client/package.json", "deploy/kubernetes", "CHANGELOG.md", "packages/release.py",
+)  # fmt: skip
+WORKFLOWS: Final[dict[str, dict[str, Any]]] = {
+    path.name: yaml.safe_load(path.read_text(encoding="utf-8")) for path in (ROOT / ".github" / "workflows").glob("*")
+}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The files that have the version."""
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def release(checkout: Path, *words: str) -> str:
+    """Run the script: what it prints as an error."""
+    command = [sys.executable, "packages/release.py", *words]
+    return subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False).stderr
+
+
+def test_a_release_changes_every_file_and_closes_the_changelog(checkout: Path) -> None:
+    """Its tag then is right, and no other one. A version that is being developed leaves the changelog open."""
+    log = checkout / "CHANGELOG.md"
+    before = log.read_text(encoding="utf-8")
+    assert "is not the version in" in release(checkout, "--check", "v7.8.9")
+    assert release(checkout, "7.9.0.dev0") == ""
+    assert log.read_text(encoding="utf-8") == before
+    assert json.loads((checkout / "static/client/package.json").read_text(encoding="utf-8"))["version"] == "7.9.0-dev.0"
+    assert release(checkout, "7.8.9") == ""
+    assert re.search(r"^## \[Unreleased\]\n\n## \[7\.8\.9\] - \d{4}-\d\d-\d\d$", log.read_text("utf-8"), re.MULTILINE)
+    assert release(checkout, "--check", "v7.8.9") == ""
+    files = [path for path in checkout.rglob("*") if path.is_file() and path.name not in {log.name, "release.py"}]
+    assert [path for path in files if __version__ in path.read_text(encoding="utf-8")] == []
+    for wrong in ("7.8", "v7.8.9", "7.8.9; true"):
+        assert "is not a version" in release(checkout, wrong)
+
+
+def steps(workflow: dict[str, Any]) -> list[dict[str, Any]]:
+    """All steps."""
+    return [step for job in workflow["jobs"].values() for step in job["steps"]]
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_a_workflow_runs_only_what_is_pinned_and_may_write_nothing(name: str) -> None:
+    """Each action has its digest and, for people, its version. Only a job that publishes may write, and says what."""
+    workflow = WORKFLOWS[name]
+    assert workflow["permissions"] == {"contents": "read"}
+    text = (ROOT / ".github" / "workflows" / name).read_text(encoding="utf-8")
+    uses = re.findall(r"uses: (.*)", text)
+    assert uses
+    assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", used) for used in uses)
+    for job, made in workflow["jobs"].items():
+        given = {scope for scope, right in made.get("permissions", {}).items() if right == "write"}
+        assert given == {"pypi": {"id-token"}, "npm": {"id-token"}, "image": {"packages"}}.get(job, set())
+        assert ("environment" in made) is bool(given)
+    # What somebody else names, such as a branch, is not pasted into a shell.
+    assert not [step["run"] for step in steps(workflow) if re.search(r"\$\{\{ *github", step.get("run", ""))]
+
+
+def test_only_a_tag_publishes_what_was_tested() -> None:
+    """The version is checked first, and everything else needs that job."""
+    release_workflow = WORKFLOWS["release.yml"]
+    assert release_workflow[True] == {"push": {"tags": ["v[0-9]+.[0-9]+.[0-9]+*"]}}  # YAML takes `on` for true
+    runs = [step.get("run", "") for step in release_workflow["jobs"]["build"]["steps"]]
+    order = [
+        next(index for index, run in enumerate(runs) if word in run) for word in ("--check", "make check", "build")
+    ]
+    assert order == sorted(order)
+    assert {job["needs"] for name, job in release_workflow["jobs"].items() if name != "build"} == {"build"}
+    image = " ".join(step.get("run", "") for step in release_workflow["jobs"]["image"]["steps"])
+    assert "--sbom=true --provenance=mode=max --build-arg COMMIT=" in image
+    audited = " ".join(step.get("run", "") for step in steps(WORKFLOWS["audit.yml"]))
+    assert WORKFLOWS["audit.yml"][True]["schedule"]
+    assert "image/requirements.txt" in audited
+    assert "constraints.txt" in audited
