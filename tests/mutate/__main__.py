@@ -32,7 +32,6 @@ from tests.mutate.mutants import Mutant, mutants_of
 
 ROOT: Final = Path(__file__).parents[2]
 CACHE: Final = ROOT / ".cache" / "mutate"
-COPIED: Final = ("live", "static", "templates", "tests", "docs", "pyproject.toml")
 LINKED: Final = (".venv", ".tools")
 PATIENCE: Final = 600.0  # seconds for the tests of one mutant: a mistake may end in a loop
 LIBRARIES: Final = (
@@ -92,15 +91,13 @@ def say(text: str) -> None:
 
 @contextmanager
 def checkout_copy() -> Iterator[Path]:
-    """Copy what the tests need, without the mistakes of an earlier run."""
+    """Copy the files of the checkout, without the mistakes of an earlier run."""
     with TemporaryDirectory(prefix="live-mutate-") as folder:
         copy = Path(folder)
-        for name in COPIED:
-            source = ROOT / name
-            if source.is_dir():
-                shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy(source, copy / name)
+        names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout  # noqa: S607
+        for name in filter(None, names.decode().split("\0")):
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy / name)
         for name in LINKED:
             (copy / name).symlink_to(ROOT / name)
         yield copy
