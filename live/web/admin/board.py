@@ -40,9 +40,9 @@ async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM
 
 async def freeze(desk: Desk, _form: Form) -> Response:
     """Freeze the board, or let it take events again."""
-    ledger = await desk.ledger(desk.request.path_params["board"])
-    await desk.send(_freezing(ledger.state.board))
-    return desk.done("thawed" if ledger.state.board.frozen else "frozen")
+    board = (await desk.ledger(desk.request.path_params["board"])).state.board
+    await desk.send(_freezing(board))
+    return desk.done("thawed" if board.frozen else "frozen")
 
 
 async def delete(desk: Desk, form: Form) -> Response:

@@ -1,0 +1,192 @@
+"""The page for a new board: six questions in plain words, and beside them what their answers mean.
+
+The answers become choices of a definition. The page shows them as TOML and as a request, and what the board would show
+by the events of the last hour.
+"""
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+from starlette.responses import Response
+
+from live.boards.definition import DefinitionError, read_board
+from live.domain.board import Board
+from live.errors import ProblemError
+from live.journal.past.preview import preview_top
+from live.store.board.ledger import Ledger
+from live.web.admin.calls import ApiCall
+from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
+from live.web.admin.toml import board_toml
+
+WINDOWS: Final[Mapping[str, Any]] = {
+    "day": {"calendar": "day"},
+    "week": {"calendar": "week"},
+    "month": {"calendar": "month"},
+    "year": {"calendar": "year"},
+    "last_hour": {"rolling": "1h", "slot": "1m"},
+    "last_24h": {"rolling": "24h", "slot": "1h"},
+    "last_7d": {"rolling": "7d", "slot": "1h"},
+    "forever": "forever",
+}
+VOTERS: Final = ("programs", "visitors", "once", "several")
+KEPT: Final = ("incr", "set", "best_high", "best_low")
+TIES: Final = ("first", "last", "key")
+READERS: Final = ("public", "private")
+FIXED: Final = ("window", "kept", "votes", "ties")
+"""The questions whose answers can't change once the board has data."""
+
+_USUAL: Final[Form] = {
+    "source": "like", "window": "last_24h", "timezone": "UTC", "kept": "incr", "votes": "programs", "count": "3",
+    "ties": "first", "visibility": "public",
+}  # fmt: skip
+_QUESTIONS: Final[Mapping[str, str]] = {  # by the choice that a mistake names
+    "id": "id", "title": "title", "visibility": "visibility", "source": "source", "sources": "source",
+    "window": "window", "calendar": "window", "rolling": "window", "timezone": "window", "slot": "window",
+    "operator": "kept", "sort_order": "kept", "votes": "votes", "like_button": "votes", "per_key": "votes",
+    "per_actor": "votes", "ties": "ties",
+}  # fmt: skip
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_HOUR: Final = 3600  # seconds
+_FIRST: Final = 10  # members of the preview
+_MOST_SOURCES: Final = 20  # boards whose events the preview reads
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """The first members that the board would have, by the events of some boards. `why` there are none, in a word."""
+
+    records: Sequence[tuple[str, int]] = ()
+    boards: Sequence[str] = ()
+    why: str = ""
+
+
+async def show(desk: Desk, error: Exception | None = None, form: Form = NO_FORM) -> Response:
+    """Show the questions with the answers in a form, and what is wrong with them."""
+    answers, board = _answers_of(form), form.get("id", "").strip()
+    choices = choices_of_answers(answers)
+    wrong = await desk.live.board_admin.mistakes(board, choices, desk.producer) if form else []
+    made = _made(choices)
+    return await desk.show(
+        "new_board",
+        None if wrong else error,
+        status=422 if wrong and form.get("act") == "create" else 200,
+        answers=answers,
+        mistakes=_by_question(wrong),
+        toml=board_toml(board or "…", choices),
+        call=_call(board or "ID", choices),
+        preview=Preview(why="mistake") if made is None else await _preview(desk, made),
+        windows=WINDOWS,
+        voters=VOTERS,
+        kinds=KEPT,
+        ties=TIES,
+        readers=READERS,
+        fixed=FIXED,
+    )
+
+
+async def preview(desk: Desk, form: Form) -> Response:
+    """Show what the answers mean."""
+    return await show(desk, form=form)
+
+
+async def create(desk: Desk, form: Form) -> Response:
+    """Create the board, unless something is wrong with the answers."""
+    board, choices = form.get("id", "").strip(), choices_of_answers(_answers_of(form))
+    if await desk.live.board_admin.mistakes(board, choices, desk.producer):
+        return await show(desk, form=form)
+    await desk.send(_call(board, choices))
+    return desk.done("created", f"boards/{board}")
+
+
+def _answers_of(form: Form) -> Form:
+    """Return the answers in a form, which leaves out empty ones. Without a form, return the usual answers."""
+    return {**dict.fromkeys(_USUAL, ""), **form} if form else _USUAL
+
+
+def choices_of_answers(answers: Form) -> dict[str, Any]:
+    """Make the choices of a definition from the answers. Leave out those that are usual."""
+    title, window = answers.get("title", "").strip(), WINDOWS.get(answers["window"], answers["window"])
+    if isinstance(window, Mapping) and "calendar" in window:
+        window = {**window, "timezone": answers["timezone"].strip()}
+    operator, _, end = answers["kept"].partition("_")
+    votes: dict[str, Any] = {}
+    # A like of a visitor counts once: in a window that events leave by its identity, and in any other one as a vote.
+    has_votes = not (isinstance(window, Mapping) and "rolling" in window)
+    if answers["votes"] == "once" or (answers["votes"] == "visitors" and has_votes):
+        votes["per_key"] = 1
+    elif answers["votes"] == "several":
+        votes["per_actor"] = int(answers["count"]) if _NUMBER.fullmatch(answers["count"]) else answers["count"]
+    if "registered" in answers:
+        votes["registered"] = True
+    return {
+        **({"title": title} if title else {}),
+        "source": [word for word in map(str.strip, answers["source"].split(",")) if word],
+        "window": window,
+        **({"operator": operator} if operator != "incr" else {}),
+        **({"sort_order": "asc"} if end == "low" else {}),
+        **({"votes": votes} if votes else {}),
+        **({"like_button": True} if answers["votes"] == "visitors" else {}),
+        **({"ties": answers["ties"]} if answers["ties"] != "first" else {}),
+        "visibility": answers["visibility"],
+    }
+
+
+def _call(board: str, choices: dict[str, Any]) -> ApiCall:
+    return ApiCall("PUT", f"/v1/boards/{quote(board, safe='')}", choices)
+
+
+def _made(choices: dict[str, Any]) -> Board | None:
+    try:
+        return read_board("preview", choices)
+    except DefinitionError:
+        return None
+
+
+def _by_question(mistakes: Sequence[str]) -> dict[str, list[str]]:
+    """Put each mistake beside the questions that it names, or beside none."""
+    found: dict[str, list[str]] = {}
+    for mistake in mistakes:
+        named = [_QUESTIONS[word] for word in re.findall(r"\w+", mistake) if word in _QUESTIONS]
+        for question in dict.fromkeys(named) or [""]:
+            found.setdefault(question, []).append(mistake)
+    return found
+
+
+async def _preview(desk: Desk, made: Board) -> Preview:
+    """Find what the board would show, by what boards with the same types of events have counted in the last hour."""
+    live, sources = desk.live, list(_sources(desk.ledgers(), made))[:_MOST_SOURCES]
+    if not sources or live.past is None:
+        return Preview(why="no_source" if live.past is not None else "no_journal")
+    names = [ledger.state.board.id for ledger in sources]
+    try:
+        records = await live.past.run(
+            desk.visit.client.network,
+            preview_top,
+            [(ledger.state.board.id, ledger.state.epoch or ledger.state.born) for ledger in sources],
+            round((time.time() - _HOUR) * 1_000_000),
+            made.operation,
+            made.sort_order,
+            _FIRST,
+        )
+    except ProblemError:  # too many events, or too many who ask
+        return Preview(boards=names, why="too_many")
+    return Preview(records, names, "" if records else "no_events")
+
+
+def _sources(ledgers: Sequence[Ledger], made: Board) -> Iterator[Ledger]:
+    """Choose boards that together have counted events of the types that a board takes, each event once."""
+    left = set(made.source)
+    for ledger in sorted(ledgers, key=lambda one: -len(one.state.board.source)):
+        board = ledger.state.board
+        is_plain = not board.union and not board.categories and board.score is None and ledger.state.journaled
+        if is_plain and board.source and board.source <= left:
+            left -= board.source
+            yield ledger
+
+
+PAGE: Final = AdminPage(
+    path="new", name="new_board", show=show, acts={"preview": preview, "create": create}, most=32_768
+)

@@ -1,0 +1,121 @@
+"""The page for a new board: what its questions become, what is wrong with answers, and what it would show."""
+
+import itertools
+import re
+from html import unescape
+
+import msgspec
+
+from live.boards.definition import DefinitionError, forbidden, read_board
+from live.domain.board_file import parse_boards
+from live.web.admin.new_board import FIXED, KEPT, TIES, VOTERS, WINDOWS, choices_of_answers
+from live.web.admin.toml import board_toml
+from tests.harness.admin import Administrator, add_key, administrator, fields_of, trail_of
+from tests.harness.producer import post
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
+
+ANSWERS = {
+    "source": "like, share", "window": "forever", "timezone": "Asia/Shanghai", "kept": "incr", "votes": "programs",
+    "count": "3", "ties": "first", "title": 'A "title" \\ of mine', "visibility": "public",
+}  # fmt: skip
+OPTIONS = {"window": tuple(WINDOWS), "kept": KEPT, "votes": VOTERS, "ties": TIES}
+
+
+def test_each_answer_is_a_definition_that_says_the_same_as_toml() -> None:
+    """All combinations: the definition, or its mistakes, are the same in a boards file."""
+    valid = 0
+    for answers in itertools.product(*OPTIONS.values()):
+        choices = choices_of_answers({**ANSWERS, **dict(zip(OPTIONS, answers, strict=True))})
+        try:
+            board = read_board("mine", choices)
+        except DefinitionError:
+            continue
+        valid += 1
+        assert parse_boards(board_toml("mine", choices)) == [board]
+    assert valid > 100
+
+
+def test_the_questions_say_which_answers_are_fixed() -> None:
+    """Those whose change a board with data refuses, and no others."""
+    base = read_board("mine", choices_of_answers(ANSWERS))
+    for question, options in {**OPTIONS, "source": ("x",), "title": ("y",), "visibility": ("private",)}.items():
+        changed = [read_board("mine", choices_of_answers({**ANSWERS, question: option})) for option in options]
+        others = [board for board in changed if board != base]
+        assert all(any(forbidden(base, board)) for board in others) is (question in FIXED), question
+    registered = read_board("mine", choices_of_answers({**ANSWERS, "registered": "1"}))
+    assert list(forbidden(base, registered))
+
+
+async def send(browser: Administrator, act: str, **answers: str) -> str:
+    """Send answers; returns the page, without what was not filled in."""
+    page = (await browser.get("new")).text
+    tokens = {f"token_{one}": token for one, token in re.findall(r'name="token_(\w+)" value="(\w+)"', page)}
+    filled = {name: text for name, text in {**ANSWERS, **answers}.items() if text}
+    return (await browser.send("new", {**tokens, **filled, "act": act})).text
+
+
+def errors_beside(html: str) -> dict[str, int]:
+    """How many mistakes are beside each question."""
+    parts = re.findall(r'<div id="wrong-(\w*)" data-made>(.*?)</div>', html, re.DOTALL)
+    return {question: part.count("<p ") for question, part in parts if "<p " in part}
+
+
+async def test_all_mistakes_are_beside_their_questions_and_a_right_board_is_made_as_by_the_api(valkey_url: str) -> None:
+    """At once. A limited API key is told what it may not. Nothing is made before everything is right."""
+    settings = fresh_settings(valkey_url)
+    key = await add_key(settings, "chief")
+    limited = await add_key(settings, "two", "my-*", sources=("like",))
+    async with administrator(settings, key=key) as browser:
+        for act in ("preview", "create"):
+            page = await send(
+                browser, act, id="posts", source="", kept="best_high", window="last_24h", title="a\u202eb",
+                votes="several", count="x", timezone="",
+            )  # fmt: skip
+            found = errors_beside(page)
+            assert {"id", "source", "kept", "votes", "title"} <= set(found), found
+            assert 'value="a\u202eb"' in page
+        assert errors_beside(await send(browser, "create", id="No id!")).keys() == {"id"}
+        assert errors_beside(await send(browser, "create", id="mine", window="week", timezone="Nowhere/X")).keys() == {
+            "window"
+        }
+        assert [entry.what for entry in await trail_of(settings)] == ["signed_in"]
+        await send(browser, "create", id="mine")
+        made, choices = (await trail_of(settings))[0], choices_of_answers(ANSWERS)
+        await browser.client.put("/v1/boards/other", json=choices, headers={"Authorization": f"Bearer {key}"})
+        same = (await trail_of(settings))[0]
+        assert msgspec.structs.replace(same, at=0) == msgspec.structs.replace(made, at=0, board="other")
+        await browser.sign_in(limited)
+        assert errors_beside(await send(browser, "create", id="mine")).keys() == {"id"}
+        assert errors_beside(await send(browser, "create", id="my-own")).keys() == {"source"}, "share is not permitted"
+        await send(browser, "create", id="my-own", source="like")
+        assert (await trail_of(settings))[0].who == "two"
+
+
+async def test_the_preview_shows_what_the_board_would_show(valkey_url: str) -> None:
+    """By the journal: sums, the last and the best amounts of the last hour, of boards that the API key includes."""
+    settings = fresh_settings(valkey_url, journal="sqlite")
+    key, limited = await add_key(settings, "chief", verbs=("admin", "post")), await add_key(settings, "two", "none")
+    async with administrator(settings, key=key) as browser:
+        client = browser.client
+        client.headers["Authorization"] = f"Bearer {key}"
+        for amount in (5, 1, 3):
+            await post(client, {"key": "<b>Ada", "amount": amount}, {"key": "Bo", "amount": 4})
+
+        async def shown(**answers: str) -> list[tuple[str, str]]:
+            page = await send(browser, "preview", id="mine", source="like", **answers)
+            return [
+                (unescape(name), score) for name, score in re.findall(r"<li><bdi>(.*?)</bdi> <b>(.*?)</b></li>", page)
+            ]
+
+        async def complete() -> bool:
+            return await shown() == [("Bo", "12"), ("<b>Ada", "9")]
+
+        await eventually(complete)
+        assert await shown(kept="set") == [("Bo", "4"), ("<b>Ada", "3")]
+        assert await shown(kept="best_high") == [("<b>Ada", "5"), ("Bo", "4")]
+        assert await shown(kept="best_low") == [("<b>Ada", "1"), ("Bo", "4")]
+        assert "No board counts events" in await send(browser, "preview", id="mine", source="request")
+        await browser.sign_in(limited)
+        assert await shown() == []
+        assert "act" in fields_of((await browser.get()).text, "out")
