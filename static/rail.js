@@ -121,7 +121,7 @@ export class Rail {
     const words = [];
     if (around.rank !== null && ranks && since) {
       const [move] = moveWords(around.rank, ranks.get(this.key));
-      if (move) words.push(`${move} ${say("since_time", { time: momentWords(since) })}`);
+      if (move) words.push(`${move} ${say("since_time", { time: momentWords(since - (since % MINUTE)) })}`);
     }
     const place = around.records.findIndex(({ key }) => key === this.key);
     const [own, above] = [around.records[place], around.records[place - 1]];

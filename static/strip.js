@@ -1,7 +1,7 @@
 // @ts-check
 /** The figures above a board: how much it counts now, how many members are ranked, and who are closest. */
 import { say } from "./client/stories.js";
-import { grouped } from "./client/words.js";
+import { grouped, translate } from "./client/words.js";
 import { write } from "./page.js";
 import { closest, Fights, Rate } from "./pace.js";
 
@@ -54,6 +54,6 @@ export class Strip {
     write(parts.fight, first && second ? `${grouped(first.rank)} ↔ ${grouped(second.rank)}` : "–");
     const times = first && second ? this.#fights.changes(first.key, second.key, now) : 0;
     const n = first && second ? Math.abs(first.score - second.score) : 0;
-    write(parts.apart, first ? say(times ? "apart_changed" : "apart", { n, times }) : "");
+    write(parts.apart, first ? (n || times ? say(times ? "apart_changed" : "apart", { n, times }) : translate("tied")) : "");
   }
 }

@@ -44,6 +44,13 @@ votes = {per_actor = 9}
 id = "all"
 union = ["posts", "photos"]
 """
+# Hides a page, and shows it again two minutes later.
+HIDE = """state => {
+    Object.defineProperty(document, 'hidden', {value: state === 'hidden', configurable: true});
+    Object.defineProperty(document, 'visibilityState', {value: state, configurable: true});
+    if (state === 'visible') { const now = Date.now; Date.now = () => now() + 120_000; }
+    document.dispatchEvent(new Event('visibilitychange'));
+}"""
 
 
 @asynccontextmanager
@@ -328,19 +335,13 @@ async def test_the_tape_fits_boards_of_all_kinds(valkey_url: str) -> None:
 
 async def test_after_a_while_away_the_page_tells_what_happened(valkey_url: str) -> None:
     """In a note that stays until it is closed, with arrows from the places before."""
-    hide = """state => {
-        Object.defineProperty(document, 'hidden', {value: state === 'hidden', configurable: true});
-        Object.defineProperty(document, 'visibilityState', {value: state, configurable: true});
-        if (state === 'visible') { const now = Date.now; Date.now = () => now() + 120_000; }
-        document.dispatchEvent(new Event('visibilitychange'));
-    }"""
     async with page_with_past(valkey_url) as (page, address, producer, _):
         await page.goto(f"{address}?lang=en")
         await until_live(page)
         await page.wait_for_selector("#past-time:enabled", timeout=PATIENCE)
-        await page.evaluate(hide, "hidden")
+        await page.evaluate(HIDE, "hidden")
         await post(producer, {"key": "a", "amount": 50})
-        await page.evaluate(hide, "visible")
+        await page.evaluate(HIDE, "visible")
         await page.wait_for_selector(".away", timeout=PATIENCE)
         text = await page.inner_text(".away")
         assert "While you were away for 2 minutes" in text

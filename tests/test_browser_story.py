@@ -11,6 +11,7 @@ import msgspec
 from playwright.async_api import Page
 
 from live.settings import Settings
+from live.store.board.keys import Keys
 from live.store.connection.client import connect
 from live.web.pages.language import MINUS
 from tests.harness.boards import rolling_board
@@ -32,12 +33,12 @@ GAINS = {"m00": 100, "m03": 330, "m11": 300}  # since then; so m03 is first, and
 async def put_baseline(store: str, settings: Settings) -> int:
     """Let the board have stood at `THEN` some minutes ago, after an hour with 600 likes; returns how long ago."""
     client: Any = connect(store, settings)
-    (key,) = [key async for key in client.scan_iter(f"{settings.key_prefix}:*:baseline")]
     rows = [part for member, score in THEN.items() for part in (member, str(score))]
     now = int(time.time() * 1000)
     age = min(OLDEST, now % HOUR)
     fields = {"time": now - age, "count": len(THEN), "ranked": 10, "gained": 900}
     fields |= {"prior": now - age - HOUR, "prior_gained": 300}
+    key = Keys(settings.key_prefix, "posts").baseline
     await client.hset(key, mapping={**fields, "records": msgspec.msgpack.encode(rows)})
     await client.aclose()
     return age

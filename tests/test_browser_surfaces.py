@@ -63,6 +63,8 @@ async def test_ten_rows_fill_a_wall_display(valkey_url: str) -> None:
             row.getBoundingClientRect().bottom, parseFloat(getComputedStyle(row.querySelector("bdi")).fontSize)])""",
         )
         assert len(rows) == 10
+        cut = "names => names.filter((name) => name.scrollHeight > name.clientHeight).length"
+        assert await page.eval_on_selector_all("th > bdi", cut) == 0, "letters below the line are whole"
         assert max(bottom for bottom, _ in rows) <= 1080
         assert min(bottom for bottom, _ in rows[-1:]) >= 900, "the screen is used"
         assert min(size for _, size in rows) >= 36

@@ -40,8 +40,8 @@ def installed(folder: Path, boards: str) -> Path:
         path.write_text(path.read_text(encoding="utf-8").replace(ADDRESS, boards), encoding="utf-8")
     packages = examples / "node_modules"
     packages.mkdir()
-    shutil.copytree(ROOT / "static" / "client", packages / "live-board")
-    for name in ("react", "react-dom"):
+    (packages / "live-board").symlink_to(ROOT / "static" / "client")
+    for name in ("react", "react-dom", "scheduler"):
         if (MODULES / name).exists():
             (packages / name).symlink_to(MODULES / name)
     return examples

@@ -11,7 +11,7 @@ const STYLE = `
 :host([theme="light"]) { color-scheme: light; }
 :host([theme="dark"]) { color-scheme: dark; }
 :host([hidden]), [hidden] { display: none; }
-.status { margin: 0 0 .5rem; color: var(--lb-quiet, light-dark(#59606e, #a3abba)); font-size: .875rem; }
+.status { width: fit-content; margin: 0 0 .5rem; padding: .2rem .75rem; border-radius: var(--lb-radius, .75rem); background: var(--lb-paper, light-dark(#fff, #171a20)); color: var(--lb-quiet, light-dark(#59606e, #a3abba)); font-size: .875rem; }
 .frame { overflow: auto hidden; border: 1px solid var(--lb-line, light-dark(#dfe0da, #2a2f39)); border-radius: var(--lb-radius, .75rem); }
 table { width: 100%; border-spacing: 0; table-layout: fixed; background: var(--lb-paper, light-dark(#fff, #171a20)); }
 tr { position: relative; }

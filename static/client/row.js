@@ -106,7 +106,7 @@ export class Row {
    */
   writeScore(score) {
     this.value = score;
-    const size = Math.abs(score);
+    const size = Math.max(score, -10 * score); // with its sign, it takes as much room
     if (!this.write(1, grouped(score)) || (size < LARGE && !this.isShort)) return;
     const { dataset } = this.score;
     delete dataset.short;

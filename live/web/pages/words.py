@@ -155,7 +155,8 @@ def short(language: Language, number: int) -> str:
 
 def score_fit(score: int) -> str:
     """Say where a score may not fit: in `tight` places, everywhere (`short`), or nowhere (empty)."""
-    return "" if abs(score) < _LARGE else "tight" if abs(score) < _HUGE else "short"
+    size = max(score, -10 * score)  # with its sign, a negative one takes as much room
+    return "" if size < _LARGE else "tight" if size < _HUGE else "short"
 
 
 def move_words(language: Language, rank: int, before: int | None) -> tuple[str, str]:

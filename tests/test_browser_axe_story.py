@@ -1,0 +1,170 @@
+"""What a board tells, its tools and its displays have no problem that axe-core finds, and cut nothing that has room."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+from playwright.async_api import BrowserContext, Route
+
+from live.domain.board_file import parse_boards
+from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_live, until_loaded
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
+from tests.test_browser_axe import AXE, faults
+from tests.test_browser_past import HIDE
+from tests.test_browser_story import GAINS, THEN, put_baseline
+
+pytestmark = [*IN_BROWSER, pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed")]
+
+BOARDS = """
+[[board]]
+id = "posts"
+title = "Most liked"
+like_button = true
+[[board]]
+id = "laps"
+title = "Fastest laps"
+source = ["lap"]
+window = "forever"
+operator = "best"
+sort_order = "asc"
+[[board]]
+id = "song"
+title = "Song of the evening"
+source = ["vote"]
+window = "forever"
+votes = {per_key = 1}
+like_button = true
+"""
+NAMES = ("Northern lights, no filter", "Twelve birds of the marsh", "Stones that ring", "The chess club at midnight")
+# The texts that are wider than their place: names, figures with their notes, scores and what stands below them.
+CUT = """() => [...document.querySelectorAll("main :is(th > bdi, dd, dd small, td.score)")]
+    .filter((part) => part.checkVisibility() && part.scrollWidth > part.clientWidth)
+    .map((part) => part.textContent)"""
+STARTS = """() => [...document.querySelectorAll("#records td.rank")].map((cell) => {
+    const range = document.createRange();
+    range.selectNodeContents(cell);
+    return Math.round(range.getBoundingClientRect().left);
+})"""
+WIDTHS = """() => [...document.querySelectorAll("tbody th > bdi")].map((name) => name.offsetWidth)"""
+
+
+@asynccontextmanager
+async def told(store: str, **context: Any) -> AsyncIterator[tuple[BrowserContext, httpx.AsyncClient, str]]:
+    """A browser with axe, a producer, and the address of boards with a baseline and a journal."""
+    settings, boards = fresh_settings(store, journal="sqlite", anonymous_admin=True), parse_boards(BOARDS)
+    async with run_server(settings, boards) as url, httpx.AsyncClient(base_url=url) as producer:
+        scores = {member: score + GAINS.get(member, 0) for member, score in THEN.items()}
+        await post(producer, *({"key": key, "amount": amount} for key, amount in scores.items()))
+        await post(producer, *({"key": name, "amount": 2000 - n} for n, name in enumerate(NAMES)))
+        (await producer.put("/v1/items/m03", json={"title": "Night train to Lisbon"})).raise_for_status()
+        laps = [("Hedy", 54_247), ("Linus", 55_519), ("Ada", 9_999_999)]
+        await post(producer, *({"type": "lap", "key": key, "amount": amount} for key, amount in laps))
+        await post(producer, *({"type": "vote", "key": f"The {n} Lanterns", "actor": f"{n}"} for n in range(3)))
+        await producer.get("/v1/boards/posts/baseline")
+    await put_baseline(store, settings)
+    async with (
+        run_server(settings, boards) as url,
+        httpx.AsyncClient(base_url=url) as producer,
+        browser() as chromium,
+    ):
+        opened = await chromium.new_context(bypass_csp=True, reduced_motion="reduce", **context)
+        await opened.add_init_script(AXE.read_text(encoding="utf-8"))
+        yield opened, producer, f"{url}/boards/"
+
+
+@pytest.mark.parametrize(("theme", "lang"), [("light", "en"), ("dark", "zh-Hans")])
+async def test_the_story_and_the_tools_are_accessible(valkey_url: str, theme: str, lang: str) -> None:
+    """Strip, tape, rail, the card of a member, and share. On a phone view, search, and what happened meanwhile."""
+    async with told(valkey_url) as (context, producer, boards):
+        page = await context.new_page()
+        await page.goto(f"{boards}posts?key=m01&theme={theme}&lang={lang}")
+        await until_loaded(page)
+
+        async def drawn() -> bool:
+            await post(producer, {"key": "m11"})
+            return await page.locator("#tape path.own").count() > 0
+
+        await eventually(drawn)
+        await page.wait_for_selector("#happened b", timeout=PATIENCE)
+        assert await faults(page) == [], "story"
+        await page.locator(".share summary").click()
+        assert await faults(page) == [], "share"
+        await page.set_viewport_size({"width": 360, "height": 780})
+        await page.reload()
+        await until_loaded(page)
+        await page.locator(".tools details:not(.share) summary").click()
+        assert await faults(page) == [], "view"
+        await page.keyboard.press("/")
+        await page.keyboard.type("m0")
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector("#found li", timeout=PATIENCE)
+        assert await faults(page) == [], "search"
+        await page.evaluate(HIDE, "hidden")
+        await post(producer, {"key": "m05", "amount": 5000})
+        await page.evaluate(HIDE, "visible")
+        await page.wait_for_selector(".away", timeout=PATIENCE)
+        assert await faults(page) == [], "while you were away"
+
+
+async def test_displays_are_accessible(valkey_url: str) -> None:
+    """A programme on a wall, and the element in another page, in both themes and both languages."""
+    async with told(valkey_url) as (context, _, boards):
+        page = await context.new_page()
+        await page.route("**/other?*", answer_with_element)
+        for theme, lang in (("light", "en"), ("dark", "zh-Hans")):
+            query = f"theme={theme}&lang={lang}"
+            await page.goto(f"{boards}posts,laps?display=wall&rotate=1h&limit=20&{query}")
+            await page.wait_for_selector(".board[data-on] .connection[data-state=live]", timeout=PATIENCE)
+            assert await faults(page) == [], "wall"
+            await page.goto(boards.replace("/boards/", f"/other?{query}"))
+            await page.locator("live-board [part=row]").first.wait_for(timeout=PATIENCE)
+            assert await faults(page) == [], "element"
+
+
+async def answer_with_element(route: Route) -> None:
+    """Answer with a page that holds the element, in the theme and the language of the query."""
+    (theme,), (lang,) = (parse_qs(urlsplit(route.request.url).query)[name] for name in ("theme", "lang"))
+    body = f"""<!doctype html><html lang="{lang}"><title>Other</title>
+        <script type="module" src="/client/element.js"></script>
+        <style>:root {{ color-scheme: {theme}; }}</style>
+        <main><h1>Other</h1><live-board src="/boards/posts" theme="{theme}" member="m01"></live-board></main>"""
+    await route.fulfill(content_type="text/html", body=body)
+
+
+async def test_nothing_is_cut_where_it_has_room(valkey_url: str) -> None:
+    """On a tablet, names and notes are whole beside sparklines, paces and like buttons. On a phone, the figures are."""
+    async with told(valkey_url, viewport={"width": 820, "height": 900}) as (context, producer, boards):
+        page = await context.new_page()
+        await page.goto(f"{boards}posts?key=m01&lang=en")
+        await until_loaded(page)
+        await page.wait_for_selector("#happened b", timeout=PATIENCE)
+        assert await page.evaluate(CUT) == []
+        assert await page.inner_text("#fight-note") == "1 apart"
+        await post(producer, {"key": NAMES[1]})
+        await page.wait_for_function(
+            "() => document.getElementById('fight-note').innerText === 'tied'", timeout=PATIENCE
+        )
+        assert "tied" in (await producer.get("/boards/posts")).text.split('id="fight-note"')[1][:20]
+        lines = "() => [...document.querySelectorAll('#happened li')].map((line) => line.getBoundingClientRect())"
+        box = await page.locator("#happened").bounding_box()
+        assert box is not None
+        bottoms = [line["bottom"] for line in await page.evaluate(lines) if line["left"] < box["x"] + box["width"]]
+        assert max(bottoms) <= box["y"] + box["height"]
+        assert len(set(await page.evaluate(STARTS))) == 1
+        await page.set_viewport_size({"width": 360, "height": 780})
+        for board in ("laps", "song"):
+            await page.goto(f"{boards}{board}?lang=en")
+            await until_live(page)
+            assert await page.evaluate(CUT) == [], board
+        assert min(await page.evaluate(WIDTHS)) >= 100
+        await page.goto(f"{boards}posts?display=wall")
+        await page.wait_for_selector("th .picture", timeout=PATIENCE)
+        lefts = "parts => parts.map((part) => part.getBoundingClientRect().left)"
+        bar, name = await page.eval_on_selector_all("th:has(.picture) > :is(.bar, bdi)", lefts)
+        assert bar < name, "the bar is behind the whole name"
