@@ -31,7 +31,7 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
     "record_voted": ProblemType(409, "The record has votes"),
     "board_open_to_all": ProblemType(409, "The board does not register members"),
     "correction_refused": ProblemType(409, "The board refuses this correction"),
-    "too_many_members": ProblemType(409, "The board has its maximum number of members"),
+    "too_many_members": ProblemType(409, "There is no room for more members"),
     "record_invalid": ProblemType(422, "The member or its metadata is invalid"),
     "record_not_found": ProblemType(404, "The member is not on the board"),
     "item_not_found": ProblemType(404, "The member has no item"),

@@ -69,7 +69,7 @@ async def faults(page: Page) -> list[str]:
 @pytest.mark.parametrize(("theme", "lang"), [("light", "en"), ("dark", "zh-Hans")])
 async def test_every_page_is_accessible(valkey_url: str, theme: str, lang: str) -> None:
     """The pages are in each theme and in each language, with open panels. Colours do not depend on the language."""
-    async with board_in_browser(valkey_url, *EVENTS, board=parse_boards(BOARDS), bypass_csp=True) as (own, _):
+    async with board_in_browser(valkey_url, *EVENTS, board=[*parse_boards(BOARDS)], bypass_csp=True) as (own, _):
         page = await own.context.new_page()
         await page.add_init_script(AXE.read_text(encoding="utf-8"))
         for path in PATHS:
@@ -84,7 +84,7 @@ async def test_every_page_is_accessible(valkey_url: str, theme: str, lang: str) 
 
 async def test_every_state_is_accessible(own_store: StoreProcess) -> None:
     """Paused, stale, empty and offline."""
-    async with board_in_browser(own_store.url, board=parse_boards(BOARDS), bypass_csp=True) as (page, producer):
+    async with board_in_browser(own_store.url, board=[*parse_boards(BOARDS)], bypass_csp=True) as (page, producer):
         await until_live(page)
         await page.evaluate(AXE.read_text(encoding="utf-8"))
         for scheme in SCHEMES:
@@ -178,7 +178,7 @@ async def test_few_announcements_under_load(valkey_url: str) -> None:
 async def test_nothing_is_lost_at_400_percent(valkey_url: str) -> None:
     """In a window of 1,280 pixels, nothing is wider than the window, and each control can be used."""
     small: Any = {"width": 320, "height": 256}
-    async with board_in_browser(valkey_url, *EVENTS, board=parse_boards(BOARDS), viewport=small) as (page, _):
+    async with board_in_browser(valkey_url, *EVENTS, board=[*parse_boards(BOARDS)], viewport=small) as (page, _):
         address = page.url
         for path in ("posts", "climb", "vote", "../"):
             await page.goto(address.replace("/posts", f"/{path}"))
@@ -199,7 +199,7 @@ async def test_print_and_forced_colours(valkey_url: str) -> None:
 
     With forced colours, rows keep their borders.
     """
-    async with board_in_browser(valkey_url, *EVENTS, board=parse_boards(BOARDS), color_scheme="dark") as (page, _):
+    async with board_in_browser(valkey_url, *EVENTS, board=[*parse_boards(BOARDS)], color_scheme="dark") as (page, _):
         await until_live(page)
         await page.emulate_media(media="print")
         look = "getComputedStyle(document.querySelector('tbody td')).{}"

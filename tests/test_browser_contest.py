@@ -19,14 +19,15 @@ pytestmark = IN_BROWSER
 def contest(closes: float = 0) -> Board:
     """A contest with a button, in which each visitor has two votes. `closes` is in seconds since 1970."""
     at = f', closes = "{time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(closes))}"' if closes else ""
-    return parse_boards(f"""
+    (board,) = parse_boards(f"""
 [[board]]
 id = "pets"
 source = ["vote"]
 window = "forever"
 votes = {{ registered = true, per_key = 1, per_actor = 2{at} }}
 like_button = true
-""")[0]
+""")
+    return board
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from tests.harness.settings import fresh_settings
 
 pytestmark = IN_BROWSER
 
-BOARD: Board = parse_boards('[[board]]\nid = "posts"\nlike_button = true')[0]
+(BOARD,) = parse_boards('[[board]]\nid = "posts"\nlike_button = true')
 EVENTS = ({"key": "Ada", "amount": 10}, {"key": "<b>Bo</b>", "amount": 10}, {"key": "constructor", "amount": 5})
 
 # Keeps everything that a screen reader announces.
@@ -163,9 +163,9 @@ async def refuse(status: int, code: str, route: Route) -> None:
     await route.fulfill(status=status, json={"code": code}, content_type="application/problem+json")
 
 
-SONGS: Board = parse_boards(
+(SONGS,) = parse_boards(
     '[[board]]\nid = "songs"\nwindow = "forever"\nvotes = {per_key = 1, per_actor = 1}\nlike_button = true'
-)[0]
+)
 ONE_AT_A_TIME = re.compile(
     r"(\w+) ?= ?\1\.catch\(\(\) ?=> ?\{ ?\}\)\.then\(\(\) ?=> ?(\w+\(\w+\))\)"
 )  # the server minifies it

@@ -13,7 +13,7 @@ from tests.harness.producer import post
 
 pytestmark = IN_BROWSER
 
-LIKED = parse_boards('[[board]]\nid = "posts"\nlike_button = true')[0]
+(LIKED,) = parse_boards('[[board]]\nid = "posts"\nlike_button = true')
 EVENTS = [{"key": key, "amount": amount} for key, amount in (("a", 40), ("b", 30), ("c", 20), ("d", 10))]
 LEAST_CONTRAST = 4.5
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from live.boards.definition import DefinitionError, forbidden, merge, read_board
-from live.domain.board import Board, Boards
+from live.domain.board import DEFAULT_MAX_MEMBERS, Board, Boards
 from live.domain.board_file import exposure, part_mistakes, text_mistakes
 from live.domain.producer import Principal
 from live.errors import ProblemError, StoreUnavailableError
@@ -57,7 +57,8 @@ class BoardAdmin:
             Whether the board was created.
 
         Raises:
-            ProblemError: `board_in_file`, `board_invalid`, `board_fixed`, `scope_forbidden` or `too_many_boards`.
+            ProblemError: `board_in_file`, `board_invalid`, `board_fixed`, `scope_forbidden`, `too_many_boards` or
+                `too_many_members`.
         """
 
         async def attempt(found: Definitions, held: Definition | None) -> bool | None:
@@ -94,7 +95,8 @@ class BoardAdmin:
         """Change some choices of a board. `maker` is as in `put`.
 
         Raises:
-            ProblemError: `board_in_file`, `board_not_found`, `board_invalid`, `board_fixed` or `scope_forbidden`.
+            ProblemError: `board_in_file`, `board_not_found`, `board_invalid`, `board_fixed`, `scope_forbidden` or
+                `too_many_members`.
         """
 
         async def attempt(found: Definitions, held: Definition | None) -> bool | None:
@@ -188,13 +190,10 @@ class BoardAdmin:
         self, found: Definitions, board: str, choices: dict[str, Any], who: str, maker: Principal | None
     ) -> bool:
         """Create a board. Returns False if another process changed a definition meanwhile."""
-        in_file = self.in_file.by_id.keys()
-        count = len(in_file) + len(found.boards) - len(in_file & found.boards.keys())  # boards in creation count too
-        if count >= self._most:
-            detail = f"the setting max_boards allows {self._most} boards: delete one first"
-            raise ProblemError("too_many_boards", detail)
+        self._require_place(found, board)
         made, keys = self._checked(found, board, choices, None, maker), Keys(self._prefix, board)
         _require_rights(maker, made, None)
+        self._require_members(found, made)
         reserved = Definition(
             epoch=secrets.token_hex(4),
             choices=choices,
@@ -248,6 +247,8 @@ class BoardAdmin:
         _require_rights(maker, new, old)
         if mistakes := list(forbidden(old, new)):
             raise ProblemError("board_fixed", "\n".join(mistakes))
+        if new.max_members > old.max_members:
+            self._require_members(found, new)
         what: What = "changed"
         if msgspec.structs.replace(old, frozen=new.frozen) == new and old != new:
             what = "frozen" if new.frozen else "thawed"
@@ -258,6 +259,51 @@ class BoardAdmin:
         keys = Keys(self._prefix, board)
         await update(self._client, keys, changed.epoch, changed.revision, frozen=new.frozen)
         return True
+
+    def _require_place(self, found: Definitions, board: str) -> None:
+        """Check that there may be one more board, in all and with its prefix. Boards in creation count too.
+
+        Raises:
+            ProblemError: `too_many_boards`.
+        """
+        in_file = self.in_file.by_id.keys()
+        if len(in_file) + len(found.boards) - len(in_file & found.boards.keys()) >= self._most:
+            detail = f"the setting max_boards allows {self._most} boards: delete one first"
+            raise ProblemError("too_many_boards", detail)
+        limits = self.in_file.limits_of(board)
+        if limits is not None and limits.boards is not None:
+            held = sum(name.startswith(limits.prefix) for name in in_file | found.boards.keys())
+            if held >= limits.boards:
+                detail = (
+                    f"there are {held} boards `{limits.pattern}`, and {limits.name('boards')} allows {limits.boards}: "
+                    "delete one first, or let an operator raise the limit"
+                )
+                raise ProblemError("too_many_boards", detail)
+
+    def _require_members(self, found: Definitions, made: Board) -> None:
+        """Check that the limits of its prefix have room for the members of a board, beside those of the other boards.
+
+        Raises:
+            ProblemError: `too_many_members`.
+        """
+        limits = self.in_file.limits_of(made.id)
+        if limits is None or limits.members is None:
+            return
+        held = {name: definition.choices.get("max_members") for name, definition in found.boards.items()}
+        held |= {name: board.max_members for name, board in self.in_file.by_id.items()}
+        others = sum(
+            min(most or DEFAULT_MAX_MEMBERS, limits.members)
+            for name, most in held.items()
+            if name != made.id and name.startswith(limits.prefix)
+        )
+        left = limits.members - others
+        if made.max_members > left:
+            advice = f"set it to {left} or less" if left > 0 else "lower it there, or delete a board"
+            detail = (
+                f"`max_members` is {made.max_members}, the other boards `{limits.pattern}` have {others}, and "
+                f"{limits.name('members')} allows {limits.members} in all: {advice}, or let an operator raise the limit"
+            )
+            raise ProblemError("too_many_members", detail)
 
     def _hidden_from(self, maker: Principal | None) -> Callable[[Board], bool]:
         """Return what tells whether a board does not exist for an administrator."""

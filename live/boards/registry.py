@@ -232,10 +232,14 @@ class BoardRegistry:
         return ledger
 
     def _decided(self, board: Board) -> Board:
-        """Let the setting of the server say who may read a board whose definition does not."""
-        if board.visibility is not None:
+        """Apply the limits of the board's prefix, and let a setting say who may read it if its definition does not."""
+        if board.visibility is None:
+            board = msgspec.structs.replace(board, visibility=self._settings.visibility)
+        limits = self._board_admin.in_file.limits_of(board.id)
+        if limits is None:
             return board
-        return msgspec.structs.replace(board, visibility=self._settings.visibility)
+        members = board.max_members if limits.members is None else min(board.max_members, limits.members)
+        return msgspec.structs.replace(board, limits=limits, max_members=members)
 
     def _is_lost(self) -> bool:
         """Tell whether the whole store lost data. This can happen during each call to the store."""

@@ -1,12 +1,13 @@
 """A board: its window, operator, sort order, ties, ranks and clock, and the events that feed it."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from live.domain.limits import PrefixLimits
 from live.domain.packing import MAX_VALUES, Packing
 from live.domain.ranking import Ranks
 from live.domain.window import Rolling, Sliding, Window, parse_duration
@@ -76,7 +77,8 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     run-time boards can be `frozen` or have an `idle_ttl`. A frozen board refuses events. A board that nobody uses for
     `idle_ttl` seconds is deleted. `owner` is the id of the API key that created the board, if that API key is limited
     to some boards. With `like_button`, visitors of the board's pages can add likes without an API key. `journal` says
-    what the journal keeps. `visibility` says who may read the board. None means the setting of the server.
+    what the journal keeps. `visibility` says who may read the board. None means the setting of the server. `limits` are
+    those of the prefix of its id, if there are any.
     """
 
     id: str
@@ -102,6 +104,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     idle_ttl: int | None = None
     owner: str = ""
     visibility: Visibility | None = "public"
+    limits: PrefixLimits | None = None
 
     @property
     def is_private(self) -> bool:
@@ -240,11 +243,14 @@ class Boards:
         boards: Iterable[Board],
         detached: AbstractSet[tuple[str, str]] = frozenset(),
         index: "_Index | None" = None,
+        limits: Sequence[PrefixLimits] = (),
     ) -> None:
         """Take boards. `detached` are pairs of a union and a part that the union no longer adds up.
 
-        With `index`, `boards` has only new or changed boards. The other boards are in the index.
+        With `index`, `boards` has only new or changed boards. The other boards are in the index. `limits` are those of
+        a boards file, for all boards.
         """
+        self.limits = limits
         self._index = (index or _Index({}, {}, {}, frozenset())).added(boards)
         self._parts: dict[str, list[Board]] = {}
         for union in self._index.unions.values():
@@ -252,10 +258,18 @@ class Boards:
                 if (union.id, part) not in detached:
                     self._parts.setdefault(part, []).append(union)
 
+    def __iter__(self) -> Iterator[Board]:
+        """Go through all boards."""
+        return iter(self._index.by_id.values())
+
     @property
     def by_id(self) -> Mapping[str, Board]:
         """All boards by id."""
         return self._index.by_id
+
+    def limits_of(self, board: str) -> PrefixLimits | None:
+        """Return the limits of the prefix of a board. There is one at most, because prefixes do not overlap."""
+        return next((limits for limits in self.limits if board.startswith(limits.prefix)), None)
 
     @property
     def private(self) -> AbstractSet[str]:
@@ -266,7 +280,7 @@ class Boards:
         self, boards: Iterable[Board], deleted: Collection[str], detached: AbstractSet[tuple[str, str]]
     ) -> "Boards":
         """Return a copy with new or changed boards, and without the `deleted` boards."""
-        return Boards(boards, detached, self._index.removed(deleted))
+        return Boards(boards, detached, self._index.removed(deleted), self.limits)
 
     def fed_by(self, event_type: str, category: str | None) -> list[Board]:
         """Return the boards that take events of this type and category."""

@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin
 
@@ -31,6 +32,7 @@ from live.domain.board import (
 )
 from live.domain.event import MAX_SCORE, datetime_of, milliseconds
 from live.domain.expected import PLACE, at, refusal
+from live.domain.limits import PREFIX, LimitsChoice, PrefixLimits
 from live.domain.packing import Field, Packing
 from live.domain.ranking import Ranks
 from live.domain.text import PATTERN, text_fault, unknown
@@ -468,7 +470,45 @@ def migrate_choices(choices: dict[str, Any]) -> None:
         choices["journal_periods"] = kept
 
 
-def parse_boards(text: str) -> list[Board]:
+def read_limits(tables: object) -> tuple[list[PrefixLimits], list[str]]:
+    """Read the tables `[limits."acme-*"]` of a boards file. Return the valid limits, and all mistakes."""
+    if not isinstance(tables, dict):
+        return [], [f'limits: expected tables, got {tables!r}; write [limits."acme-*"]']
+    found: list[PrefixLimits] = []
+    mistakes = []
+    for pattern, table in tables.items():
+        name = f'[limits."{pattern}"]'
+        if not PREFIX.fullmatch(pattern):
+            mistakes.append(f"{name}: {pattern!r} is not the beginning of board ids with `*` after it, such as acme-*")
+        elif not isinstance(table, dict):
+            mistakes.append(f"{name}: expected a table, got {table!r}")
+        else:
+            valid, wrong = read_table(table, LimitsChoice)
+            mistakes += [f"{name}: {mistake}" for mistake in wrong]
+            found.append(PrefixLimits(prefix=pattern[:-1], **valid))
+    in_order = sorted(found, key=lambda limits: limits.prefix)
+    mistakes += [
+        f'[limits."{second.pattern}"]: its boards have the limits of "{first.pattern}" already; a board has one prefix'
+        for first, second in pairwise(in_order)
+        if second.prefix.startswith(first.prefix)
+    ]
+    return found, mistakes
+
+
+def _limit_mistakes(limits: PrefixLimits, boards: Collection[Board]) -> Iterator[str]:
+    """Find limits that the boards of the file exceed by themselves."""
+    own = [board for board in boards if board.id.startswith(limits.prefix)]
+    if limits.boards is not None and len(own) > limits.boards:
+        yield f"{limits.name('boards')} is {limits.boards}, and the file has {len(own)} of these boards"
+    members = sum(board.max_members for board in own)
+    if own and limits.members is not None and members > limits.members:
+        yield (
+            f"{limits.name('members')} is {limits.members}, and the `max_members` of its boards in the file add up to "
+            f"{members}; a board without `max_members` has {DEFAULT_MAX_MEMBERS}"
+        )
+
+
+def parse_boards(text: str) -> Boards:
     """Parse the text of a boards file.
 
     Raises:
@@ -478,10 +518,12 @@ def parse_boards(text: str) -> list[Board]:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SetupError(f"not TOML: {error}") from None
-    tables: Any = document.pop("board", None)
-    if not isinstance(tables, list) or not tables:
+    has_limits = "limits" in document
+    limits, mistakes = read_limits(document.pop("limits", {}))
+    tables: Any = document.pop("board", [])
+    if not isinstance(tables, list) or not (tables or has_limits):
         raise SetupError('it contains no [[board]]; the smallest file is:\n[[board]]\nid = "posts"')
-    mistakes = [f"{name}: unknown name; boards are [[board]] tables" for name in document]
+    mistakes += [f"{name}: unknown name; boards are [[board]] tables" for name in document]
     boards: dict[str, Board] = {}
     unsure: dict[str, frozenset[str]] = {}
     for number, table in enumerate(tables, 1):
@@ -501,9 +543,10 @@ def parse_boards(text: str) -> list[Board]:
             mistakes += [f"{name}: {mistake}" for mistake in text_mistakes(reading.board)]
     for board in boards.values():
         mistakes += part_mistakes(board, board.union, boards, unsure)
+    mistakes += [mistake for each in limits for mistake in _limit_mistakes(each, boards.values())]
     if mistakes:
         raise SetupError("\n".join(mistakes))
-    return list(boards.values())
+    return Boards(boards.values(), limits=limits)
 
 
 def load_boards(path: Path | None) -> Boards:
@@ -519,6 +562,6 @@ def load_boards(path: Path | None) -> Boards:
     except (OSError, UnicodeDecodeError) as error:
         raise SetupError(f"can't read the boards file {path}: {error}") from None
     try:
-        return Boards(parse_boards(text))
+        return parse_boards(text)
     except SetupError as error:
         raise SetupError(f"the boards file {path} has mistakes:\n{error}") from None

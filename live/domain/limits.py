@@ -1,8 +1,13 @@
-"""Rates: how much of something may come in a second. No I/O and no clock."""
+"""Limits: rates, and what all boards whose ids begin with a prefix may have together. No I/O and no clock."""
 
-from typing import ClassVar, Protocol
+import re
+from typing import Annotated, ClassVar, Final, Protocol
 
 import msgspec
+from msgspec import Meta
+
+PREFIX: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\*")
+_MOST: Final = 2**53
 
 
 class Rated(Protocol):
@@ -49,3 +54,56 @@ class Reading(msgspec.Struct, frozen=True):
     def whom(self) -> str:
         """The subject of a refusal."""
         return f"API {self.rate_key}" if self.rate_key.startswith("key ") else "an address without an API key"
+
+
+class LimitsChoice(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """The choices of a `[limits."acme-*"]` table. What is left out has no limit."""
+
+    boards: Annotated[int, Meta(ge=0, le=_MOST)] | None = None
+    members: Annotated[int, Meta(ge=1, le=_MOST)] | None = None
+    viewers: Annotated[int, Meta(ge=0, le=_MOST)] | None = None
+    rate: Annotated[int, Meta(ge=1, le=_MOST)] | None = None
+
+
+class PrefixLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What the boards with a prefix may have together.
+
+    `members` limits the sum of their `max_members`. `rate` is in events per second that they count, 0 means no limit.
+    """
+
+    prefix: str
+    boards: int | None = None
+    members: int | None = None
+    viewers: int | None = None
+    rate: int = 0
+
+    unit: ClassVar[str] = "events"
+
+    @property
+    def pattern(self) -> str:
+        """The prefix as an operator writes it: `acme-*`."""
+        return f"{self.prefix}*"
+
+    def name(self, limit: str) -> str:
+        """Say where an operator finds one of the limits."""
+        return f'`{limit}` of [limits."{self.pattern}"] in the boards file'
+
+    @property
+    def burst(self) -> int:
+        """How many events may come at once: those of two seconds."""
+        return 2 * self.rate
+
+    @property
+    def rate_key(self) -> str:
+        """The name under which events are counted. No producer has a colon in its name."""
+        return f"boards:{self.prefix}"
+
+    @property
+    def whom(self) -> str:
+        """The subject of a refusal."""
+        return f"all producers of the boards `{self.pattern}` together"
+
+    @property
+    def limit(self) -> str:
+        """The name of the rate."""
+        return self.name("rate")

@@ -24,6 +24,7 @@ from live.store.board.read.reader import BoardReader, read_positions, read_tops
 from live.store.connection.client import Store
 from live.store.connection.notices import Away, Changed, Channels, Missed, listen
 from live.store.registry.presence import BEAT, Presence
+from live.system.processes import share_of
 
 log = structlog.get_logger()
 
@@ -65,7 +66,8 @@ class Hub:
         self._subscribed: dict[str, float] = {}
         self._away: dict[str, str] = {}  # those of which the server is unavailable, and why
         self._schedule: TickSchedule[Channel] = TickSchedule(self._tick)
-        self._addresses: Counter[str] = Counter()
+        # Viewers by address, and by the pattern of a prefix that has limits, such as `acme-*`. No address is like that.
+        self._counts: Counter[str] = Counter()
         self._draining = False
         self._tasks: asyncio.TaskGroup | None = None
         for reader in readers:
@@ -148,9 +150,10 @@ class Hub:
     def leave(self, viewer: Viewer, address: str) -> None:
         """Remove a viewer."""
         self.viewers -= 1
-        self._addresses[address] -= 1
-        if not self._addresses[address]:
-            del self._addresses[address]
+        for counted in (address, viewer.prefix):
+            self._counts[counted] -= 1
+            if not self._counts[counted]:
+                del self._counts[counted]
         viewer.channel.leave(viewer)
 
     def require_running(self) -> None:
@@ -178,11 +181,20 @@ class Hub:
         for viewers, setting, what in (
             (self.viewers, "max_viewers", "watch"),
             (channel.viewers, "max_board_viewers", "watch this board"),
-            (self._addresses[address] if address else 0, "max_address_viewers", "watch from your address"),
+            (self._counts[address] if address else 0, "max_address_viewers", "watch from your address"),
         ):
             most = getattr(self._settings, setting)
             if viewers >= most:
                 detail = f"{viewers} viewers {what}; the setting {setting} allows {most}"
+                raise ProblemError("too_many_viewers", detail, retry_after=5)
+        limits = channel.reader.state.board.limits
+        if limits is not None and limits.viewers is not None:
+            viewers, most = self._counts[limits.pattern], share_of(limits.viewers, self._settings.workers)
+            if viewers >= most:
+                detail = (
+                    f"{viewers} viewers watch the boards `{limits.pattern}`; {limits.name('viewers')} allows {most}. "
+                    "Close some, or let an operator raise the limit"
+                )
                 raise ProblemError("too_many_viewers", detail, retry_after=5)
         channel.require_room(subscription)
         self._replays.require_room(channel, subscription, address)
@@ -207,8 +219,10 @@ class Hub:
     def _enter(self, viewer: Viewer, channel: Channel, subscription: Subscription, address: str) -> None:
         viewer.reader = subscription.reader
         self.viewers += 1
-        self._addresses[address] += 1
-        board = channel.reader.state.board.id
+        board, limits = channel.reader.state.board.id, channel.reader.state.board.limits
+        viewer.prefix = "" if limits is None else limits.pattern
+        self._counts[address] += 1
+        self._counts[viewer.prefix] += 1
         if board not in self._subscribed:
             # Receive the notices of the board. The viewer causes a first read at once. When the store confirms the
             # subscription, this is a gap and causes another read. So no change before the first notice is missed.

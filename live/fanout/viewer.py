@@ -50,13 +50,17 @@ class Source(Protocol):
 
 
 class Viewer:
-    """One open connection that watches the top of a board."""
+    """One open connection that watches the top of a board.
 
-    __slots__ = ("_alone", "channel", "cohort", "group", "reader")
+    `prefix` is the pattern of the limits that hold for the board, such as `acme-*`. It is empty without limits.
+    """
+
+    __slots__ = ("_alone", "channel", "cohort", "group", "prefix", "reader")
 
     def __init__(self, channel: Source, group: Subscribers, position: ViewerPosition) -> None:
         self.channel = channel
         self.reader = NOBODY
+        self.prefix = ""
         self.group = group
         self.cohort: Cohort | None = None
         self._alone: ViewerPosition | None = position

@@ -170,8 +170,10 @@ class Intake:
             targets = boards_for(self._boards, producer, UNSET, UNSET, UNSET)
             if not isinstance(targets, str) and len(targets) == 1 and targets[0][0].bare:
                 only = targets[0][0].id
-                # Producers that may not read a private board get another answer than those that may.
-                only_board = None if only in self._boards.private else only
+                limits = targets[0][0].limits
+                # Producers that may not read a private board get another answer than those that may. A posting counts
+                # the events of a board whose prefix has a rate.
+                only_board = None if only in self._boards.private or (limits and limits.rate) else only
         return CheckedHead(
             producer, decode, gzip, wants, idempotency_key, _identities_of(producer.id), only_board, self._boards
         )
@@ -255,7 +257,7 @@ class Intake:
         body = DecodedBody([event], [0], [])
         posting = Posting(self._boards, producer, Identities(producer.id), body, result.set_result)
         posting.route()
-        posting.send(self._committers)
+        posting.send(self._committers, self._rate_limiter)
         return _answer_of(await result)
 
     def spawn(self, work: Coroutine[object, object, _T], done: Callable[[_T], None]) -> None:
@@ -349,11 +351,11 @@ class Intake:
                 return
             posting = new_posting()
             self._refused.add(posting.route())
-            posting.send(self._committers)
+            posting.send(self._committers, self._rate_limiter)
 
         posting = new_posting()
         if self._refused.has_all(posting.route()):
-            posting.send(self._committers)
+            posting.send(self._committers, self._rate_limiter)
         else:
             self._ask_soon(send_after_asking)
 

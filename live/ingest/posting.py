@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from live.auth.rate_limiter import RateLimiter
 from live.domain.board import Board, Boards
 from live.domain.decoding import DecodedBody
 from live.domain.event import (
@@ -25,6 +26,7 @@ from live.domain.event import (
     entries_of,
     entry_of,
 )
+from live.domain.limits import PrefixLimits
 from live.domain.producer import Principal
 from live.domain.reader import ALL_BOARDS, NO_BOARDS, BoardScope
 from live.domain.text import nearest
@@ -122,17 +124,47 @@ class Posting:
         self._wants = wants
         self._counted = counted
 
-    def send(self, committers: dict[str, Committer]) -> None:
-        """Submit the share of each board, after `route`."""
+    def send(self, committers: dict[str, Committer], rates: RateLimiter) -> None:
+        """Submit the share of each board, after `route`. Boards whose prefix exceeds its rate count nothing."""
         shares = [(committers[share.board], share) for share in self._shares.values()]
         self._left = len(shares)
         if self._wants.records and sum(len(share.entries) for share in self._visible()) > MOST_RECORDS:
             detail = f"with `rank=true`, a body may feed {MOST_RECORDS:,} records: one for each event on each board"
             self._on_result(ProblemError("too_many_events", detail))
-        elif shares:
-            self._submit(shares)
-        else:
+            return
+        if not shares:
             self._on_result(self._answer())
+            return
+        if faults := self._spend(rates):
+            refused = [share for _, share in shares if share.board in faults]
+            shares = [(committer, share) for committer, share in shares if share.board not in faults]
+            for share in refused:
+                share.reject(faults[share.board])
+        if shares:
+            self._submit(shares)
+
+    def _spend(self, rates: RateLimiter) -> Mapping[str, ProblemError]:
+        """Count the events of boards whose prefix has a rate. Return why boards refuse theirs."""
+        limited: dict[PrefixLimits, list[_Share]] = {}
+        for share in self._shares.values():
+            limits = self._boards.by_id[share.board].limits
+            if limits is not None and limits.rate:
+                limited.setdefault(limits, []).append(share)
+        faults: dict[str, ProblemError] = {}
+        for limits, shares in limited.items():
+            try:
+                rates.spend(limits, sum(len(share.entries) for share in shares))
+            except ProblemError as problem:
+                faults |= {share.board: self._told(problem, share.board) for share in shares}
+        return faults
+
+    def _told(self, problem: ProblemError, board: str) -> ProblemError:
+        """Leave the prefix out for a producer that may not know of the board."""
+        producer = self._producer
+        if board not in self._boards.private or producer.is_limited or board in producer.opens:
+            return problem
+        detail = f"boards that take these events exceed their rate; try again in {problem.retry_after} s"
+        return ProblemError(problem.code, detail, retry_after=problem.retry_after)
 
     def _submit(self, shares: Sequence[tuple[Committer, _Share]]) -> None:
         """Submit some shares. Submit the others in later turns of the event loop, between those of other requests."""

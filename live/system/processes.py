@@ -107,6 +107,11 @@ def raise_limit() -> int:
     return hard
 
 
+def share_of(limit: int, workers: int) -> int:
+    """Return the share of one worker in a limit, rounded up."""
+    return -(-limit // workers)
+
+
 def share(settings: Settings) -> Settings:
     """Divide the limits for clients by the number of workers, so that they hold over all workers together.
 
@@ -118,7 +123,7 @@ def share(settings: Settings) -> Settings:
     shares = {}
     for name in SHARED_LIMITS:
         least = next(meta.ge for meta in types[name].__metadata__ if isinstance(meta, Meta))
-        shares[name] = max(least or 0, -(-getattr(settings, name) // settings.workers))
+        shares[name] = max(least or 0, share_of(getattr(settings, name), settings.workers))
     return msgspec.structs.replace(settings, **shares)
 
 

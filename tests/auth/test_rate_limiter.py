@@ -11,6 +11,7 @@ import pytest
 
 from live.auth import rate_limiter as module
 from live.auth.rate_limiter import RateLimiter
+from live.domain.limits import PrefixLimits
 from live.domain.producer import anonymous
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
@@ -63,6 +64,33 @@ async def test_processes_share_a_debt(valkey_url: str) -> None:
         assert not await simulation.send(1, producer)
         await simulation.go_on(1)
         assert await simulation.send(1, producer)
+
+
+async def test_events_of_a_prefix_exceed_the_rate_by_a_body_at_most(valkey_url: str) -> None:
+    """The debt is paid back before more is admitted. Each process learns of it after one body. None waits."""
+    rate, burst, body, chance = 10, 20, 7, random.Random(1)
+    limits, model, refused = PrefixLimits(prefix="acme-", rate=rate), Model(rate, burst), 0
+    async with Simulation(valkey_url, 2) as simulation:
+        for _ in range(150):
+            await simulation.go_on(chance.choice([0, 0, 0.1, 0.5, 1]))
+            process, events = chance.choice(simulation.processes), chance.randint(1, body)
+            try:
+                process.spend(limits, events)
+            except ProblemError:
+                refused += 1
+            else:
+                model.count(simulation.now, events)
+            await settled(process)
+    assert refused > 20
+    assert burst < model.most_in_a_window() <= burst + 2 * body
+
+
+async def test_a_prefix_has_its_rate_while_its_shard_is_away() -> None:
+    """A process lends it by itself, and a debt counts there too."""
+    account, limits, now = module._Account(), PrefixLimits(prefix="acme-", rate=10), 100.0
+    assert account.lend(limits, 15, 0, now).wait == 0
+    assert account.lend(limits, 10, 0, now).wait == pytest.approx(0.6)
+    assert account.lend(limits, 0, 0, now + 0.6).wait == 0
 
 
 async def test_the_answer_to_an_exceeded_rate(valkey_url: str) -> None:

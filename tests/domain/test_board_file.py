@@ -25,7 +25,7 @@ from tests.domain.board_files import (
 
 def test_a_board_needs_only_an_id() -> None:
     """Every other choice has a default."""
-    assert parse_boards('[[board]]\nid = "posts"') == [
+    assert list(parse_boards('[[board]]\nid = "posts"')) == [
         Board(id="posts", title="posts", source=frozenset({"like"}), window=Rolling(86_400, 3600), visibility=None)
     ]
 
@@ -46,7 +46,7 @@ def test_every_choice_is_read() -> None:
     clock = "event"
     visibility = "private"
     """
-    assert parse_boards(text) == [
+    assert list(parse_boards(text)) == [
         Board(
             id="songs_of-2026",
             title="Songs · 歌",
@@ -75,7 +75,7 @@ def test_a_packed_score_is_read() -> None:
         { field = "seconds", order = "asc", min = -5, max = 3600 },
     ]
     """
-    assert parse_boards(text) == [
+    assert list(parse_boards(text)) == [
         Board(
             id="runs",
             title="runs",
@@ -102,7 +102,7 @@ def test_a_union_is_read_with_its_weights() -> None:
     """The default weight is 1. A union has no source."""
     parts = '[[board]]\nid = "x"\n[[board]]\nid = "y"\n[[board]]\nid = "u"\nunion = ["x", "y"]\n'
     assert [(board.union, board.source) for board in parse_boards(parts)][2] == ({"x": 1, "y": 1}, frozenset())
-    assert parse_boards(parts + "weights = [5, -2]")[2].union == {"x": 5, "y": -2}
+    assert parse_boards(parts + "weights = [5, -2]").by_id["u"].union == {"x": 5, "y": -2}
 
 
 def test_every_window_is_read() -> None:

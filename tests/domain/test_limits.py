@@ -1,40 +1,53 @@
-"""The exact limits of durations, names in messages, and elements of a body."""
+"""Limits of prefixes in a boards file: what they are, and the mistakes that are found."""
 
 import pytest
 
-from live.domain.board import LEAST_RETENTION, MOST_RETENTION, parse_retention
-from live.domain.board_file import BoardChoice, make_board
-from live.domain.text import _MOST_SHOWN, unknown
-from live.domain.window import WindowChoice
-from live.errors import ProblemError
-from tests.harness.decoders import decode_json
+from live.domain.board_file import parse_boards
+from live.domain.limits import PrefixLimits
+from live.errors import SetupError
+
+BOARD = '[[board]]\nid = "acme-june"\nmax_members = 10\n'
 
 
-def test_a_retention_has_a_least_and_a_most() -> None:
-    """Both are allowed, and what is beyond is not."""
-    days = MOST_RETENTION // 86_400
-    for text, words in ((f"{LEAST_RETENTION - 1}s", "is less than 1h"), (f"{days + 1}d", f"is more than {days}d")):
-        with pytest.raises(ValueError, match=words):
-            parse_retention(text)
-    assert [parse_retention(text) for text in ("1h", f"{days}d")] == [LEAST_RETENTION, MOST_RETENTION]
+def test_limits_are_read_with_and_without_boards() -> None:
+    """What is left out has no limit. A file may define limits alone, for boards that are made at run time."""
+    text = '[limits."acme-*"]\nboards = 3\nmembers = 1000\nviewers = 0\nrate = 50\n[limits."b*"]\n'
+    acme = PrefixLimits(prefix="acme-", boards=3, members=1000, viewers=0, rate=50)
+    for boards in (parse_boards(text), parse_boards(BOARD + text)):
+        assert boards.limits_of("acme-june") == acme
+        assert boards.limits_of("beta") == PrefixLimits(prefix="b")
+        assert boards.limits_of("acme") is boards.limits_of("x-acme-") is None
+    assert (acme.burst, acme.pattern) == (100, "acme-*")
 
 
-def test_only_boards_with_likes_remember_identities_for_their_window() -> None:
-    """Others do so as long as the setting says."""
-    window = WindowChoice(rolling="7d", slot="1h")
-    assert make_board(BoardChoice(id="a", window=window)).remembers == 0
-    assert make_board(BoardChoice(id="a", window=window, like_button=True)).remembers == 7 * 86_400 + 3600
-
-
-def test_an_unknown_name_is_shown_up_to_a_length() -> None:
-    """A longer one is cut."""
-    longest = "x" * _MOST_SHOWN
-    assert unknown("board", longest, ()) == f"there is no board `{longest}`; there are none"
-    assert unknown("board", longest + "x", ()) == f"there is no board `{longest}…`; there are none"
-
-
-@pytest.mark.parametrize("body", [b'[{"key":"a"} {"key":"b"}]', b'[{"key":"a"}{"key":"b"}]', b'[{"key":"a"}:1]'])
-def test_the_elements_of_an_array_need_commas(body: bytes) -> None:
-    """The message says where one is missing."""
-    with pytest.raises(ProblemError, match="is missing at character"):
-        decode_json(body, 10)
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ("[limits.acme]\nboards = 1", "'acme' is not the beginning of board ids with `*` after it, such as acme-*"),
+        ('[limits."*"]\nboards = 1', "'*' is not the beginning of board ids"),
+        ('[limits."A*"]\nboards = 1', "'A*' is not the beginning of board ids"),
+        ("limits = 3", 'limits: expected tables, got 3; write [limits."acme-*"]'),
+        ('[limits]\n"acme-*" = 3', '[limits."acme-*"]: expected a table, got 3'),
+        ('[limits."acme-*"]\nborads = 3', '[limits."acme-*"]: `borads`: there is no choice `borads`; did you mean'),
+        ('[limits."acme-*"]\nrate = 0', '[limits."acme-*"]: `rate`: expected a whole number'),
+        ('[limits."acme-*"]\nrate = inf', '[limits."acme-*"]: `rate`: expected a whole number'),
+        ('[limits."acme-*"]\nmembers = "many"', '[limits."acme-*"]: `members`: expected a whole number'),
+        (
+            '[limits."acme-*"]\n[limits."b*"]\n[limits."acme-eu-*"]',
+            '[limits."acme-eu-*"]: its boards have the limits of "acme-*" already; a board has one prefix',
+        ),
+        (
+            BOARD + '[limits."acme-*"]\nboards = 0',
+            '`boards` of [limits."acme-*"] in the boards file is 0, and the file has 1 of these boards',
+        ),
+        (
+            BOARD + '[[board]]\nid = "acme-b"\n[limits."acme-*"]\nmembers = 11',
+            "is 11, and the `max_members` of its boards in the file add up to 10000010",
+        ),
+    ],
+)  # fmt: skip
+def test_a_mistake_says_what_to_write(text: str, mistake: str) -> None:
+    """It names the table."""
+    with pytest.raises(SetupError) as caught:
+        parse_boards(text)
+    assert mistake in str(caught.value)

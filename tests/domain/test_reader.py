@@ -70,7 +70,7 @@ def test_a_union_is_no_more_public_than_its_parts(part: str, union: str, is_vali
     text = f'[[board]]\nid = "a"\n{choice(part)}[[board]]\nid = "b"\nvisibility = "public"\n'
     text += f'[[board]]\nid = "u"\nunion = ["a", "b"]\n{choice(union)}'
     if is_valid:
-        assert len(parse_boards(text)) == 3
+        assert len(parse_boards(text).by_id) == 3
     else:
         with pytest.raises(SetupError, match="a union shows what its parts hold"):
             parse_boards(text)

@@ -6,7 +6,7 @@ import secrets
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -43,13 +43,15 @@ def plain_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
 
 @asynccontextmanager
 async def run_server(
-    settings: Settings, boards: Sequence[Board], *, plain: bool = False, certificate: Path | None = None
+    settings: Settings, boards: Iterable[Board], *, plain: bool = False, certificate: Path | None = None
 ) -> AsyncIterator[str]:
     """A real server on a free port in this event loop; yields its URL.
 
-    With `plain`, it runs without our protocols. With a certificate (and its key, in the same file) it uses TLS.
+    Boards of a boards file keep its limits. With `plain`, it runs without our protocols. With a certificate (and its
+    key, in the same file) it uses TLS.
     """
-    config = (plain_config if plain else server_config)(make_app(settings, Boards(boards)), settings)
+    in_file = boards if isinstance(boards, Boards) else Boards(boards)
+    config = (plain_config if plain else server_config)(make_app(settings, in_file), settings)
     config.ssl_certfile = config.ssl_keyfile = certificate
     server = _QuickServer(config)
     with bound_socket(settings) as listener:

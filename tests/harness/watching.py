@@ -62,7 +62,8 @@ class Served(NamedTuple):
     def watching(self) -> int:
         """The number of viewers in the hub."""
         hub = self.live.hub
-        assert hub.viewers == sum(channel.viewers for channel in hub.channels.values()) == hub._addresses.total()
+        assert hub.viewers == sum(channel.viewers for channel in hub.channels.values())
+        assert hub._counts.total() == 2 * hub.viewers  # by address, and by prefix
         return hub.viewers
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -91,7 +91,7 @@ def test_the_outcomes_of_boards_become_one_answer(outcomes: list[Any], faults: d
     posting = Posting(BOARDS, ME, Identities("me"), body, results.append)
     posting.route()
     committers: Any = {name: Given(name, outcomes, faults.get(name)) for name in OWNERS}
-    posting.send(committers)
+    posting.send(committers, cast("RateLimiter", None))  # no board has limits
     (result,) = results
     wanted = expected(outcomes, faults)
     if isinstance(result, Exception):

@@ -3,6 +3,8 @@
 import asyncio
 import time
 from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import httpx
@@ -16,9 +18,9 @@ from tests.harness.waiting import eventually
 from tests.harness.workers import running_workers, until_ready
 
 
-async def admit_as_many(store: str) -> None:
-    """Let many viewers come to two workers. Together they admit as many as the setting allows."""
-    async with running_workers(store, 2, max_viewers=10) as workers, AsyncExitStack() as watching:
+async def admit_as_many(store: str, **changes: Any) -> None:
+    """Let many viewers come to two workers. Together they admit as many as a limit of ten allows."""
+    async with running_workers(store, 2, **changes) as workers, AsyncExitStack() as watching:
         await until_ready(workers)
         address = f"{workers.url.replace('http', 'ws')}/v1/boards/posts/live"
 
@@ -48,9 +50,12 @@ async def read_as_much(store: str) -> None:
 
 
 @pytest.mark.slow
-async def test_limits_hold_over_all_workers(valkey_url: str) -> None:
-    """Ten viewers in all, not ten for each worker. So do the rates of reads."""
-    await admit_as_many(valkey_url)
+async def test_limits_hold_over_all_workers(valkey_url: str, tmp_path: Path) -> None:
+    """Ten viewers in all, not ten for each worker. So do the limits of a prefix, and the rates of reads."""
+    await admit_as_many(valkey_url, max_viewers=10)
+    boards = tmp_path / "boards.toml"
+    boards.write_text('[[board]]\nid = "posts"\n[limits."pos*"]\nviewers = 10\n', encoding="utf-8")
+    await admit_as_many(valkey_url, boards=boards)
     await read_as_much(valkey_url)
 
 
@@ -59,7 +64,7 @@ async def test_limits_hold_over_all_workers(valkey_url: str) -> None:
 async def test_a_limit_for_each_worker_is_noticed(valkey_url: str) -> None:
     """A server with two workers would admit twice as many."""
     with must_be_caught("limits are not divided"), patch.object(processes, "SHARED_LIMITS", ()):
-        await admit_as_many(valkey_url)
+        await admit_as_many(valkey_url, max_viewers=10)
     with must_be_caught("rates are not divided"), patch.object(processes, "SHARED_LIMITS", ()):
         await read_as_much(valkey_url)
 

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.board_file import BoardChoice
+from live.domain.limits import PREFIX, LimitsChoice
 from live.domain.window import WINDOW_KINDS
 from live.ingest.replies import Reply
 from live.web.contract.schemas import Json, components_of
@@ -31,12 +32,12 @@ def _reply() -> Reply:
 @cache
 def boards_file_schema() -> Json:
     """Make the document at `/boards.schema.json`."""
-    tables = components_of([BoardChoice], _REFERENCE)
+    tables = components_of([BoardChoice, LimitsChoice], _REFERENCE)
     tables["WindowChoice"]["oneOf"] = [{"required": [kind]} for kind in WINDOW_KINDS]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Boards of Live Board",
-        "description": "Each [[board]] table defines a board.",
+        "description": "Each [[board]] table defines a board, and each [limits] table limits the boards with a prefix.",
         "type": "object",
         "properties": {
             "board": {
@@ -45,8 +46,14 @@ def boards_file_schema() -> Json:
                 "items": {"$ref": _REFERENCE.format(name=BoardChoice.__name__)},
                 "minItems": 1,
             },
+            "limits": {
+                "description": "What all boards whose ids begin with a prefix may have together.",
+                "type": "object",
+                "patternProperties": {f"^{PREFIX.pattern}$": {"$ref": _REFERENCE.format(name=LimitsChoice.__name__)}},
+                "additionalProperties": False,
+            },
         },
-        "required": ["board"],
+        "anyOf": [{"required": ["board"]}, {"required": ["limits"]}],
         "additionalProperties": False,
         "$defs": tables,
     }

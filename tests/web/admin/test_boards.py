@@ -74,7 +74,7 @@ async def test_an_act_is_the_same_by_page_by_api_and_by_the_command_that_the_pag
         assert "<form" not in read_only.text.partition('<div id="main"')[2].partition("</main>")[0]
         page = await browser.get("boards/june")
         toml, put, freeze, delete = shown_code(page.text)
-        assert msgspec.structs.replace(parse_boards(toml)[0], idle_ttl=None) == msgspec.structs.replace(
+        assert msgspec.structs.replace(parse_boards(toml).by_id["june"], idle_ttl=None) == msgspec.structs.replace(
             read_board("june", JUNE), idle_ttl=None, visibility=None
         )
         assert tomllib.loads(toml)["board"][0]["title"] == JUNE["title"]

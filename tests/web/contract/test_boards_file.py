@@ -54,6 +54,18 @@ def test_every_sample_file_is_valid(schema: Any) -> None:
         schema.validate({"board": [{"id": name, **fixed}]})
 
 
+@pytest.mark.parametrize("table", ['"acme-*" = { rate = 0 }', '"acme-*" = { borads = 1 }', "acme = {}", '"*" = {}'])
+def test_a_mistake_in_limits_is_found(schema: Any, table: str) -> None:
+    """A file may have limits alone. The server refuses the same files."""
+    good = '[limits]\n"acme-*" = { boards = 3, members = 1000, viewers = 50, rate = 10 }\n'
+    schema.validate(in_json(good))
+    assert parse_boards(good).limits
+    text = f"[limits]\n{table}"
+    assert not schema.is_valid(in_json(text))
+    with pytest.raises(SetupError):
+        parse_boards(text)
+
+
 @pytest.mark.parametrize("line", MISTAKES)
 def test_a_mistake_is_found(schema: Any, line: str) -> None:
     """The server refuses the same file."""

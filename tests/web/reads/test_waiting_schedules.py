@@ -110,7 +110,7 @@ async def counts_return(store: str, seed: int) -> None:
         await until(lambda: here.watching == 0, 10)
         for wire in schedule.owed:
             assert (await wire.reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 ")
-        assert not hub._addresses
+        assert not hub._counts
         for board in BOARDS:
             channel = hub.channels[board]
             assert (channel.viewers, list(channel._variants), VIEWERS.labels(board)._value.get()) == (0, [], 0)
@@ -143,7 +143,7 @@ async def test_a_drain_ends_a_random_schedule(valkey_url: str) -> None:
         for wire in schedule.owed:
             with suppress(ConnectionResetError):
                 assert (await wire.rest()).startswith(b"HTTP/1.1 ")
-        assert (here.watching, hub._addresses.total()) == (0, 0)
+        assert (here.watching, hub._counts.total()) == (0, 0)
 
 
 def _forget_to_leave(waiting: Waiting) -> None:
