@@ -1,8 +1,12 @@
 // @ts-check
-/** The list of boards: each visible card shows the first records of its board, live. */
-import { showLocalTimes } from "./times.js";
+/** The list of boards: each visible card shows the first records and the figures of its board, live. */
 import { LiveBoard } from "./client/live-board.js";
-import { grouped, nameWords, stateWords } from "./client/words.js";
+import { grouped, moveWords, nameWords, stateWords } from "./client/words.js";
+import { showMove } from "./marks.js";
+import { Rate } from "./pace.js";
+import { write } from "./page.js";
+import { baselinePause, Poll } from "./poll.js";
+import { showLocalTimes } from "./times.js";
 
 const MOST = 12; // cards that are live at the same time, because each needs a connection
 const CALM = 1000; // milliseconds between two updates of a card
@@ -13,14 +17,19 @@ class Card {
   /** @type {LiveBoard | null} */
   board = null;
   #requested = false;
+  #rate = new Rate();
+  /** @type {import("./poll.js").Baseline | null} */
+  #baseline = null;
+  /** @type {Poll | null} */
+  #poll = null;
 
   /** @param {HTMLElement} element */
   constructor(element) {
     this.element = element;
     this.list = /** @type {HTMLElement} */ (element.querySelector("ol"));
     this.status = /** @type {HTMLElement} */ (element.querySelector(".connection"));
-    this.rankCount = element.querySelector("[data-sum=rank-count]");
-    this.totalScore = element.querySelector("[data-sum=total-score]");
+    const sum = (/** @type {string} */ name) => element.querySelector(`[data-sum=${name}]`);
+    this.sums = { rankCount: sum("rank-count"), totalScore: sum("total-score"), rate: sum("rate"), viewers: sum("viewers") };
     this.fields = (element.dataset.fields ?? "").split(" ").filter(Boolean);
   }
 
@@ -28,7 +37,16 @@ class Card {
     const { board = "", root = "", limit } = this.element.dataset;
     this.board ??= new LiveBoard(location.origin + root, board, { limit: Number(limit), interval: CALM });
     this.board.subscribe(() => this.#request());
+    this.board.on("state", ({ name }) => name === "live" || this.#rate.forget());
     this.board.start();
+    this.#poll ??= new Poll(
+      () => `${root}v1/boards/${board}/baseline`,
+      (/** @type {import("./poll.js").Baseline} */ baseline) => {
+        this.#baseline = baseline;
+        this.#request();
+        return baselinePause(baseline, Date.now());
+      },
+    );
   }
 
   stop() {
@@ -51,12 +69,21 @@ class Card {
     const kind = { frozen: "frozen" in this.element.dataset, closes: Number(this.element.dataset.closes ?? Infinity) };
     this.#showStatus(...stateWords(snapshot, kind, Date.now()));
     if (snapshot.epoch === null) return;
-    write(this.rankCount, grouped(snapshot.rankCount));
-    write(this.totalScore, grouped(snapshot.totalScore));
+    const { rankCount, totalScore, viewers } = snapshot;
+    write(this.sums.rankCount, grouped(rankCount));
+    write(this.sums.totalScore, grouped(totalScore));
+    if (viewers !== null) write(this.sums.viewers, grouped(Math.max(1, viewers))); // this page is one of them
+    const now = Date.now();
+    this.#rate.note(totalScore, now);
+    const rate = this.#rate.perMinute(now);
+    if (rate !== null) write(this.sums.rate, grouped(rate));
+    const { epoch, period, ranks } = this.#baseline ?? {};
+    const before = ranks && epoch === snapshot.epoch && period === (snapshot.period ?? null) ? new Map(Object.entries(ranks)) : null;
     const held = new Map([...this.list.children].map((item) => [/** @type {HTMLElement} */ (item).dataset.key, item]));
     const items = snapshot.records.map((record) => {
       const item = /** @type {HTMLLIElement} */ (held.get(record.key) ?? this.#made(record.key));
       if (item.value !== record.rank) item.value = record.rank;
+      if (ranks) showMove(/** @type {HTMLElement} */ (item.firstElementChild).dataset, before?.size ? moveWords(record.rank, before.get(record.key)) : ["", ""]);
       const values = this.fields.length ? this.fields.map((field) => record.fields?.[field] ?? null) : [record.score];
       item.querySelectorAll(".value").forEach((place, i) => write(place, grouped(values[i])));
       return item;
@@ -86,14 +113,6 @@ class Card {
     this.status.dataset.state = state;
     write(this.status, text);
   }
-}
-
-/**
- * @param {Element | null} element
- * @param {string} text
- */
-function write(element, text) {
-  if (element && element.textContent !== text) element.textContent = text;
 }
 
 showLocalTimes();

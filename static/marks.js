@@ -65,9 +65,8 @@ export class Marks {
     const { line } = drawn;
     const ranks = this.#ranks;
     if (ranks !== undefined && (drawn.rank !== record.rank || drawn.ranks !== ranks)) {
-      const [text, words] = ranks ? moveWords(record.rank, ranks.get(record.key)) : ["", ""];
       [drawn.rank, drawn.ranks] = [record.rank, ranks];
-      showMove(element.cells[0].dataset, text, words);
+      showMove(element.cells[0].dataset, ranks ? moveWords(record.rank, ranks.get(record.key)) : ["", ""]);
     }
     const [points, words] = this.#trends.get(record.key) ?? [drawn.points, ""];
     if (line && points !== drawn.points) showTrend(line, (drawn.points = points), words);
@@ -98,11 +97,12 @@ function drawnIn(name) {
 }
 
 /**
- * @param {DOMStringMap} dataset of the cell of the rank
- * @param {string} text
- * @param {string} words
+ * Say how a member has moved.
+ *
+ * @param {DOMStringMap} dataset of the element that shows it
+ * @param {[text: string, words: string]} move to see and to hear; empty if it has not moved
  */
-function showMove(dataset, text, words) {
+export function showMove(dataset, [text, words]) {
   if ((dataset.move ?? "") === text) return;
   if (text) {
     [dataset.move, dataset.moved] = [text, words];

@@ -4,7 +4,7 @@ import { applied } from "./client/state.js";
 import { momentWords } from "./client/words.js";
 import { write } from "./page.js";
 import { Tape, TAPED } from "./tape.js";
-import { Poll } from "./trends.js";
+import { Poll } from "./poll.js";
 
 const SLIDER_REST = 150; // milliseconds without a move of the slider, after which the page requests the board
 const CLOCK_BEAT = 500; // milliseconds between two looks at the clock while the past is played

@@ -82,7 +82,7 @@ class Figures {
   }
 
   /**
-   * @param {import("./trends.js").Baseline} baseline
+   * @param {import("./poll.js").Baseline} baseline
    * @param {Map<string, number>} scores
    */
   compare = (baseline, scores) => {

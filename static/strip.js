@@ -8,7 +8,7 @@ import { closest, Fights, Rate } from "./pace.js";
 export class Strip {
   #rate = new Rate();
   #fights = new Fights();
-  /** @type {import("./trends.js").Baseline | null} */
+  /** @type {import("./poll.js").Baseline | null} */
   #baseline = null;
 
   /** @param {import("./story.js").Shown} shown */
@@ -20,7 +20,7 @@ export class Strip {
     document.addEventListener("visibilitychange", () => this.#rate.forget());
   }
 
-  /** @param {import("./trends.js").Baseline} baseline */
+  /** @param {import("./poll.js").Baseline} baseline */
   compare(baseline) {
     this.#baseline = baseline;
   }

@@ -1,18 +1,27 @@
 """The list of boards in a real browser."""
 
+import re
+import time
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from live.domain.board_file import parse_boards
+from live.store.board.keys import Keys
+from live.store.connection.client import connect
+from live.web.pages.language import grouped
 from tests.harness.boards import rolling_board
 from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, browser
 from tests.harness.producer import post
-from tests.harness.server import ServerProcess
+from tests.harness.server import ServerProcess, serving
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
 
 pytestmark = IN_BROWSER
 
-SMALL = {"width": 320, "height": 500}
+SMALL: Any = {"width": 320, "height": 500}
 CARD = "[data-board={}] .connection[data-state={}]"
 ROWS = """board => [...document.querySelectorAll(`[data-board=${board}] li`)].map(
     row => [row.value, row.querySelector("bdi").textContent, row.querySelector(".value").textContent])"""
@@ -40,6 +49,42 @@ async def test_cards_are_live(valkey_url: str) -> None:
         live = await page.inner_html("[data-board=climb] ol")
         await page.reload()
         assert "".join((await page.inner_html("[data-board=climb] ol")).split()) == "".join(live.split())
+
+
+async def test_cards_tell_what_moves(valkey_url: str) -> None:
+    """Movement, rate and viewers are there without script, which keeps them live. The most active board comes first."""
+    settings, boards = fresh_settings(valkey_url), [rolling_board(), rolling_board(board="other")]
+    async with serving(settings, *boards) as client:
+        await post(client, *({"board": "other", "key": key, "amount": amount} for key, amount in (("a", 4), ("b", 3))))
+        await client.get("/v1/boards/other/baseline")
+    now, store = int(time.time() * 1000), connect(valkey_url, settings)
+    found: dict[str, Any] = {"time": now, "count": 2, "records": msgspec.msgpack.encode(["a", "4", "b", "3"]), "gained": 700}
+    key = Keys(settings.key_prefix, "other").baseline
+    await store.hset(key, mapping={**found, "prior": now - 3_600_000, "prior_gained": 100})
+    await store.aclose()
+    async with serving(settings, *boards) as client:
+
+        async def comes_first() -> bool:
+            return 'class="card" data-board="other"' in (await client.get("/")).text.partition('data-board="posts"')[0]
+
+        await eventually(comes_first)
+        await post(client, {"board": "other", "key": "b", "amount": 3})
+        html = (await client.get("/?lang=en")).text  # not the one that was drawn up to a second ago
+        moves = re.findall(r'data-move="([^"]*)" data-moved="([^"]*)"><bdi>(\w)', html)
+        assert moves == [("▲1", "up 1", "b"), ("▼1", "down 1", "a")]
+        assert re.findall(r'data-sum="(?:rate|viewers)">([^<]*)<', html) == ["10", "0", grouped(None), "0"]
+        async with browser() as chromium:
+            page = await (await chromium.new_context()).new_page()
+            async with page.expect_response("**/boards/other/baseline"):
+                await page.goto(f"{client.base_url}/")
+            await post(client, {"board": "other", "key": "c", "amount": 99})
+            await page.wait_for_selector("[data-board=other] [data-key=c] [data-move=NEW]", timeout=PATIENCE)
+            lines = await page.locator("[data-board=other] .line").all()
+            assert [await line.get_attribute("data-move") for line in lines] == ["NEW", None, "▼2"]
+            seen = page.locator("[data-board=other] [data-sum=viewers]")
+            await seen.filter(has_text="1").wait_for(timeout=PATIENCE)
+            await page.set_viewport_size(SMALL)
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 async def test_a_card_says_when_it_is_stale(own_store: StoreProcess) -> None:

@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { baselinePause, slotsPause } from "../../static/trends.js";
+import { baselinePause } from "../../static/poll.js";
+import { slotsPause } from "../../static/trends.js";
 
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;

@@ -8,8 +8,8 @@
 --         {member, score, ...}; the number of all records (ranked), the sum of all amounts that the board has counted
 --         (gained), and time and sum of the baseline before (prior, prior_gained)
 -- Request: BaselineRequest
--- Returns {'ok', time, wait, count} — the time of the baseline, the time until the next one is due, both in
---         milliseconds, and the number of its records
+-- Returns {'ok', time, wait, count, gained, prior, prior_gained} — the time of the baseline, the time until the next one
+--         is due, both in milliseconds, the number of its records, and the sums as in the baseline; false: not known
 --         {'epoch', epoch} — the board has another epoch; '' if there is no board
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
 --         {'reign', offset, link, epoch, resending} — nobody has checked the board after a failover; see `lib/reign`
@@ -36,11 +36,13 @@ local function wait_of(count)
   return digits(wait)
 end
 
-local held = redis.call('HMGET', baseline, 'epoch', 'suffix', 'time', 'count', 'gained')
+local held = redis.call('HMGET', baseline, 'epoch', 'suffix', 'time', 'count', 'gained', 'prior', 'prior_gained')
 local taken, kept = tonumber(held[3]), tonumber(held[4] or 0)
 if held[1] == request.epoch and held[2] == request.suffix then
   local span = kept > 0 and HOUR or MINUTE
-  if math.floor(taken / span) == math.floor(now / span) then return {'ok', digits(taken), wait_of(kept), kept} end
+  if math.floor(taken / span) == math.floor(now / span) then
+    return {'ok', digits(taken), wait_of(kept), kept, held[5], held[6], held[7]}
+  end
 end
 
 local ranked = redis.call('ZCARD', ranking)
@@ -51,9 +53,10 @@ end
 local count = #rows / 2
 redis.call('HSET', baseline, 'epoch', request.epoch, 'suffix', request.suffix, 'time', digits(now), 'count', count,
   'records', cmsgpack.pack(rows), 'ranked', ranked, 'gained', state[5] or 0)
-if held[1] == request.epoch and held[5] then
-  redis.call('HSET', baseline, 'prior', held[3], 'prior_gained', held[5])
+local prior = held[1] == request.epoch and held[5] and held[3]
+if prior then
+  redis.call('HSET', baseline, 'prior', prior, 'prior_gained', held[5])
 else
   redis.call('HDEL', baseline, 'prior', 'prior_gained')
 end
-return {'ok', digits(now), wait_of(count), count}
+return {'ok', digits(now), wait_of(count), count, state[5] or '0', prior, prior and held[5]}

@@ -75,6 +75,15 @@ class ListPlace(msgspec.Struct, frozen=True):
         return self.pages > 1 or self.number > 1 or bool(self.search)
 
 
+class Card(NamedTuple):
+    """A board in the list. Without a page, the store does not answer."""
+
+    board: Board
+    page: Page | None = None
+    viewers: int | None = None
+    trends: Trends = NO_TRENDS
+
+
 class Link(msgspec.Struct, frozen=True):
     """A link to another period. `name` is the value for `?period=`. It is hidden until that period exists."""
 
@@ -128,7 +137,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def index(request: Request) -> Response:
-    """Show a page of the list of boards, each with its first records."""
+    """Show a page of the list of boards, each with its first records. The most active ones come first."""
     visit = visit_of(request)
     live = visit.live
     key = ("index", visit.text, (visit.language.tag, visit.theme, live.hub.revision, visit.reader.opens))
@@ -247,20 +256,23 @@ async def _index(visit: Visit) -> Reply:
         if wanted in ledger.state.board.id or wanted in ledger.state.board.title.casefold()
     ]
 
-    async def card(ledger: Ledger) -> tuple[Board, Page | None]:
+    found.sort(key=lambda ledger: -(ledger.baseline.per_minute or 0))  # known without a question to the store
+
+    async def card(ledger: Ledger) -> Card:
         board = ledger.state.board
         if board.union and board.is_private:
             parts = parts_of(board, live.registry.ledgers, visit.reader)
             board = msgspec.structs.replace(board, union=parts)
         try:
-            return board, await ledger.reader.read(_CARD_SIZE)
+            page, viewers = await asyncio.gather(ledger.reader.read(_CARD_SIZE), live.reads.viewers(board.id))
         except (StoreUnavailableError, EpochLostError) as error:  # the card is marked as stale
             _note(ledger, error)
-            return board, None
+            return Card(board)
+        return Card(board, page, viewers, await trends_of(live, ledger, page, has_lines=False))
 
     shown = found[(number - 1) * _MOST_CARDS : number * _MOST_CARDS]
     boards = await live.over_boards(card, shown, visit.reader)
-    items = await items_of(live, {record.key for _, page in boards if page for record in page.records})
+    items = await items_of(live, {record.key for one in boards if one.page for record in one.page.records})
     place = ListPlace(number, max(1, math.ceil(len(found) / _MOST_CARDS)), search.strip())
     return reply_of(
         await render(

@@ -62,13 +62,13 @@ def has_trends(window: Window) -> bool:
     return isinstance(window, Rolling | Periods) and not window.tables and window.live <= MOST_FOLDED
 
 
-async def trends_of(live: Live, ledger: Ledger, page: Page | None) -> Trends:
-    """Read the trends for a page. While the store is unavailable there are none."""
+async def trends_of(live: Live, ledger: Ledger, page: Page | None, *, has_lines: bool = True) -> Trends:
+    """Read the trends for a page, or only what it is compared with. While the store is unavailable, there are none."""
     baseline: Baseline | None = None
     slots: SlotValues | None = None
     with suppress(StoreUnavailableError, EpochLostError):
         baseline = await live.baselines.of(ledger.baseline)
-        if has_trends(ledger.state.board.window):
+        if has_lines and has_trends(ledger.state.board.window):
             slots = await live.top_slots.of(ledger.reader)
     lines = {} if slots is None else live.trend_lines.of(slots, lambda: _lines_of(slots))
     if page is None or baseline is None or not baseline.ranks:

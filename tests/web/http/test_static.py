@@ -97,7 +97,8 @@ async def test_files_are_compressed_for_clients_that_accept_it(client: httpx.Asy
 @pytest.mark.parametrize("name", ["../pyproject.toml", "%2e%2e/pyproject.toml", "client", "client/", "none.js", "x"])
 async def test_nothing_else_is_served(client: httpx.AsyncClient, name: str) -> None:
     """Folders, outside files and missing files are not."""
-    style_sheet = re.findall(r'href="(/static/[^"]+)board\+site\+index\+print.css"', (await client.get("/")).text)[0]
+    html = (await client.get("/")).text
+    (style_sheet,) = re.findall(r'href="(/static/[^"]+)board\+site\+story\+index\+print.css"', html)
     assert (await client.get(style_sheet + name)).status_code == 404
 
 

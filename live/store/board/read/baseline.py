@@ -66,6 +66,7 @@ class BoardBaseline:
         self.state = state
         self.time: int | None = None  # when the newest baseline was kept, as this process knows it; in milliseconds
         self.is_empty = True  # whether it has no records
+        self.per_minute: int | None = None  # as in the baseline
         self.due = -math.inf  # when the next one is due, in seconds of the monotonic clock
         self.checked_at = -math.inf  # when this process last checked, by the same clock
 
@@ -89,6 +90,7 @@ class BoardBaseline:
             )
             if reply[0] == b"ok":
                 self.time, self.is_empty = int(reply[1]), not reply[3]
+                self.per_minute = self._per_minute(self.time, *reply[4:])
                 self.checked_at = time.monotonic()
                 wait = int(reply[2]) / 1000
                 self.due = self.checked_at + wait
@@ -116,14 +118,17 @@ class BoardBaseline:
             ranks={member: rank for member, rank, _ in shown},
             scores={member: score for member, _, score in shown},
             rank_count=None if ranked is None else int(ranked),
-            per_minute=_per_minute(int(kept_at), *spans) if state.board.operator == "incr" else None,
+            per_minute=self._per_minute(int(kept_at), *spans),
         )
 
-
-def _per_minute(time_: int, gained: bytes | None, prior: bytes | None, prior_gained: bytes | None) -> int | None:
-    if gained is None or prior is None or prior_gained is None or time_ - int(prior) < _LEAST_SPAN:
-        return None
-    return round((float(gained) - float(prior_gained)) * 60_000 / (time_ - int(prior)))
+    def _per_minute(
+        self, kept_at: int, gained: bytes | None, prior: bytes | None, prior_gained: bytes | None
+    ) -> int | None:
+        if self.state.board.operator != "incr" or gained is None or prior is None or prior_gained is None:
+            return None
+        if kept_at - int(prior) < _LEAST_SPAN:
+            return None
+        return round((float(gained) - float(prior_gained)) * 60_000 / (kept_at - int(prior)))
 
 
 class Baselines:

@@ -169,12 +169,13 @@ class SharedPages:
     async def _read(self, reader: BoardReader, selection: Selection, *, counted: bool) -> PageResult:
         if not counted:
             return PageResult(*await self._select(reader, selection))
-        board = reader.state.board.id
-        viewers, until = self._counts.get(board, (0, 0.0))
-        if asyncio.get_running_loop().time() < until:
-            return PageResult(*await self._select(reader, selection), viewers)
-        reading, viewers = await asyncio.gather(self._select(reader, selection), self._count(board))
+        reading, viewers = await asyncio.gather(self._select(reader, selection), self.viewers(reader.state.board.id))
         return PageResult(*reading, viewers)
+
+    async def viewers(self, board: str) -> int:
+        """Count the viewers of a board in all processes. A number serves for a moment."""
+        viewers, until = self._counts.get(board, (0, 0.0))
+        return viewers if asyncio.get_running_loop().time() < until else await self._count(board)
 
     async def _count(self, board: str) -> int:
         """Count the viewers of a board, and remember the number for a moment."""

@@ -1,0 +1,60 @@
+// @ts-check
+/** Asks the server again and again for what changes seldom, such as the ranks against which movement is measured. */
+import { HOUR, MINUTE } from "./page.js";
+
+/**
+ * @typedef {{epoch: string, period: string | null, since: string | null, ranks: Object<string, number>,
+ *            scores: Object<string, number>, rank_count: number | null, per_minute: number | null}} Baseline
+ */
+
+const SPREAD = 5_000; // milliseconds over which the requests of pages are spread
+export const SOON = 5_000; // the shortest pause between two requests
+
+/**
+ * Milliseconds until the next baseline: at the next full hour, or a minute later if it does not exist yet.
+ *
+ * @param {Baseline} baseline
+ * @param {number} now
+ */
+export function baselinePause({ since, ranks }, now) {
+  const isOfThisHour = since !== null && Math.floor(Date.parse(since) / HOUR) >= Math.floor(now / HOUR);
+  return isOfThisHour && Object.keys(ranks).length > 0 ? HOUR - (now % HOUR) : MINUTE;
+}
+
+/** Repeats a request, each time after a pause that follows from the last answer; never while the page is hidden. */
+export class Poll {
+  #timer = 0;
+  #asked = 0; // only the answer to the last request counts
+
+  /**
+   * @param {() => string} address
+   * @param {(answer: any) => number} take returns the pause in milliseconds
+   */
+  constructor(address, take) {
+    this.address = address;
+    this.take = take;
+    this.#wait(0);
+  }
+
+  /** @param {number} pause */
+  #wait(pause) {
+    this.#timer = setTimeout(() => void this.ask(), pause + Math.random() * SPREAD);
+  }
+
+  /** Request it now. */
+  async ask() {
+    clearTimeout(this.#timer);
+    if (document.hidden) return this.#wait(SOON);
+    const number = (this.#asked += 1);
+    let pause = MINUTE;
+    try {
+      const response = await fetch(this.address());
+      const answer = await response.json();
+      if (number !== this.#asked || answer.code === "board_not_found") return;
+      if (response.ok) pause = this.take(answer);
+    } catch {
+      // there is no network: the connection of the board reports it
+    }
+    if (number === this.#asked) this.#wait(pause);
+  }
+}
