@@ -57,10 +57,12 @@ async def test_cards_tell_what_moves(valkey_url: str) -> None:
     async with serving(settings, *boards) as client:
         await post(client, *({"board": "other", "key": key, "amount": amount} for key, amount in (("a", 4), ("b", 3))))
         await client.get("/v1/boards/other/baseline")
-    now, store = int(time.time() * 1000), connect(valkey_url, settings)
-    found: dict[str, Any] = {"time": now, "count": 2, "records": msgspec.msgpack.encode(["a", "4", "b", "3"]), "gained": 700}
+    now = int(time.time() * 1000)
+    store: Any = connect(valkey_url, settings)
+    records = msgspec.msgpack.encode(["a", "4", "b", "3"])
+    spans = {"gained": 700, "prior": now - 3_600_000, "prior_gained": 100}
     key = Keys(settings.key_prefix, "other").baseline
-    await store.hset(key, mapping={**found, "prior": now - 3_600_000, "prior_gained": 100})
+    await store.hset(key, mapping={"time": now, "count": 2, "records": records, **spans})
     await store.aclose()
     async with serving(settings, *boards) as client:
 
