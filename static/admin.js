@@ -1,5 +1,6 @@
 // Keeps the live parts of a page for administrators up to date: it loads the page again and replaces them. Beside a form
-// with a preview, it shows what the answers mean while they are entered.
+// with a preview, it shows what the answers mean while they are entered. The keys j and k move between rows, and h and u
+// press the buttons of a row.
 
 const EVERY = 5000; // ms
 const REST = 400; // ms after the last change of an answer
@@ -39,3 +40,20 @@ for (const form of /** @type {NodeListOf<HTMLFormElement>} */ (document.querySel
     }, REST);
   });
 }
+
+document.addEventListener("keydown", (event) => {
+  const at = document.activeElement;
+  if (event.ctrlKey || event.metaKey || event.altKey || at === null || at.matches("input, select, textarea")) return;
+  const rows = [...document.querySelectorAll("[data-row]")];
+  const here = rows.findIndex((row) => row.contains(at));
+  /** @type {Element | null | undefined} */
+  let found;
+  if (event.key === "j") found = rows[here + 1]?.querySelector("a, button");
+  else if (event.key === "k") found = rows[here === -1 ? rows.length - 1 : here - 1]?.querySelector("a, button");
+  else if (event.key === "h" || event.key === "u") {
+    found = (rows[here] ?? (event.key === "u" ? document : null))?.querySelector(`[data-key=${event.key}]`);
+  }
+  if (!(found instanceof HTMLElement)) return;
+  if (event.key === "j" || event.key === "k") found.focus();
+  else found.click();
+});

@@ -3,6 +3,7 @@
 import gzip
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -21,7 +22,9 @@ from tests.test_browser_axe import AXE, faults
 
 pytestmark = IN_BROWSER
 
-PAGES: Final = ("", "boards/june", "boards/posts", "new", "log", "boards/none")
+PAGES: Final = (
+    "", "boards/june", "boards/posts", "new", "members", "member?key=Ada", "unusual", "void", "log", "boards/none",
+)  # fmt: skip
 JUNE: Final = {"title": "June", "source": ["request"]}
 WIDTHS: Final = (360, 820, 1440)
 MOST: Final = 4096  # bytes of the script
@@ -103,9 +106,9 @@ async def test_all_can_be_done_by_keyboard_without_script(valkey_url: str) -> No
 
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed")
-async def test_every_page_is_accessible_and_fits(valkey_url: str) -> None:
+async def test_every_page_is_accessible_and_fits(valkey_url: str, tmp_path: Path) -> None:
     """In each theme and language, on a phone, a tablet and a desk. The keyboard reaches what is there."""
-    settings = fresh_settings(valkey_url)
+    settings = fresh_settings(valkey_url, journal="sqlite", data_dir=tmp_path)
     key = await add_key(settings, "chief", verbs=("admin", "post"))
     async with opened(settings, key, bypass_csp=True) as (page, api):
         await post(api, {"key": "Ada"})
@@ -117,7 +120,10 @@ async def test_every_page_is_accessible_and_fits(valkey_url: str) -> None:
         await tab_to(page, "nav a[href$='/new']")
         for theme, lang in (("light", "en"), ("dark", "zh-Hans")):
             for path in PAGES:
-                await page.goto(f"{api.base_url}/admin/{path}".rstrip("/") + f"?theme={theme}&lang={lang}")
+                await page.goto(
+                    f"{api.base_url}/admin/{path}".rstrip("/")
+                    + f"{'&' if '?' in path else '?'}theme={theme}&lang={lang}"
+                )
                 for place in range(min(2, await page.locator("summary").count())):
                     await page.locator("summary").nth(place).click()
                 assert await faults(page) == [], path
@@ -149,4 +155,14 @@ async def test_the_script_shows_what_answers_mean_and_keeps_figures_up_to_date(v
         await post(api, {"key": "Ada"}, {"key": "Bo"})
         row = page.locator("tbody tr", has_text="posts").locator("td:nth-child(4)", has_text="2")
         await row.wait_for(timeout=PATIENCE)
+        await page.goto(f"{api.base_url}/admin/members?board=posts")
+        await page.keyboard.press("j")
+        await page.keyboard.press("j")
+        await page.keyboard.press("k")
+        assert "key=Ada" in await page.evaluate("document.activeElement.href")
+        await page.keyboard.press("h")
+        await page.wait_for_url("**done=hidden*")
+        assert [one["key"] for one in (await api.get("/v1/boards/posts")).json()["records"]] == ["Bo"]
+        await page.keyboard.press("u")
+        await page.wait_for_url("**done=shown*")
         assert wrong == []

@@ -1,8 +1,6 @@
 """`live void` and `live erase`: take back what somebody contributed, and erase a person."""
 
 import asyncio
-import hashlib
-import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
@@ -32,12 +30,12 @@ from live.journal.database import existing_journal
 from live.journal.log.drainer import Drainer
 from live.maintenance.erase import Erased
 from live.maintenance.erase_member import ErasedPerson, MemberErasing
-from live.maintenance.void import Criteria, Outcome, Voiding
+from live.maintenance.void import Criteria, Outcome, Voiding, whom_of
 from live.settings import Settings, load_settings
 from live.store.connection.client import Store
 from live.store.connection.embedded import opened_store
 from live.store.registry.producers import ProducerStore
-from live.store.registry.trail import note_command
+from live.store.registry.trail import digest_of_person, note_command
 
 BoardOption = Annotated[str | None, typer.Option("--board", help="The only board. Default: all boards.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
@@ -91,7 +89,7 @@ def void(  # noqa: PLR0913 - one parameter per flag
                         if not any(outcome.batches or outcome.fault for outcome in found):
                             await _require_known(client, settings, criteria)
                         if not dry_run:
-                            before = {**_whom(criteria.actor, producer), "since": since, "until": until}
+                            before = {**whom_of(criteria), "since": since, "until": until}
                             after = {"boards": [one for one in found if one.batches or one.fault]}
                             await note_command(
                                 client, settings.key_prefix, "voided", board=board or "", before=before, after=after
@@ -169,7 +167,9 @@ def _erase_actor(
                 return await erasing.preview(name, boards, take_back=take_back), ""
             erased = await erasing.erase(name, boards, take_back=take_back)
             after = {"boards": [one.board for one in erased[0]], "take_back": take_back}
-            await note_command(client, settings.key_prefix, "erased", before=_digest(name, "actor"), after=after)
+            await note_command(
+                client, settings.key_prefix, "erased", before=digest_of_person(name, "actor"), after=after
+            )
             return erased
 
     found, left = asyncio.run(work())
@@ -192,7 +192,9 @@ def _erase_member(settings: Settings, member: str, *, dry_run: bool, as_json: bo
                 return await erasing.preview_member(member), ""
             erased = await erasing.erase_member(member)
             after = {"boards": [one.board for one in erased[0].boards if one.is_known]}
-            await note_command(client, settings.key_prefix, "erased", before=_digest(member, "member"), after=after)
+            await note_command(
+                client, settings.key_prefix, "erased", before=digest_of_person(member, "member"), after=after
+            )
             return erased
 
     found, left = asyncio.run(work())
@@ -239,16 +241,6 @@ def _print_erased(found: list[Erased]) -> None:
             out.print(f"{one.board}: {note}")
 
 
-def _whom(actor: str | None, producer: str | None) -> dict[str, str | None]:
-    return {"producer": producer} if actor is None else {**_digest(actor, "actor")}
-
-
-def _digest(name: str, whom: str) -> dict[str, str]:
-    """Return a digest of a person for the audit log, and its salt: who knows the name can find the entry."""
-    salt = secrets.token_hex(16)
-    return {f"{whom}_sha256": hashlib.sha256(f"{salt}{name}".encode()).hexdigest(), "salt": salt}
-
-
 async def _require_known(client: Store, settings: Settings, criteria: Criteria) -> None:
     """Nothing was found of a producer or an actor. Check that the producer exists, because the name may be a mistake.
 
@@ -291,6 +283,8 @@ def _print_outcomes(found: list[Outcome], *, dry: bool) -> None:
             votes = f" and {counted(outcome.votes, 'vote')}" if outcome.votes else ""
             points, batches = counted(outcome.amount, "point"), counted(outcome.batches, "batch", "batches")
             out.print(f"{outcome.board}: {points}{votes} of {batches} {verb}")
+            for one in outcome.examples:
+                out.print(f"  {one.key}: {one.before:,} → {one.after:,}")
         for note in outcome.notes:
             out.print(f"{outcome.board}: {note}")
     if not any(outcome.batches or outcome.fault for outcome in found):

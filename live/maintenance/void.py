@@ -31,6 +31,7 @@ from live.store.board.write.plan import Plan, SlotPlan, begin_plan
 from live.store.board.write.writer import BoardWriter
 from live.store.connection.client import Store
 from live.store.connection.loss import LossWatch
+from live.store.registry.trail import digest_of_person
 
 Progress = Callable[[str, int, int], None]
 SEVERAL_WEIGHTS: Final = "it is a union with several weights, and the journal does not say which board a like came from"
@@ -41,16 +42,21 @@ _NO_JOURNAL: Final = "it has no journal, so nothing of it can be taken back"
 _NO_ACTORS: Final = "it does not tell actors apart: only boards with `votes` or `like_button` do"
 _MOST_CONTRIBUTIONS: Final = 256  # in one batch
 _MOST_AMOUNTS: Final = 2000
+_EXAMPLES: Final = 10  # members that a dry run names
 _ATTEMPTS: Final = 20  # each one means that somebody changed the same votes meanwhile
 
 
 class Taken(msgspec.Struct):
-    """What was taken back: batches of contributions, changes of members' scores, the sum of amounts, and votes."""
+    """What was taken back: batches of contributions, changes of members' scores, the sum of amounts, and votes.
+
+    `members` has the change of each member's score in the current ranking.
+    """
 
     contributions: int = 0
     changes: int = 0
     amount: int = 0
     votes: int = 0
+    members: dict[str, int] = {}
 
 
 class TakingBack:
@@ -84,6 +90,8 @@ class TakingBack:
             taken.changes += batch.size[0]
             taken.amount += batch.size[1]
             taken.votes += batch.size[2]
+            for member, change in batch.changed.items():
+                taken.members[member] = taken.members.get(member, 0) + change
             done += len(piece)
             show(done, len(contributions))
         return taken
@@ -126,12 +134,14 @@ class _Batch:
         left: the contributions that nobody has taken back.
         held: how many votes there are, by slot and by digest of an actor and a member.
         size: changes of members' scores, sum of amounts, and votes that the last plan takes back.
+        changed: how the last plan changes the score of each member in the current ranking.
     """
 
     def __init__(self, contributions: Sequence[Contribution]) -> None:
         self.left = list(contributions)
         self.held: dict[tuple[int, bytes], int] = {}
         self.size = (0, 0, 0)
+        self.changed: dict[str, int] = {}
         self._refused: set[tuple[int, bytes]] = set()  # votes that the board refuses to give back
         self._planned: list[tuple[int, bytes]] = []  # the votes of the last plan, in order
 
@@ -185,6 +195,7 @@ class _Batch:
         amounts = [amount for group in plan.slots.values() for amount in group.amounts.values()]
         votes = sum(-change for group in plan.slots.values() for _, _, change in group.votes)
         self.size = (sum(1 for amount in amounts if amount), -sum(amounts), votes)
+        self.changed = _changes(board, plan)
 
     def _net(self) -> dict[tuple[int, bytes], tuple[Vote, int]]:
         """Return a vote and the number of all votes, for each slot and each pair of an actor and a member."""
@@ -193,6 +204,16 @@ class _Batch:
             _, net = found.get((vote.start, vote.pair), (vote, 0))
             found[vote.start, vote.pair] = (vote, net + vote.change)
         return found
+
+
+def _changes(board: Board, plan: Plan) -> dict[str, int]:
+    """Add up what a plan changes of each member in the current ranking."""
+    found: dict[str, int] = {}
+    for start, group in plan.slots.items():
+        if not board.window.tables or start == plan.current:
+            for member, amount in group.amounts.items():
+                found[member] = found.get(member, 0) + amount
+    return found
 
 
 def _subtract(groups: dict[int, SlotPlan], start: int, member: str, amount: int) -> None:
@@ -224,6 +245,21 @@ class Criteria(msgspec.Struct, kw_only=True):
     until: int | None = None
 
 
+def whom_of(criteria: Criteria) -> dict[str, str | None]:
+    """Say for the audit log of whom something is taken back: the producer, or a digest of a person."""
+    if criteria.actor is None:
+        return {"producer": criteria.producer}
+    return {**digest_of_person(criteria.actor, "actor")}
+
+
+class VoidedScore(msgspec.Struct, frozen=True):
+    """A member's score now, and what it would be without the contributions."""
+
+    key: str
+    before: int
+    after: int
+
+
 class Outcome(msgspec.Struct, kw_only=True):
     """What was taken back from a board.
 
@@ -233,6 +269,8 @@ class Outcome(msgspec.Struct, kw_only=True):
         changes: how many scores of members in slots changed.
         amount: what was subtracted in all.
         votes: how many votes were taken back.
+        members: how many members have another score in the current ranking.
+        examples: of a dry run, the members whose scores would change most.
         fault: why nothing was taken back from the board; empty if something was.
         notes: what can't be taken back, one sentence each.
     """
@@ -242,6 +280,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     changes: int = 0
     amount: int = 0
     votes: int = 0
+    members: int = 0
+    examples: list[VoidedScore] = []
     fault: str = ""
     notes: list[str] = []
 
@@ -307,6 +347,18 @@ class Voiding:
             return outcome
         outcome.batches, outcome.changes = taken.contributions, taken.changes
         outcome.amount, outcome.votes = taken.amount, taken.votes
+        changes = {member: change for member, change in taken.members.items() if change}
+        outcome.members = len(changes)
+        if dry and changes:
+            most = sorted(changes, key=lambda member: -abs(changes[member]))[:_EXAMPLES]
+            pages = await ledger.reader.find_all(most, 0)
+            scores = {record.key: record.score for page in pages if page is not None for record in page.records}
+            # A hidden member has no record.
+            outcome.examples = [
+                VoidedScore(member, scores[member], scores[member] + changes[member])
+                for member in most
+                if member in scores
+            ]
         return outcome
 
 

@@ -78,12 +78,15 @@ class Change(msgspec.Struct, frozen=True):
     """What one batch added to a member: the time of the batch (microseconds since 1970), its offset, and the amount.
 
     A correction by an administrator has a `reason`, and where amounts do not add up, its amount is the new score.
+    `producers` and `actors` are who sent it, as far as the journal says it: actors by part of their digest.
     """
 
     at: int
     offset: int
     amount: int
     reason: str = ""
+    producers: Sequence[str] = ()
+    actors: Sequence[str] = ()
 
 
 class ScoreBreakdown(msgspec.Struct, frozen=True):

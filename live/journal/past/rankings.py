@@ -9,9 +9,11 @@ from sqlalchemy import Connection, func, select
 
 from live.domain.board import Board
 from live.domain.ranking import ranks_of
-from live.journal.log.entries import Add, read_entries_of
+from live.journal.erasures import Erasures, erasures_of
+from live.journal.log.entries import Add, EntryDelta, Head, read_entries_of
 from live.journal.log.reader import Stop, before, contents_of
 from live.journal.log.timelines import Timeline
+from live.journal.past.contributors import parts_of
 from live.journal.past.coverage import Coverage, reaches_of, since_of, timeline_at
 from live.journal.past.queries import (
     AsOf,
@@ -84,7 +86,8 @@ def explain_record(settings: Settings, moment: AsOf, member: str) -> ScoreBreakd
         data = contents_of(connection, settings.key_prefix, timeline, before(at, board.clock), people=False)
         held = live_slots(board, data, at, moment.period)
         slots = sorted((start, slot[member]) for start, slot in held.items() if member in slot)
-        changes = _changes(connection, timeline, member, before(at, board.clock))
+        erased = erasures_of(connection, settings.key_prefix, board.id)
+        changes = _changes(connection, timeline, member, before(at, board.clock), erased)
         return ScoreBreakdown(timeline.epoch, data.offset, scores_of(held).get(member), slots, changes)
 
     return database_of(settings).work(work)
@@ -185,7 +188,7 @@ def _timeline(connection: Connection, prefix: str, moment: AsOf) -> Timeline:
     return timeline
 
 
-def _changes(connection: Connection, timeline: Timeline, member: str, stop: Stop) -> list[Change]:
+def _changes(connection: Connection, timeline: Timeline, member: str, stop: Stop, erased: Erasures) -> list[Change]:
     """Return the newest changes of a member before the stop, the last one first."""
     rows = connection.execute(
         select(SEGMENT.c.crc, SEGMENT.c.data)
@@ -199,14 +202,20 @@ def _changes(connection: Connection, timeline: Timeline, member: str, stop: Stop
             if head.kind != "add" or stop(head, body):
                 continue
             batch = _ADD.decode(body)
-            found += [
-                Change(head.time, head.offset, group.amounts[group.members.index(member)], batch.reason)
-                for group in batch.groups
-                if member in group.members
-            ]
+            found += [_change(head, batch, group, member, erased) for group in batch.groups if member in group.members]
         if len(found) >= _CHANGES:
             break
     return found[:_CHANGES]
+
+
+def _change(head: Head, batch: Add, group: EntryDelta, member: str, erased: Erasures) -> Change:
+    place = group.members.index(member)
+    parts = parts_of(head, batch, group, place, erased)
+    producers, actors = ({getattr(part, name): None for part in parts} for name in ("producer", "actor"))
+    return Change(
+        head.time, head.offset, group.amounts[place], batch.reason,
+        list(filter(None, producers)), list(filter(None, actors)),
+    )  # fmt: skip
 
 
 _RANKINGS: Final[dict[tuple[object, ...], PastRanking]] = {}

@@ -1,6 +1,8 @@
 """The audit log in the store: who did what as an administrator, by a request or a command."""
 
 import getpass
+import hashlib
+import secrets
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, Final
@@ -127,6 +129,12 @@ class AuditTrail:
             decode(name, fields)
             for name, fields in await self._client.call(self._key, "XREVRANGE", self._key, "+", "-", "COUNT", limit)
         ]
+
+
+def digest_of_person(name: str, whom: str) -> dict[str, str]:
+    """Return a digest of a person for the audit log, and its salt: who knows the name can find the entry."""
+    salt = secrets.token_hex(16)
+    return {f"{whom}_sha256": hashlib.sha256(f"{salt}{name}".encode()).hexdigest(), "salt": salt}
 
 
 async def note_command(client: Store, prefix: str, what: str, **fields: Any) -> None:  # noqa: ANN401 - of an entry

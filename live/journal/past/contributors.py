@@ -1,0 +1,160 @@
+"""Find out who has contributed to members, for administrators: the scores alone do not say it."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+from sqlalchemy import Connection
+
+from live.domain.board import Board
+from live.journal.erasures import Erasures, erasures_of
+from live.journal.log.entries import Add, EntryDelta, EntryVotes, Head, content
+from live.journal.log.reader import entries_of
+from live.journal.past.coverage import reaches_of, since_of, timeline_at
+from live.journal.past.history import scores_at_all
+from live.journal.past.queries import NoPastError
+from live.journal.past.worker import database_of
+from live.settings import Settings
+
+_LEAST: Final = 10  # what a member has to gain to be noticed
+_TWICE: Final = 2
+_MOST: Final = 50  # members that are named
+_MOST_BATCHES: Final = 20_000  # that are looked at
+_SHOWN: Final = 4  # bytes of the digest of an actor
+
+_ADD: Final = msgspec.msgpack.Decoder(Add)
+
+
+class Contributed(NamedTuple):
+    """What a producer and an actor added to a member. Either is empty if the journal does not say it."""
+
+    producer: str
+    actor: str
+    amount: int
+
+
+class Unusual(msgspec.Struct, frozen=True, kw_only=True):
+    """A member that has gained unusually in a time: its score before and after.
+
+    `reasons` are `doubled`, `actor` and `producer`. The largest contributors have a share from 0 to 1 of the gain; they
+    are empty if the journal does not say who they are.
+    """
+
+    key: str
+    before: int
+    after: int
+    reasons: Sequence[str]
+    actor: str
+    actor_share: float
+    producer: str
+    producer_share: float
+
+
+class UnusualList(msgspec.Struct, frozen=True):
+    """The unusual members of a board, and whether all batches of the time were looked at."""
+
+    members: Sequence[Unusual]
+    is_whole: bool
+
+
+def parts_of(head: Head, batch: Add, group: EntryDelta, place: int, erased: Erasures) -> list[Contributed]:
+    """Return who added what to the member at a place of a group. Actors are known of votes, by part of their digest."""
+    if group.votes is not None:
+        return list(_votes(head, batch, group.votes, place, erased))
+    amount, names = group.amounts[place], batch.producers
+    if len(names) <= 1:
+        return [Contributed(names[0] if names else "", "", amount)]
+    parts = {number: dict(zip(pairs[::2], pairs[1::2], strict=True)).get(place, 0) for number, pairs in group.parts}
+    parts[0] = amount - sum(part for number, part in parts.items() if number)
+    return [Contributed(names[number], "", part) for number, part in sorted(parts.items()) if part]
+
+
+def _votes(head: Head, batch: Add, votes: EntryVotes, place: int, erased: Erasures) -> Iterator[Contributed]:
+    senders = votes.producers or [0] * len(votes.changes)
+    for actor, change, at, sender in zip(votes.actors, votes.changes, votes.members, senders, strict=True):
+        if at == place:
+            voter = content(actor)
+            name = "" if erased.among([voter], head.time) else voter[:_SHOWN].hex()
+            yield Contributed(batch.producers[sender] if batch.producers else "", name, change)
+
+
+def find_unusual(settings: Settings, board: Board, hidden: frozenset[str], since: int, until: int) -> UnusualList:
+    """Find members whose score has doubled between two times (milliseconds since 1970), or that one source has raised.
+
+    That is more than half of the gain from one actor, or from one of several producers.
+
+    Raises:
+        NoPastError: the journal does not reach back so far.
+        TooLongError: there is too much to read.
+    """
+
+    def work(connection: Connection) -> UnusualList:
+        found = [
+            dict(scores.scores) for _, scores in scores_at_all(connection, settings.key_prefix, board, [since, until])
+        ]
+        before, after = found
+        gained = {
+            member: score - before.get(member, 0)
+            for member, score in after.items()
+            if score - before.get(member, 0) >= _LEAST and member not in hidden
+        }
+        adds_up = board.operator == "incr" and bool(gained)
+        tallies, is_whole = _tallies(connection, settings.key_prefix, board, (since, until)) if adds_up else ({}, True)
+        names = {part for tally in tallies.values() for part in tally if part[0] == "producer"}
+        rows = list[Unusual]()
+        for member, gain in sorted(gained.items(), key=lambda item: -item[1]):
+            actor, actor_share = _largest(tallies.get(member, {}), "actor", gain)
+            producer, producer_share = _largest(tallies.get(member, {}), "producer", gain)
+            old = before.get(member, 0)
+            is_odd = {
+                "doubled": old > 0 and after[member] >= _TWICE * old,
+                "actor": actor_share * _TWICE > 1,
+                "producer": len(names) > 1 and producer_share * _TWICE > 1,
+            }
+            if any(is_odd.values()) and len(rows) < _MOST:
+                rows.append(
+                    Unusual(
+                        key=member, before=old, after=after[member],
+                        reasons=[reason for reason, is_so in is_odd.items() if is_so],
+                        actor=actor, actor_share=actor_share, producer=producer, producer_share=producer_share,
+                    )
+                )  # fmt: skip
+        return UnusualList(rows, is_whole)
+
+    return database_of(settings).work(work)
+
+
+_Tally = dict[tuple[str, str], int]
+"""What each actor and producer added to a member."""
+
+
+def _tallies(
+    connection: Connection, prefix: str, board: Board, times: tuple[int, int]
+) -> tuple[dict[str, _Tally], bool]:
+    """Add up who added what to each member between two times, and tell whether that is everything."""
+    since, until = (at * 1000 for at in times)
+    reaches = reaches_of(connection, prefix, board)
+    timeline, erased = timeline_at(reaches, times[1]), erasures_of(connection, prefix, board.id)
+    if timeline is None:
+        raise NoPastError(since_of(reaches))
+    tallies: dict[str, _Tally] = {}
+    for number, (head, body) in enumerate(entries_of(connection, timeline, since=since)):
+        if number == _MOST_BATCHES:
+            return tallies, False
+        if head.kind != "add" or not since <= head.time < until:
+            continue
+        batch = _ADD.decode(body)
+        for group in batch.groups:
+            for place, member in enumerate(group.members):
+                tally = tallies.setdefault(member, {})
+                for part in parts_of(head, batch, group, place, erased):
+                    for name in (("actor", part.actor), ("producer", part.producer)):
+                        tally[name] = tally.get(name, 0) + part.amount
+    return tallies, True
+
+
+def _largest(tally: _Tally, what: str, gain: int) -> tuple[str, float]:
+    """Return the largest actor or producer of a member, and its share of the gain."""
+    found = [(amount, name) for (kind, name), amount in tally.items() if kind == what and name]
+    amount, name = max(found, default=(0, ""))
+    return name, min(1.0, max(0, amount) / gain)

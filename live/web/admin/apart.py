@@ -1,0 +1,75 @@
+"""Does maintenance for the admin page in a process of its own, so that viewers and producers need not wait for it."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from live.errors import EpochLostError, ProblemError, SetupError, StoreUnavailableError
+from live.system.processes import CHILDREN, follow_parent
+
+_R = TypeVar("_R")
+
+_LONGEST: Final = 60.0  # seconds
+_FREE: Final = threading.Lock()  # one at a time in each process of the server
+
+
+class _Failed(msgspec.Struct, frozen=True):
+    """Why the work failed, and whether the store was the reason."""
+
+    why: str
+    is_store: bool
+
+
+async def run_apart(work: Callable[..., _R], *given: object) -> _R:
+    """Do work in another process, which ends with the request. What it has changed until then stays changed.
+
+    Raises:
+        ProblemError: another process does such work, the work takes too long, or it failed.
+        StoreUnavailableError: the store is unavailable.
+    """
+    if not _FREE.acquire(blocking=False):
+        raise ProblemError("overloaded", "the server does such work for somebody already", retry_after=10)
+    try:
+        ours, theirs = CHILDREN.Pipe(duplex=False)
+        process = CHILDREN.Process(target=_begin, args=(theirs, work, given), daemon=True)
+        await asyncio.to_thread(process.start)
+        theirs.close()
+        answer = asyncio.create_task(asyncio.to_thread(_receive, ours))
+        try:
+            found = await asyncio.shield(answer)
+        finally:
+            process.kill()
+            with suppress(EOFError, OSError):
+                await answer
+            ours.close()
+            await asyncio.to_thread(process.join)
+    except EOFError:
+        raise ProblemError("internal_error", "the process that did it has ended") from None
+    finally:
+        _FREE.release()
+    if isinstance(found, _Failed):
+        raise StoreUnavailableError(found.why) if found.is_store else ProblemError("board_invalid", found.why)
+    result: _R = found
+    return result
+
+
+def _receive(pipe: Connection) -> Any:  # noqa: ANN401 - what the work returns
+    if pipe.poll(_LONGEST):
+        return pipe.recv()
+    return _Failed(f"it takes longer than {_LONGEST:.0f} s: use the command", is_store=False)
+
+
+def _begin(pipe: Connection, work: Callable[..., object], given: tuple[object, ...]) -> None:
+    follow_parent()
+    try:
+        result = work(*given)
+    except SetupError as error:
+        result = _Failed(str(error), is_store=False)
+    except (StoreUnavailableError, EpochLostError) as error:
+        result = _Failed(str(error), is_store=True)
+    pipe.send(result)

@@ -1,0 +1,116 @@
+"""The page that takes back what a producer or an actor contributed: first as a dry run, which changes nothing."""
+
+import asyncio
+import shlex
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from starlette.responses import Response
+
+from live.auth.visitors import is_cookie
+from live.domain.board import Board, Boards
+from live.domain.event import rfc3339
+from live.errors import ProblemError
+from live.journal.database import existing_journal
+from live.maintenance.void import Criteria, Outcome, Voiding, whom_of
+from live.network.parameters import time_of
+from live.settings import Settings
+from live.store.connection.embedded import opened_store
+from live.store.registry.trail import entry_of
+from live.web.admin.apart import run_apart
+from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
+
+_FIELDS: Final = ("producer", "actor", "since", "until", "board")
+_LONGEST: Final = 1024  # characters of a field
+_HOUR: Final = 3600
+
+
+async def show(desk: Desk, error: Exception | None = None, form: Form = NO_FORM) -> Response:
+    """Show the form, as filled in by the query of a link."""
+    given = {name: desk.visit.query[name][:_LONGEST] for name in _FIELDS if desk.visit.query.get(name)}
+    return await _show(desk, form or given, error=error)
+
+
+async def _show(
+    desk: Desk, form: Form, found: Sequence[Outcome] = (), *, error: Exception | None = None, is_dry: bool = True
+) -> Response:
+    filled = {name: form.get(name, "") for name in _FIELDS}
+    filled["since"] = filled["since"] or rfc3339(round(time.time() - _HOUR), 1, "seconds")
+    shown = [one for one in found if one.batches or one.fault or one.notes]
+    if desk.is_limited:
+        shown = [one for one in shown if desk.may(one.board)]
+    return await desk.show(
+        "void",
+        error,
+        filled=filled,
+        boards=sorted(ledger.state.board.id for ledger in desk.ledgers()),
+        found=shown,
+        members=sum(one.members for one in found),
+        batches=sum(one.batches for one in found),
+        is_tried=bool(form.get("act")) and error is None,
+        is_dry=is_dry,
+        command=_command(filled, is_dry=is_dry),
+        longest=_LONGEST,
+    )
+
+
+async def attempt(desk: Desk, form: Form) -> Response:
+    """Show what would be taken back, or take it back, as the act of the form says."""
+    is_dry = form["act"] == "try"
+    criteria, board = _criteria(form), form.get("board", "").strip()
+    if board or desk.is_limited:
+        await desk.ledger(board)
+    if criteria.actor is not None and is_cookie(criteria.actor):
+        criteria.actor = await desk.live.visitors.read(criteria.actor)
+        if criteria.actor is None:
+            raise ProblemError("parameter_invalid", "this server did not sign that cookie")
+    in_file = list(desk.live.board_admin.in_file.by_id.values())
+    found = await run_apart(_void, desk.live.settings, in_file, criteria, board or None, is_dry)
+    if not is_dry:
+        before = {**whom_of(criteria), "since": form.get("since"), "until": form.get("until")}
+        after = {"boards": [one for one in found if one.batches or one.fault]}
+        await desk.live.trail.add(entry_of(desk.who, "voided", board=board, before=before, after=after))
+    return await _show(desk, form, found, is_dry=is_dry)
+
+
+def _criteria(form: Form) -> Criteria:
+    producer, actor = form.get("producer", "").strip(), form.get("actor", "").strip()
+    if bool(producer) == bool(actor):
+        raise ProblemError("parameter_invalid", "name either a producer or an actor")
+    until = form.get("until", "").strip()
+    return Criteria(
+        producer=producer or None,
+        actor=actor or None,
+        since=time_of(form.get("since", "").strip(), "since"),
+        until=time_of(until, "until") if until else None,
+    )
+
+
+def _command(filled: Form, *, is_dry: bool) -> str:
+    words = ["live", "void"]
+    for name in _FIELDS:
+        if filled[name]:
+            words += [f"--{name}", filled[name]]
+    return shlex.join([*words, *(["--dry-run"] if is_dry else ["--yes"])])
+
+
+def _void(
+    settings: Settings,
+    in_file: Sequence[Board],
+    criteria: Criteria,
+    board: str | None,
+    dry: bool,  # noqa: FBT001
+) -> list[Outcome]:
+    """Do it, in a process of its own."""
+
+    async def work() -> list[Outcome]:
+        with existing_journal(settings, writes=False) as database:
+            async with opened_store(settings, start=False) as client:
+                voiding = Voiding(client, settings, Boards(in_file), database, lambda *_: None)
+                return await voiding.void(criteria, board, dry=dry)
+
+    return asyncio.run(work())
+
+
+PAGE: Final = AdminPage(path="void", show=show, acts={"try": attempt, "void": attempt})
