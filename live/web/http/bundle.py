@@ -19,6 +19,7 @@ except ImportError:  # there is no wheel for macOS on ARM: the files stay as the
 
 
 _IMPORT: Final = re.compile(r'^(?:import|export) (?:\{([^}]*)\} from )?"([^"]+)";\n', re.MULTILINE)
+_SPACES: Final = re.compile(r"\s*([{};>,])\s*|(?<=:)\s+")  # that mean nothing in a style sheet
 _PACKAGE: Final = re.compile(r"[^./]")
 _EXPORT: Final = re.compile(r"^export (?=(?:async )?(?:function|class|const|let) (\w+))", re.MULTILINE)
 _LEFT: Final = re.compile(r"^(?:import\b(?!\()|export\b).*", re.MULTILINE)
@@ -82,8 +83,8 @@ def script(text: str) -> str:
 
 
 def style(text: str) -> str:
-    """Remove the comments and spaces of a style sheet."""
-    return str(_minify("text/css", text))
+    """Remove the comments and spaces of a style sheet. The minifier leaves `@container` as it is."""
+    return _SPACES.sub(r"\1", str(_minify("text/css", text))).replace(";}", "}")
 
 
 class _Joined:

@@ -211,6 +211,7 @@ def test_a_style_sheet_loses_comments_and_keeps_its_rules() -> None:
     """Spaces that mean something stay."""
     made = style("/* gone */\na :is(b) > c {\n  width: calc(1px + 2em);\n}\n")
     assert made == "a :is(b)>c{width:calc(1px + 2em)}"
+    assert style("@container (min-width: 1px) {\n  a > b { top: 0; }\n}\n") == "@container(min-width:1px){a>b{top:0}}"
 
 
 @pytest.mark.parametrize("path", sorted(assets("static").glob("*.css")), ids=lambda path: path.name)
