@@ -42,7 +42,7 @@ class BoardView {
     const fields = Array.from(table.tHead?.rows[0].cells ?? []).flatMap((cell) => cell.dataset.field ?? []);
     this.packed = fields.length > 0;
     const isContest = "contest" in section.dataset;
-    this.board = new LiveBoard(location.origin + root, board, { limit: Number(limit), key: place, position: rendered(section, body) });
+    this.board = new LiveBoard(location.origin + root, board, { limit: Number(limit), key: place, position: rendered(section, body, fields) });
     this.table = new TableView(body, {
       fields,
       bars: "bars" in table.dataset,
@@ -108,14 +108,17 @@ class BoardView {
  *
  * @param {HTMLElement} section
  * @param {HTMLTableSectionElement} body
+ * @param {string[]} fields of packed scores, in the order of their columns
  * @returns {import("./client/state.js").Board | undefined}
  */
-function rendered({ dataset }, { rows }) {
+function rendered({ dataset }, { rows }, fields) {
   const { epoch, offset, ranks } = dataset;
+  const scores = dataset.scores?.split(" ");
   if (!epoch) return undefined;
   const records = Array.from(rows, ({ dataset: { key = "" }, cells }, index) => {
-    const [rank, score] = [0, 2].map((cell) => Number(cells[cell].textContent?.replaceAll(",", "").replace("−", "-")));
-    return { key, score, rank, position: index + 1 };
+    const [rank, , ...values] = Array.from(cells, ({ textContent }) => Number(textContent?.replaceAll(",", "").replace("−", "-")));
+    const own = scores && { fields: Object.fromEntries(fields.map((field, i) => [field, values[i]])) };
+    return { key, score: Number(scores ? scores[index] : values[0]), rank, position: index + 1, ...own };
   });
   return { epoch, offset: Number(offset), records, ranks: /** @type {any} */ (ranks), rankCount: records.length, totalScore: null };
 }

@@ -11,6 +11,7 @@ import pytest
 from msgspec import UNSET, UnsetType
 from playwright.async_api import Page
 
+from live.domain.board_file import parse_boards
 from live.domain.ranking import Ranks, Record, apply, diff, with_ranks
 from live.fanout.frames import Update
 from live.settings import Duration
@@ -106,6 +107,32 @@ async def test_the_first_message_brings_only_changes(valkey_url: str) -> None:
         await page.reload()
         await page.evaluate("new Promise(done => { scrollTo(0, 500); setTimeout(done, 300); })")
         assert await are_right()
+
+
+async def test_the_first_message_of_a_board_with_fields_brings_only_changes(valkey_url: str) -> None:
+    """The page knows the fields and the packed scores of its rows. Ties stay ties when a row joins them."""
+    fields = '[{field = "levels", max = 99}, {field = "seconds", order = "asc", max = 5000}]'
+    boards = parse_boards(
+        f'[[board]]\nid = "climb"\noperator = "best"\nwindow = "forever"\nranks = "competition"\nscore = {fields}'
+    )
+    climb = [{"key": f"m{n:02}", "fields": {"levels": 70 - n // 2, "seconds": 1234}} for n in range(30)]
+    async with board_in_browser(valkey_url, *climb, board=list(boards)) as (page, producer):
+        received = list[str]()
+        page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: received.append(str(frame))))
+        await page.reload()
+        await until_live(page)
+        assert received[0].startswith('{"type":"update",'), received[0]
+        await post(producer, {"key": "x", "fields": {"levels": 70, "seconds": 1234}})
+        await page.wait_for_selector("#records [data-key=x]", timeout=PATIENCE)
+        api = (await producer.get("/v1/boards/climb?limit=50")).json()["records"]
+        expected = [[one["rank"], one["key"], *one["fields"].values()] for one in api]
+        read = """rows => rows.map(({ dataset, cells }) =>
+            [0, 2, 3].map((i) => Number(cells[i].textContent.replace(",", ""))).toSpliced(1, 0, dataset.key))"""
+
+        async def are_right() -> bool:
+            return bool(await page.eval_on_selector_all("#records tr", read) == expected)
+
+        await eventually(are_right)
 
 
 async def test_the_page_works_without_script(valkey_url: str) -> None:
