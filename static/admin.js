@@ -36,7 +36,7 @@ for (const form of /** @type {NodeListOf<HTMLFormElement>} */ (document.querySel
       const answers = new URLSearchParams();
       for (const [name, value] of new FormData(form)) answers.append(name, String(value));
       answers.set("act", "preview");
-      update("[data-made]", { method: "POST", body: answers });
+      update(String(form.dataset.preview), { method: "POST", body: answers });
     }, REST);
   });
 }

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from playwright.async_api import Page
 
-from live.settings import Settings
+from live.settings import Settings, TokenSecret
 from live.web.services import assets
 from tests.harness.admin import add_key
 from tests.harness.boards import rolling_board
@@ -23,7 +23,8 @@ from tests.test_browser_axe import AXE, faults
 pytestmark = IN_BROWSER
 
 PAGES: Final = (
-    "", "boards/june", "boards/posts", "new", "members", "member?key=Ada", "unusual", "void", "log", "boards/none",
+    "", "boards/june", "boards/posts", "new", "members", "member?key=Ada", "unusual", "void", "keys", "log",
+    "boards/none",
 )  # fmt: skip
 JUNE: Final = {"title": "June", "source": ["request"]}
 WIDTHS: Final = (360, 820, 1440)
@@ -46,6 +47,7 @@ async def opened(settings: Settings, key: str, **context: Any) -> AsyncIterator[
 
 async def sign_in(page: Page, key: str) -> None:
     """Enter an API key with the keyboard: its field has the focus."""
+    await page.wait_for_selector("#key:focus", timeout=PATIENCE)
     await page.keyboard.type(key)
     await page.keyboard.press("Enter")
     await page.wait_for_selector("header nav", timeout=PATIENCE)
@@ -67,9 +69,7 @@ async def test_all_can_be_done_by_keyboard_without_script(valkey_url: str) -> No
     settings = fresh_settings(valkey_url)
     key = await add_key(settings, "chief", verbs=("admin", "post"))
     async with opened(settings, key, java_script_enabled=False) as (page, api):
-        await page.keyboard.type(key)
-        await page.keyboard.press("Enter")
-        await page.wait_for_selector("header nav")
+        await sign_in(page, key)
 
         async def choose(selector: str) -> None:
             """Focus an element and press Enter. Without script, the keyboard alone can't say where it is."""
@@ -108,7 +108,7 @@ async def test_all_can_be_done_by_keyboard_without_script(valkey_url: str) -> No
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed")
 async def test_every_page_is_accessible_and_fits(valkey_url: str, tmp_path: Path) -> None:
     """In each theme and language, on a phone, a tablet and a desk. The keyboard reaches what is there."""
-    settings = fresh_settings(valkey_url, journal="sqlite", data_dir=tmp_path)
+    settings = fresh_settings(valkey_url, journal="sqlite", data_dir=tmp_path, token_secret=TokenSecret("s" * 32))
     key = await add_key(settings, "chief", verbs=("admin", "post"))
     async with opened(settings, key, bypass_csp=True) as (page, api):
         await post(api, {"key": "Ada"})

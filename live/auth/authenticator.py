@@ -216,9 +216,12 @@ class Authenticator:
         if time.monotonic() - self._checked >= _FRESH:
             raise StoreUnavailableError("can't read the API keys")
         known = self._known.get(name)
-        if known is None or fingerprint not in {Secret(digest, 0).fingerprint for digest in known.digests}:
-            return None
-        return known.producer
+        if known is not None:
+            for digest in known.digests:
+                if Secret(digest, 0).fingerprint == fingerprint:
+                    self._uses.digests.add(digest)
+                    return known.producer
+        return None
 
     def reader_of(self, fields: Headers, client: Client, query: Mapping[str, str] = _NO_QUERY) -> Reader:
         """Find who reads, by the header fields of a request and its query.

@@ -1,10 +1,9 @@
 """`live keys`: creates, lists and revokes API keys."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Final, cast, get_args
+from typing import Annotated, Final, cast
 
 import msgspec
 import typer
@@ -12,20 +11,19 @@ from msgspec import UNSET, UnsetType
 from rich.table import Table
 from rich.text import Text
 
+from live.auth.api_keys import VERBS, add_key, end_of, key_view, revoke_key, scope_faults, time_words
 from live.cli.terminal import DataDirOption, JsonOption, StoreOption, clear_errors, err, make_table, out, reported
-from live.domain.board import BOARD_ID
 from live.domain.board_file import load_boards
-from live.domain.event import MAX_SCORE, rfc3339
+from live.domain.event import MAX_SCORE
 from live.domain.producer import ALL, Scope, StoredProducer, Verb
-from live.domain.text import text_fault, unknown
-from live.domain.window import parse_duration
-from live.errors import NotFoundError, SetupError
+from live.domain.text import unknown
+from live.errors import SetupError
 from live.settings import Settings, load_settings
 from live.store.board.check.usage import opened_boards
 from live.store.connection.client import Store
 from live.store.connection.embedded import opened_store
 from live.store.registry.producers import ProducerStore
-from live.store.registry.trail import note_command
+from live.store.registry.trail import command_user
 
 keys = typer.Typer(
     name="keys",
@@ -37,17 +35,13 @@ IdArgument = Annotated[
     str, typer.Argument(metavar="ID", help="The id of the producer: at most 64 of a-z, 0-9, _ and -.")
 ]
 
-_MOST_SOURCE: Final = 64
-_VERBS: Final = get_args(Verb)
 _NO_USES: Final[Mapping[str, int]] = {}
 
 
 BoardsOption = Annotated[
     str | None, typer.Option("--boards", help="Boards that it is for, such as a,b or acme-*; * for all.")
 ]
-VerbsOption = Annotated[
-    str | None, typer.Option("--verbs", help=f"What it may do: {', '.join(_VERBS)}. Default: post.")
-]
+VerbsOption = Annotated[str | None, typer.Option("--verbs", help=f"What it may do: {', '.join(VERBS)}. Default: post.")]
 MaxAmountOption = Annotated[
     int | None,
     typer.Option(
@@ -105,18 +99,11 @@ def add(  # noqa: PLR0913 - one parameter per flag
                             f"--boards: {'; '.join(wrong)}. For a board that you create later, add --any-board. Boards "
                             "of a file are known if LIVE_BOARDS names the file"
                         )
-                producers = ProducerStore(client, settings.key_prefix)
-                before = (await producers.load()).records.get(producer)
-                added, secret = await producers.add(producer, scope)
-                await note_command(
-                    client, settings.key_prefix, "key_added", key=producer,
-                    before=None if before is None else view(before), after=view(added),
-                )  # fmt: skip
-                return added, secret
+                return await add_key(client, settings.key_prefix, command_user(), producer, scope)
 
         record, secret = asyncio.run(work())
     key, fingerprint = f"{producer}.{secret}", record.secrets[-1].fingerprint
-    if reported({"key": key, "fingerprint": fingerprint, **view(record)}, as_json=as_json):
+    if reported({"key": key, "fingerprint": fingerprint, **key_view(record)}, as_json=as_json):
         return
     err.print(f"Send it as `Authorization: Bearer …`. Its fingerprint is {fingerprint}.", soft_wrap=True)
     typer.echo(key)
@@ -137,7 +124,7 @@ def show(*, store: StoreOption = None, data_dir: DataDirOption = None, as_json: 
                 return list((await producers.load()).records.values()), await producers.last_uses()
 
         records, uses = asyncio.run(work())
-    if not reported({"producers": [view(record, uses) for record in records]}, as_json=as_json):
+    if not reported({"producers": [key_view(record, uses) for record in records]}, as_json=as_json):
         out.print(table_of(records, settings, uses) if records else "No producer has an API key.")
 
 
@@ -162,19 +149,10 @@ def revoke(
 
         async def work() -> StoredProducer:
             async with _store(settings) as client:
-                producers = ProducerStore(client, settings.key_prefix)
-                known = (await producers.load()).records
-                if producer not in known:
-                    raise NotFoundError(unknown("producer", producer, known))
-                revoked = await producers.revoke(producer, secret)
-                await note_command(
-                    client, settings.key_prefix, "key_revoked", key=producer,
-                    before=view(known[producer]), after=view(revoked),
-                )  # fmt: skip
-                return revoked
+                return await revoke_key(client, settings.key_prefix, command_user(), producer, secret)
 
         record = asyncio.run(work())
-    if not reported(view(record), as_json=as_json):
+    if not reported(key_view(record), as_json=as_json):
         left = ", ".join(kept.fingerprint for kept in record.secrets) or "none"
         out.print(f"Revoked. Valid secrets of {producer}: {left}.")
 
@@ -193,17 +171,7 @@ def make_scope(
         SetupError: a board id, a verb, the rate or an event type is not valid.
     """
     named, types = _words(boards), _words(sources)
-    if wrong := [board for board in named if board != ALL and not BOARD_ID.fullmatch(board.removesuffix(ALL))]:
-        raise SetupError(f"--boards: {wrong[0]!r} is neither a valid board id nor a prefix such as acme-*")
-    if wrong := [verb for verb in _words(verbs) if verb not in _VERBS]:
-        raise SetupError(f"--verbs: unknown verb {wrong[0]!r}; expected {', '.join(_VERBS)}")
-    if rate is not None and rate != 0 and not 0.001 <= rate <= 1e9:  # noqa: PLR2004 - also refuses NaN
-        raise SetupError("--rate must be a number from 0.001 to 1000000000, or 0 for no limit")
-    if wrong := [source for source in types if len(source) > _MOST_SOURCE]:
-        raise SetupError(f"--sources: {wrong[0]!r} is longer than {_MOST_SOURCE} characters")
-    if wrong := [source for source in types if text_fault(source)]:
-        raise SetupError(f"--sources: {wrong[0]!r} {text_fault(wrong[0])}")
-    return Scope(
+    scope = Scope(
         boards=UNSET if not named else None if ALL in named else named,
         verbs=cast("tuple[Verb, ...]", _words(verbs)) or UNSET,
         rate=UNSET if rate is None else rate,
@@ -211,6 +179,10 @@ def make_scope(
         max_amount=UNSET if max_amount is None else max_amount or None,
         sources=UNSET if sources is None else types,
     )
+    fault = next(scope_faults(scope), None)
+    if fault is not None:
+        raise SetupError(f"--{fault}")
+    return scope
 
 
 def _expiry(length: str | None) -> int | UnsetType | None:
@@ -219,38 +191,10 @@ def _expiry(length: str | None) -> int | UnsetType | None:
     Raises:
         SetupError: this is no length of time.
     """
-    if length is None:
-        return UNSET
-    if length == "never":
-        return None
     try:
-        return int(time.time() + parse_duration(length))
-    except ValueError:
-        raise SetupError(f"--for {length!r} is neither a length of time such as 30d nor `never`") from None
-
-
-def view(record: StoredProducer, uses: Mapping[str, int] = _NO_USES) -> dict[str, Any]:
-    """Return the public parts of a producer, without its secrets and their digests. `uses` are by fingerprint."""
-    return {
-        "id": record.id,
-        "boards": record.boards,
-        "verbs": record.verbs,
-        "rate": record.rate,
-        "burst": record.burst,
-        "max_amount": record.max_amount,
-        "sources": record.sources,
-        "secrets": [
-            {
-                "fingerprint": secret.fingerprint,
-                "created": _time(secret.created),
-                "used": _time(uses.get(secret.fingerprint)),
-            }
-            for secret in record.secrets
-        ],
-        "created": _time(record.created),
-        "revoked": _time(record.revoked),
-        "expires": _time(record.expires),
-    }
+        return UNSET if length is None else end_of(length)
+    except ValueError as error:
+        raise SetupError(f"--{error}") from None
 
 
 def table_of(records: list[StoredProducer], settings: Settings, uses: Mapping[str, int] = _NO_USES) -> Table:
@@ -280,11 +224,7 @@ def _words(text: str | None) -> tuple[str, ...]:
 
 
 def _day(seconds: int | None) -> str:
-    return (_time(seconds) or "").partition("T")[0]
-
-
-def _time(seconds: int | None) -> str | None:
-    return None if seconds is None else rfc3339(seconds, 1, "seconds")
+    return (time_words(seconds) or "").partition("T")[0]
 
 
 @asynccontextmanager

@@ -54,10 +54,10 @@ class Administrator:
         path = f"/admin/{page}".rstrip("/") if not page.startswith("?") else f"/admin{page}"
         return await self.client.get(path, headers=headers)
 
-    async def act(self, page: str, act: str, headers: dict[str, str] | None = None, **fields: str) -> httpx.Response:
+    async def act(self, page: str, act: str, **fields: str) -> httpx.Response:
         """Load a page and send a form of it. A form with an act that the page does not show fails."""
         held = fields_of((await self.get(page)).text, act)
-        return await self.send(page, {**held, **fields}, headers)
+        return await self.send(page, {**held, **fields})
 
     async def send(self, page: str, fields: dict[str, str], headers: dict[str, str] | None = None) -> httpx.Response:
         """Send a form."""

@@ -139,11 +139,15 @@ def digest_of_person(name: str, whom: str) -> dict[str, str]:
 
 async def note_command(client: Store, prefix: str, what: str, **fields: Any) -> None:  # noqa: ANN401 - of an entry
     """Add an entry of what a command has done, with the user who runs it."""
+    await AuditTrail(client, prefix).add(entry_of(command_user(), what, **fields))
+
+
+def command_user() -> str:
+    """Name who runs a command, as entries do."""
     try:
-        who = f"command:{getpass.getuser()}"
+        return f"command:{getpass.getuser()}"
     except (KeyError, OSError):  # a container need not know the user
-        who = "command"
-    await AuditTrail(client, prefix).add(entry_of(who, what, **fields))
+        return "command"
 
 
 def redacted(entry: AuditEntry, gone: Callable[[str], bool]) -> AuditEntry:

@@ -144,6 +144,7 @@ class AdminPage(msgspec.Struct, frozen=True, kw_only=True):
         name: its name in the navigation, `admin_page_<name>` in the words; empty for none.
         show: shows it; with an error and the form, after an act that failed.
         acts: what its forms do, by name. Each returns where to go, mostly `Desk.done`.
+        needs_all_boards: whether an API key that is limited to some boards may not open it.
         most: the most bytes of a form.
         fields: the most fields of a form.
     """
@@ -152,6 +153,7 @@ class AdminPage(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     show: Callable[..., Awaitable[Response]]
     acts: Mapping[str, Act] = {}
+    needs_all_boards: bool = False
     most: int = 16_384
     fields: int = 40
 

@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute, Route
 
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.settings import Settings
-from live.web.admin import board, boards, log, member, members, new_board, unusual, void
+from live.web.admin import board, boards, keys, log, member, members, new_board, unusual, void
 from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form, require_token
 from live.web.admin.sign_in import (
     cookie_of,
@@ -39,7 +39,8 @@ async def _home(desk: Desk, _error: Exception | None = None, _form: Form = NO_FO
 _SIGN_OUT: Final = AdminPage(path="session/end", show=_home, acts={"out": _leave, "everywhere": _leave})
 
 PAGES: Final[tuple[AdminPage, ...]] = (
-    boards.PAGE, board.PAGE, new_board.PAGE, members.PAGE, member.PAGE, unusual.PAGE, void.PAGE, log.PAGE, _SIGN_OUT,
+    boards.PAGE, board.PAGE, new_board.PAGE, members.PAGE, member.PAGE, unusual.PAGE, void.PAGE, keys.PAGE,
+    log.PAGE, _SIGN_OUT,
 )  # fmt: skip
 """All pages for administrators. Those with a name are in the navigation, in this order."""
 
@@ -66,6 +67,8 @@ async def _serve(page: AdminPage, request: Request) -> Response:
     desk = Desk(request=request, visit=visit_of(request), producer=producer, cookie=cookie_of(request), pages=PAGES)
     form: Form = NO_FORM
     try:
+        if page.needs_all_boards and desk.is_limited:
+            raise ProblemError("scope_forbidden", "the API key is limited to some boards, and this page is about all")
         if request.method != "POST":
             return await page.show(desk)
         form = await read_form(request, page.most, _EXPECTED, page.fields)
@@ -74,7 +77,7 @@ async def _serve(page: AdminPage, request: Request) -> Response:
             raise ProblemError("malformed_body", _EXPECTED)
         return await page.acts[form["act"]](desk, form)
     except _REFUSALS as error:
-        if request.method == "POST":
+        if form:
             try:
                 return await page.show(desk, error, form)
             except _REFUSALS as another:

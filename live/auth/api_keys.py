@@ -1,0 +1,114 @@
+"""Adds and revokes API keys, with their entries in the audit log, for commands and for the admin page."""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, get_args
+
+from msgspec import UNSET
+
+from live.domain.board import BOARD_ID
+from live.domain.event import rfc3339
+from live.domain.producer import ALL, Scope, StoredProducer, Verb
+from live.domain.text import text_fault, unknown
+from live.domain.window import parse_duration
+from live.errors import NotFoundError
+from live.store.connection.client import Store
+from live.store.registry.producers import ProducerStore
+from live.store.registry.trail import AuditTrail, entry_of
+
+VERBS: Final[tuple[Verb, ...]] = get_args(Verb)
+
+_MOST_SOURCE: Final = 64  # characters
+_NO_USES: Final[Mapping[str, int]] = {}
+
+
+def scope_faults(scope: Scope) -> Iterator[str]:
+    """Find what is wrong with a scope. Each sentence begins with the name of a field."""
+    for board in scope.boards or ():
+        if board != ALL and not BOARD_ID.fullmatch(board.removesuffix(ALL)):
+            yield f"boards: {board!r} is neither a valid board id nor a prefix such as acme-*"
+    for verb in scope.verbs or ():
+        if verb not in VERBS:
+            yield f"verbs: unknown verb {verb!r}; expected {', '.join(VERBS)}"
+    rate = scope.rate
+    if rate is not UNSET and rate != 0 and not 0.001 <= rate <= 1e9:  # noqa: PLR2004 - also refuses NaN
+        yield "rate must be a number from 0.001 to 1000000000, or 0 for no limit"
+    for source in scope.sources or ():
+        if len(source) > _MOST_SOURCE:
+            yield f"sources: {source!r} is longer than {_MOST_SOURCE} characters"
+        elif fault := text_fault(source):
+            yield f"sources: {source!r} {fault}"
+
+
+def end_of(length: str) -> int | None:
+    """Return when an API key that is valid for this long ends, in seconds since 1970. None means that it does not end.
+
+    Raises:
+        ValueError: this is no length of time. The message begins with `for`.
+    """
+    if length == "never":
+        return None
+    try:
+        return int(time.time() + parse_duration(length))
+    except ValueError:
+        raise ValueError(f"for {length!r} is neither a length of time such as 30d nor `never`") from None
+
+
+async def add_key(client: Store, prefix: str, who: str, producer: str, scope: Scope) -> tuple[StoredProducer, str]:
+    """Create an API key, or add a second secret to it. Return its record and the secret.
+
+    Raises:
+        SetupError: as `ProducerStore.add`.
+    """
+    producers = ProducerStore(client, prefix)
+    before = (await producers.load()).records.get(producer)
+    added, secret = await producers.add(producer, scope)
+    held = None if before is None else key_view(before)
+    await AuditTrail(client, prefix).add(entry_of(who, "key_added", key=producer, before=held, after=key_view(added)))
+    return added, secret
+
+
+async def revoke_key(client: Store, prefix: str, who: str, producer: str, fingerprint: str | None) -> StoredProducer:
+    """Revoke one secret of an API key, or all of them.
+
+    Raises:
+        NotFoundError: there is no such API key.
+        SetupError: it has no such secret.
+    """
+    producers = ProducerStore(client, prefix)
+    known = (await producers.load()).records
+    if producer not in known:
+        raise NotFoundError(unknown("producer", producer, known))
+    revoked = await producers.revoke(producer, fingerprint)
+    before, after = key_view(known[producer]), key_view(revoked)
+    await AuditTrail(client, prefix).add(entry_of(who, "key_revoked", key=producer, before=before, after=after))
+    return revoked
+
+
+def key_view(record: StoredProducer, uses: Mapping[str, int] = _NO_USES) -> dict[str, Any]:
+    """Return the public parts of an API key, without its secrets and their digests. `uses` are by fingerprint."""
+    return {
+        "id": record.id,
+        "boards": record.boards,
+        "verbs": record.verbs,
+        "rate": record.rate,
+        "burst": record.burst,
+        "max_amount": record.max_amount,
+        "sources": record.sources,
+        "secrets": [
+            {
+                "fingerprint": secret.fingerprint,
+                "created": time_words(secret.created),
+                "used": time_words(uses.get(secret.fingerprint)),
+            }
+            for secret in record.secrets
+        ],
+        "created": time_words(record.created),
+        "revoked": time_words(record.revoked),
+        "expires": time_words(record.expires),
+    }
+
+
+def time_words(seconds: int | None) -> str | None:
+    """Write a time in seconds since 1970 as RFC 3339 does."""
+    return None if seconds is None else rfc3339(seconds, 1, "seconds")

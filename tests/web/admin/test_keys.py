@@ -1,0 +1,131 @@
+"""The page of API keys and tokens: what it makes works as if a command had made it, is shown once, and is logged."""
+
+import asyncio
+import re
+from html import unescape
+from typing import Any
+
+import httpx
+import msgspec
+
+from live.settings import Settings, TokenSecret
+from tests.harness.admin import Administrator, add_key, administrator, fields_of, trail_of
+from tests.harness.commands import run_command
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
+
+
+def made(html: str) -> list[str]:
+    """The secrets that a page shows now."""
+    note = html.partition('<div class="note good"')[2].partition("</div>")[0]
+    return [unescape(text) for text in re.findall(r"<code>(.*?)</code>", note)]
+
+
+def run_as_operator(settings: Settings, command: str) -> str:
+    """Run a command that the page shows."""
+    environment = {"LIVE_STORE": settings.store, "LIVE_KEY_PREFIX": settings.key_prefix}
+    ended = run_command(*command.split()[1:], **environment)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.strip()
+
+
+def same(entry: Any) -> Any:
+    """An entry without its time, who, where, and what is random."""
+    text = re.sub(r'"(fingerprint|created|expires)":"[^"]*"', r'"\1":""', msgspec.json.encode(entry).decode())
+    return msgspec.json.decode(text) | {"at": 0, "who": "", "address": ""}
+
+
+async def post_as(browser: Administrator, key: str, board: str) -> int:
+    """Post an event with an API key; returns the status, 207 if the event was refused."""
+    headers = {"Authorization": f"Bearer {key}"}
+    answer = await browser.client.post("/v1/events", json={"key": "a", "board": board}, headers=headers)
+    return 207 if answer.status_code == 200 and answer.json()["rejected"] else answer.status_code
+
+
+async def test_a_key_is_made_shown_once_and_revoked(valkey_url: str) -> None:
+    """With the same entries as by the command that the page shows. A wrong form says all at once and makes nothing."""
+    settings = fresh_settings(valkey_url)
+    key = await add_key(settings, "chief")
+    async with administrator(settings, key=key) as browser:
+        wrong = await browser.act(
+            "keys", "add", id="shop", boards="Posts,none", rate="-1", sources="a\u202eb", verb_post="1"
+        )
+        assert wrong.status_code == 422
+        assert wrong.text.count('class="note bad"') == 4
+        assert 'value="Posts,none"' in wrong.text
+        assert (await browser.act("keys", "add", id="No id")).status_code == 422
+        assert [entry.what for entry in await trail_of(settings)] == ["signed_in"]
+        choices = {"id": "shop", "boards": "posts", "verb_post": "1", "verb_read": "1", "rate": "500", "for": "30d"}
+        page = await browser.act("keys", "add", **choices)
+        (secret,) = made(page.text)
+        assert secret.startswith("shop.")
+        assert secret not in (await browser.get("keys")).text + (await browser.get("log")).text
+        command = await browser.send(
+            "keys", {**fields_of(page.text, "add"), **choices, "id": "shoptwo", "act": "preview"}
+        )
+        shown = re.search(r'<pre id="add-command"[^>]*><code>(.*?)</code>', command.text)
+        assert shown is not None
+        other = await asyncio.to_thread(run_as_operator, settings, f"{shown[1]} --any-board")
+        mine, theirs = (same(entry) for entry in reversed((await trail_of(settings))[:2]))
+        assert mine == msgspec.json.decode(msgspec.json.encode(theirs).replace(b"shoptwo", b"shop"))
+
+        async def accepted() -> bool:
+            return await post_as(browser, secret, "posts") == await post_as(browser, other, "posts") == 200
+
+        await eventually(accepted)
+        assert await post_as(browser, secret, "other") == 207
+        await browser.act("keys", "add", id="shop")
+        third = await browser.act("keys", "add", id="shop")
+        assert third.status_code == 422, "there are two secrets"
+        fingerprint = fields_of((await browser.get("keys")).text, "revoke")
+        assert fingerprint["id"] == "chief"
+        held = re.findall(r'name="id" value="shop"><input type="hidden" name="secret" value="(\w+)"', third.text)
+        assert len(held) == 2
+        for one in held:
+            assert (await browser.act("keys", "revoke", id="shop", secret=one)).status_code == 303
+        assert [entry.what for entry in (await trail_of(settings))[:3]] == ["key_revoked", "key_revoked", "key_added"]
+
+        async def refused() -> bool:
+            return await post_as(browser, secret, "posts") == 401
+
+        await eventually(refused)
+
+
+async def test_a_viewer_token_opens_its_boards(valkey_url: str) -> None:
+    """By its link, which a QR code has too. The entry does not have the token."""
+    settings = fresh_settings(valkey_url, token_secret=TokenSecret("s" * 32))
+    key = await add_key(settings, "chief")
+    async with administrator(settings, key=key) as browser:
+        async with httpx.AsyncClient(base_url=browser.client.base_url) as other:
+            headers = {"Authorization": f"Bearer {key}"}
+            await other.put("/v1/boards/staff", json={"visibility": "private"}, headers=headers)
+            wrong = await browser.act("keys", "sign", opens="Staff!", length="90d", member="a\u202eb")
+            assert wrong.status_code == 422
+            page = await browser.act("keys", "sign", opens="staff", length="1h", member="Ada")
+            token, link = made(page.text)
+            assert 'role="img"' in page.text
+            assert "<svg" in page.text
+            assert (await other.get("/boards/staff")).status_code == 404
+            assert (await other.get(link)).status_code == 303
+            assert (
+                await other.get("/v1/boards/staff", headers={"Authorization": f"Bearer {token}"})
+            ).status_code == 200
+        entry = (await trail_of(settings))[0]
+        assert (entry.what, entry.key, entry.after["boards"]) == ("token_signed", "Ada", ["staff"])
+        assert token not in msgspec.json.encode(await trail_of(settings)).decode()
+
+
+async def test_a_limited_key_makes_no_keys_and_tokens(valkey_url: str) -> None:
+    """It does not even see the page, and no form of another session helps."""
+    settings = fresh_settings(valkey_url, token_secret=TokenSecret("s" * 32))
+    chief, two = await add_key(settings, "chief"), await add_key(settings, "two", "mine")
+    async with administrator(settings, key=chief) as browser:
+        forms = [fields_of((await browser.get("keys")).text, act) for act in ("add", "sign", "revoke")]
+        await browser.sign_in(two)
+        assert 'href="/admin/keys"' not in (await browser.get()).text
+        assert (await browser.get("keys")).status_code == 403
+        for form in forms:
+            answer = await browser.send("keys", {**form, "opens": "mine", "length": "1h"})
+            assert answer.status_code == 403
+            assert "shop" not in answer.text
+    assert [entry.what for entry in await trail_of(settings)] == ["signed_in", "signed_in"]
