@@ -16,7 +16,10 @@ ARG COMMIT=
 RUN pip install --no-cache-dir --disable-pip-version-check --no-index --no-deps --no-build-isolation --prefix /install .
 
 FROM ${BASE}
-RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/live live
+# Without the files that a login shell would read. The group has a name too, which some hosts demand.
+RUN groupadd --gid 10001 live \
+ && useradd --uid 10001 --gid live --home-dir /var/lib/live --no-create-home --shell /usr/sbin/nologin live \
+ && install --directory --owner live --group live --mode 0700 /var/lib/live
 COPY --from=build /install /usr/local
 USER 10001:10001
 WORKDIR /var/lib/live

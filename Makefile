@@ -19,7 +19,7 @@ PARALLEL := --numprocesses auto --dist loadfile --no-loadscope-reorder
 # Tests start hundreds of processes, which are to find compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-fast test-engines coverage attack faults soak mutate check bench pictures docs format pin clean
+.PHONY: help run test test-fast test-engines coverage attack faults soak mutate check bench pictures docs format image pin clean
 
 run: $(VENV)/run  ## start a server with sample boards
 	@$(RUN)/live serve --demo --admin-key
@@ -80,6 +80,10 @@ docs: $(VENV)/docs  ## build the documentation as a site
 format: $(VENV)/test  ## format the code
 	$(RUN)/ruff check --fix live tests bench image packages
 	$(RUN)/ruff format live tests bench image packages
+
+image: $(VENV)/test  ## build the image with buildah, and run it as a user without rights on a read-only system
+	PYTHON="$(PYTHON)" sh image/build.sh $(or $(TAG),localhost/live-board) $(BASE)
+	TEST_IMAGE=$(or $(TAG),localhost/live-board) $(RUN)/pytest tests/test_built_image.py
 
 pin: $(VENV)/test  ## write the hashes of the packages in the image, from constraints.txt
 	$(RUN)/python image/pin.py

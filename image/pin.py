@@ -13,25 +13,48 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).parent.parent
 ARCHITECTURES: Final = ("x86_64", "aarch64")
+EXTRAS: Final = ("load", "parquet", "postgres")  # so that a container can do whatever the documentation says
+WITHOUT_WHEEL: Final = {"aarch64": ("load",)}  # extras that need a package without a wheel for this architecture
 GLIBC: Final = range(36, 4, -1)  # minor versions of glibc 2 whose wheels the base image runs, the newest first
 HEAD: Final = "# Made by `make pin` from constraints.txt: {}.\n"
 
 
 def main() -> None:
     """Write both files."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    write("requirements.txt", "what the server needs", project["project"]["dependencies"])
-    write("build.txt", "what builds the wheel of the server", project["build-system"]["requires"])
+    whole = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = whole["project"]
+    needed = {
+        architecture: [
+            *project["dependencies"],
+            *(
+                package
+                for extra in EXTRAS
+                if extra not in WITHOUT_WHEEL.get(architecture, ())
+                for package in project["optional-dependencies"][extra]
+            ),
+        ]
+        for architecture in ARCHITECTURES
+    }
+    write("requirements.txt", "what the server needs", needed)
+    build = dict.fromkeys(ARCHITECTURES, whole["build-system"]["requires"])
+    write("build.txt", "what builds the wheel of the server", build)
 
 
-def write(name: str, what: str, wanted: list[str]) -> None:
-    """Write one file of requirements."""
+def write(name: str, what: str, wanted: dict[str, list[str]]) -> None:
+    """Write one file of requirements. A package that only one architecture can have is marked so."""
+    found = {
+        architecture: {
+            f"{package['metadata']['name'].lower()}=={package['metadata']['version']}": package
+            for package in resolve(wanted[architecture], architecture)
+        }
+        for architecture in ARCHITECTURES
+    }
     hashes: dict[str, set[str]] = {}
-    for architecture in ARCHITECTURES:
-        for package in resolve(wanted, architecture):
-            metadata = package["metadata"]
-            found = package["download_info"]["archive_info"]["hashes"]["sha256"]
-            hashes.setdefault(f"{metadata['name'].lower()}=={metadata['version']}", set()).add(found)
+    for pin in {pin for packages in found.values() for pin in packages}:
+        having = [architecture for architecture in ARCHITECTURES if pin in found[architecture]]
+        marked = pin if len(having) == len(ARCHITECTURES) else f'{pin} ; platform_machine == "{having[0]}"'
+        archives = (found[architecture][pin]["download_info"]["archive_info"] for architecture in having)
+        hashes[marked] = {archive["hashes"]["sha256"] for archive in archives}
     lines = [
         " \\\n    ".join([package, *(f"--hash=sha256:{value}" for value in sorted(hashes[package]))])
         for package in sorted(hashes)

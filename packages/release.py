@@ -14,7 +14,6 @@ VERSION: Final = re.compile(r"\d+\.\d+\.\d+(\.dev\d+|rc\d+)?")
 # Where the version is: a file, and the text before it.
 PLACES: Final = (
     ("live/__init__.py", '__version__ = "'),
-    ("deploy/kubernetes/Dockerfile", "registry.example.org/live-board:"),
     ("deploy/kubernetes/own-store/kustomization.yaml", 'newTag: "'),
     ("deploy/kubernetes/external-store/kustomization.yaml", 'newTag: "'),
 )
