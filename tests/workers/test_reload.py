@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -177,6 +178,25 @@ async def test_a_reload_that_fails_changes_nothing(valkey_url: str) -> None:
             await eventually(has_failed)
         assert await workers.answer()
         await reload(workers)
+
+
+@pytest.mark.slow
+async def test_a_reload_reads_the_limits_again(valkey_url: str, tmp_path: Path) -> None:
+    """New workers have those that the boards file has now."""
+    file = tmp_path / "boards.toml"
+    file.write_text('[limits."acme-*"]\nboards = 0\n', encoding="utf-8")
+    async with running_workers(valkey_url, 1, boards=file, anonymous_admin=True) as workers:
+        await until_ready(workers)
+
+        async def make() -> int:
+            async with httpx.AsyncClient(base_url=workers.url, timeout=60) as client:
+                return (await client.put("/v1/boards/acme-june", json={})).status_code
+
+        assert await make() == 409
+        file.write_text('[limits."acme-*"]\nboards = 1\n', encoding="utf-8")
+        assert await make() == 409
+        await reload(workers)
+        assert await make() == 201
 
 
 async def reloads_with_slow_workers(store: str) -> None:
