@@ -352,6 +352,11 @@ async def moves_slots(binary: str, move: Move, folder: Path, times: int = 1, dea
             source = next(server for server in cluster.servers if slot in slots_of(server))
             target = cluster.servers[(cluster.servers.index(source) + 1) % 3]
             for here, there in ((source, target), (target, source)) * ceil(times / 6):
+
+                async def is_settled(owner: Server = here) -> bool:  # the servers tell each other within a second
+                    return slot in slots_of(owner)
+
+                await eventually(is_settled)
                 await move(here, there, slot)
                 await events.more()
 
