@@ -74,7 +74,8 @@ export class LiveBoard {
     const address = (path, query) => root + path + queryText(query);
     /** @type {import("./connection.js").Open} */
     let open = (at, link, whole) => {
-      const hidesReason = isForeign && !transports.includes("sse") && !this.#board;
+      const hasReceived = this.#board && this.#board !== position;
+      const hidesReason = isForeign && transports[at] !== "sse" && !hasReceived;
       const watched = { ...this.watched, position: whole ? undefined : this.#position() };
       return TRANSPORTS[transports[at]](address, hidesReason ? asking(link, address, setting) : link, setting, watched);
     };

@@ -201,11 +201,13 @@ test("a forbidden origin ends the watch, and the setting to change is named once
     return Response.json(problem, { status: 403, headers });
   };
   /** @type {(import("../../static/client/transports.js").TransportName[] | undefined)[]} */
-  const wishes = [undefined, ["websocket"], ["poll"], ["websocket", "poll"]];
-  for (const transports of wishes) {
+  const wishes = [undefined, ["websocket"], ["poll"], ["websocket", "poll"], ["poll", "sse"]];
+  /** @type {import("../../static/client/state.js").Board} */
+  const position = { epoch: "e", offset: 1, records: [], rankCount: 0, totalScore: 0, ranks: "ordinal" };
+  for (const [transports, known] of wishes.flatMap((wish) => /** @type {const} */ ([[wish, undefined], [wish, position]]))) {
     const said = warnings();
     Object.assign(globalThis, { location: { origin: "http://other" } });
-    const { clock, world, live, state } = watched({ fetch, transports });
+    const { clock, world, live, state } = watched({ fetch, transports, position: known });
     world.blocked.websocket = "refuse";
     live.start();
     await clock.advance(60 * SECOND);
