@@ -8,7 +8,7 @@ from playwright.async_api import Page
 
 from live.boards.definition import read_board
 from tests.harness.boards import rolling_board
-from tests.harness.browser import IN_BROWSER, board_in_browser
+from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser
 
 pytestmark = IN_BROWSER
 
@@ -68,6 +68,13 @@ CONTRASTS = """async ([picture, boxes]) => {
 }"""
 
 
+# Pages of boards show what is at their side with a style sheet that they load once they are live.
+STYLED = """() => {
+    const style = document.getElementById("later-style");
+    return !style || style.sheet !== null;
+}"""
+
+
 async def contrasts(page: Page, reader: Page, selectors: Sequence[str]) -> dict[str, float]:
     """The contrast of the first text of each kind, all in sight."""
     boxes = await page.evaluate(BOXES, selectors)
@@ -87,6 +94,7 @@ async def test_every_surface_can_be_read_in_every_system(valkey_url: str) -> Non
         await page.set_viewport_size({"width": 1280, "height": 1800})
         for path, selectors in SURFACES.items():
             await page.goto(server + path)
+            await page.wait_for_function(STYLED, timeout=PATIENCE)
             for scheme in SCHEMES:
                 await page.emulate_media(color_scheme=scheme)
                 for behind in ("white", "black") if "overlay" in path else ("",):
