@@ -353,7 +353,9 @@ async def moves_slots(binary: str, move: Move, folder: Path, times: int = 1, dea
             target = cluster.servers[(cluster.servers.index(source) + 1) % 3]
             for here, there in ((source, target), (target, source)) * ceil(times / 6):
 
-                async def is_settled(owner: Server = here) -> bool:  # the servers tell each other within a second
+                async def is_settled(
+                    owner: Server = here, slot: int = slot
+                ) -> bool:  # the servers tell each other within a second
                     return slot in slots_of(owner)
 
                 await eventually(is_settled)
