@@ -102,8 +102,8 @@ $(VENV)/run: $(VENV)/bin/pip pyproject.toml constraints.txt
 
 $(VENV)/test: $(VENV)/bin/pip pyproject.toml constraints.txt tests/tools/requirements.txt tests/tools/package.json
 	@echo "Installing what the tests need, once; this takes a minute: Python packages into $(VENV), readers of the contracts"
-	@echo "and packages of Node.js into .tools, and with apt what is missing of Chromium, Redis, nginx, zsh, curl and"
-	@echo "PostgreSQL. The tests say at the end what they skipped, and why."
+	@echo "and packages of Node.js into .tools, and with apt what is missing of Chromium, Redis, nginx, zsh, curl,"
+	@echo "fail2ban and PostgreSQL. The tests say at the end what they skipped, and why."
 	@sh tests/install-tools.sh $(PYTHON) & tools=$$!; \
 	$(RUN)/pip install $(QUICKLY) --constraint constraints.txt --editable '.[docs,load,test]' && \
 	$(RUN)/pytest --collect-only --quiet >/dev/null && sh tests/install-system.sh test && wait $$tools

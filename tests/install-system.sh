@@ -23,6 +23,7 @@ missing() {
 		command -v nginx >/dev/null || echo nginx
 		command -v zsh >/dev/null || echo zsh
 		command -v curl >/dev/null || echo curl
+		command -v fail2ban-regex >/dev/null || echo fail2ban
 		[ -n "$(find /usr/lib/postgresql -name postgres -type f 2>/dev/null)" ] || echo postgresql
 		;;
 	bench)

@@ -3,11 +3,13 @@
 import asyncio
 import random
 import re
+import shutil
 import socket
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx
 import pytest
@@ -26,6 +28,7 @@ from tests.harness.waiting import eventually
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(NGINX is None, reason="nginx is not installed")]
 
 ROOT = "/live"
+FAIL2BAN = shutil.which("fail2ban-regex")
 BELOW = (("location / {", f"location {ROOT}/ {{"),)
 
 
@@ -68,6 +71,30 @@ async def test_no_viewer_token_is_in_the_log(valkey_url: str, tmp_path: Path) ->
 
         await eventually(logged)
         assert "of-a-viewer" not in (tmp_path / "access.log").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(FAIL2BAN is None, reason="fail2ban is not installed")
+async def test_fail2ban_finds_those_who_guess(valkey_url: str, tmp_path: Path) -> None:
+    """It finds each request with a wrong API key in the log of nginx, and no line that a client has made up."""
+    assert FAIL2BAN is not None
+    made_up = quote('x HTTP/1.1" 401 0 "y\n203.0.113.9 - - [25/Nov/2026:20:00:00 +0000] "GET / HTTP/1.1" 401 0 "')
+    async with behind_nginx(valkey_url, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as client:
+        for _ in range(3):
+            answer = await client.post("/v1/events", json={"key": "a"}, headers={"Authorization": "Bearer shop.guess"})
+            assert answer.status_code == 401
+        assert (await client.post("/v1/events", json={"key": "a"})).status_code == 200
+        for path in (f"/{made_up}", f"/boards/{made_up}", "/401"):
+            headers = {"User-Agent": '" 401 0 "', "Referer": '" 401 0 "'}
+            assert (await client.get(path, headers=headers)).status_code in {400, 404}
+
+        async def logged() -> bool:
+            return "GET /401" in (tmp_path / "access.log").read_text(encoding="utf-8")
+
+        await eventually(logged)
+    rules = Path(__file__).parents[1] / "ops" / "fail2ban" / "filter.conf"
+    command = [FAIL2BAN, "--out", "ip", str(tmp_path / "access.log"), str(rules)]
+    found = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert found.stdout.split() == ["127.0.0.1"] * 3
 
 
 @pytest.mark.parametrize("protocol", ["h2c", "foo", "websocket, h2c", "WebSocket"])
