@@ -13,6 +13,7 @@ from live.web.admin.boards import row_of
 from live.web.admin.calls import ApiCall
 from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
 from live.web.admin.toml import board_toml, line_of
+from live.web.reads.boards import visible_choices
 
 _MOST_SLOTS: Final = 100  # the newest ones, whose memory is measured
 
@@ -22,7 +23,10 @@ async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM
     ledger = await desk.ledger(desk.request.path_params["board"])
     board = ledger.state.board
     in_file, file = board.id in desk.live.board_admin.in_file.by_id, desk.live.settings.boards
-    definition = None if in_file else await desk.live.board_admin.defined(board.id)
+    definition = await desk.live.board_admin.defined(board.id)
+    choices = visible_choices(desk.live, board, desk.visit.reader)
+    if definition is not None and choices.get("union") in (None, definition.choices.get("union")):
+        choices = definition.choices  # as somebody has written them
     return await desk.show(
         "board",
         error,
@@ -30,9 +34,8 @@ async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM
         memory=await _memory(desk, ledger),
         file=file if in_file else None,
         line=await asyncio.to_thread(line_of, file, board.id) if in_file and file is not None else None,
-        choices=None if definition is None else definition.choices,
-        toml=None if definition is None else board_toml(board.id, definition.choices),
-        put=None if definition is None else ApiCall("PUT", _path(board), definition.choices),
+        toml=board_toml(board.id, choices),
+        put=ApiCall("PUT", _path(board), choices),
         freeze=_freezing(board),
         delete=ApiCall("DELETE", _path(board)),
     )

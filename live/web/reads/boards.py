@@ -3,7 +3,7 @@
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -36,7 +36,7 @@ from live.web.reads.sources import (
     when_of,
 )
 from live.web.reads.waiting import Wait, answer_after_wait
-from live.web.services import live_of, reader_of
+from live.web.services import Live, live_of, reader_of
 
 MAX_START: Final = 10**9 - 1
 _PAST: Final = b'["past",'  # how cursors of the past begin
@@ -132,11 +132,15 @@ async def get_definition(request: Request) -> Response:
     """Return the choices that define a board, as `PUT` takes them."""
     live, reader = live_of(request), reader_of(request)
     ledger = await live.ledger(request.path_params["board"], reader)
-    board, choices = ledger.state.board, choices_of(live.registry.defined(ledger.state.board.id))
-    visible = parts_of(board, live.registry.ledgers, reader)
+    return json_response(visible_choices(live, ledger.state.board, reader), NOT_KEPT)
+
+
+def visible_choices(live: Live, board: Board, reader: Reader) -> dict[str, Any]:
+    """Return the choices that define a board, without the parts of a union that the reader may not read."""
+    choices, visible = choices_of(live.registry.defined(board.id)), parts_of(board, live.registry.ledgers, reader)
     if len(visible) < len(board.union):
         choices |= {"union": list(visible), "weights": list(visible.values())}
-    return json_response(choices, NOT_KEPT)
+    return choices
 
 
 async def get_board(request: Request) -> Response:

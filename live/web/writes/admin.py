@@ -14,7 +14,7 @@ from starlette.responses import Response
 from live.domain.event import MAX_SCORE, IncomingEvent, event_fault, key_fault, milliseconds
 from live.domain.item import Item, Title, Url, item_faults
 from live.domain.producer import Principal
-from live.domain.reader import SERVER, Reader
+from live.domain.reader import SERVER, BoardScope, Reader
 from live.domain.text import text_fault
 from live.errors import ProblemError, StoreUnavailableError
 from live.network.parameters import whole_number
@@ -133,7 +133,22 @@ async def get_audit_log(request: Request) -> Response:
 
 async def visible_entries(live: Live, producer: Principal, limit: int) -> list[AuditEntry]:
     """Return those of the newest entries that an administrator may see, newest first."""
-    return [entry for entry in await live.trail.last(limit) if producer.refusal(entry.board) is None]
+    entries = [entry for entry in await live.trail.last(limit) if producer.refusal(entry.board) is None]
+    return entries if producer.boards is None else [_without_parts(entry, producer.boards) for entry in entries]
+
+
+def _without_parts(entry: AuditEntry, boards: BoardScope) -> AuditEntry:
+    """Return an entry without the parts of a union that an API key does not include."""
+
+    def visible(choices: object) -> object:
+        if not isinstance(choices, dict) or not isinstance(choices.get("union"), list):
+            return choices
+        parts = [part for part in choices["union"] if part in boards]
+        if len(parts) == len(choices["union"]):
+            return choices
+        return {name: value for name, value in choices.items() if name != "weights"} | {"union": parts}
+
+    return msgspec.structs.replace(entry, before=visible(entry.before), after=visible(entry.after))
 
 
 async def _note(request: Request, producer: Principal, what: str, **fields: Any) -> None:  # noqa: ANN401 - of an entry

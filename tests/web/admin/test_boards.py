@@ -71,6 +71,7 @@ async def test_an_act_is_the_same_by_page_by_api_and_by_the_command_that_the_pag
             assert (await api.put(f"/v1/boards/{board}", json=JUNE, headers=bearer)).status_code == 201
         read_only = await browser.get("boards/vote")
         assert f"<code>{file}:8</code>" in read_only.text
+        assert "id = &#34;vote&#34;" in read_only.text
         assert "<form" not in read_only.text.partition('<div id="main"')[2].partition("</main>")[0]
         page = await browser.get("boards/june")
         toml, put, freeze, delete = shown_code(page.text)
@@ -161,6 +162,8 @@ async def test_a_limited_key_sees_and_does_only_what_it_may(valkey_url: str) -> 
         ) as api:
             for board in ("mine", "my-own", "theirs"):
                 await api.put(f"/v1/boards/{board}", json={"title": f"Of {board}", "visibility": "private"})
+            union = {"union": ["mine", "theirs"], "visibility": "private"}
+            assert (await api.put("/v1/boards/my-sum", json=union)).status_code == 201
             await api.put("/v1/items/a", json={"title": "A"})
         table = (await browser.get()).text
         assert {name for name in ("mine", "my-own", "theirs", "posts") if f"<code>{name}</code>" in table} == {
@@ -173,6 +176,7 @@ async def test_a_limited_key_sees_and_does_only_what_it_may(valkey_url: str) -> 
         assert "theirs" not in log
         assert "titled" not in log
         assert (await browser.act("boards/mine", "freeze")).status_code == 303
+        assert "theirs" not in (await browser.get("boards/my-sum")).text, "a part of a union"
         assert (await trail_of(settings))[0].who == "two"
 
 
