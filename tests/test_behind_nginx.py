@@ -16,10 +16,12 @@ import pytest
 from playwright.async_api import Request
 from websockets.asyncio.client import connect
 
+from tests.harness.admin import Administrator, add_key, trail_of
+from tests.harness.boards import rolling_board
 from tests.harness.browser import CHROMIUM, launched, rows, until_first, until_live, until_loaded
 from tests.harness.nginx import NGINX, TRUSTED, behind_nginx, nginx
 from tests.harness.producer import post
-from tests.harness.server import ServerProcess
+from tests.harness.server import ServerProcess, run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.sse import streaming
 from tests.harness.viewer import ModelViewer, keep_watching
@@ -240,6 +242,28 @@ async def test_everything_is_served_below_a_path(valkey_url: str, tmp_path: Path
         assert (await anywhere.get(server + ROOT)).status_code == 200
         async with connect(f"{url.replace('http', 'ws')}{ROOT}/v1/boards/posts/live") as viewer:
             assert '"sync"' in str(await viewer.recv())
+
+
+async def test_the_admin_page_works_below_a_path(valkey_url: str, tmp_path: Path) -> None:
+    """Its links and its cookie are below the path, and the audit log has the address of the client."""
+    settings = fresh_settings(valkey_url, root_path=ROOT, admin_page="on", trusted_proxies=TRUSTED, open=True)
+    key = await add_key(settings, "chief")
+    async with run_server(settings, [rolling_board()]) as server:
+        with nginx(server, tmp_path, *BELOW) as url:
+            async with httpx.AsyncClient(base_url=f"{url}{ROOT}") as client:
+                administrator = Administrator(client)
+                answer = await administrator.sign_in(key)
+                assert (answer.status_code, answer.headers["location"]) == (303, f"{ROOT}/admin")
+                assert f"Path={ROOT}/admin" in answer.headers["set-cookie"]
+                await client.put("/v1/boards/june", json={}, headers={"Authorization": f"Bearer {key}"})
+                for page in ("", "boards/june", "new", "keys", "log"):
+                    html = (await administrator.get(page)).text
+                    links = re.findall(r'(?:href|src|action)="(/[^"]*)"', html)
+                    assert links
+                    assert all(link.startswith(f"{ROOT}/") for link in links), links
+                assert (await administrator.act("boards/june", "freeze")).status_code == 303
+    (entry, *_) = await trail_of(settings)
+    assert (entry.what, entry.who, entry.address) == ("frozen", "chief", "127.0.0.1")
 
 
 @pytest.mark.browser

@@ -99,6 +99,8 @@ async def sign_in(request: Request) -> Response:
     live.rate_limiter.give_back(address)  # only wrong keys count
     _, secret = parse_bearer(authorization) or ("", b"")
     fingerprint, cookie = Secret(digest_of(secret), 0).fingerprint, secrets.token_urlsafe(16)
+    if earlier := cookie_of(request):
+        await live.sessions.end(_name(earlier))
     await live.sessions.add(_name(cookie), producer.id, fingerprint)
     note_origin(request)
     await live.trail.add(entry_of(producer.id, "signed_in", after={"fingerprint": fingerprint}))

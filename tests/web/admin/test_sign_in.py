@@ -189,6 +189,8 @@ async def test_the_setting_says_who_may_open_the_page(
         assert (await browser.get(**through)).status_code == proxied
         assert (await browser.get(Host="board.example.org")).status_code == plain
         if page == "on":
+            async with administrator(fresh_settings(valkey_url, admin_page="on", role="viewers")) as elsewhere:
+                assert (await elsewhere.get()).status_code == 404
             answer = await browser.sign_in(key, **through)
             cookie = answer.headers["set-cookie"]
             assert cookie.startswith("__Host-live-admin-")
