@@ -176,8 +176,8 @@ def _measure(copy: Path, package: str, known: Path) -> None:
             )
 
         done = run("-p", "tests.mutate.contexts", *PARALLEL, f"tests/{package}")
-        if done.returncode == FAILED:  # perhaps only because measuring is slow
-            done = run(*FAILURES.findall(done.stdout))
+        if done.returncode == FAILED and (failed := FAILURES.findall(done.stdout)):  # perhaps measuring is too slow
+            done = run(*failed)
         if done.returncode:
             sys.exit(f"the tests of {package} do not pass without a mistake:\n{done.stdout[-2000:]}{done.stderr}")
         whole = CoverageData(f"{folder}/whole")
