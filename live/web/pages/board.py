@@ -24,6 +24,7 @@ from live.domain.reader import NOBODY, BoardScope
 from live.domain.window import Periods
 from live.errors import PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.replies import Reply
+from live.journal.past.history import read_history
 from live.journal.past.rankings import read_reach
 from live.network.hosts import is_own_name
 from live.network.parameters import whole_number
@@ -39,7 +40,7 @@ from live.web.pages.trends import NO_TRENDS, Trends, trends_of
 from live.web.pages.words import period_words, place_words
 from live.web.reads.boards import MAX_START, parts_of
 from live.web.reads.items import items_of
-from live.web.reads.records import RecordList, find_records
+from live.web.reads.records import find_records
 from live.web.reads.search import LONGEST_PREFIX, MemberSearch, SearchPlace
 from live.web.reads.sources import BoardPast, PageQuery, When, read_page, when_of
 
@@ -82,6 +83,20 @@ class Card(NamedTuple):
     page: Page | None = None
     viewers: int | None = None
     trends: Trends = NO_TRENDS
+
+
+class FoundMember(NamedTuple):
+    """A member whose name was searched for. Contestants without votes have no rank."""
+
+    key: str
+    rank: int | None
+
+
+class FoundMembers(NamedTuple):
+    """What a search has found. `next_cursor` is None if all names were looked at."""
+
+    records: Sequence[FoundMember]
+    next_cursor: str | None
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -309,7 +324,10 @@ async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult |
     stretch = Stretch(surface, size, start, when)
     shown = await asyncio.gather(*(_show(visit, ledger, stretch, top) for ledger in ledgers))
     has_tools = len(ids) == 1 and surface.name == "page" and not shown[0].is_still
-    found = await _find(visit, ledgers[0]) if has_tools else None
+    has_find = has_tools or (
+        len(ids) == 1 and surface.name == "page" and when.as_of is not None and when.period == "current"
+    )
+    found = await _find(visit, ledgers[0], when.as_of) if has_find else None
     page, viewers, cache_key = shown[0].page, shown[0].viewers, _cache_key(visit, surface)
     is_own = visit.reader.member is not None or bool((_OWN | {"period"}) & visit.query.keys())
     if page is None or len(shown) > 1 or is_own:
@@ -348,18 +366,31 @@ def _kept(page: Page) -> dict[CacheKey, _Kept]:
     return replies
 
 
-async def _find(visit: Visit, ledger: Ledger) -> RecordList | None:
+async def _find(visit: Visit, ledger: Ledger, as_of: int | None) -> FoundMembers | None:
     """Find the members that the address asks for. While the store is unavailable, the page says so anyway."""
     text = visit.query.get("find", "").strip()
     if not text:
         return None
     with suppress(StoreUnavailableError, EpochLostError):
         wanted = MemberSearch(text, _MOST_FOUND, SearchPlace(), None)
-        return await find_records(visit.live, ledger, visit.client.network, wanted)
+        found = await find_records(visit.live, ledger, visit.client.network, wanted)
+        members = [FoundMember(record.key, record.rank) for record in found.records]
+        if as_of is not None:
+            members = await _found_then(visit, ledger, [*(one.key for one in members), text], as_of)
+        return FoundMembers(members, found.next_cursor or None)
     return None
 
 
-async def _drawn(visit: Visit, surface: Surface, shown: Sequence[Shown], found: RecordList | None = None) -> Reply:
+async def _found_then(visit: Visit, ledger: Ledger, members: Sequence[str], as_of: int) -> list[FoundMember]:
+    """Return those of some members that were on a board at a time, by rank. The page of that time was read before."""
+    past = await BoardPast.of(visit.live, ledger, visit.client.network)
+    known = [member for member in dict.fromkeys(members) if key_fault(member) is None]
+    steps = await past.run(read_history, past.board, past.hidden, known, [as_of])
+    found = [FoundMember(member, step.rank) for member, (step,) in zip(known, steps, strict=True)]
+    return sorted((one for one in found if one.rank is not None), key=lambda one: one.rank or 0)
+
+
+async def _drawn(visit: Visit, surface: Surface, shown: Sequence[Shown], found: FoundMembers | None = None) -> Reply:
     live = visit.live
     status = HTTPStatus.OK if all(one.page for one in shown) else HTTPStatus.SERVICE_UNAVAILABLE
     curl = None

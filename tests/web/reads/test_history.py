@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import time
 from collections import Counter
@@ -156,6 +157,21 @@ async def test_a_hidden_member_is_hidden_in_the_past_too(valkey_url: str) -> Non
         assert history["records"][0]["steps"][-1]["rank"] is None
 
 
+async def test_a_page_of_the_past_finds_names(valkey_url: str) -> None:
+    """With their ranks of that time: by the start of names of the board now, and by the whole name of others."""
+    async with server(valkey_url, rolling_board(), journal="sqlite", anonymous_admin=True, open=True) as client:
+        await like(client, "Ada", "Ada", "Alan", "Grace", "Grace", "Grace")
+        at = await now()
+        await like(client, "Alan", "Alan", "Alan", "Ada Lovelace")
+        item = r'<li data-key="([^"]*)"><bdi>[^<]*</bdi> <span>([^<]*)</span>'
+        for name, members in {"a": [("Ada", "rank 2"), ("Alan", "rank 3")], "Ada Lovelace": [], "<b>": []}.items():
+            html = (await client.get("/boards/posts", params={"as_of": at, "find": name})).text
+            assert re.findall(item, html) == members, name
+            assert ("Nobody who was on the board then" in html) == (not members)
+            assert "<b>\u201d" not in html
+            assert f'<input type="hidden" name="as_of" value="{at}">' in html
+
+
 YEAR = text_of(datetime.now(UTC) + timedelta(days=365))
 REFUSED = {
     "the future": ({"as_of": YEAR}, "parameter_invalid", "future"),
@@ -195,6 +211,8 @@ async def test_a_board_with_an_event_clock_is_read_by_that_clock(valkey_url: str
         for hour, rows in enumerate(["", "a", "ab", "abc"]):
             page = await get(client, "/v1/boards/old", as_of=f"2024-02-01T0{hour}:00:00Z")
             assert [record["key"] for record in page["records"]] == list(rows)
+        html = (await client.get("/boards/old/records/a")).text
+        assert "Rank at the end of each bar" in html
 
 
 async def test_the_page_of_a_record_shows_its_rank_over_the_window(valkey_url: str) -> None:
