@@ -25,6 +25,11 @@ SMALL: Any = {"width": 320, "height": 500}
 CARD = "[data-board={}] .connection[data-state={}]"
 ROWS = """board => [...document.querySelectorAll(`[data-board=${board}] li`)].map(
     row => [row.value, row.querySelector("bdi").textContent, row.querySelector(".value").textContent])"""
+LINES = """nodes => nodes.map(node => {
+    const text = document.createRange();
+    text.selectNodeContents(node);
+    return new Set([...text.getClientRects()].map(({ bottom }) => Math.round(bottom / 8))).size;
+})"""
 CLIMB = '[[board]]\nid="climb"\nwindow="forever"\noperator="best"\nscore=[{field="levels", max=99}]'
 
 
@@ -86,7 +91,12 @@ async def test_cards_tell_what_moves(valkey_url: str) -> None:
             seen = page.locator("[data-board=other] [data-sum=viewers]")
             await seen.filter(has_text="1").wait_for(timeout=PATIENCE)
             await page.set_viewport_size(SMALL)
+            await post(client, {"board": "other", "key": "the longest name of them all", "amount": 1000})
+            await page.wait_for_selector("[data-board=other] [data-key^=the]", timeout=PATIENCE)
             assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            long, *_, short = await page.locator("[data-board=other] bdi").evaluate_all(LINES)
+            assert long > short, "the name wraps"
+            assert await page.locator("[data-board=other] .score").evaluate_all(LINES) == [1, 1, 1]
 
 
 async def test_a_card_says_when_it_is_stale(own_store: StoreProcess) -> None:
