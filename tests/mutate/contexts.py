@@ -18,6 +18,7 @@ _COVERAGE: Final = Coverage(
     concurrency=["thread", "greenlet"],  # SQLAlchemy runs functions in greenlets
     config_file=False,
 )
+_COVERAGE.set_option("run:disable_warnings", ["no-data-collected"])  # of the process that only distributes tests
 _COVERAGE.start()  # before the tests import anything
 
 
