@@ -25,6 +25,7 @@ from live.store.connection.client import Store
 from live.store.connection.notices import Away, Changed, Channels, Missed, listen
 from live.store.registry.presence import BEAT, Presence
 from live.system.processes import share_of
+from live.system.tracing import record_span
 
 log = structlog.get_logger()
 
@@ -291,6 +292,7 @@ class Hub:
         await self._update(found)
         if reading:
             TICK_SECONDS.observe(time.perf_counter() - started)
+            record_span("tick", started, boards=len(reading))
 
     async def _take_loss(self, channel: Channel, tick: Tick, error: EpochLostError) -> None:
         """Tell the viewers that the store does not have the board, unless it was deleted or created again."""

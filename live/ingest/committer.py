@@ -17,6 +17,7 @@ from live.settings import Settings
 from live.store.board.rotate.rotation import BoardRotator, catch_up
 from live.store.board.write.placement import Placement
 from live.store.board.write.writer import Added, BoardWriter
+from live.system.tracing import record_span
 
 log = structlog.get_logger()
 
@@ -235,6 +236,7 @@ class Committer:
         senders = [(share.producer, len(share.entries)) for share in batch]
         added = await self._writer.add(entries, senders, places=any(each.records for each in wants))
         COMMIT_SECONDS.observe(time.perf_counter() - started)
+        record_span("commit", started, board=self.state.board.id, events=len(entries))
         COMMIT_EVENTS.observe(len(entries))
         self._accepted.inc(len(entries) - len(added.refused))
         board = self.state.board

@@ -63,6 +63,7 @@ from live.store.board.reign import MOST_CHECKS, confirm, require_acknowledged, u
 from live.store.connection.client import Store, required
 from live.store.registry.definitions import DefinitionStore
 from live.store.registry.journals import is_trimming_paused
+from live.system.tracing import record_span
 
 log = structlog.get_logger()
 
@@ -366,6 +367,7 @@ class Drainer:
             self._timelines.clear()  # it is unknown whether it was committed: read it again
             raise
         JOURNAL_COMMIT_SECONDS.observe(time.perf_counter() - started)
+        record_span("drain", started, boards=len(segments), entries=sum(segment.entries for segment in segments))
         if any(segment.erased for segment in segments):
             await self._database.in_thread(self._database.truncate_log)
         for segment in segments:
