@@ -91,6 +91,7 @@ MUTANTS = {
     "an erasure is missing in the journal": Mutant(
         "forget", "record(board, 'forget', nil, nil, request.entry)", "local _ = 0"
     ),
+    "a merged member stays": Mutant("add", "or dropped and dropped[j] then", "then"),
     "a correction does not look again": Mutant("add", "if request.held then", "if false then"),
     "a rotated level stays": Mutant(
         "rotate", "if size == 0 or call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"
@@ -117,6 +118,7 @@ FOCUS: dict[str, dict[str, Any]] = {  # bugs that show only on some boards draw 
     "a rotated level stays": {"window": "rolling", "ranks": "dense"},
     "a shown record is dropped instead of the last": CAPPED,
     "a full ranking grows by a shown record": CAPPED,
+    "a merged member stays": {"window": "forever", "operator": "set", "clock": "server"},
     "an erasure is missing in the journal": {"window": "forever", "operator": "incr", "votes": None},
     "a hidden level stays": {"window": "forever", "operator": "incr", "votes": None, "ranks": "dense"},
     "the first value of a hidden record has no place": {"window": "forever", "operator": "set", "ties": "first"},

@@ -38,6 +38,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "export": ("live.cli.export", "export"),
     "void": ("live.cli.personal", "void"),
     "erase": ("live.cli.personal", "erase"),
+    "merge": ("live.cli.personal", "merge"),
     "trail": ("live.cli.trail", "trail"),
 }
 

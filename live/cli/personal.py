@@ -23,6 +23,7 @@ from live.cli.terminal import (
     reported,
 )
 from live.domain.board_file import load_boards
+from live.domain.event import key_fault
 from live.domain.producer import LIKES
 from live.domain.text import counted, unknown
 from live.errors import NotFoundError, SetupError
@@ -30,6 +31,7 @@ from live.journal.database import existing_journal
 from live.journal.log.drainer import Drainer
 from live.maintenance.erase import Erased
 from live.maintenance.erase_member import ErasedPerson, MemberErasing
+from live.maintenance.merge import Merged, Merging
 from live.maintenance.void import Criteria, Outcome, Voiding, whom_of
 from live.settings import Settings, load_settings
 from live.store.connection.client import Store
@@ -144,6 +146,84 @@ def erase(  # noqa: PLR0913 - one parameter per flag
             _erase_member(settings, member, dry_run=dry_run, as_json=as_json)
         else:
             _erase_actor(settings, actor or "", board or [], take_back=take_back, dry_run=dry_run, as_json=as_json)
+
+
+def merge(  # noqa: PLR0913 - one parameter per flag
+    *,
+    old: Annotated[str | None, typer.Argument(help="The member whose events go to the other one.")] = None,
+    new: Annotated[str | None, typer.Argument(help="The member that gets them.")] = None,
+    undo: Annotated[int | None, typer.Option("--undo", metavar="N", help="Undo the merge with this number.")] = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    store: StoreOption = None,
+    boards: BoardsOption = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give the events of one member to another on all boards: two spellings of one person. Or undo that.
+
+    The boards keep running, viewers see an ordinary change, and the past stays as it was. Later events for OLD count
+    for OLD. It exits with 1 if a board refuses, or if nothing was found. After an interruption, run it again: it
+    continues under another number.
+
+    Example: live merge 'Jon Smith' 'John Smith'
+    """
+    with clear_errors():
+        if (undo is None) == (old is None or new is None) or (undo is not None and old is not None):
+            raise SetupError("give either OLD and NEW, or --undo and the number of a merge")
+        if undo is None and (old == new or (fault := key_fault(new or ""))):
+            raise SetupError("OLD and NEW are the same" if old == new else f"NEW: {fault}")
+        settings = load_settings(store=store, boards=boards, data_dir=data_dir)
+        if not dry_run:
+            confirm(f"Give what {old!r} has to {new!r}?" if undo is None else f"Undo merge {undo}?", yes=yes)
+
+        async def work() -> tuple[int, list[Merged]]:
+            with existing_journal(settings, writes=False) as database:
+                async with opened_store(settings) as client:
+                    merging = Merging(client, settings, load_boards(settings.boards), database)
+                    if undo is not None:
+                        number, found = undo, await merging.undo(undo, dry=dry_run)
+                    else:
+                        number, found = await merging.merge(old or "", new or "", dry=dry_run)
+                    changed = [one for one in found if one.slots]
+                    if changed and not dry_run:
+                        before, after = (
+                            {one.board: getattr(one, what) for one in changed} for what in ("before", "after")
+                        )
+                        await note_command(
+                            client, settings.key_prefix, "merged" if undo is None else "unmerged", key=old or "",
+                            before=before, after={"merge": number, **after},
+                        )  # fmt: skip
+                    return number, found
+
+        number, found = asyncio.run(work())
+    is_done = reported({"merge": number, "boards": found, "dry_run": dry_run}, as_json=as_json)
+    if not found:
+        fail(
+            "nothing has changed: no board has this member" if undo is None else "nothing has changed: it was undone", 1
+        )
+    if not is_done:
+        _print_merged(number, found, dry=dry_run, undo=undo is not None)
+    if any(one.fault for one in found):
+        raise typer.Exit(1)
+
+
+def _score(score: int | None) -> str:
+    return "none" if score is None else f"{score:,}"
+
+
+def _print_merged(number: int, found: list[Merged], *, dry: bool, undo: bool) -> None:
+    for one in found:
+        if one.fault:
+            out.print(f"{one.board}: NOT {'undone' if undo else 'merged'}: {one.fault}", soft_wrap=True)
+        else:
+            changes = [(member, one.before[member], one.after[member]) for member in one.before]
+            scores = ", ".join(f"{member} {_score(before)} → {_score(after)}" for member, before, after in changes)
+            out.print(f"{one.board}: {scores or 'nothing is left of it'}", soft_wrap=True)
+    if dry:
+        out.print("This is what would change.")
+    elif not undo:
+        out.print(f"This is merge {number}. To undo it: live merge --undo {number}")
 
 
 @asynccontextmanager

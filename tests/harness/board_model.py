@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Final, NamedTuple
 
 from live.domain.board import Board
@@ -36,6 +37,12 @@ class Reference:
         self.frozen = False
         self.entrants: set[str] = set()
         self.seen: dict[bytes, int] = {}  # the day on which each identity was counted
+        self.batch = 0
+        # For set and best: when a member got its last amount in a slot, in an order that the journal has too.
+        self.touched: dict[tuple[int, str], tuple[int, int]] = {}
+        self.placed: dict[tuple[int, str], int] = {}  # where a merge moved a member to its score: slot or 0, and member
+        self.moved: set[int] = set()  # the numbers of the events that the merge moved
+        self.other: Reference | None = None  # for set and best: the board without the merge
 
     def now(self, clock: int) -> int | None:
         """The board's time, in ms."""
@@ -44,6 +51,9 @@ class Reference:
     def add(self, batch: Sequence[Entry], clock: int) -> dict[int, str]:
         """Count a batch; returns the refusals."""
         refused = {}
+        self.batch += 1
+        if self.other is not None:
+            self.other.add(batch, clock)
         for index, entry in enumerate(batch):
             self.number += 1
             code = self._count(entry, clock)
@@ -74,12 +84,99 @@ class Reference:
         if self.board.operator == "incr":
             self.counted.append(Counted(self.number, slot, moment, key, after - (before or 0)))
         else:
-            self.held.setdefault(slot, {})[key] = (after, self.number)
+            self.batch += 1
+            for one in filter(None, (self, self.other)):
+                one._set(slot, key, after, self.number, self.batch)
         self.cut()
         return before, after
 
+    def _set(self, slot: int, key: str, score: int, number: int, batch: int) -> None:
+        """Set the score of a record, which reaches it now unless it had it."""
+        old = self.held.setdefault(slot, {}).get(key)
+        self.held[slot][key] = old if old is not None and old[0] == score else (score, number)
+        self.touched[slot, key] = batch, 1
+        self.number, self.batch = max(self.number, number), max(self.batch, batch)
+        self.cut()
+
+    def merge(self, old: str, new: str, clock: int) -> bool:
+        """Give the events of one member to another. Returns whether there were any in the window."""
+        self.number += 1
+        if self.board.operator != "incr":
+            return self._merge_records(old, new, clock)
+        now, window = self.now(clock), self.board.window
+        mine = [event for event in self.counted if event.key == old]
+        alive: Counter[int] = Counter()
+        for event in mine:
+            if now is not None and not self._has_left(event, now):
+                alive[event.slot if window.tables else 0] += event.amount
+        self.moved = {event.number for event in mine}
+        self.counted = [event._replace(key=new) if event.key == old else event for event in self.counted]
+        self.placed |= {(slot, new): self.number for slot, amount in alive.items() if amount}
+        return bool(alive)
+
+    def undo(self, old: str, new: str, clock: int) -> None:
+        """Give the events back."""
+        self.number += 2
+        now, window = self.now(clock), self.board.window
+        if self.board.operator == "incr":
+            mine = [event for event in self.counted if event.number in self.moved and event.key == new]
+            alive: Counter[int] = Counter()
+            for event in mine:
+                if now is not None and not self._has_left(event, now):
+                    alive[event.slot if window.tables else 0] += event.amount
+            numbers = {event.number for event in mine}
+            self.counted = [event._replace(key=old) if event.number in numbers else event for event in self.counted]
+            for slot in [slot for slot, amount in alive.items() if amount]:
+                self.placed |= {(slot, old): self.number - 1, (slot, new): self.number}
+        elif self.other is not None:
+            for slot in self._kept(clock):
+                theirs, records = self.other.held.get(slot, {}), self.held.setdefault(slot, {})
+                for number, key in ((self.number - 1, old), (self.number, new)):
+                    before, after = records.pop(key, None), theirs.get(key)
+                    if after is not None:
+                        records[key] = before if before is not None and before[0] == after[0] else (after[0], number)
+                    self.touched.pop((slot, key), None)
+                    if (slot, key) in self.other.touched:
+                        self.touched[slot, key] = self.other.touched[slot, key]
+        self.other = None
+        self.cut()
+
+    def _merge_records(self, old: str, new: str, clock: int) -> bool:
+        self.other = None
+        self.other, is_any = deepcopy(self), False
+        for slot in self._kept(clock):
+            records = self.held.get(slot, {})
+            if old not in records:
+                continue
+            is_any = True
+            (score, _), other = records.pop(old), records.get(new)
+            last, mine = self.touched.get((slot, new), (-1, 0)), self.touched.pop((slot, old), (-1, 0))
+            is_better = other is None or (score > other[0] if self.board.sort_order == "desc" else score < other[0])
+            takes = other is None or (is_better if self.board.operator == "best" else mine > last)
+            if takes and (other is None or other[0] != score):
+                records[new] = (score, self.number)
+            self.touched[slot, new] = max(last, mine)
+        self.cut()
+        return is_any
+
+    def _kept(self, clock: int) -> list[int]:
+        """The slots in the window."""
+        now = self.now(clock)
+        oldest = None if now is None else self.board.window.oldest(self.board.window.slot_at(now // 1000).start)
+        return [slot for slot in self.held if oldest is not None and slot >= oldest]
+
+    def _has_left(self, event: Counted, now: int) -> bool:
+        window = self.board.window
+        if isinstance(window, Sliding):
+            return event.time <= now - window.length * 1000
+        return event.slot < window.oldest(window.slot_at(now // 1000).start)
+
     def forget(self, key: str) -> None:
         """Forget a member. Those who voted for it have voted."""
+        if self.other is not None:
+            self.other.forget(key)
+        self.placed = {place: number for place, number in self.placed.items() if place[1] != key}
+        self.touched = {place: when for place, when in self.touched.items() if place[1] != key}
         self.counted = [event for event in self.counted if event.key != key]
         for records in self.held.values():
             records.pop(key, None)
@@ -104,6 +201,9 @@ class Reference:
 
     def cut(self) -> None:
         """Drop the records beyond the board's cap; hidden ones take no place."""
+        if self.other is not None:
+            self.other.hidden = set(self.hidden)
+            self.other.cut()
         for slot, records in self.held.items():
             shown = {key: score for key, (score, _) in records.items() if key not in self.hidden}
             gone = self._ordered(shown, slot)[self.board.cap or len(shown) :]
@@ -163,6 +263,7 @@ class Reference:
 
     def _hold(self, slot: int, key: str, amount: int) -> None:
         records = self.held.setdefault(slot, {})
+        self.touched[slot, key] = self.batch, self.number if self.board.ties != "key" else 0
         if key in records:
             old, number = records[key]
             better = amount > old if self.board.sort_order == "desc" else amount < old
@@ -204,11 +305,12 @@ class Reference:
         """The number of the event with which a member got its score."""
         if self.board.operator != "incr":
             return self.held[slot][key][1]
-        return max(
+        last = max(
             event.number
             for event in self.counted
             if event.key == key and event.amount and (event.slot == slot or not self.board.window.tables)
         )
+        return max(last, self.placed.get((slot if self.board.window.tables else 0, key), 0))
 
     def _ordered(self, scores: dict[str, int], slot: int) -> list[str]:
         """Members by score, then by the rule for ties."""

@@ -100,6 +100,7 @@ class EntryDelta(msgspec.Struct, frozen=True, kw_only=True):
     metadata: list[msgspec.Raw] = []
     votes: EntryVotes | None = None
     parts: list[tuple[int, list[int]]] = []
+    drops: list[int] = []
 
 
 class EntryEvents(msgspec.Struct, frozen=True):

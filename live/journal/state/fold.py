@@ -150,6 +150,10 @@ def _count(data: Snapshot, group: EntryDelta, rules: EntryRules, offset: int) ->
     for index, (member, amount) in enumerate(zip(group.members, group.amounts, strict=True)):
         if not member:  # it was erased
             continue
+        if group.drops and index + 1 in group.drops:  # it was merged with another member
+            for held in (slot, ranking.reached, ranking.metadata):
+                held.pop(member, None)
+            continue
         old = slot.get(member)
         value = amount if old is None or better(amount, old) else old
         slot[member] = value

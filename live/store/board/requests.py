@@ -119,6 +119,7 @@ class SlotDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
         parts: what each producer but the first added, if the board adds up amounts and the batch has several producers.
             A part has the number of its producer, and a list of member indexes and amounts, in turn. It is for the
             journal.
+        drops: on boards with the best or the last amount, the members that leave the slot, counted from 1.
     """
 
     start: int
@@ -130,6 +131,7 @@ class SlotDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
     metadata: list[Text] = []
     votes: BatchVotes | None = None
     parts: list[tuple[int, list[int]]] = []
+    drops: list[int] = []
 
 
 class LogEvents(msgspec.Struct, omit_defaults=True):
@@ -142,13 +144,15 @@ class LogEvents(msgspec.Struct, omit_defaults=True):
 
 
 class HeldAmounts(msgspec.Struct):
-    """What a member held in each slot of the board when the caller read it.
+    """What members held in each slot of the board when the caller read it.
 
-    `values` are texts, empty for none. `keys` is the number of the store key of the first slot.
+    `values` has for each member a text for each slot, empty for none. `keys` is the number of the store key of the
+    first slot.
     """
 
     starts: list[str]
-    values: list[str]
+    members: list[str]
+    values: list[list[str]]
     keys: int
 
 
@@ -174,8 +178,8 @@ class AddRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
         backlog: how many bytes of the journal may wait to be moved to SQL; None means no limit.
         events: the events for the log of a sliding window.
         producers: the ids of the producers that sent the batch, for the journal; empty if they are not known.
-        held: what the only member of a correction must hold, so that two corrections at once do not mix.
-        reason: why an administrator corrects a score, for the journal.
+        held: what the members of a correction or a merge must hold, so that two of them at once do not mix.
+        reason: why an administrator corrects or merges scores, for the journal.
         beaten: whether the reply is to say which values the best ones of the batch had to beat.
     """
 

@@ -25,7 +25,7 @@
 --         {'replan', newest, now, latest, bucket} — the plan does not fit the board's clock; now in milliseconds
 --         {'seen', i...} — these identities, from 1, were counted before: plan again without them
 --         {'frozen'} — the board takes no events
---         {'changed'} — a member that is corrected does not hold what the caller has read
+--         {'changed'} — a member that is corrected or merged does not hold what the caller has read
 --         {'nothing'} — the plan fits, and adds nothing: it refuses the whole batch
 --         {'unregistered', member...} — these members are not registered
 --         {'votes', i, code, ...} — these votes, from 1, are refused: plan again without them
@@ -41,7 +41,7 @@ local reign = ARGV[2] or ''
 local meta, slots, writers, log, taken, entrants, hidden, journal = unpack(KEYS, 1, 8)
 local identities, groups = request.identities, request.groups
 local buckets = identities and {unpack(KEYS, identities.newest, identities.oldest + 1)}
-local held = request.held and {unpack(KEYS, request.held.keys, request.held.keys + #request.held.values - 1)}
+local held = request.held and {unpack(KEYS, request.held.keys, request.held.keys + #request.held.starts - 1)}
 for i = 1, groups and #groups or 0 do
   local group, ranking = groups[i], {suffix = groups[i].suffix}
   group.slot, ranking.key, ranking.reached, ranking.levels, ranking.metadata, group.voters =

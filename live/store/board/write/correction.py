@@ -1,6 +1,6 @@
 """Correct the score of a member: an administrator adds to it or sets it, as a batch of its own."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -17,7 +17,7 @@ CORRECTOR: Final = ":correction"
 """The producer of corrections in the journal. No API key can have this id."""
 
 _ATTEMPTS: Final = 100  # each one means that the member received something between two calls
-_CODES: Final = {b"frozen": "frozen", b"crowded": "board_full", b"unregistered": "entrant_unknown",
+CODES: Final = {b"frozen": "frozen", b"crowded": "board_full", b"unregistered": "entrant_unknown",
                  b"range": "score_out_of_range"}  # fmt: skip
 
 
@@ -52,7 +52,8 @@ async def correct(writer: BoardWriter, correction: Correction) -> Corrected:
     await state.open_to_write()
     future = round(state.settings.max_future * 1000)
     for _ in range(_ATTEMPTS):
-        attempt = _Attempt(state, correction, await _read_held(state, correction.member), future)
+        held = await read_held(state, [correction.member])
+        attempt = _Attempt(state, correction, held[correction.member], future)
         match await writer.put(attempt.fill, future):
             case [b"ok", offset, *_]:
                 if not await writer.is_in_sql(int(offset)):
@@ -65,16 +66,19 @@ async def correct(writer: BoardWriter, correction: Correction) -> Corrected:
             case [b"changed"]:
                 continue
             case [reason, *_]:
-                raise ProblemError("correction_refused", REFUSALS[_CODES[reason]])
+                raise ProblemError("correction_refused", REFUSALS[CODES[reason]])
     raise StoreUnavailableError(f"board {state.board.id}: the score changed {_ATTEMPTS} times in a row")
 
 
-async def _read_held(state: BoardState, member: str) -> dict[int, bytes]:
-    """Read what a member has in each slot; empty for nothing. The script checks that nothing has changed since."""
+async def read_held(state: BoardState, members: Sequence[str]) -> dict[str, dict[int, bytes]]:
+    """Read what members have in each slot; empty for nothing. The script checks that nothing has changed since."""
     starts = [int(start) for start in await state.call("ZRANGE", state.keys.slots, 0, -1)]
     keys = [state.keys.slot(start) for start in starts]
-    values = await state.client.calls([(key, ("HGET", key, member)) for key in keys])
-    return {start: value or b"" for start, value in zip(starts, values, strict=True)}
+    rows = await state.client.calls([(key, ("HMGET", key, *members)) for key in keys])
+    return {
+        member: {start: row[place] or b"" for start, row in zip(starts, rows, strict=True)}
+        for place, member in enumerate(members)
+    }
 
 
 class _Attempt:
@@ -117,7 +121,7 @@ class _Attempt:
             self.refused = "score_out_of_range"
             return
         amount = self.score - (self.before or 0) if is_sum else self.score
-        plan.producers, plan.reason, plan.held = [CORRECTOR], correction.reason, self._held
+        plan.producers, plan.reason, plan.held = [CORRECTOR], correction.reason, {correction.member: self._held}
         plan.slots = {start: SlotPlan({correction.member: amount}, {correction.member: -1}, {}, [], [], {})}
         if isinstance(window, Sliding):
             time = plan.now if board.clock == "event" and correction.time is None else correction.time

@@ -35,6 +35,7 @@ class SlotPlan(msgspec.Struct):
         votes: the digests of each vote, and the change to their counts.
         voted: for each vote its member, and the number of its producer in the batch.
         parts: what each producer but the first added, if the board adds up amounts and the batch has several producers.
+        drops: the members that leave the slot.
     """
 
     amounts: dict[str, int] = {}
@@ -43,6 +44,7 @@ class SlotPlan(msgspec.Struct):
     votes: list[tuple[bytes, bytes, int]] = []
     voted: list[tuple[str, int]] = []
     parts: dict[int, dict[str, int]] = {}
+    drops: list[str] = []
 
 
 class Plan(msgspec.Struct):
@@ -63,8 +65,8 @@ class Plan(msgspec.Struct):
         producers: the producers of the batch; empty if they are not known.
         senders: the number of the producer of each entry; empty unless there are several producers.
         event_senders: the number of the producer of each of `events`; empty unless there are several producers.
-        held: what the only member of a correction holds in each slot; None unless this is a correction.
-        reason: why an administrator corrects a score.
+        held: what each member of a correction or a merge holds in each slot; None for other plans.
+        reason: why an administrator corrects or merges scores.
     """
 
     current: int | None
@@ -81,7 +83,7 @@ class Plan(msgspec.Struct):
     producers: list[str] = []
     senders: list[int] = []
     event_senders: list[int] = []
-    held: Mapping[int, bytes] | None = None
+    held: Mapping[str, Mapping[int, bytes]] | None = None
     reason: str = ""
 
     @property

@@ -216,9 +216,10 @@ class BoardWriter:
             events = LogEvents(now_or_time, list(amounts), list(members), plan.event_senders)
         rules, held = state.rules if state.board is board else rules_of(board), None
         if plan.held is not None:
-            values = [value.decode() for value in plan.held.values()]
-            held = HeldAmounts([str(start) for start in plan.held], values, len(keys) + 1)
-            keys += [own.slot(start) for start in plan.held]
+            values = [[value.decode() for value in of_member.values()] for of_member in plan.held.values()]
+            starts = list(next(iter(plan.held.values())))
+            held = HeldAmounts([str(start) for start in starts], list(plan.held), values, len(keys) + 1)
+            keys += [own.slot(start) for start in starts]
             if rules.operation != "incr":  # a correction replaces the best value too
                 rules = msgspec.structs.replace(rules, operation="set")
         request = AddRequest(
@@ -276,6 +277,7 @@ class BoardWriter:
             metadata=[text(planned.metadata[member]) for member in amounts] if planned.metadata else [],
             votes=votes,
             parts=parts,
+            drops=[number for number, member in enumerate(amounts, 1) if member in planned.drops],
         )
 
     async def _send(

@@ -20,11 +20,13 @@ end
 local function judge(group)
   local members, amounts, values, ranking = group.members, group.amounts, group.values, group.ranking
   local names, old = look_up(ranking, members)
+  local dropped = group.dropped  -- members that leave the slot, whatever they have
   local unseen, least = hidden_of(members), threshold and threshold(ranking)
   local new, changed, held, emptied, h = {}, group.metadata and {}, {}, nil, 0
   for j = 1, #members do
     local value, before = values[j], old[j]
     local score = value
+    if dropped and dropped[j] then score = nil end
     if incr then
       score = (before or 0) + amounts[j]
       counted = counted + amounts[j]
@@ -33,7 +35,7 @@ local function judge(group)
     if least and not before and not unseen[j] and sign * score < least then
       new[j] = false
     else
-      if value == 0 and incr then
+      if value == 0 and incr or dropped and dropped[j] then
         emptied = emptied or {}
         emptied[#emptied + 1] = members[j]
       else
@@ -88,6 +90,9 @@ for i = 1, #groups do
   end
   if group.emptied then call('HDEL', group.slot, unpack(group.emptied)) end
   put(ranking, board.offset, members, group.names, group.old, group.new, group.orders)
+  if group.dropped and rules.ties then
+    for j in pairs(group.dropped) do call('HDEL', ranking.reached, members[j]) end
+  end
   if group.metadata then write_metadata(group, group.changed) end
   if contest then write_votes(group) end
   if rules.cap then trim(ranking, group.slot) end

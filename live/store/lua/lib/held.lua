@@ -1,8 +1,10 @@
--- Step: does the member of a correction still hold what the caller has read? Somebody else may have corrected it too.
+-- Step: do the members of a correction still hold what the caller has read? Somebody else may have corrected them too.
 if request.held then
   local read = request.held
   if not same_slots(read.starts) then return {'changed'} end
-  for i, value in ipairs(read.values) do
-    if (call('HGET', held[i], groups[1].members[1]) or '') ~= value then return {'changed'} end
+  for i, slot in ipairs(held) do
+    for j, member in ipairs(read.members) do
+      if (call('HGET', slot, member) or '') ~= read.values[j][i] then return {'changed'} end
+    end
   end
 end

@@ -7,7 +7,11 @@ local widest, all_fresh = 0, 0  -- the largest absolute value; new members in al
 for i = 1, #groups do
   local group = groups[i]
   local members, amounts, values, fresh = group.members, group.amounts, {}, 0
-  local olds = call('HMGET', group.slot, unpack(members))
+  local olds, dropped = call('HMGET', group.slot, unpack(members)), nil
+  if group.drops then
+    dropped = {}
+    for _, j in ipairs(group.drops) do dropped[j] = true end
+  end
   for j = 1, #members do
     local old, value = olds[j], amounts[j]
     if old then old = old + 0 else old = nil end  -- a number; faster than `tonumber`
@@ -15,12 +19,14 @@ for i = 1, #groups do
       fresh = fresh + 1
     elseif incr then
       value = old + value
+    elseif dropped and dropped[j] then
+      value = old
     elseif (operation == 'max' and old >= value) or (operation == 'min' and old <= value) then
       value = old
     end
     if value > widest then widest = value elseif -value > widest then widest = -value end
     values[j], olds[j] = value, old
   end
-  group.values, group.olds, group.fresh = values, olds, fresh
+  group.values, group.olds, group.fresh, group.dropped = values, olds, fresh, dropped
   all_fresh = all_fresh + fresh
 end

@@ -1,0 +1,188 @@
+"""Give what one member holds to another, and take that back: each as one batch, which viewers see as any other."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from live.domain.board import Board
+from live.domain.window import EVER, Sliding
+from live.errors import REFUSALS, SetupError, StoreUnavailableError
+from live.store.board.state import BoardState
+from live.store.board.write.correction import CODES, read_held
+from live.store.board.write.plan import Plan, SlotPlan, begin_plan
+from live.store.board.write.writer import BoardWriter
+
+MERGER: Final = ":merge"
+"""The producer of merges in the journal. No API key can have this id."""
+
+_ATTEMPTS: Final = 100  # each one means that a member received something between two calls
+
+
+class Value(NamedTuple):
+    """What a member has in a slot of a board with the best or the last amount, and its metadata (JSON)."""
+
+    value: int
+    metadata: bytes = b""
+
+
+class Move(msgspec.Struct):
+    """What a merge, or the undo of one, changes on a board, as of what its members were seen to hold.
+
+    Attributes:
+        members: the members, in the order in which they reach their new scores.
+        reason: the reason that the journal keeps.
+        held: what each member held in each slot.
+        amounts: where amounts add up, what each member gets in each slot.
+        events: the same in a sliding window: the time (milliseconds), the amount and the member of each event.
+        values: elsewhere, what each member has in each slot afterwards; None for nothing.
+        slots: in how many slots the last plan changes something.
+    """
+
+    members: Sequence[str]
+    reason: str
+    held: Mapping[str, Mapping[int, bytes]]
+    amounts: Mapping[int, Mapping[str, int]] = {}
+    events: Sequence[tuple[int, int, str]] = ()
+    values: Mapping[int, Mapping[str, Value | None]] = {}
+    slots: int = 0
+
+    def fill(self, board: Board, plan: Plan) -> None:
+        """Plan the move by the board's clock, as far as it still counts."""
+        plan.producers, plan.reason, plan.held = [MERGER], self.reason, self.held
+        if isinstance(board.window, Sliding):
+            length = board.window.length * 1000
+            events = [event for event in self.events if event[0] > plan.now - length]
+            if events:
+                plan.hold_till(min(time for time, _, _ in events) + length)
+                plan.events = list(events)
+                sums = dict.fromkeys(self.members, 0)
+                for _, amount, member in events:
+                    sums[member] += amount
+                plan.slots = {EVER.start: self._added(board, sums)}
+        elif plan.current is not None:
+            oldest = board.window.oldest(plan.current)
+            added = {start: self._added(board, amounts) for start, amounts in self.amounts.items() if start >= oldest}
+            put = {start: self._put(board, start, values) for start, values in self.values.items() if start >= oldest}
+            plan.slots = added | put
+        self.slots = len(plan.slots)
+
+    def _added(self, board: Board, amounts: Mapping[str, int]) -> SlotPlan:
+        numbered = enumerate(self.members, 1)
+        orders = {member: -number if amounts[member] else 0 for number, member in numbered}
+        return SlotPlan({member: amounts[member] for member in self.members}, orders if board.ties != "key" else {})
+
+    def _put(self, board: Board, start: int, values: Mapping[str, Value | None]) -> SlotPlan:
+        planned = SlotPlan()
+        for number, member in enumerate(self.members, 1):
+            now, held = values[member], self.held[member][start]
+            planned.amounts[member] = int(held or 0) if now is None else now.value
+            planned.orders[member] = 0 if now is None or (held and int(held) == now.value) else -number
+            if board.described:
+                planned.metadata[member] = b"" if now is None else now.metadata
+            if now is None:
+                planned.drops.append(member)
+        return planned
+
+
+def merged(
+    board: Board,
+    members: tuple[str, str],
+    reason: str,
+    held: Mapping[str, Mapping[int, bytes]],
+    *,
+    events: Mapping[int, int],
+    metadata: Mapping[str, Mapping[int, bytes]],
+    newer: Mapping[int, bool],
+) -> Move:
+    """Return the move of everything that the first of two members has to the second one.
+
+    Args:
+        board: the board.
+        members: both members.
+        reason: see `Move`.
+        held: what each member holds in each slot.
+        events: in a sliding window, the sum of the first member's events at each time.
+        metadata: the metadata of each member in each slot.
+        newer: on boards with the last amount, whether that of the first member is newer, in each slot.
+    """
+    old, new = members
+    move = Move((new, old), reason, held)
+    if isinstance(board.window, Sliding):
+        times = [(time, amount) for time, amount in sorted(events.items()) if amount]
+        move.events = [event for time, amount in times for event in ((time, -amount, old), (time, amount, new))]
+        return move
+    starts = [start for start, value in held[old].items() if value]
+    if board.operator == "incr":
+        move.amounts = {start: {old: -int(held[old][start]), new: int(held[old][start])} for start in starts}
+        return move
+    values: dict[int, dict[str, Value | None]] = {}
+    for start in starts:
+        first, second = (Value(int(held[one][start] or 0), metadata[one][start]) for one in members)
+        is_better = first.value > second.value if board.sort_order == "desc" else first.value < second.value
+        takes = is_better if board.operator == "best" else newer[start]
+        values[start] = {old: None, new: first if takes or not held[new][start] else second}
+    move.values = values
+    return move
+
+
+async def read_metadata(
+    state: BoardState, members: Sequence[str], starts: Sequence[int]
+) -> dict[str, dict[int, bytes]]:
+    """Read the metadata (JSON) of members in each slot; empty for none."""
+    keys = [state.table(start).metadata for start in starts]
+    rows = await state.client.calls([(key, ("HMGET", key, *members)) for key in keys])
+    return {
+        member: {start: row[place] or b"" for start, row in zip(starts, rows, strict=True)}
+        for place, member in enumerate(members)
+    }
+
+
+async def read_events(state: BoardState, member: str) -> dict[int, int]:
+    """Return the sum of a member's events in a sliding window at each time, in milliseconds."""
+    found: dict[bytes, tuple[int, int]] = {}
+    name = member.encode()
+    async for events in state.client.elements("ZSCAN", state.keys.log):
+        for event, time in zip(events[::2], events[1::2], strict=True):
+            amount, _, owner = event[8:].partition(b" ")
+            if owner == name:
+                found[event] = int(float(time)), int(amount)
+    sums: dict[int, int] = {}
+    for at, number in found.values():
+        sums[at] = sums.get(at, 0) + number
+    return sums
+
+
+async def read_move(state: BoardState, members: tuple[str, str], reason: str, newer: Mapping[int, bool]) -> Move:
+    """Return the move that merges two members as they are now. See `merged`."""
+    events = await read_events(state, members[0]) if isinstance(state.board.window, Sliding) else {}
+    held = await read_held(state, members)
+    metadata = await read_metadata(state, members, list(held[members[0]]))
+    return merged(state.board, members, reason, held, events=events, metadata=metadata, newer=newer)
+
+
+async def put_move(writer: BoardWriter, make: Callable[[], Awaitable[Move]], *, dry: bool = False) -> Move:
+    """Apply a move exactly once, whatever others change meanwhile. `make` makes it from what is there now.
+
+    Raises:
+        SetupError: the board refuses it.
+        StoreUnavailableError, JournalBehindError, EpochLostError: as `BoardWriter.add`.
+    """
+    state = writer.state
+    for _ in range(_ATTEMPTS):
+        move = await make()
+        if dry:
+            move.fill(state.board, begin_plan(state.board, state.clock))
+            return move
+        match await writer.put(move.fill):
+            case [b"ok", offset, *_]:
+                if not await writer.is_in_sql(int(offset)):
+                    raise StoreUnavailableError(f"board {state.board.id}: another server took over", unknown=True)
+                return move
+            case [b"nothing"]:
+                return move
+            case [b"changed"]:
+                continue
+            case [reason, *_]:
+                raise SetupError(REFUSALS[CODES[reason]])
+    raise StoreUnavailableError(f"board {state.board.id}: the scores changed {_ATTEMPTS} times in a row")
