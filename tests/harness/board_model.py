@@ -103,31 +103,22 @@ class Reference:
         self.number += 1
         if self.board.operator != "incr":
             return self._merge_records(old, new, clock)
-        now, window = self.now(clock), self.board.window
         mine = [event for event in self.counted if event.key == old]
-        alive: Counter[int] = Counter()
-        for event in mine:
-            if now is not None and not self._has_left(event, now):
-                alive[event.slot if window.tables else 0] += event.amount
         self.moved = {event.number for event in mine}
         self.counted = [event._replace(key=new) if event.key == old else event for event in self.counted]
-        self.placed |= {(slot, new): self.number for slot, amount in alive.items() if amount}
-        return bool(alive)
+        places, is_any = self._places_of(mine, clock)
+        self.placed |= {(place, new): self.number for place in places}
+        return is_any
 
     def undo(self, old: str, new: str, clock: int) -> None:
         """Give the events back."""
         self.number += 2
-        now, window = self.now(clock), self.board.window
         if self.board.operator == "incr":
             mine = [event for event in self.counted if event.number in self.moved and event.key == new]
-            alive: Counter[int] = Counter()
-            for event in mine:
-                if now is not None and not self._has_left(event, now):
-                    alive[event.slot if window.tables else 0] += event.amount
             numbers = {event.number for event in mine}
             self.counted = [event._replace(key=old) if event.number in numbers else event for event in self.counted]
-            for slot in [slot for slot, amount in alive.items() if amount]:
-                self.placed |= {(slot, old): self.number - 1, (slot, new): self.number}
+            for place in self._places_of(mine, clock)[0]:
+                self.placed |= {(place, old): self.number - 1, (place, new): self.number}
         elif self.other is not None:
             for slot in self._kept(clock):
                 theirs, records = self.other.held.get(slot, {}), self.held.setdefault(slot, {})
@@ -140,6 +131,18 @@ class Reference:
                         self.touched[slot, key] = self.other.touched[slot, key]
         self.other = None
         self.cut()
+
+    def _places_of(self, events: Sequence[Counted], clock: int) -> tuple[set[int], bool]:
+        """Return the rankings in which events count, and whether any slot or time has a sum of them."""
+        now, window = self.now(clock), self.board.window
+        sums: Counter[int] = Counter()
+        for event in events:
+            if now is not None and not self._has_left(event, now):
+                sums[event.time if isinstance(window, Sliding) else event.slot] += event.amount
+        left = {part: amount for part, amount in sums.items() if amount}
+        if isinstance(window, Sliding):
+            return {0} if sum(left.values()) else set(), bool(left)
+        return {part if window.tables else 0 for part in left}, bool(left)
 
     def _merge_records(self, old: str, new: str, clock: int) -> bool:
         self.other = None
