@@ -56,10 +56,10 @@ CLIMBERS: Final = (
     "Linus",
 )
 BOARDS: Final[dict[str, dict[str, Any]]] = {
-    "photos": {"title": "Photos of the day", "source": ["photo"]},
+    "photos": {"title": "Photos of the day", "types": ["photo"]},
     "everything": {"title": "Posts and photos", "union": ["posts", "photos"]},
     "climbs": {
-        "title": "Highest climbs", "source": ["climb"], "operator": "best", "window": "forever",
+        "title": "Highest climbs", "types": ["climb"], "operator": "best", "window": "forever",
         "score": [{"field": "metres", "max": 9000}, {"field": "minutes", "order": "asc", "max": 600}],
     },
 }  # fmt: skip
@@ -180,7 +180,7 @@ class Demo:
             await self._admin.delete(CONTEST, "demo")
         self._closes, self._until = now + _VOTING, now + _VOTING + _RESULT
         votes = {"closes": self._closes.isoformat()}
-        choices = {"title": "Song of the evening", "source": ["vote"], "window": "forever", "votes": votes}
+        choices = {"title": "Song of the evening", "types": ["vote"], "window": "forever", "votes": votes}
         await self._admin.put(CONTEST, choices, "demo")
         await self._registry.refresh(has_changed=True)
 

@@ -97,7 +97,11 @@ REFUSALS: Final[Mapping[str, str]] = {
     "amount_too_large": "the amount is further from zero than the board or the API key allows",
     "board_full": "the board has its maximum number of members or voters, and this one is new",
     "score_out_of_range": "the score of the member would leave the range in which it is exact",
+    "amount_required": "the board keeps amounts as scores, and the event has none",
+    "not_counted": "the request is strict, and another event of it is refused",
 }
+# Refusals whose reason can pass: the same event can count later.
+RETRYABLE: Final = frozenset({"early", "board_unavailable", "not_open", "frozen", "board_full", "not_counted"})
 
 
 class Close(NamedTuple):

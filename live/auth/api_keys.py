@@ -94,6 +94,7 @@ def key_view(record: StoredProducer, uses: Mapping[str, int] = _NO_USES) -> dict
         "rate": record.rate,
         "burst": record.burst,
         "max_amount": record.max_amount,
+        "types": record.sources,
         "sources": record.sources,
         "secrets": [
             {

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from live.boards.definition import DefinitionError, forbidden, merge, read_board
+from live.boards.definition import DefinitionError, forbidden, patched, read_board
 from live.domain.board import DEFAULT_MAX_MEMBERS, Board, Boards
 from live.domain.board_file import exposure, part_mistakes, text_mistakes
 from live.domain.producer import Principal
@@ -31,7 +31,7 @@ from live.store.registry.trail import SERVER, entry_of
 ABANDONED: Final = 10
 _PATIENCE: Final = 15.0  # seconds; longer than ABANDONED, so that an abandoned creation is finished meanwhile
 _PAUSE: Final = 0.05
-_TEXTS: Final[tuple[str, ...]] = ("title", "source", "category")  # choices with texts that people read
+_TEXTS: Final[tuple[str, ...]] = ("title", "types", "source", "category")  # choices with texts that people read
 
 _T = TypeVar("_T")
 _Attempt: TypeAlias = Callable[[Definitions, Definition | None], Awaitable[_T | None]]
@@ -102,7 +102,7 @@ class BoardAdmin:
         async def attempt(found: Definitions, held: Definition | None) -> bool | None:
             if held is None:
                 raise _no_such(board)
-            choices = merge(held.choices, patch)
+            choices = patched(held.choices, patch)
             return (held.state == "live" and await self._change(found, board, held, choices, who, maker)) or None
 
         await self._until_done(board, attempt)

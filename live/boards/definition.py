@@ -7,7 +7,7 @@ import msgspec
 
 from live.domain.board import Board
 from live.domain.board_file import (
-    DEFAULT_SOURCE,
+    DEFAULT_TYPE,
     BoardChoice,
     FieldChoice,
     VotesChoice,
@@ -62,7 +62,7 @@ def choices_of(board: Board) -> dict[str, Any]:
     choice = RunningChoice(
         id=board.id,
         title="" if board.title == board.id else board.title,
-        source=None if board.union or board.source == {DEFAULT_SOURCE} else tuple(sorted(board.source)),
+        types=None if board.union or board.source == {DEFAULT_TYPE} else tuple(sorted(board.source)),
         category=tuple(sorted(board.categories)),
         union=tuple(board.union),
         weights=None if set(weights) <= {1} else weights,
@@ -89,6 +89,17 @@ def choices_of(board: Board) -> dict[str, Any]:
     names = RunningChoice.__struct_fields__
     chosen = {name: getattr(choice, name) for name in names if getattr(choice, name) != getattr(plain, name)}
     return msgspec.json.decode(msgspec.json.encode(chosen), type=dict[str, Any])
+
+
+def patched(choices: dict[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Apply a JSON Merge Patch (RFC 7396) to the choices of a board.
+
+    `source` is the earlier name of `types`. A patch with one of the names changes what the other one has chosen.
+    """
+    for name, other in _NAMES.items():
+        if name in patch and other in choices and other not in patch:
+            choices = {choice: value for choice, value in choices.items() if choice != other}
+    return merge(choices, patch)
 
 
 def merge(choices: dict[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,6 +133,7 @@ def forbidden(old: Board, new: Board) -> Iterator[str]:
         yield "`sort_order` can't change: with a `cap`, the records of the other end were cut off"
 
 
+_NAMES: Final = {"types": "source", "source": "types"}  # of the same choice
 _FIXED: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "window": (("window",), "the data is stored in its slots; only `keep` and `grace` of a window can change"),
     "operation": (("operator", "sort_order"), "the scores were computed with it"),

@@ -48,9 +48,11 @@ MaxAmountOption = Annotated[
         "--max-amount", min=0, max=MAX_SCORE, help="Largest amount of an event; 0 for the limit of the board."
     ),
 ]
-SourcesOption = Annotated[
+TypesOption = Annotated[
     str | None,
-    typer.Option("--sources", help="Event types that boards of this administrator may take, such as a,b; * for all."),
+    typer.Option(
+        "--types", "--sources", help="Event types that boards of this administrator may take, such as a,b; * for all."
+    ),
 ]
 
 
@@ -63,7 +65,7 @@ def add(  # noqa: PLR0913 - one parameter per flag
     rate: Annotated[float | None, typer.Option("--rate", help="Events per second; 0 for no limit.")] = None,
     burst: Annotated[int | None, typer.Option("--burst", min=1, help="Events that it may send in one burst.")] = None,
     max_amount: MaxAmountOption = None,
-    sources: SourcesOption = None,
+    types: TypesOption = None,
     length: Annotated[
         str | None, typer.Option("--for", metavar="TIME", help="How long it is valid, such as 30d; never for no end.")
     ] = None,
@@ -86,7 +88,7 @@ def add(  # noqa: PLR0913 - one parameter per flag
     """
     with clear_errors():
         settings = load_settings(store=store, data_dir=data_dir)
-        scope = make_scope(boards, verbs, rate, burst, max_amount, sources)
+        scope = make_scope(boards, verbs, rate, burst, max_amount, types)
         scope = msgspec.structs.replace(scope, expires=_expiry(length))
 
         async def work() -> tuple[StoredProducer, str]:
@@ -163,21 +165,21 @@ def make_scope(
     rate: float | None,
     burst: int | None,
     max_amount: int | None = None,
-    sources: str | None = None,
+    types: str | None = None,
 ) -> Scope:
     """Make the scope that the flags describe.
 
     Raises:
         SetupError: a board id, a verb, the rate or an event type is not valid.
     """
-    named, types = _words(boards), _words(sources)
+    named, allowed = _words(boards), _words(types)
     scope = Scope(
         boards=UNSET if not named else None if ALL in named else named,
         verbs=cast("tuple[Verb, ...]", _words(verbs)) or UNSET,
         rate=UNSET if rate is None else rate,
         burst=UNSET if burst is None else burst,
         max_amount=UNSET if max_amount is None else max_amount or None,
-        sources=UNSET if sources is None else types,
+        sources=UNSET if types is None else allowed,
     )
     fault = next(scope_faults(scope), None)
     if fault is not None:

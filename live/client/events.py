@@ -15,8 +15,9 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         member: what is ranked: 1 to 1,024 bytes of UTF-8 in NFC. The wire format calls it `key`.
-        amount: a whole number within ±2^53. A negative amount takes back.
-        type: the event type. The event feeds the boards that have this type in their `source`. The server's default is
+        amount: a whole number within ±2^53. A negative amount takes back. None means 1, and is refused by boards that
+            keep amounts as scores.
+        type: the event type. The event feeds the boards that have this type in their `types`. The server's default is
             `like`.
         board: the only board that the event feeds. It replaces `type`.
         time: an aware datetime. Without a time, the event counts at the time when it arrives.
@@ -29,7 +30,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     member: str = msgspec.field(name="key")
-    amount: int = 1
+    amount: int | None = None
     type: str | None = None
     board: str | None = None
     time: datetime | None = None

@@ -54,7 +54,7 @@ Category = Annotated[str, Meta(min_length=1, max_length=256, extra_json_schema=_
 C = TypeVar("C", bound="BoardChoice")
 _NAMELESS: Final = "nameless"  # replaces a missing id, so that the other choices are still checked
 _ANY_UNIT: Final = "day"  # replaces an invalid unit
-DEFAULT_SOURCE: Final = "like"
+DEFAULT_TYPE: Final = "like"
 _MOST_CAP: Final = 100_000
 _MOST_MEMBERS: Final = 1_000_000_000
 _MOST_CONFLATION: Final = 60_000  # milliseconds
@@ -111,7 +111,8 @@ class BoardChoice(Choice, frozen=True, kw_only=True):
 
     id: Annotated[str, Meta(extra_json_schema={"pattern": f"^{BOARD_ID.pattern}$"})]
     title: Annotated[str, Meta(min_length=1, max_length=200, extra_json_schema=_READABLE)] = ""
-    source: Annotated[tuple[EventType, ...], Meta(min_length=1)] | None = None
+    types: Annotated[tuple[EventType, ...], Meta(min_length=1)] | None = None
+    source: Annotated[tuple[EventType, ...], Meta(min_length=1)] | None = None  # the earlier name of `types`
     category: Annotated[tuple[Category, ...], Meta(min_length=1)] = ()
     union: Annotated[tuple[str, ...], Meta(min_length=2)] = ()
     weights: tuple[Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)], ...] | None = None
@@ -145,7 +146,7 @@ def make_board(choice: BoardChoice) -> Board:
     return Board(
         id=choice.id,
         title=choice.title or choice.id,
-        source=frozenset(() if choice.union else choice.source or (DEFAULT_SOURCE,)),
+        source=frozenset(() if choice.union else choice.types or choice.source or (DEFAULT_TYPE,)),
         categories=frozenset(choice.category),
         union=dict(zip(choice.union, choice.weights or (1,) * len(choice.union), strict=True)),
         window=window,
@@ -222,6 +223,8 @@ def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
 
 def _conflicts(choice: BoardChoice) -> Iterator[str]:
     """Find choices that contradict each other with any window."""
+    if choice.types is not None and choice.source is not None:
+        yield "`types` with `source`: that is the earlier name of `types`; leave it out"
     if choice.cap is not None and choice.operator == "incr":
         yield "`cap` with `operator = incr`: a record that was cut off would start again from zero; use best or set"
     if choice.score and choice.operator == "incr":
@@ -257,8 +260,8 @@ def _union_mistakes(choice: BoardChoice) -> Iterator[str]:
         yield "`union` names a board twice; give it a weight instead"
     if choice.weights is not None and len(choice.weights) != len(choice.union):
         yield f"`weights` has {len(choice.weights)} numbers for {len(choice.union)} boards in `union`"
-    if choice.source is not None or choice.category:
-        yield "`union` with `source` or `category`: a union counts what its boards count"
+    if choice.types is not None or choice.source is not None or choice.category:
+        yield "`union` with `types` or `category`: a union counts what its boards count"
     if choice.operator != "incr" or choice.votes is not None:
         yield "`union` with `votes` or an operator other than incr: a union only adds"
 
@@ -296,7 +299,7 @@ def text_mistakes(new: Board, old: Board | None = None) -> Iterator[str]:
     """
     for name, texts, known in (
         ("title", {new.title}, {old.title} if old else ()),
-        ("source", new.source, old.source if old else ()),
+        ("types", new.source, old.source if old else ()),
         ("category", new.categories, old.categories if old else ()),
     ):
         for text in sorted(texts - {*known}):

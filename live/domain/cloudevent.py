@@ -1,4 +1,6 @@
-"""CloudEvents 1.0 as events: `subject` is the member, `source` and `id` the identity, `sampledrate` the amount.
+"""CloudEvents 1.0 as events: `subject` is the member, `source` and `id` the identity, `amount` the amount.
+
+`sampledrate` is another name of the amount. An attribute can't be an object, so `fields` and `metadata` are JSON text.
 
 Structured and batched mode are JSON. Binary mode uses headers named `ce-…`. `CloudEvent` lists the required and
 optional attributes. `data` is allowed and ignored, and so are other extensions. Attribute names must follow the
@@ -13,17 +15,17 @@ from typing import Annotated, Any, Final
 from urllib.parse import unquote_to_bytes
 
 import msgspec
-from msgspec import UNSET, Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from live.domain.decoding import SPACE, Steps, check_parts, limit, no_constant, split, text_of
-from live.domain.event import MAX_DETAIL, IncomingEvent, Key, Label, Rejection
+from live.domain.event import MAX_DETAIL, MAX_SCORE, IncomingEvent, Key, Label, Rejection
 from live.errors import ProblemError
 
 MAX_SAMPLED_RATE: Final = 2**31 - 1  # CloudEvents' Integer has 32 bits
 
 _PREFIX: Final = b"ce-"
 _NAME: Final = re.compile("[a-z0-9]+")
-_INTEGER: Final = re.compile("-?(?:0|[1-9][0-9]{0,9})")
+_INTEGER: Final = re.compile("-?(?:0|[1-9][0-9]{0,15})")
 _MOST_DIGITS: Final = 20
 _MOST_ATTRIBUTES: Final = 32_768  # bytes of an event without its data
 _QUOTED: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"')
@@ -48,6 +50,10 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     sampledrate: Annotated[int, Meta(ge=1, le=MAX_SAMPLED_RATE)] | None = None
     board: str | None = None
     actor: Label | None = None
+    amount: Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | None = None
+    category: Label | None = None
+    fields: str | None = None
+    metadata: str | None = None
 
 
 class _Data(msgspec.Struct, gc=False):
@@ -181,10 +187,12 @@ def _event_of(attributes: dict[str, Any]) -> IncomingEvent | Rejection:
     for name in attributes:
         if name not in _KNOWN and (name == "data" or not _NAME.fullmatch(name)):
             return _invalid(f"{name!r} is not an attribute name; use lower-case letters and digits, but not `data`")
-    rate = attributes.get("sampledrate")
-    if isinstance(rate, str) and _INTEGER.fullmatch(rate):
-        # In headers, a number is text. An event that was in headers before may still have its number as text in JSON.
-        attributes["sampledrate"] = int(rate)
+    for name in ("sampledrate", "amount"):
+        number = attributes.get(name)
+        if isinstance(number, str) and _INTEGER.fullmatch(number):
+            # In headers, a number is text. An event that was in headers before may still have it as text in JSON.
+            # Integers of CloudEvents have 32 bits, so a larger amount is text too.
+            attributes[name] = int(number)
     event = _converted(attributes)
     if isinstance(event, Rejection):
         return event
@@ -207,20 +215,40 @@ def _converted(value: Any) -> IncomingEvent | Rejection:  # noqa: ANN401 - any J
         return _invalid(
             f"the text contains U+{ord(error.object[error.start]):04X}, which CloudEvents attributes do not allow"
         )
+    amount = event.amount
+    fields: dict[str, int] | UnsetType = UNSET
+    metadata: msgspec.Raw | UnsetType = UNSET
+    if event.sampledrate is not None:
+        if amount is not None:
+            return _invalid("an event has either `amount` or `sampledrate`")
+        amount = event.sampledrate
+    try:
+        if event.fields is not None:
+            fields = msgspec.json.decode(event.fields, type=dict[str, int])
+            if event.fields.count('"') != 2 * len(fields):
+                return Rejection(0, "field_duplicate", "a name in `fields` is repeated, or has a quotation mark")
+        if event.metadata is not None:
+            msgspec.json.decode(event.metadata)
+            metadata = msgspec.Raw(event.metadata.strip().encode())
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return _invalid("`fields` must be a JSON object with whole numbers, and `metadata` a JSON object, as text")
     return IncomingEvent(
         key=event.subject,
-        amount=UNSET if event.sampledrate is None else event.sampledrate,
+        amount=UNSET if amount is None else amount,
         type=event.type,
         board=UNSET if event.board is None else event.board,
         time=UNSET if event.time is None else event.time,
         id=event.id,
         source=event.source,
         actor=UNSET if event.actor is None else event.actor,
+        category=UNSET if event.category is None else event.category,
+        fields=fields,
+        metadata=metadata,
     )
 
 
 _KNOWN: Final = frozenset(CloudEvent.__struct_fields__)
-_TEXTS: Final = ("id", "source", "type", "subject", "board", "actor")
+_TEXTS: Final = ("id", "source", "type", "subject", "board", "actor", "category", "fields", "metadata")
 
 
 def _twice(names: list[str]) -> Rejection:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from live.domain.text import PATTERN, character_fault, json_fault
+from live.errors import RETRYABLE
 
 MAX_SCORE: Final = 2**53
 MAX_KEY_BYTES: Final = 1024
@@ -46,13 +47,22 @@ class IncomingEvent(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
     metadata: msgspec.Raw | UnsetType = UNSET
 
 
-class Rejection(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why one event of a body was not counted. `board` is set if another board counted the event."""
+class Rejection(msgspec.Struct, frozen=True):
+    """Why one event of a body was not counted. `board` is set if another board counted the event.
+
+    `retryable` says whether the reason can pass, so that the same event can count later.
+    """
 
     index: int
     code: str
     detail: str
-    board: str | None = None
+    board: str | UnsetType = UNSET
+    retryable: bool = False
+
+    def __post_init__(self) -> None:
+        """Look up whether the reason can pass."""
+        if self.code in RETRYABLE:
+            msgspec.structs.force_setattr(self, "retryable", True)  # noqa: FBT003 - of a struct that is being made
 
 
 class EventRecord(msgspec.Struct, frozen=True, kw_only=True):

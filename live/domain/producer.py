@@ -98,7 +98,7 @@ class Principal(msgspec.Struct, frozen=True):
         if missing:
             types = ",".join(missing)
             detail = (
-                f"the API key does not permit boards for events of type {types}; see `live keys add --sources {types}`"
+                f"the API key does not permit boards for events of type {types}; see `live keys add --types {types}`"
             )
             raise ProblemError("scope_forbidden", detail)
 

@@ -37,9 +37,14 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 class Wants(msgspec.Struct, frozen=True):
-    """What a request wants besides being counted: to know the `records` of its members afterwards."""
+    """What a request wants besides being counted.
+
+    With `records`, it wants to know the records of its members afterwards. With `strict`, each board must count all of
+    its events, or none if it refuses one.
+    """
 
     records: bool = False
+    strict: bool = False
 
 
 PLAIN: Final = Wants()
@@ -234,7 +239,9 @@ class Committer:
         wants = [self._wants.pop(share, PLAIN) for share in batch] if self._wants else ()
         started = time.perf_counter()
         senders = [(share.producer, len(share.entries)) for share in batch]
-        added = await self._writer.add(entries, senders, places=any(each.records for each in wants))
+        added = await self._writer.add(
+            entries, senders, places=any(each.records for each in wants), strict=_strict(batch, wants)
+        )
         COMMIT_SECONDS.observe(time.perf_counter() - started)
         record_span("commit", started, board=self.state.board.id, events=len(entries))
         COMMIT_EVENTS.observe(len(entries))
@@ -250,6 +257,16 @@ class Committer:
                     board=board.id, value=added.widest, limit=board.most,
                 )  # fmt: skip
         return added
+
+
+def _strict(batch: Sequence[Share], wants: Sequence[Wants]) -> list[range]:
+    """Return the indexes of the entries of each strict share in a batch."""
+    found, first = [], 0
+    for share, each in zip(batch, wants, strict=False):  # nothing if no share wants more
+        if each.strict:
+            found.append(range(first, first + len(share.entries)))
+        first += len(share.entries)
+    return found
 
 
 def _resolve(batch: Sequence[Share], added: Added) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
+from http import HTTPStatus
 from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
@@ -46,6 +47,7 @@ _STORED_FOR_AN_EVENT: Final = 256  # bytes of a stored answer that are charged a
 _REFUSED_FOR: Final = 1.0  # seconds; a process also asks for new boards that often by itself
 _MOST_REFUSED: Final = 1024
 _LONGEST_REFUSED: Final = 128  # characters of each part
+_STRICT: Final = re.compile(rb"(?:^|[,;])\s*handling\s*=\s*\"?strict\"?\s*(?:[,;]|$)", re.IGNORECASE)  # RFC 7240
 _CLOUDEVENTS: Final = b"application/cloudevents"  # the content types whose body is the event
 
 _encode = msgspec.json.Encoder().encode
@@ -165,6 +167,8 @@ class Intake:
                 )
             idempotency_key = str(match[1] or match[2], "ascii")
         only_board = None
+        if b"prefer" in named and any(name == b"prefer" and _STRICT.search(value) for name, value in headers):
+            wants = msgspec.structs.replace(wants, strict=True)
         wants = PLAIN if wants == PLAIN else wants  # one object, which committers tell apart from others
         if decode is decode_json and not gzip and idempotency_key is None and wants is PLAIN:
             targets = boards_for(self._boards, producer, UNSET, UNSET, UNSET)
@@ -224,7 +228,7 @@ class Intake:
         try:
             next(steps)
         except StopIteration as end:  # most bodies need a single step
-            self._send(head, end.value, _replying(done), [])
+            self._send(head, end.value, _replying(done, strict=head.wants.strict), [])
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
             done(problem_reply(error))
         else:
@@ -329,7 +333,8 @@ class Intake:
                     decoded = await self._run_steps(steps)
                 finally:
                     self._slow -= 1
-                return json_reply(_encode(await self._count(head, decoded)))
+                answer = await self._count(head, decoded)
+                return _reply_of(_encode(answer), refused=head.wants.strict and bool(answer.rejected))
             except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
                 return problem_reply(error)
 
@@ -371,7 +376,9 @@ class Intake:
                 return json_reply(known)
             answer = await self._count(head, decoded)
             reply = _encode(answer)
-            if all(rejection.code != "board_unavailable" for rejection in answer.rejected):  # else a retry may succeed
+            if head.wants.strict and answer.rejected:
+                return _reply_of(reply, refused=True)  # not stored, because a retry may succeed
+            if all(rejection.code != "board_unavailable" for rejection in answer.rejected):  # as above
                 reply, size = await self._answers.finish(producer, idempotency_key, reply)
                 self._rate_limiter.charge(head.producer, 1 + size // _STORED_FOR_AN_EVENT)
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
@@ -403,10 +410,19 @@ def _read(head: CheckedHead, body: bytes, settings: Settings) -> Steps:
     return (yield from head.decode(body, settings.max_events))
 
 
-def _replying(done: Done) -> OnResult:
+def _replying(done: Done, *, strict: bool = False) -> OnResult:
     """Turn the outcome of a body into a reply."""
 
     def on_result(outcome: Answer | Exception) -> None:
-        done(problem_reply(outcome) if isinstance(outcome, Exception) else json_reply(_encode(outcome)))
+        if isinstance(outcome, Exception):
+            done(problem_reply(outcome))
+        else:
+            done(_reply_of(_encode(outcome), refused=strict and bool(outcome.rejected)))
 
     return on_result
+
+
+def _reply_of(body: bytes, *, refused: bool) -> Reply:
+    """Make the reply with an answer. `refused` says that the request is strict, and that an event was refused."""
+    reply = json_reply(body)
+    return msgspec.structs.replace(reply, status=HTTPStatus.UNPROCESSABLE_ENTITY) if refused else reply

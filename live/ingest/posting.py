@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from live.auth.rate_limiter import RateLimiter
 from live.domain.board import Board, Boards
+from live.domain.board_file import DEFAULT_TYPE
 from live.domain.decoding import DecodedBody
 from live.domain.event import (
     MAX_DETAIL,
@@ -36,7 +37,6 @@ from live.ingest.standings import MOST_RECORDS, Counted
 from live.metrics import EVENTS_DUPLICATE, EVENTS_REJECTED
 from live.store.board.write.placement import Placement
 
-DEFAULT_TYPE: Final = "like"
 _BOARDS_PER_TURN: Final = 8  # each costs its turn of the event loop up to a quarter of a millisecond
 _MOST_SUGGESTIONS: Final = 3  # for each body
 _MOST_COMPARED: Final = 100  # boards; each takes some microseconds
@@ -132,6 +132,9 @@ class Posting:
             detail = f"with `rank=true`, a body may feed {MOST_RECORDS:,} records: one for each event on each board"
             self._on_result(ProblemError("too_many_events", detail))
             return
+        if self._wants.strict and self._rejected:
+            self._withhold()
+            shares = []
         if not shares:
             self._on_result(self._answer())
             return
@@ -170,11 +173,28 @@ class Posting:
         """Submit some shares. Submit the others in later turns of the event loop, between those of other requests."""
         for committer, share in shares[:_BOARDS_PER_TURN]:
             try:
-                committer.submit(share, self._wants)
+                committer.submit(share, self._wants if not self._wants.strict else self._strictly(share))
             except ProblemError as error:
                 share.reject(error)
         if len(shares) > _BOARDS_PER_TURN:
             asyncio.get_running_loop().call_soon(self._submit, shares[_BOARDS_PER_TURN:])
+
+    def _withhold(self) -> None:
+        """Refuse the events that no rule refuses: the request is strict, and has events that no board can take."""
+        refused = {rejection.index for rejection in self._rejected}
+        left = [index for index in self._body.indexes if index not in refused]
+        self._rejected += [Rejection(index, "not_counted", REFUSALS["not_counted"]) for index in left]
+        self._shares.clear()
+
+    def _strictly(self, share: _Share) -> Wants:
+        """Return what the request wants of a board. It is not strict with boards whose refusals it must not see."""
+        names_it = all(event.board == share.board for event in self._body.events)
+        return msgspec.structs.replace(self._wants, strict=names_it or not self._hides(share.board))
+
+    def _hides(self, board: str) -> bool:
+        """Tell whether the producer must not learn what a board refuses, unless an event names the board."""
+        private = board in self._boards.private and board not in self._producer.opens
+        return private or self._boards.by_id[board].owner not in {"", self._producer.id}
 
     def receive(self, outcome: Committed | Exception) -> None:
         """Take the outcome of a body with one event for one board, which was submitted without `send`."""
@@ -217,9 +237,10 @@ class Posting:
             likes = body.likes if self._idempotency_key is None else None
             entries: Sequence[Entry] = Likes(likes) if likes else self._entries()
             widest = 1 if body.likes else max((abs(entry[1]) for entry in entries), default=0)
+            has_amounts = all(event.amount is not UNSET for event in body.events)
             for share, target, weight in targets:
                 share.indexes, share.entries = body.indexes, entries
-                if not self._is_plain_for(target, weight, widest):
+                if not self._is_plain_for(target, weight, widest, has_amounts=has_amounts):
                     triples = zip(body.indexes, body.events, entries, strict=True)
                     share.entries = [self._entry_for(share, target, weight, *triple) for triple in triples]
             return self._unknown
@@ -232,17 +253,20 @@ class Posting:
             for share, board, weight in targets:
                 indexes, own = parts.setdefault(share, ([], []))
                 indexes.append(index)
-                is_plain = self._is_plain_for(board, weight, abs(entry[1]))
+                is_plain = self._is_plain_for(board, weight, abs(entry[1]), has_amounts=event.amount is not UNSET)
                 own.append(entry if is_plain else self._entry_for(share, board, weight, index, event, entry))
         for share, (indexes, own) in parts.items():
             share.indexes, share.entries = indexes, own
         return self._unknown
 
-    def _is_plain_for(self, board: Board, weight: int, widest: int) -> bool:
-        """Tell whether a board takes entries unchanged. `widest` is the largest absolute amount."""
+    def _is_plain_for(self, board: Board, weight: int, widest: int, *, has_amounts: bool) -> bool:
+        """Tell whether a board takes entries unchanged. `widest` is the largest absolute amount.
+
+        `has_amounts` says whether every event names its amount.
+        """
         if weight != 1 or board.score is not None:
             return False
-        return board.operator != "incr" or widest <= limit_of(board, self._producer)
+        return has_amounts if board.operator != "incr" else widest <= limit_of(board, self._producer)
 
     def _entry_for(
         self, share: _Share, board: Board, weight: int, index: int, event: IncomingEvent, entry: Entry
@@ -261,6 +285,8 @@ class Posting:
             if abs(amount) > limit:
                 amount, code = 0, "amount_too_large"
                 share.details[index] = f"board {board.id} takes amounts of this API key from {-limit} to {limit}"
+        elif event.amount is UNSET:  # the default would be a score that nobody reached
+            code = "amount_required"
         if code is not None:
             extra = msgspec.structs.replace(extra or Extra(), refused=code)
         return (key, amount, time, identity, extra)
@@ -361,7 +387,7 @@ class Posting:
             if is_private and not self._producer.feeds(share.board):
                 continue
             is_secret = is_private and share.board not in self._producer.opens
-            if is_secret or self._boards.by_id[share.board].owner not in {"", self._producer.id}:
+            if self._hides(share.board):
                 pairs = zip(body.indexes, body.events, strict=True)
                 hidden_here = {index for index, event in pairs if event.board != share.board}
             for position, index in enumerate(share.indexes):
@@ -373,7 +399,7 @@ class Posting:
                 elif index in hidden_here:
                     hidden.add(index)
                 else:
-                    board = share.board if len(self._boards.by_id) > 1 and not is_secret else None
+                    board = share.board if len(self._boards.by_id) > 1 and not is_secret else UNSET
                     self._rejected.append(Rejection(index, code, share.details.get(index, REFUSALS[code]), board))
         for index in hidden - accepted - duplicates - {rejection.index for rejection in self._rejected}:
             event = body.events[body.indexes.index(index)]

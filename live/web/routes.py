@@ -28,6 +28,7 @@ from live.web.pages import record as record_page
 from live.web.pages.admission import admitting
 from live.web.pages.rendering import static_version
 from live.web.reads import boards, entrants, history, items, records, slots, stream
+from live.web.reads.records import OF_MEMBERS
 from live.web.services import assets, live_of
 from live.web.writes import admin, events, likes
 
@@ -41,6 +42,7 @@ _EVENTS: Final[Mapping[str, Endpoint]] = {"POST": events.take_events, "OPTIONS":
 _ROUTES: Final[Mapping[str, Mapping[str, Endpoint]]] = {
     "/v1/boards/{board}/records/{key:path}/slots": {"GET": slots.get_slots},
     "/v1/boards/{board}/records/{key:path}/history": {"GET": history.get_history},
+    "/v1/boards/{board}/records/{key:path}/explanation": {"GET": history.get_explanation},
     "/v1/boards/{board}": {
         "GET": boards.get_board,
         "PUT": admin.put_board,
@@ -141,7 +143,7 @@ def _contract(path: str, handlers: Mapping[str, Endpoint]) -> Route:
             return await handlers[method](request)
         return await unless_left(request.receive, handlers[method](request)) or Response()
 
-    of_member = path.endswith(("}/slots", "}/history"))
+    of_member = path.endswith(tuple(f"}}{ending.decode()}" for ending in OF_MEMBERS))
     return (_OfMemberRoute if of_member else Route)(path, handle, methods=list(handlers))
 
 

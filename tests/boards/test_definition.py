@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from live.boards.definition import DefinitionError, choices_of, forbidden, merge, read_board
-from live.domain.board_file import DEFAULT_SOURCE
+from live.boards.definition import DefinitionError, choices_of, forbidden, merge, patched, read_board
+from live.domain.board_file import DEFAULT_TYPE
 from live.domain.window import Forever
 from tests.harness.definitions import EVERY_KIND
 
@@ -80,12 +80,22 @@ def test_the_choices_of_a_board_define_it_again(name: str) -> None:
 def test_choices_that_say_nothing_new_are_left_out() -> None:
     """They are the defaults, and other ways to write the same."""
     board = read_board("b", {
-        "title": "b", "source": [DEFAULT_SOURCE], "window": {"rolling": "1440m", "slot": "3600s"}, "max_amount": 10**9,
+        "title": "b", "source": [DEFAULT_TYPE], "window": {"rolling": "1440m", "slot": "3600s"}, "max_amount": 10**9,
     })  # fmt: skip
     assert choices_of(board) == {}
     assert choices_of(read_board("b", {"journal_periods": "36499.999d", "window": {"calendar": "day"}})) == {
         "journal_periods": "3153599913s", "window": {"calendar": "day"},
     }  # fmt: skip
+
+
+def test_types_have_an_earlier_name() -> None:
+    """Both are accepted, also in a patch of the other. Together they are a mistake."""
+    assert read_board("b", {"types": ["a"]}) == read_board("b", {"source": ["a"]})
+    (line,) = mistakes(types=["a"], source=["a"])
+    assert line.startswith("`types` with `source`")
+    assert patched({"source": ["a"], "cap": 1}, {"types": ["b"]}) == {"types": ["b"], "cap": 1}
+    assert patched({"types": ["a"]}, {"source": None}) == {}
+    assert patched({"source": ["a"]}, {"cap": 1}) == {"source": ["a"], "cap": 1}
 
 
 DAY = {"window": {"calendar": "day"}}

@@ -37,7 +37,7 @@ def sums(events: Sequence[Event]) -> dict[str, int]:
     """The scores of a board that has counted each event once."""
     totals: dict[str, int] = {}
     for event in events:
-        totals[event.member] = totals.get(event.member, 0) + event.amount
+        totals[event.member] = totals.get(event.member, 0) + (1 if event.amount is None else event.amount)
     return totals
 
 

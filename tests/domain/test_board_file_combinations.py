@@ -101,7 +101,7 @@ def test_windows_without_expiry_accept_every_operator(operator: str, window: str
         (['union = ["x", "x"]'], "`union` names a board twice; give it a weight instead"),
         (['union = ["x", "y"]', "weights = [1]"], "`weights` has 1 numbers for 2 boards in `union`"),
         *(
-            (['union = ["x", "y"]', line], "`union` with `source` or `category`: a union counts what its boards count")
+            (['union = ["x", "y"]', line], "`union` with `types` or `category`: a union counts what its boards count")
             for line in ('source = ["like"]', 'category = ["a"]')
         ),
         *(

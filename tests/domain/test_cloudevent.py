@@ -108,6 +108,35 @@ def test_required_attributes_must_be_present(name: str) -> None:
     assert fates(decode_structured(as_json({name: None}))) == [(INVALID, f"Expected `str`, got `null` - at `$.{name}`")]
 
 
+def test_an_event_carries_all_that_a_plain_one_does() -> None:
+    """In JSON and in headers: a category, an amount of any size and sign, fields and metadata as text."""
+    more = {"category": "art", "fields": '{"levels": 5, "time": -2}', "metadata": ' {"path": "/a"} '}
+    for amount in (-3, 2**53, -(2**53), "-9007199254740992", "7"):
+        for body in (
+            decode_structured(as_json({"amount": amount, **more})),
+            decode_binary(as_headers({"amount": amount, **more})),
+        ):
+            (event,) = body.events
+            assert (event.amount, event.category) == (int(amount), "art")
+            assert event.fields == {"levels": 5, "time": -2}
+            assert bytes(event.metadata) == b'{"path": "/a"}'  # type: ignore[arg-type]
+    for wrong, code in (
+        ({"amount": 1, "sampledrate": 1}, INVALID),
+        ({"amount": 2**53 + 1}, INVALID),
+        ({"amount": "1.5"}, INVALID),
+        ({"fields": "[1]"}, INVALID),
+        ({"fields": '{"a": 1.5}'}, INVALID),
+        ({"fields": '{"a": 1, "a": 2}'}, TWICE),
+        ({"metadata": "{"}, INVALID),
+        ({"metadata": "[" * 20_000}, INVALID),
+        ({"metadata": "[]"}, "metadata_invalid"),
+        ({"metadata": json.dumps({"a": "x" * 5000})}, "metadata_invalid"),
+        ({"category": "a\u0007"}, INVALID),
+    ):
+        (refused,) = decode_structured(as_json(wrong)).rejections
+        assert refused.code == code, wrong
+
+
 @pytest.mark.parametrize("name", ["time", "sampledrate", "board", "actor", "dataschema", "data", "other"])
 def test_null_is_the_same_as_unset(name: str) -> None:
     """This holds for every optional attribute."""

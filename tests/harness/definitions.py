@@ -5,7 +5,7 @@ from typing import Any, Final
 EVERY_KIND: Final[dict[str, dict[str, Any]]] = {
     "plain": {},
     "rolling": {"title": "Rolling", "window": {"rolling": "90m", "slot": "30s"}, "ranks": "dense", "ties": "key"},
-    "sliding": {"window": {"sliding": "1h"}, "clock": "event", "source": ["a", "b"]},
+    "sliding": {"window": {"sliding": "1h"}, "clock": "event", "types": ["a", "b"]},
     "liked": {"window": {"sliding": "3h"}, "like_button": True, "category": ["art", "music"]},
     "week": {
         "window": {"calendar": "week", "timezone": "Asia/Shanghai", "week_start": "sunday", "keep": 3, "grace": "10m"},

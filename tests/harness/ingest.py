@@ -24,7 +24,8 @@ async def make_key(settings: Settings, producer: str, **scope: Any) -> str:
 
 def summary(answer: Mapping[str, Any]) -> tuple[int, int, list[tuple[Any, ...]]]:
     """A summary of an answer: how many events were accepted, how many were duplicates, and the refusals."""
-    rejected = [tuple(value for name, value in entry.items() if name != "detail") for entry in answer["rejected"]]
+    left_out = {"detail", "retryable"}
+    rejected = [tuple(value for name, value in entry.items() if name not in left_out) for entry in answer["rejected"]]
     return answer["accepted"], answer["duplicate"], rejected
 
 

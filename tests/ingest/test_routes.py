@@ -150,7 +150,7 @@ async def test_invalid_fields_are_refused_by_index(valkey_url: str, fields: str)
 async def test_metadata_must_be_a_small_object(valkey_url: str, metadata: str, code: str | None, others: int) -> None:
     """The event may be the only one of a body, or one of several. Valid metadata is returned byte for byte."""
     async with serving(fresh_settings(valkey_url), board("set", operator="set")) as client:
-        events = [f'{{"key":"a","metadata":{metadata}}}', *('{"key":"b"}' for _ in range(others))]
+        events = [f'{{"key":"a","amount":1,"metadata":{metadata}}}', *('{"key":"b","amount":1}' for _ in range(others))]
         response = await client.post(
             "/v1/events", content=f"[{','.join(events)}]", headers={"Content-Type": "application/json"}
         )

@@ -44,7 +44,7 @@ _USUAL: Final[Form] = {
     "ties": "first", "visibility": "public",
 }  # fmt: skip
 _QUESTIONS: Final[Mapping[str, str]] = {  # by the choice that a mistake names
-    "id": "id", "title": "title", "visibility": "visibility", "source": "source", "sources": "source",
+    "id": "id", "title": "title", "visibility": "visibility", "types": "source", "sources": "source",
     "window": "window", "calendar": "window", "rolling": "window", "timezone": "window", "slot": "window",
     "operator": "kept", "sort_order": "kept", "votes": "votes", "like_button": "votes", "per_key": "votes",
     "per_actor": "votes", "ties": "ties",
@@ -123,7 +123,7 @@ def choices_of_answers(answers: Form) -> dict[str, Any]:
         votes["registered"] = True
     return {
         **({"title": title} if title else {}),
-        "source": [word for word in map(str.strip, answers["source"].split(",")) if word],
+        "types": [word for word in map(str.strip, answers["source"].split(",")) if word],
         "window": window,
         **({"operator": operator} if operator != "incr" else {}),
         **({"sort_order": "asc"} if end == "low" else {}),

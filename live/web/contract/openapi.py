@@ -127,8 +127,8 @@ _AS_OF: Final = query(
 )  # fmt: skip
 _POINTS: Final = query("limit", whole(1, MAX_POINTS, DEFAULT_POINTS), "Largest number of points.")
 _SPAN: Final = (
-    query("from", _TIME, "The first time. By default a day before `to`."),
-    query("to", _TIME, "The last time. By default now."),
+    query("from", _TIME, "The time of the first step. By default a day before `to`."),
+    query("to", _TIME, "The end: no step is later. By default now."),
     query("step", {"type": "string", "default": "1h"},
           f"The time between two steps, such as `5m` or `1d`. At most {MAX_STEPS} steps."),
 )  # fmt: skip
@@ -198,8 +198,6 @@ _GRANTED: Final = {
         "schema": {"type": "string", "pattern": r"^([1-9][0-9]*|\*)$"},
     },
 }
-_RECORD_OR_EXPLANATION: Final = tagged(RecordView)
-_RECORD_OR_EXPLANATION["200"]["content"] = json_of({"anyOf": [reference(RecordView), reference(Explanation)]})
 _BOARD_SHOWN: Final = document(BoardSummary)
 _BOARD_MADE: Final = {**_BOARD_SHOWN["200"], "description": "Created.", "headers": {"Location": TEXT}}
 _LIKE_FORM: Final = {
@@ -245,6 +243,9 @@ _PATHS: Final[Mapping[str, Json]] = {
             "The server responds after the store has synced the events to disk. A wrong event is refused by its "
             f"index; the others count.\n\nThese codes say why an event is refused:\n\n{listed(REFUSALS)}",
             document(Answer), _POSTING,
+            query("strict", {"type": "boolean", "default": False},
+                  "Refuse the request with 422 if an event is refused. Each board counts all of its events, or none."),
+            parameter("Prefer", "header", STRING, "`handling=strict` is the same as `strict=true`."),
             query("rank", {"type": "boolean", "default": False},
                   "Return the record of the member of each event that counted or is a duplicate, on each board. A body "
                   f"may feed {MOST_EVENT_RECORDS:,} records."),
@@ -333,11 +334,9 @@ _PATHS: Final[Mapping[str, Json]] = {
     "/v1/boards/{board}/records/{key}": {
         "get": operation(
             "getRecord", "records", "Read one record with its neighbours.",
-            "Its score and rank, and the gap to the next rank.", _RECORD_OR_EXPLANATION, _RECORD | _RECORDS,
+            "Its score and rank, and the gap to the next rank.", tagged(RecordView), _RECORD | _RECORDS,
             _OF_BOARD, _OF_KEY, query("around", whole(0, MAX_AROUND, 0), "Number of neighbours on each side."), _PERIOD,
             _KNOWN, _AS_OF,
-            choice("explain", "Return an `Explanation` instead: what the score consists of, and its newest changes. "
-                   "This needs a journal.", "true"),
         ),
         "put": operation(
             "putRecord", "administration", "Register a contestant.", "Or replace the metadata of a contestant.",
@@ -373,6 +372,11 @@ _PATHS: Final[Mapping[str, Json]] = {
         "The scores of members over the window, the oldest point first. Slots are added up, so that there are at most "
         "`limit` points. Without `key`, the members are the first 100 of the board, read once for each new point.",
         document(SlotList), _BOARD, _OF_BOARD, members(MAX_MEMBERS), _POINTS,
+    )},
+    "/v1/boards/{board}/records/{key}/explanation": {"get": operation(
+        "getExplanation", "records", "Read what a score consists of.",
+        "What each slot holds of the score, and the newest changes. This needs a journal.",
+        document(Explanation), _RECORD, _OF_BOARD, _OF_KEY, _AS_OF,
     )},
     "/v1/boards/{board}/records/{key}/history": {"get": operation(
         "getHistory", "records", "Read how a record moved.",
@@ -536,6 +540,8 @@ _PATHS: Final[Mapping[str, Json]] = {
         is_page=True,
     )},
 }  # fmt: skip
+# A strict request that is refused gets the same body as another one that is accepted.
+_PATHS["/v1/events"]["post"]["responses"]["422"]["content"] |= json_of(reference(Answer))
 for _status in ("500", "503"):  # a process that is not ready says why in the same form
     _PATHS["/readyz"]["get"]["responses"][_status]["content"] = json_of(_READY)
 

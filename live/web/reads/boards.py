@@ -53,6 +53,7 @@ class BoardSummary(msgspec.Struct, frozen=True):
     ties: Ties
     ranks: Ranks
     clock: ClockKind
+    types: Sequence[str]
     source: Sequence[str]
     category: Sequence[str]
     union: dict[str, int]
@@ -289,6 +290,7 @@ def summary_of(board: Board, ledgers: Gated[Ledger], reader: Reader) -> BoardSum
         ties=board.ties,
         ranks=board.ranks,
         clock=board.clock,
+        types=sorted(board.source),
         source=sorted(board.source),
         category=sorted(board.categories),
         union=parts_of(board, ledgers, reader),

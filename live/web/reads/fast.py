@@ -26,7 +26,7 @@ from live.web.http.middleware import permissions
 from live.web.pages.board import SinglePage
 from live.web.pages.rendering import make_visit
 from live.web.reads.boards import BoardQuery
-from live.web.reads.records import RecordQuery
+from live.web.reads.records import OF_MEMBERS, RecordQuery
 from live.web.reads.sources import PageQuery, Requester
 from live.web.reads.waiting import Wait, Waiting
 from live.web.services import Live
@@ -123,13 +123,13 @@ class FastReads:
             cookie = next(iter(_all(head, b"cookie")), "")
             visit = make_visit(requester, client, (path, text), accepted, cookie)
             query = SinglePage.of(visit, path.removeprefix(_PAGES))
-        elif path.startswith(_BOARDS) and not raw_path.endswith((b"/slots", b"/history")):
+        elif path.startswith(_BOARDS) and not raw_path.endswith(OF_MEMBERS):
             board, slash, rest = path.removeprefix(_BOARDS).partition("/")
             records, _, member = rest.partition("/")
             if not slash:
                 require_known(params, query_names(_BOARD, "GET"))
                 query = BoardQuery.of(requester, board, params)
-            elif records == "records" and member and "explain" not in params:
+            elif records == "records" and member:
                 require_known(params, query_names(_RECORD, "GET"))
                 query = RecordQuery.of(requester, board, member, params)
         return None if query is None or query.when.as_of is not None else query

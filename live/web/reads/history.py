@@ -1,4 +1,4 @@
-"""Routes for the history of records, and for what a score is made of (`?explain=true`), from the journal."""
+"""Routes for the history of records, and for what a score is made of, from the journal."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -101,8 +101,9 @@ class Explanation(msgspec.Struct, frozen=True):
     changes: Sequence[ScoreChange]
 
 
-async def explain(request: Request, live: Live, member: str) -> Response:
+async def get_explanation(request: Request) -> Response:
     """Return what a score consisted of."""
+    live, member = live_of(request), request.path_params["key"]
     ledger = await live.use(request.path_params["board"], reader_of(request))
     past = await BoardPast.of(live, ledger, client_of(request).network)
     moment = await past.moment(when_of(request.query_params))
@@ -198,7 +199,7 @@ def _records(members: Sequence[str], found: Sequence[Sequence[Step]]) -> list[Re
 
 
 def _times(query: Mapping[str, str], now: int) -> list[int]:
-    """Return the times of a history: from `from` to `to`, each `step` later."""
+    """Return the times of a history: from `from` on, each `step` later, and none after `to`."""
     end = time_of(query["to"], "to") if "to" in query else now
     begin = time_of(query["from"], "from") if "from" in query else end - _DAY
     try:
@@ -212,4 +213,4 @@ def _times(query: Mapping[str, str], now: int) -> list[int]:
             "parameter_invalid",
             f"`from` must be before `to`, `step` at least 1s, and the history at most {MAX_STEPS} steps",
         )
-    return list(range(end, begin - 1, -step))[::-1]
+    return list(range(begin, end + 1, step))

@@ -17,7 +17,6 @@ from live.store.board.ledger import Ledger
 from live.store.board.read.reader import Selection
 from live.store.board.read.single_flight import PageResult
 from live.web.http.responses import json_response, negotiated, page_reply
-from live.web.reads.history import explain
 from live.web.reads.search import LONGEST_PREFIX, MemberSearch, decode_place, encode_place, find_members
 from live.web.reads.sources import (
     PageQuery,
@@ -34,6 +33,7 @@ from live.web.services import Live, live_of, reader_of
 MAX_AROUND: Final = 100
 MOST_RECORDS: Final = 100
 MOST_FOUND: Final = 20  # by default
+OF_MEMBERS: Final = (b"/slots", b"/history", b"/explanation")  # how the paths of other routes of a member end
 
 
 class RecordView(msgspec.Struct, frozen=True):
@@ -143,8 +143,6 @@ async def get_member_records(request: Request) -> Response:
 async def get_record(request: Request) -> Response:
     """Return one record of a board with its neighbours."""
     board, member, query = request.path_params["board"], request.path_params["key"], request.query_params
-    if "explain" in query:
-        return await explain(request, live_of(request), member)
     known = request.headers.get("if-none-match", "")
     wanted = RecordQuery.of(requester_of(request), board, member, query)
     return negotiated(request, await wanted.answer(known))

@@ -32,7 +32,8 @@ _RATE: Final = re.compile("[1-9][0-9]{0,9}")
 async def take_events(request: Request) -> Response:
     """Count the events of a body, and respond when they are durable."""
     intake: Intake = live_of(request).intake
-    headers, wants = request.scope["headers"], Wants(records=flag(request.query_params, "rank"))
+    headers, query = request.scope["headers"], request.query_params
+    wants = Wants(records=flag(query, "rank"), strict=flag(query, "strict"))
     return as_response(await intake.receive(headers, client_of(request), request.stream(), wants))
 
 

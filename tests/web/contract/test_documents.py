@@ -91,7 +91,8 @@ def test_openapi_lists_every_route() -> None:
     assert parameters_of["watchBoard"] == watching
     assert parameters_of["streamBoard"] == watching | {"Last-Event-ID"}
     assert parameters_of["listRecords"] == {"board", "key", "period", "prefix", "limit", "cursor"}
-    assert parameters_of["getRecord"] == {"board", "key", "around", "period", "If-None-Match", "as_of", "explain"}
+    assert parameters_of["getRecord"] == {"board", "key", "around", "period", "If-None-Match", "as_of"}
+    assert parameters_of["getExplanation"] == {"board", "key", "as_of"}
     assert parameters_of["getStanding"] == {"key"}
     for path, of in paths.items():
         inside = {
@@ -122,7 +123,13 @@ def test_openapi_describes_how_to_send_events() -> None:
     parameters = {parameter["name"] for parameter in path["post"]["parameters"]}
 
     assert all(f"`{media_type}`" in path["post"]["requestBody"]["description"] for media_type in _DECODERS)
-    assert parameters == {"rank", "Idempotency-Key", *(f"ce-{name}" for name in CloudEvent.__struct_fields__)}
+    assert parameters == {
+        "rank",
+        "strict",
+        "Prefer",
+        "Idempotency-Key",
+        *(f"ce-{name}" for name in CloudEvent.__struct_fields__),
+    }
     assert path["post"]["security"] == [{}, {"key": []}]
     assert set(path["options"]["responses"]["200"]["headers"]) == {
         "Allow", "WebHook-Allowed-Origin", "WebHook-Allowed-Rate"

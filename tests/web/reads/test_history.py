@@ -137,7 +137,7 @@ async def test_a_record_has_a_past_a_history_and_an_explanation(valkey_url: str)
         assert [step["rank"] for step in history["records"][0]["steps"]] == [*[None] * 24, 1]
         both = await get(client, "/v1/boards/all/history", key=["a", "b"], to=second, step="1d")
         assert [record["steps"][-1]["score"] for record in both["records"]] == [3, 2]
-        explanation = await get(client, "/v1/boards/posts/records/a", explain="true", as_of=second)
+        explanation = await get(client, "/v1/boards/posts/records/a/explanation", as_of=second)
         assert sum(part["score"] for part in explanation["parts"]) == explanation["score"] == 3
         assert [change["amount"] for change in explanation["changes"]] == [2, 1]
         assert (await client.get("/v1/boards/all/records/a%2Fhistory")).status_code == 404
@@ -151,8 +151,9 @@ async def test_a_hidden_member_is_hidden_in_the_past_too(valkey_url: str) -> Non
         assert (await client.patch("/v1/boards/posts/records/a", json={"hidden": True})).is_success
         page = await get(client, "/v1/boards/posts", as_of=at)
         assert [record["key"] for record in page["records"]] == ["b"]
-        for query in ({"as_of": at}, {"as_of": at, "explain": "true"}):
-            assert (await client.get("/v1/boards/posts/records/a", params=query)).status_code == 404
+        for path in ("", "/explanation"):
+            gone = await client.get(f"/v1/boards/posts/records/a{path}", params={"as_of": at})
+            assert gone.status_code == 404
         history = await get(client, "/v1/boards/posts/records/a/history", to=at, step="1d")
         assert history["records"][0]["steps"][-1]["rank"] is None
 

@@ -84,7 +84,7 @@ async def test_corrections_of_boards_of_every_kind(valkey_url: str) -> None:
             assert await score(client, board, "b") == 20
 
             async def is_explained(board: str, expected: list[Any]) -> bool:
-                answer = await client.get(f"/v1/boards/{board}/records/a", params={"explain": "true"})
+                answer = await client.get(f"/v1/boards/{board}/records/a/explanation")
                 return expected == [(one["amount"], one.get("reason")) for one in answer.json()["changes"]]
 
             changes = [(7, WHY), (5, WHY)] if board in {"best", "last"} else [(2, WHY), (-4, WHY)]

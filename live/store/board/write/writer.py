@@ -25,6 +25,7 @@ from live.store.board.requests import (
 from live.store.board.state import MOST_REPLANS, BoardState
 from live.store.board.write.placement import Placement, placements_of
 from live.store.board.write.plan import Plan, Senders, SlotPlan, begin_plan, make_plan, refused_by_store
+from live.store.board.write.strict import refusing, withheld_by
 from live.store.connection.client import may_have_run
 from live.store.connection.scripts import text, texts
 
@@ -60,11 +61,14 @@ class BoardWriter:
         self._sequence = 0
         self._writing = asyncio.Lock()
 
-    async def add(self, entries: Sequence[Entry], senders: Senders = (), *, places: bool = False) -> Added:
+    async def add(
+        self, entries: Sequence[Entry], senders: Senders = (), *, places: bool = False, strict: Sequence[range] = ()
+    ) -> Added:
         """Count a batch and return when the store has synced it to disk. `senders` tells the journal who sent it.
 
-        With `places`, tell where each entry counted. The whole batch is applied at one instant. After a lost reply the
-        batch is sent again under the same number, so that it counts once.
+        With `places`, tell where each entry counted. If one entry of a `strict` range of indexes is refused and no
+        duplicate, the others of the range are refused as `not_counted`. The whole batch is applied at one instant.
+        After a lost reply the batch is sent again under the same number, so that it counts once.
 
         Raises:
             StoreUnavailableError: there was no reply before the write deadline, or rotation is far behind.
@@ -77,7 +81,7 @@ class BoardWriter:
             self._sequence += 1
             again = False
             while True:
-                added = await self._apply(entries, senders, again=again, places=places)
+                added = await self._apply(entries, senders, again=again, places=places, strict=strict)
                 offset, refused = added.offset, added.refused
                 repeated = offset is None and "duplicate" in refused.values()
                 if (offset is None and not repeated) or await self.is_in_sql(offset):
@@ -148,7 +152,9 @@ class BoardWriter:
                     return reply
             raise state.moved_too_often()
 
-    async def _apply(self, entries: Sequence[Entry], senders: Senders, *, again: bool, places: bool) -> Added:
+    async def _apply(
+        self, entries: Sequence[Entry], senders: Senders, *, again: bool, places: bool, strict: Sequence[range]
+    ) -> Added:
         """Plan the entries and apply the plan. The result does not say whether the clock has moved.
 
         `again` says that a batch of this number may have been applied.
@@ -161,7 +167,11 @@ class BoardWriter:
         indexes: Sequence[int] = range(len(entries))
         while indexes and replans < MOST_REPLANS:
             board = state.board  # one value for the plan and its script, because an operator may change the board
-            plan = make_plan(board, entries, indexes, state.clock, newest_time, state.secret, senders)
+            plan, withheld = make_plan(board, entries, indexes, state.clock, newest_time, state.secret, senders), 0
+            while strict and len(held_back := withheld_by(strict, refused, plan.refused)) > withheld:
+                withheld = len(held_back)  # what is withheld can change what else the plan refuses
+                kept = [refusing(entry) if at in held_back else entry for at, entry in enumerate(entries)]
+                plan = make_plan(board, kept, indexes, state.clock, newest_time, state.secret, senders)
             match await self._send(board, plan, future, unknown=again, beaten=places and board.operator == "best"):
                 case [b"ok", offset, *more]:
                     self._advance(plan)
