@@ -23,7 +23,8 @@ from tests.test_browser_axe import AXE, faults
 pytestmark = IN_BROWSER
 
 PAGES: Final = (
-    "", "boards/june", "boards/posts", "new", "members", "member?key=Ada", "unusual", "void", "keys", "log",
+    "", "boards/june", "boards/posts", "new", "members", "member?key=Ada", "unusual", "void", "keys", "health",
+    "log",
     "boards/none",
 )  # fmt: skip
 JUNE: Final = {"title": "June", "source": ["request"]}

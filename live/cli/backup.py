@@ -57,7 +57,10 @@ def backup(
 
             async def work() -> Manifest:
                 async with opened_store(settings) as client:
-                    return await back_up(client, settings, in_file, source, directory, show)
+                    made = await back_up(client, settings, in_file, source, directory, show)
+                    after = {"boards": len(made.boards), "bytes": sum(file.size for file in made.files)}
+                    await note_command(client, settings.key_prefix, "backed_up", after=after)
+                    return made
 
             manifest = asyncio.run(work())
     size = sum(file.size for file in manifest.files)

@@ -17,20 +17,16 @@ from live.cli.terminal import (
     progress_bar,
     reported,
 )
-from live.domain.board import Board
 from live.domain.board_file import load_boards
 from live.domain.event import rfc3339
 from live.domain.text import counted, unknown
 from live.errors import EpochLostError, NotFoundError, SetupError
 from live.journal.database import existing_journal
-from live.journal.log.reader import Follower, StoreBehindError
 from live.maintenance.rebuild import Rebuilding
-from live.maintenance.reconcile import Reconciler, Report
+from live.maintenance.reconcile import Report, compare_board
 from live.settings import Settings, load_settings
 from live.store.board.journal_stream import begin_journal
 from live.store.board.keys import Keys
-from live.store.board.state import BoardState
-from live.store.connection.client import Store
 from live.store.connection.embedded import opened_store
 from live.store.registry.trail import note_command
 
@@ -122,7 +118,7 @@ async def _reconcile(settings: Settings, wanted: list[str], side: Side | None, s
                 raise SetupError(f"board {name!r} can't be compared: {missing}")
         reports = []
         for one, epoch in found:
-            report, behind = await _compare(client, settings, one, epoch, show)
+            report, behind = await compare_board(client, settings, one, epoch, show)
             reports.append(report)
             if side is None or not (report.drifted or report.fault):
                 continue
@@ -141,29 +137,9 @@ async def _reconcile(settings: Settings, wanted: list[str], side: Side | None, s
             drift = {"drifted": report.drifted, "drift": report.drift, "fault": report.fault}
             after = {"replaced": side}
             await note_command(client, settings.key_prefix, "reconciled", board=one.id, before=drift, after=after)
-            again, _ = await _compare(client, settings, one, now, show)
+            again, _ = await compare_board(client, settings, one, now, show)
             if again.drifted or again.fault:
                 reports[-1] = again
             else:
                 report.repaired = True
         return reports
-
-
-async def _compare(
-    client: Store,
-    settings: Settings,
-    board: Board,
-    epoch: str,
-    show: Any,  # noqa: ANN401
-) -> tuple[Report, bool]:
-    """Compare a board. Return the report, and whether the store lacks something that SQL has."""
-    state = BoardState(client, board, settings, born=epoch)
-    await state.open()
-    with existing_journal(settings, writes=False) as database:
-        follower = Follower(client, database, settings.key_prefix, board.id, epoch)
-        try:
-            await follower.begin(show)
-            return await Reconciler(state, follower, show).compare(), False
-        except SetupError as error:
-            report = Report(board=board.id, epoch=epoch, fault=str(error))
-            return report, isinstance(error, StoreBehindError)

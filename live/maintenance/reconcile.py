@@ -12,12 +12,16 @@ import msgspec
 
 from live.domain.board import Board
 from live.domain.window import EVER, Sliding
-from live.journal.log.reader import Follower
+from live.errors import SetupError
+from live.journal.database import existing_journal
+from live.journal.log.reader import Follower, StoreBehindError
 from live.journal.state.sliding_log import LiveLog
 from live.journal.state.snapshot import Ranking, Snapshot, add, logged_of, tag_of
+from live.settings import Settings
 from live.store.board.check.pieces import MOST_NAMES, Piece, read_piece
 from live.store.board.keys import Keys
 from live.store.board.state import BoardState
+from live.store.connection.client import Store
 
 Progress = Callable[[int, int], None]
 
@@ -308,3 +312,23 @@ def _shown(place: Place, value: bytes | None) -> int | str | None:
     if place.kind in ("metadata", "entrants"):
         return value.decode(errors="replace")
     return int(float(value)) if place.kind == "log" else int(value)
+
+
+async def compare_board(
+    client: Store,
+    settings: Settings,
+    board: Board,
+    epoch: str,
+    show: Progress,
+) -> tuple[Report, bool]:
+    """Compare a board in the store with its journal. Return the report, and whether the store lacks what SQL has."""
+    state = BoardState(client, board, settings, born=epoch)
+    await state.open()
+    with existing_journal(settings, writes=False) as database:
+        follower = Follower(client, database, settings.key_prefix, board.id, epoch)
+        try:
+            await follower.begin(show)
+            return await Reconciler(state, follower, show).compare(), False
+        except SetupError as error:
+            report = Report(board=board.id, epoch=epoch, fault=str(error))
+            return report, isinstance(error, StoreBehindError)

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, func, select
+from sqlalchemy import BigInteger, Connection, desc, func, literal_column, select
 
 from live.domain.event import rfc3339
 from live.domain.text import counted
@@ -14,7 +15,8 @@ from live.journal.log.entries import Head, read_entries_of
 from live.journal.log.reader import contents_of
 from live.journal.log.timelines import Timeline, gaps_of, open_timelines, timelines_of
 from live.journal.log.trail import trail_faults
-from live.journal.schema import CHECKPOINT, SEGMENT
+from live.journal.past.worker import database_of
+from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
 from live.journal.upkeep.scrubber import WRONG_TYPES, scan
 from live.settings import Settings
 from live.store.board.keys import Keys
@@ -22,6 +24,9 @@ from live.store.connection.client import Store
 from live.store.connection.pipelined import Word
 
 Progress = Callable[[int, int], None]
+
+_DAY: Final = 86_400_000_000  # microseconds
+_MOST_DAYS: Final = 400
 
 
 class TimelineStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +87,38 @@ def status(connection: Connection, prefix: str) -> list[TimelineStatus]:
             )
         )
     return found
+
+
+class DaySize(msgspec.Struct, frozen=True):
+    """What the journal holds of a day in UTC (days since 1970): compressed bytes, and entries."""
+
+    day: int
+    bytes: int
+    entries: int
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """The state of boards in the journal, and what it holds of each day, the last one first."""
+
+    boards: Sequence[TimelineStatus]
+    days: Sequence[DaySize]
+
+
+def measure_journal(settings: Settings, boards: Sequence[str] | None) -> Measured:
+    """Measure what the journal holds of some boards, or of all. This runs in a process that reads the past."""
+
+    def work(connection: Connection) -> Measured:
+        prefix = settings.key_prefix
+        day = (SEGMENT.c.began // literal_column(str(_DAY), BigInteger)).label("day")
+        size = select(day, func.sum(func.length(SEGMENT.c.data)), func.sum(SEGMENT.c.entries))
+        of = size.join(LIFE, LIFE.c.id == SEGMENT.c.life).where(LIFE.c.prefix == prefix)
+        if boards is not None:
+            of = of.where(LIFE.c.board.in_(boards))
+        rows = connection.execute(of.group_by("day").order_by(desc("day")).limit(_MOST_DAYS))
+        found = [one for one in status(connection, prefix) if boards is None or one.board in boards]
+        return Measured(found, [DaySize(int(row[0]), int(row[1] or 0), int(row[2] or 0)) for row in rows])
+
+    return database_of(settings).work(work)
 
 
 async def lost_at_most(client: Store | None, settings: Settings, found: Sequence[TimelineStatus]) -> dict[str, str]:

@@ -133,6 +133,11 @@ class SystemKeys:
         return f"{self.prefix}:{{:sessions}}"
 
     @property
+    def memory(self) -> str:
+        """What memory the store took when somebody looked at it on the admin page."""
+        return f"{self.prefix}:{{:memory}}"
+
+    @property
     def pause(self) -> str:
         """The lease of a backup that pauses the trimming of journals."""
         return f"{self.journals}:pause"

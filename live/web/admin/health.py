@@ -1,0 +1,229 @@
+"""The page of the journal and of health: what is safe, what it takes, whether all processes are ready, and checks."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+from live.domain.board import Board
+from live.errors import EpochLostError, ProblemError, StoreUnavailableError
+from live.maintenance.reconcile import Report, compare_board
+from live.maintenance.status import Measured, lost_at_most, measure_journal
+from live.settings import Settings
+from live.store.board.check.audit import Auditor, AuditReport
+from live.store.board.keys import Keys, SystemKeys
+from live.store.connection.client import Store
+from live.store.connection.embedded import opened_store
+from live.store.connection.handshake import info_fields
+from live.store.registry.journals import JournalHealth, faults_of
+from live.web.admin.apart import run_apart
+from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
+from live.web.http.responses import public_reason
+from live.web.writes.admin import MAX_ENTRIES
+
+_HOUR: Final = 3600
+_DAY: Final = 86_400
+_SHOWN_DAYS: Final = 14
+_MOST_LOOKS: Final = 200  # at the memory of the store
+
+
+class JournalState(msgspec.Struct, frozen=True):
+    """What the journal has: everything until `safe` (milliseconds), how many bytes wait, and what is wrong.
+
+    `behind` is in seconds. All but the faults are None if no process moves entries to SQL.
+    """
+
+    safe: int | None
+    behind: float | None
+    waiting: int | None
+    faults: Sequence[str]
+
+
+class ServerProcess(msgspec.Struct, frozen=True):
+    """A process of the servers: seconds since it said that it is alive, and the version of definitions that it runs."""
+
+    name: str
+    ago: float
+    version: int
+
+
+class StoreMemory(msgspec.Struct, frozen=True):
+    """The memory of a server of the store in bytes: used, and at most (0: no limit), and when it is full.
+
+    `full` is in milliseconds since 1970, by the growth since the time `since`. It is None if it does not grow, or if it
+    is not known how fast.
+    """
+
+    server: str
+    used: int
+    most: int
+    full: int | None
+    since: int | None
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """What a check has found on boards."""
+
+    audits: Sequence[AuditReport] = ()
+    comparisons: Sequence[Report] = ()
+    left_out: Sequence[str] = ()
+
+
+async def show(desk: Desk, error: Exception | None = None, form: Form = NO_FORM) -> Response:
+    """Show the state of everything that the API key may know."""
+    return await _show(desk, form, error=error)
+
+
+async def _show(desk: Desk, form: Form, checked: Checked | None = None, error: Exception | None = None) -> Response:
+    live = desk.live
+    boards = sorted(ledger.state.board.id for ledger in desk.ledgers())
+    has_journal = live.settings.journal != "off"
+    measured, why = await _measured(desk, boards) if has_journal else (None, "")
+    try:
+        faults, is_ready = await live.readiness.require(), True
+        reasons = [*faults.boards]
+    except (StoreUnavailableError, EpochLostError) as unready:
+        reasons, is_ready = [public_reason(unready)], False
+    days = [] if measured is None else measured.days
+    entries = [] if desk.is_limited else await live.trail.last(MAX_ENTRIES)
+    return await desk.show(
+        "health",
+        error,
+        boards=boards,
+        chosen=form.get("board", ""),
+        journal=await _journal_of(desk) if has_journal else None,
+        measured=measured,
+        why=why,
+        days=days[:_SHOWN_DAYS],
+        most=max((day.bytes for day in days[:_SHOWN_DAYS]), default=0),
+        at_end=_at_end(measured, int(live.settings.journal_events)),
+        retention=int(live.settings.journal_events) // _DAY,
+        lost=await lost_at_most(live.client, live.settings, measured.boards) if measured is not None else {},
+        backup=next((entry for entry in entries if entry.what == "backed_up"), None),
+        reasons=[] if desk.is_limited else reasons,
+        is_ready=is_ready,
+        processes=[] if desk.is_limited else await _processes(desk),
+        memory=[] if desk.is_limited else await _memory(desk),
+        checked=checked,
+    )
+
+
+async def _journal_of(desk: Desk) -> JournalState:
+    live, names = desk.live, SystemKeys(desk.live.settings.key_prefix)
+    held, fault = await live.client.call(names.sink, "MGET", names.journal_health, names.journal_fault)
+    faults = [] if desk.is_limited else faults_of(held, fault, int(live.settings.journal_backlog))
+    if held is None:
+        return JournalState(None, None, None, faults)
+    health = msgspec.json.decode(held, type=JournalHealth)
+    waiting = None if desk.is_limited else health.waiting
+    return JournalState(round((time.time() - health.lag) * 1000), health.lag, waiting, faults)
+
+
+async def _measured(desk: Desk, boards: Sequence[str]) -> tuple[Measured | None, str]:
+    """Measure the journal in a process that reads the past, or say why that is not possible."""
+    past = desk.live.past
+    assert past is not None, "there is a journal"  # noqa: S101
+    try:
+        given = list(boards) if desk.is_limited else None
+        return await past.run(desk.visit.client.network, measure_journal, given), ""
+    except ProblemError as problem:
+        return None, problem.detail
+    except StoreUnavailableError:
+        return None, "the journal does not answer"
+
+
+def _at_end(measured: Measured | None, retention: int) -> int | None:
+    """Estimate the size of the journal when it has as many days as it keeps, from the whole days that it has."""
+    today = int(time.time()) // _DAY
+    whole = [day.bytes for day in (measured.days if measured is not None else ()) if day.day < today]
+    return sum(whole) * retention // _DAY // len(whole) if whole else None
+
+
+async def _processes(desk: Desk) -> list[ServerProcess]:
+    client, names = desk.live.client, SystemKeys(desk.live.settings.key_prefix)
+    key = names.processes
+    (seconds, micro), beats, versions = await client.calls([
+        (key, ("TIME",)), (key, ("HGETALL", key)), (key, ("HGETALL", names.process_versions)),
+    ])  # fmt: skip
+    now = int(seconds) + int(micro) / 1e6
+    known = dict(zip(versions[::2], versions[1::2], strict=True))
+    found = [
+        ServerProcess(name.decode(), max(0.0, now - int(at) / 1000), int(known.get(name) or 0))
+        for name, at in zip(beats[::2], beats[1::2], strict=True)
+    ]
+    return sorted(found, key=lambda process: process.name)
+
+
+async def _memory(desk: Desk) -> list[StoreMemory]:
+    """Read the memory of each server of the store, and remember it, so that a later look says how it grows."""
+    client, key, now = desk.live.client, SystemKeys(desk.live.settings.key_prefix).memory, int(time.time())
+    taken: dict[str, tuple[int, int]] = {}
+    for server, reply in await client.each("INFO", "memory"):
+        if not isinstance(reply, Exception):
+            fields = info_fields(reply)
+            taken[server] = int(fields.get("used_memory", 0)), int(fields.get("maxmemory", 0))
+    looks = [msgspec.json.decode(look) for look in await client.call(key, "LRANGE", key, 0, -1)]
+    if not looks or now - looks[0]["at"] >= _HOUR:
+        look = msgspec.json.encode({"at": now, "used": {server: used for server, (used, _) in taken.items()}})
+        await client.call(key, "LPUSH", key, look)
+        await client.call(key, "LTRIM", key, 0, _MOST_LOOKS - 1)
+    return [_grown(server, used, most, now, looks) for server, (used, most) in taken.items()]
+
+
+def _grown(server: str, used: int, most: int, now: int, looks: Sequence[dict[str, object]]) -> StoreMemory:
+    """Say when the memory is full, by the growth since the oldest look that is an hour old or more."""
+    for look in reversed(looks):
+        at, then = look.get("at"), look.get("used")
+        before = then.get(server) if isinstance(then, dict) else None
+        if isinstance(at, int) and isinstance(before, int) and now - at >= _HOUR and before < used and most > used:
+            full = now + (most - used) * (now - at) // (used - before)
+            return StoreMemory(server, used, most, min(full, now + 50 * 365 * _DAY) * 1000, at * 1000)
+    return StoreMemory(server, used, most, None, None)
+
+
+async def check(desk: Desk, form: Form) -> Response:
+    """Audit boards, or compare them with their journals. Nothing changes, so the audit log has no entry."""
+    board = form.get("board", "").strip()
+    ledgers = [await desk.ledger(board)] if board else desk.ledgers()
+    work = _audit if form["act"] == "audit" else _compare
+    found = await run_apart(work, desk.live.settings, [ledger.state.board for ledger in ledgers])
+    return await _show(desk, form, found)
+
+
+def _audit(settings: Settings, boards: Sequence[Board]) -> Checked:
+    async def work() -> Checked:
+        async with opened_store(settings, start=False) as client:
+            return Checked([
+                await Auditor(client, board.id, settings.key_prefix, lambda *_: None).audit(repair=False)
+                for board in boards
+            ])  # fmt: skip
+
+    return asyncio.run(work())
+
+
+def _compare(settings: Settings, boards: Sequence[Board]) -> Checked:
+    async def work() -> Checked:
+        found, left_out = [], []
+        async with opened_store(settings, start=False) as client:
+            for board in boards:
+                epoch = await _journaled(client, settings, board)
+                if epoch is None:
+                    left_out.append(board.id)
+                else:
+                    found.append((await compare_board(client, settings, board, epoch, lambda *_: None))[0])
+        return Checked(comparisons=found, left_out=left_out)
+
+    return asyncio.run(work())
+
+
+async def _journaled(client: Store, settings: Settings, board: Board) -> str | None:
+    """Return the epoch of a board that has a journal, otherwise None."""
+    meta = Keys(settings.key_prefix, board.id).meta
+    epoch, journal = await client.call(meta, "HMGET", meta, "epoch", "journal")
+    return None if epoch is None or journal is None else epoch.decode()
+
+
+PAGE: Final = AdminPage(path="health", name="health", show=show, acts={"audit": check, "reconcile": check})

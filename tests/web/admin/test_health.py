@@ -1,0 +1,59 @@
+"""The page of the journal and of health: what is safe and what it takes, and the checks."""
+
+import time
+from pathlib import Path
+
+import httpx
+import msgspec
+
+from live.domain.board_file import parse_boards
+from live.store.board.keys import Keys, SystemKeys
+from live.store.connection.client import connect
+from tests.harness.admin import add_key, administrator, trail_of
+from tests.harness.producer import post
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
+from tests.web.admin.test_members import BOARDS, text_of
+
+
+async def test_the_page_says_what_is_safe_and_checks_boards(valkey_url: str, tmp_path: Path) -> None:
+    """A check finds a score that is wrong, and changes nothing. A limited administrator learns of its boards only."""
+    settings = fresh_settings(valkey_url, data_dir=tmp_path, journal="sqlite")
+    chief, some = await add_key(settings, "chief", verbs=("admin", "post")), await add_key(settings, "some", "vote")
+    store = connect(valkey_url, settings)
+    async with administrator(settings, *parse_boards(BOARDS), key=chief) as browser:
+        async with httpx.AsyncClient(
+            base_url=browser.client.base_url, headers={"Authorization": f"Bearer {chief}"}
+        ) as api:
+            await post(api, {"board": "posts", "key": "Ada", "amount": 3})
+
+        async def is_safe() -> bool:
+            return "UTC is in SQL; 0 bytes wait" in text_of((await browser.get("health")).text)
+
+        await eventually(is_safe)
+        page = text_of((await browser.get("health")).text)
+        assert "the store restarts nothing" in page
+        assert "The process that answers is ready" in page
+        assert time.strftime("%Y-%m-%d", time.gmtime()) in page
+        assert "of posts" not in page
+        names = SystemKeys(settings.key_prefix)
+        look = {"at": int(time.time()) - 7200, "used": {"": 1000}}
+        await store.call(names.memory, "RPUSH", names.memory, msgspec.json.encode(look))
+        await store.each("CONFIG", "SET", "maxmemory", str(2**30))
+        assert "it is full at" in text_of((await browser.get("health")).text)
+        audited = text_of((await browser.act("health", "audit", board="posts")).text)
+        assert "posts : no drift; 1 members" in audited
+        compared = text_of((await browser.act("health", "reconcile")).text)
+        assert "posts : equal" in compared
+        ranking = Keys(settings.key_prefix, "posts").table().order[0]
+        (ada,) = await store.call(ranking, "ZRANGE", ranking, 0, -1)
+        await store.call(ranking, "ZINCRBY", ranking, 2, ada)
+        assert "drift: 1 of 1 members" in text_of((await browser.act("health", "audit")).text)
+        assert [entry.what for entry in await trail_of(settings)] == ["signed_in"]
+        await store.each("CONFIG", "SET", "maxmemory", "0")
+        await browser.sign_in(some)
+        shown = await browser.get("health")
+        assert not any(word in shown.text for word in ("posts", "bytes wait", "Memory in the store", "live backup"))
+        assert (await browser.act("health", "audit", board="posts")).status_code == 403
+        assert "posts" not in text_of((await browser.act("health", "audit")).text)
+    await store.aclose()
