@@ -156,6 +156,19 @@ async def test_ties_continue_as_the_journal_says(valkey_url: str, tmp_path: Path
         assert await board.rows_in_sql() == await board.rows()
 
 
+async def test_a_member_keeps_its_record_when_several_slots_change(valkey_url: str, tmp_path: Path) -> None:
+    """Each slot of the batch gives it the same place among ties."""
+    board_of_hours = make_board(BoardChoice(id="posts", ties="first", window=WindowChoice(rolling="4h", slot="1h")))
+    async with journaled(valkey_url, tmp_path, board_of_hours) as board:
+        await (await board.drainer()).claim()
+        an_hour_ago = int(await _now(board)) - 3_600_000
+        for producer, times in (("ann", (None, an_hour_ago)), ("bob", (None,))):
+            entries = [make_entry("a", 1, time, None) for time in times]
+            assert not (await board.ledger.writer.add(entries, [(producer, len(entries))])).refused
+        await void(board, producer="ann")
+        assert await board.rows() == [("a", 1)]
+
+
 async def repeat(board: Journaled) -> None:
     """Void again after the store has forgotten all identities."""
     for name in [name async for name in board.client.names(board.ledger.state.keys.seen_pattern)]:
