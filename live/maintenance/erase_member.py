@@ -25,6 +25,7 @@ from live.store.board.manage.digests import read_held
 from live.store.board.manage.forget import forget_member, knows_member
 from live.store.connection.client import required
 from live.store.connection.durability import rewrite_log
+from live.store.registry.idempotency import StoredResponses
 from live.store.registry.items import Items
 from live.store.registry.trail import AuditTrail
 
@@ -94,6 +95,7 @@ class MemberErasing(Erasing):
         person, known = await self._find(member), await all_boards(self._client, self._settings, self._in_file)
         await self._forget_title(member)
         person.log_entries = await AuditTrail(self._client, self._prefix).redact(member.__eq__)
+        await StoredResponses(self._client, self._settings).forget(member)
         digest, last, elsewhere = member_digest(key, member), "", list[tuple[str, list[bytes]]]()
         for one in [one for one in person.boards if one.is_known]:
             is_journaled = await self._is_journaled(one.board) if one.board in known else False

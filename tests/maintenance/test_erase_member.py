@@ -18,6 +18,7 @@ from live.journal.schema import METADATA
 from live.maintenance.restore import _carry_over
 from live.settings import Settings
 from live.store.connection.client import Store
+from live.store.registry.idempotency import _unpacked
 from live.store.registry.trail import AuditTrail
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.scripts import connected
@@ -79,7 +80,9 @@ async def fill(client: httpx.AsyncClient) -> None:
         metadata = {"metadata": {"about": name}}
         for _ in range(2):
             event = {"key": name, "amount": amount, "source": "shop", "id": name}
-            await client.post("/v1/events", json=event, headers={"Idempotency-Key": name.replace(" ", "")})
+            once = {"Idempotency-Key": name.replace(" ", "")}
+            answer = await client.post("/v1/events?rank=true", json=event, headers=once)
+            assert answer.json()["records"]
         for board in ("best", "last"):
             await client.post("/v1/events", json={"key": name, "amount": amount + 1, "board": board, **metadata})
         await client.put(f"/v1/boards/contest/records/{name}", json=metadata)
@@ -95,7 +98,8 @@ async def places_of(store: Store, settings: Settings, name: str) -> set[str]:
     """Every store key and table that has the bytes of a name."""
     wanted, found = name.encode(), set()
     async for key in store.names(f"{settings.key_prefix}:*"):
-        if wanted in key.encode() or wanted in await store.call(key, "DUMP", key):
+        answer = await store.call(key, "HGET", key, "answer") if "{once:" in key else None
+        if wanted in key.encode() + await store.call(key, "DUMP", key) + (_unpacked(answer) if answer else b""):
             found.add(key)
 
     def read(connection: Connection) -> None:
@@ -138,7 +142,9 @@ async def erased(valkey_url: str, tmp_path: Path) -> None:
         before = datetime.now(UTC).isoformat()
         await drained(settings, store)
         assert await places_of(store, settings, NAME) >= {"segment", "definition"}
-        assert len(await places_of(store, settings, NAME)) > 20
+        places = await places_of(store, settings, NAME)
+        assert len(places) > 20
+        assert any("{once:" in place for place in places), "a stored response"
         shown = {kind: (await client.get(f"/v1/boards/{kind}")).json() for kind in KINDS}
         assert all([row["key"] for row in page["records"]] == [NAME, SIP] for page in shown.values())
         preview = json.loads(await command(settings, "erase", "--member", NAME, "--dry-run", "--json", *boards))

@@ -7,7 +7,9 @@ import zlib
 from typing import Final
 
 import msgspec
+from msgspec import UnsetType
 
+from live.domain.event import Answer
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
 from live.store.connection.client import Store
@@ -71,6 +73,20 @@ class StoredResponses:
         except StoreUnavailableError as error:
             raise StoreUnavailableError(str(error), unknown=True) from error
         return _unpacked(bytes(kept)), len(kept)
+
+    async def forget(self, member: str) -> None:
+        """Take the records of a member out of all stored responses."""
+        async for name in self._client.names(f"{self._prefix}:{{once:*}}"):
+            packed = await self._client.call(name, "HGET", name, "answer")
+            answer = None if packed is None else msgspec.json.decode(_unpacked(packed), type=Answer)
+            if answer is None or isinstance(answer.records, UnsetType):
+                continue
+            left = [record for record in answer.records if record.key != member]
+            if len(left) < len(answer.records):
+                reply = await _packed(msgspec.json.encode(msgspec.structs.replace(answer, records=left)))
+                # If it has expired in between, it must expire again.
+                changes = (("HSET", name, "answer", reply), ("EXPIRE", name, self._kept, "NX"))
+                await self._client.calls([(name, change) for change in changes])
 
     def _name(self, producer: str, key: str) -> str:
         digest = hashlib.blake2b(f"{producer}\n{key}".encode(), digest_size=16).hexdigest()
