@@ -130,7 +130,7 @@ async def drained(settings: Settings, store: Store) -> None:
     await asyncio.sleep(1.1)  # titles and the audit log are copied once a second
 
 
-async def erased(valkey_url: str, tmp_path: Path) -> None:
+async def erased(valkey_url: str, tmp_path: Path) -> Settings:
     """Erase a member while a server runs, and look for it everywhere."""
     settings = fresh_settings(valkey_url, journal="sqlite", anonymous_admin=True)
     file = tmp_path / "boards.toml"
@@ -180,11 +180,16 @@ async def erased(valkey_url: str, tmp_path: Path) -> None:
         with existing_journal(older) as database:
             await asyncio.to_thread(_carry_over, settings.data_dir, database)
         assert not {"segment", "definition", "checkpoint"} & await places_of(store, older, NAME), "of an older backup"
+    return settings
 
 
 async def test_nothing_is_left_of_a_member(valkey_url: str, tmp_path: Path) -> None:
     """On boards of every kind. Others stay as they are, also in the past, and the member can come back."""
-    await erased(valkey_url, tmp_path)
+    settings = await erased(valkey_url, tmp_path)
+    async with connected(valkey_url, settings) as store:
+        assert "segment" in await places_of(store, settings, SIP)
+        await command(settings, "erase", "--member", SIP, "--yes", "--boards", str(tmp_path / "boards.toml"))
+        assert await places_of(store, settings, SIP) == set(), "no server runs"
 
 
 @pytest.mark.mutant
