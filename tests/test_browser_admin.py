@@ -24,6 +24,7 @@ pytestmark = IN_BROWSER
 
 PAGES: Final = (
     "", "boards/june", "boards/posts", "new", "members", "member?key=Ada", "unusual", "void", "keys", "health",
+    "events",
     "log",
     "boards/none",
 )  # fmt: skip

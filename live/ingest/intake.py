@@ -30,6 +30,7 @@ from live.errors import ProblemError, StoreUnavailableError
 from live.ingest.bodies import Decoder, decoder_of, decompress, is_gzip, too_large
 from live.ingest.committer import PLAIN, Committed, Committer, Share, Wants
 from live.ingest.posting import Kind, OnResult, Posting, boards_for, limit_of
+from live.ingest.refusals import Refusals
 from live.ingest.replies import Reply, json_reply, problem_reply
 from live.ingest.standings import Counted, read_records
 from live.settings import Settings
@@ -127,6 +128,7 @@ class Intake:
         self._committers = committers
         self._answers = answers
         self._ask_soon = ask_soon
+        self.refusals: Refusals | None = None  # samples refused events for administrators
         self._refused = _Refused()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._decoding = asyncio.Lock()
@@ -212,7 +214,10 @@ class Intake:
             return self._reply
         replies: list[Reply] = []
         decoded = finish(head.decode(body, self._settings.max_events))
-        Posting(head.boards, head.producer, head.identities, decoded, _replying(replies.append)).receive(outcome)
+        posting = Posting(
+            head.boards, head.producer, head.identities, decoded, _replying(replies.append), refusals=self.refusals
+        )
+        posting.receive(outcome)
         return replies[0]
 
     def submit(self, head: CheckedHead, body: bytes, done: Done) -> None:
@@ -259,7 +264,9 @@ class Intake:
         """
         result: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
         body = DecodedBody([event], [0], [])
-        posting = Posting(self._boards, producer, Identities(producer.id), body, result.set_result)
+        posting = Posting(
+            self._boards, producer, Identities(producer.id), body, result.set_result, refusals=self.refusals
+        )
         posting.route()
         posting.send(self._committers, self._rate_limiter)
         return _answer_of(await result)
@@ -345,7 +352,9 @@ class Intake:
         """Give the events of a body to their boards. If one event has none, look for new boards before refusing it."""
 
         def new_posting() -> Posting:
-            made = Posting(self._boards, head.producer, head.identities, decoded, on_result, head.idempotency_key)
+            made = Posting(
+                self._boards, head.producer, head.identities, decoded, on_result, head.idempotency_key, self.refusals
+            )
             if head.wants is not PLAIN:
                 made.want(head.wants, counted)
             return made

@@ -33,6 +33,7 @@ from live.domain.reader import ALL_BOARDS, NO_BOARDS, BoardScope
 from live.domain.text import nearest
 from live.errors import REFUSALS, EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.committer import PLAIN, Committed, Committer, Wants
+from live.ingest.refusals import Refusals
 from live.ingest.standings import MOST_RECORDS, Counted
 from live.metrics import EVENTS_DUPLICATE, EVENTS_REJECTED
 from live.store.board.write.placement import Placement
@@ -85,7 +86,7 @@ class _Share:
 
 
 class Posting:
-    """The decoded events of one body; `on_result` is called once with the outcome.
+    """The decoded events of one body; `on_result` is called once with the outcome. `refusals` samples what is refused.
 
     With `idempotency_key`, each event without an id gets an identity from the key. If the body is sent again, such an
     event counts as accepted in the second answer as in the first.
@@ -93,7 +94,7 @@ class Posting:
 
     __slots__ = (
         "_boards", "_body", "_counted", "_idempotency_key", "_identities", "_implied", "_left", "_on_result",
-        "_producer", "_rejected", "_shares", "_unknown", "_wants",
+        "_producer", "_rejected", "_sampled", "_shares", "_unknown", "_wants",
     )  # fmt: skip
 
     def __init__(
@@ -104,8 +105,10 @@ class Posting:
         body: DecodedBody,
         on_result: OnResult,
         idempotency_key: str | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
         self._wants = PLAIN
+        self._sampled = refusals
         self._counted: list[Counted] = []
         self._boards = boards
         self._producer = producer
@@ -356,6 +359,8 @@ class Posting:
         self._rejected.sort(key=lambda rejection: rejection.index)
         for code, count in Counter(rejection.code for rejection in self._rejected).items():
             EVENTS_REJECTED.labels(code).inc(count)
+        if self._rejected and self._sampled is not None:
+            self._sampled.note(self._producer.id, self._body, self._rejected)
         return Answer(accepted, duplicate, tuple(self._rejected), offsets)
 
     def _visible(self) -> list[_Share]:

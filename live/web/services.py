@@ -23,6 +23,7 @@ from live.domain.reader import Reader
 from live.errors import EpochLostError, ProblemError
 from live.fanout.hub import Hub
 from live.ingest.intake import Intake
+from live.ingest.refusals import Refusals
 from live.ingest.replies import Reply
 from live.journal.database import Database, open_journal
 from live.journal.past.pool import Past
@@ -172,6 +173,7 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
         settings, registry.boards, registry.committers, authenticator, rate_limiter, answers, registry.ask_soon
     )
     registry.publish = intake.set_boards
+    intake.refusals = Refusals(client, settings.key_prefix)
     authenticator.on_revoked = hub.recheck
     if authenticator.tokens is not None:
         authenticator.tokens.on_ended = hub.recheck

@@ -4,21 +4,25 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from live.domain.board import Board
 from live.journal.erasures import Erasures, erasures_of
-from live.journal.log.entries import Add, EntryDelta, EntryVotes, Head, content
+from live.journal.log.entries import Add, EntryDelta, EntryVotes, Head, content, read_entries_of
 from live.journal.log.reader import entries_of
+from live.journal.log.timelines import open_timelines
 from live.journal.past.coverage import reaches_of, since_of, timeline_at
 from live.journal.past.history import scores_at_all
 from live.journal.past.queries import NoPastError
 from live.journal.past.worker import database_of
+from live.journal.schema import SEGMENT
 from live.settings import Settings
 
 _LEAST: Final = 10  # what a member has to gain to be noticed
 _TWICE: Final = 2
 _MOST: Final = 50  # members that are named
+_SEGMENTS: Final = 4  # of a board, that are looked at for the latest events
+_MOST_LATEST: Final = 200  # events of all boards
 _MOST_BATCHES: Final = 20_000  # that are looked at
 _SHOWN: Final = 4  # bytes of the digest of an actor
 
@@ -48,6 +52,17 @@ class Unusual(msgspec.Struct, frozen=True, kw_only=True):
     actor_share: float
     producer: str
     producer_share: float
+
+
+class LatestEvents(msgspec.Struct, frozen=True):
+    """What one batch added to a member of a board, and who sent it."""
+
+    at: int
+    board: str
+    key: str
+    amount: int
+    producers: Sequence[str]
+    actors: Sequence[str]
 
 
 class UnusualList(msgspec.Struct, frozen=True):
@@ -122,6 +137,44 @@ def find_unusual(settings: Settings, board: Board, hidden: frozenset[str], since
         return UnusualList(rows, is_whole)
 
     return database_of(settings).work(work)
+
+
+def latest_events(settings: Settings, boards: Sequence[str]) -> list[LatestEvents]:
+    """Return the newest accepted events of some boards that are in SQL, the newest first."""
+
+    def work(connection: Connection) -> list[LatestEvents]:
+        found: list[LatestEvents] = []
+        wanted = set(boards)
+        for timeline in open_timelines(connection, settings.key_prefix):
+            if timeline.board not in wanted:
+                continue
+            own: list[LatestEvents] = []
+            erased = erasures_of(connection, settings.key_prefix, timeline.board)
+            rows = select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.life == timeline.id)
+            for row in connection.execute(rows.order_by(SEGMENT.c.id.desc()).limit(_SEGMENTS)):
+                for head, body in reversed(list(read_entries_of(row))):
+                    if head.kind == "add" and len(own) < _MOST:
+                        own += _events_of(timeline.board, head, _ADD.decode(body), erased, _MOST - len(own))
+            found += own
+        return sorted(found, key=lambda event: -event.at)[:_MOST_LATEST]
+
+    return database_of(settings).work(work)
+
+
+def _events_of(board: str, head: Head, batch: Add, erased: Erasures, most: int) -> list[LatestEvents]:
+    found = []
+    for group in batch.groups:
+        for place, member in enumerate(group.members[:most]):
+            if member:  # it was not erased
+                parts = parts_of(head, batch, group, place, erased)
+                producers, actors = ({getattr(part, name): None for part in parts} for name in ("producer", "actor"))
+                found.append(
+                    LatestEvents(
+                        head.time, board, member, group.amounts[place],
+                        list(filter(None, producers)), list(filter(None, actors)),
+                    )
+                )  # fmt: skip
+    return found[:most]
 
 
 _Tally = dict[tuple[str, str], int]

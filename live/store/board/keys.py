@@ -138,6 +138,16 @@ class SystemKeys:
         return f"{self.prefix}:{{:memory}}"
 
     @property
+    def refusals(self) -> str:
+        """A sample of refused events, while somebody looks at it on the admin page."""
+        return f"{self.prefix}:{{:refusals}}"
+
+    @property
+    def refusals_wanted(self) -> str:
+        """Exists while somebody looks at refused events."""
+        return f"{self.refusals}:wanted"
+
+    @property
     def pause(self) -> str:
         """The lease of a backup that pauses the trimming of journals."""
         return f"{self.journals}:pause"

@@ -1,0 +1,101 @@
+"""A sample of the events that processes refuse, for administrators who look at it.
+
+A process keeps some of its refused events for a moment, and asks then whether somebody looks. Only if so, it puts them
+into a list in the store, which is bounded and expires. So an event that is accepted costs nothing more, and a refused
+event nearly nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import structlog
+from msgspec import UNSET
+
+from live.domain.decoding import DecodedBody
+from live.domain.event import Rejection
+from live.errors import StoreUnavailableError
+from live.store.board.keys import SystemKeys
+from live.store.connection.client import Store
+
+_PAUSE: Final = 1.0  # seconds from the first event of a sample to the store
+_MOST: Final = 20  # events of a process in a pause
+_KEPT: Final = 200  # events of all processes
+_SHORT: Final = 64  # characters of what a producer chooses
+_LOOKING: Final = 30_000  # milliseconds for which somebody looks after a look
+_EXPIRY: Final = 600_000  # milliseconds for which the list stays after its newest event
+
+log = structlog.get_logger()
+
+
+class RefusedEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A refused event: when (milliseconds since 1970), why, and from whom. Long texts are cut off.
+
+    `board` is the board that it names or that refused it, `type` its type and `key` its member; each may be empty.
+    """
+
+    at: int
+    code: str
+    producer: str
+    board: str = ""
+    type: str = ""
+    key: str = ""
+
+
+class Refusals:
+    """The sample of one process, and the list of all."""
+
+    def __init__(self, client: Store, prefix: str) -> None:
+        names = SystemKeys(prefix)
+        self._client = client
+        self._key, self._looking = names.refusals, names.refusals_wanted
+        self._sample: list[RefusedEvent] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def note(self, producer: str, body: DecodedBody, rejected: Sequence[Rejection]) -> None:
+        """Take some of the refused events of a body into the sample. This needs no I/O."""
+        room = _MOST - len(self._sample)
+        if room <= 0:
+            return
+        events, now = dict(zip(body.indexes, body.events, strict=False)), round(time.time() * 1000)
+        for one in rejected[:room]:
+            event = events.get(one.index)
+            named = UNSET if event is None else event.board
+            kind = UNSET if event is None else event.type
+            self._sample.append(
+                RefusedEvent(
+                    at=now,
+                    code=one.code,
+                    producer=producer,
+                    board=(one.board or "") if named is UNSET else named[:_SHORT],
+                    type="" if kind is UNSET else kind[:_SHORT],
+                    key="" if event is None else event.key[:_SHORT],
+                )
+            )
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._publish())
+
+    async def _publish(self) -> None:
+        try:
+            await asyncio.sleep(_PAUSE)
+            if await self._client.call(self._looking, "EXISTS", self._looking):
+                rows = [msgspec.json.encode(event) for event in self._sample]
+                commands: list[tuple[str, tuple[Any, ...]]] = [
+                    (self._key, ("LPUSH", self._key, *rows)),
+                    (self._key, ("LTRIM", self._key, 0, _KEPT - 1)),
+                    (self._key, ("PEXPIRE", self._key, _EXPIRY)),
+                ]
+                await self._client.calls(commands)
+        except StoreUnavailableError as error:
+            log.debug("can't show refused events", reason=str(error))
+        finally:
+            self._sample.clear()
+            self._task = None
+
+    async def look(self) -> list[RefusedEvent]:
+        """Return what all processes have put into the list, the newest first, and let them go on for a while."""
+        await self._client.call(self._looking, "SET", self._looking, 1, "PX", _LOOKING)
+        held = await self._client.call(self._key, "LRANGE", self._key, 0, _KEPT - 1)
+        return [msgspec.json.decode(row, type=RefusedEvent) for row in held]

@@ -1,0 +1,100 @@
+"""The page of events: those that were accepted and refused lately, and an event to try."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+
+from live.domain.event import Answer, IncomingEvent, event_fault
+from live.errors import REFUSALS, ProblemError, StoreUnavailableError
+from live.ingest.refusals import RefusedEvent
+from live.journal.past.contributors import LatestEvents, latest_events
+from live.web.admin.calls import ApiCall
+from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
+
+_FILTERS: Final = ("board", "type", "producer", "code")
+_LONGEST: Final = 128  # characters of a filter
+_SHOWN: Final = 50
+_MOST_BOARDS: Final = 20  # whose accepted events are read
+
+
+async def show(desk: Desk, error: Exception | None = None, form: Form = NO_FORM) -> Response:
+    """Show the newest events of the boards that the API key includes, as far as the filter lets them through."""
+    return await _show(desk, form, error=error)
+
+
+async def _show(desk: Desk, form: Form, answer: Answer | None = None, error: Exception | None = None) -> Response:
+    query = desk.visit.query
+    wanted = {name: query[name][:_LONGEST].strip() for name in _FILTERS if query.get(name, "").strip()}
+    accepted, why = await _accepted(desk, wanted)
+    return await desk.show(
+        "events",
+        error,
+        boards=sorted(ledger.state.board.id for ledger in desk.ledgers()),
+        filters=_FILTERS,
+        wanted=wanted,
+        longest=_LONGEST,
+        codes=sorted(REFUSALS),
+        accepted=accepted,
+        why=why,
+        refused=await _refused(desk, wanted),
+        meanings=REFUSALS,
+        form=form,
+        answer=answer,
+        trial=ApiCall("POST", "/v1/events", _body(form) or {"key": "MEMBER"}),
+    )
+
+
+async def _refused(desk: Desk, wanted: Form) -> Sequence[RefusedEvent]:
+    refusals = desk.live.intake.refusals
+    if refusals is None:
+        return []
+    return [
+        event
+        for event in await refusals.look()
+        if (not desk.is_limited or (event.board and desk.may(event.board)))
+        and all(getattr(event, name) == text for name, text in wanted.items())
+    ][:_SHOWN]
+
+
+async def _accepted(desk: Desk, wanted: Form) -> tuple[Sequence[LatestEvents], str]:
+    """Return the accepted events, or why they are not known. The journal has no types, and they have no codes."""
+    if desk.live.past is None or "type" in wanted or "code" in wanted:
+        return [], ""
+    boards = sorted(ledger.state.board.id for ledger in desk.ledgers())
+    some = [board for board in boards if wanted.get("board") in {None, board}][:_MOST_BOARDS]
+    try:
+        found = await desk.live.past.run(desk.visit.client.network, latest_events, some)
+    except ProblemError as problem:
+        return [], problem.detail
+    except StoreUnavailableError:
+        return [], "the journal does not answer"
+    producer = wanted.get("producer")
+    return [event for event in found if producer is None or producer in event.producers][:_SHOWN], ""
+
+
+async def send(desk: Desk, form: Form) -> Response:
+    """Send an event as the administrator's API key, and show what became of it."""
+    desk.producer.require("post")
+    try:
+        event = msgspec.convert(_body(form), IncomingEvent)
+    except msgspec.ValidationError as error:
+        raise ProblemError("malformed_body", str(error)) from None
+    fault = event_fault(event)
+    if fault is not None:
+        raise ProblemError("record_invalid", fault[1])
+    return await _show(desk, form, await desk.live.intake.count(desk.producer, event))
+
+
+def _body(form: Form) -> dict[str, Any]:
+    body: dict[str, Any] = {name: form[name].strip() for name in ("board", "type", "key", "actor") if form.get(name)}
+    if form.get("amount", "").strip():
+        try:
+            body["amount"] = int(form["amount"])
+        except ValueError:
+            raise ProblemError("record_invalid", "the amount must be a whole number") from None
+    return body
+
+
+PAGE: Final = AdminPage(path="events", name="events", show=show, acts={"send": send})
