@@ -37,6 +37,7 @@ from live.store.registry.presence import Presence
 from live.store.registry.processes import Processes, ProcessLease
 from live.store.registry.producers import ProducerStore
 from live.store.registry.rate_credit import CreditStore
+from live.store.registry.sessions import SessionStore
 from live.store.registry.trail import AuditTrail, entry_of
 from tests.harness.boards import rolling_board, select_page
 from tests.harness.folded import Folded
@@ -97,9 +98,21 @@ async def test_callers_send_what_the_headers_document(valkey_url: str, recorded_
         await AuditTrail(client, settings.key_prefix).add(entry_of("operator", "hidden", key="a"))
         await AuditTrail(client, settings.key_prefix).redact("a".__eq__)
         await Items(client, settings.key_prefix, 1).put([Item("a", "A")])
+        await SessionStore(client, settings.key_prefix).find("none", is_use=True)
 
     known = [
-        {name} for name in (":producers", "rate:shop", ":boards", ":demo", ":items", ":processes", "brief", "again")
+        {name}
+        for name in (
+            ":producers",
+            "rate:shop",
+            ":boards",
+            ":demo",
+            ":items",
+            ":processes",
+            "brief",
+            "again",
+            ":sessions",
+        )
     ]
     known += [{board.id} for board in BOARDS] + [{stored._name("shop", "k").partition("{")[2].rstrip("}")}]
     for script, keys, request in recorded_calls:
