@@ -25,13 +25,14 @@ from live.store.registry.presence import PRESENT, VIEWERS
 from live.store.registry.processes import BEAT, HOLD
 from live.store.registry.producers import REGISTER
 from live.store.registry.rate_credit import GCRA
+from live.store.registry.sessions import SESSION
 from live.store.registry.trail import NOTE, REDACT
 
 FOLDER = Path(live.store.__file__).parent / "lua"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}
 PARTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((FOLDER / "lib").glob("*.lua"))}
 BEGINNINGS = (UPDATE, EXPIRE_BOARD, DELETE_KEYS, RENEW, DEFINE, CHANGES, RESTORE, TRIM, PIECE, ERASE, FORGET, CONFIRM)
-OTHERS = (AUDIT, BEAT, FIX_TOTALS, REGISTER, GCRA, ONCE, PRESENT, PUT_ITEMS, VIEWERS, HOLD, NOTE, REDACT)
+OTHERS = (AUDIT, BEAT, FIX_TOTALS, REGISTER, GCRA, ONCE, PRESENT, PUT_ITEMS, VIEWERS, HOLD, NOTE, REDACT, SESSION)
 USED = {script.name: script for script in (*msgspec.structs.astuple(SCRIPTS), *BEGINNINGS, *OTHERS)}
 GOOD = "-- Does it.\n-- KEYS[1] a — hash: it\n-- Request: Plain\n-- Returns {'ok'}\nreturn {KEYS[1]}\n"
 
@@ -60,7 +61,7 @@ FLAGS = {
             "register",
             "renew",
         ),
-        *("rotate", "rotate_period", "touch", "trim", "update", "withdraw"),
+        *("rotate", "rotate_period", "session", "touch", "trim", "update", "withdraw"),
     },
 }
 
