@@ -40,9 +40,9 @@ STYLES: Final = (
     "index",
     "record",
     "docs",
+    "admin",
     "items",
     "likes",
-    "admin",
     "print",
 )  # in this order
 CLIENT: Final = frozenset(
