@@ -297,7 +297,7 @@ def calls_of(server: Server, command: str) -> int:
 # These scripts acknowledge and show nothing, or a later entry of the board repeats what they did.
 UNACKNOWLEDGED = {
     *("audit", "baseline", "beat", "changes", "expire_events", "gcra", "hold", "open", "open_replica", "piece"),
-    *("present", "rotate", "rotate_period", "touch", "trim", "viewers"),
+    *("present", "rotate", "rotate_period", "session", "touch", "trim", "viewers"),
 }
 
 
