@@ -24,6 +24,8 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
     "scope_forbidden": ProblemType(403, "The API key does not permit this"),
     "origin_forbidden": ProblemType(403, "Pages from that origin may not connect"),
     "likes_not_allowed": ProblemType(403, "The board has no like button"),
+    "api_key_not_found": ProblemType(404, "There is no such API key or secret"),
+    "api_key_invalid": ProblemType(422, "The API key or token can't be made like this"),
     "cookie_required": ProblemType(403, "The browser does not keep the cookie"),
     "not_found": ProblemType(404, "There is nothing at this path"),
     "board_not_found": ProblemType(404, "There is no such board"),

@@ -30,7 +30,7 @@ from live.web.pages.rendering import static_version
 from live.web.reads import boards, entrants, history, items, records, slots, stream
 from live.web.reads.records import OF_MEMBERS
 from live.web.services import assets, live_of
-from live.web.writes import admin, events, likes
+from live.web.writes import admin, events, keys, likes
 
 _LONGEST_COMPARED: Final = 100  # characters of a path
 
@@ -76,6 +76,14 @@ _ROUTES: Final[Mapping[str, Mapping[str, Endpoint]]] = {
     "/overlay/{board}": {"GET": admitting(pages.overlay)},
 }
 
+# What is for administrators only.
+_ADMINISTRATION: Final[Mapping[str, Mapping[str, Endpoint]]] = {
+    "/v1/trail": {"GET": admin.get_audit_log},
+    "/v1/keys": {"GET": keys.list_keys},
+    "/v1/keys/{key}": {"PUT": keys.put_key, "DELETE": keys.delete_key},
+    "/v1/tokens": {"POST": keys.sign},
+}
+
 
 def routes_of(settings: Settings) -> list[BaseRoute]:
     """List everything that a process with the role in `settings` serves."""
@@ -95,7 +103,7 @@ def routes_of(settings: Settings) -> list[BaseRoute]:
         routes += [_contract("/v1/events", _EVENTS), Route("/boards/{board}/likes", likes.like, methods=["POST"])]
     is_changing = settings.role in settings.admin_roles
     if is_changing:
-        routes.append(_contract("/v1/trail", {"GET": admin.get_audit_log}))
+        routes += [_contract(path, handlers) for path, handlers in _ADMINISTRATION.items()]
         routes += admin_routes(settings)
     for path, handlers in _ROUTES.items():
         served = {

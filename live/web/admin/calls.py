@@ -61,7 +61,13 @@ class ApiCall(msgspec.Struct, frozen=True):
             "extensions": {**{name: outer["extensions"][name] for name in (EXTENSION, READER)}, ACTING: producer},
         }
 
+        is_read = False
+
         async def receive() -> Message:
+            nonlocal is_read
+            if is_read:
+                return await request.receive()  # which waits until the browser leaves
+            is_read = True
             return {"type": "http.request", "body": body, "more_body": False}
 
         for route in request.app.routes:

@@ -26,6 +26,7 @@ from live.web.contract.operations import (
     document,
     done,
     json_of,
+    made,
     members,
     operation,
     parameter,
@@ -57,6 +58,7 @@ from live.web.writes.admin import (
     ItemChoice,
     RecordChange,
 )
+from live.web.writes.keys import KeyChoice, KeyList, MadeKey, SignedToken, TokenChoice
 from live.web.writes.likes import Liked
 
 INFO: Final = {
@@ -77,6 +79,7 @@ _TAGS: Final[Mapping[str, str]] = {
     "records": "Read records. Only private boards need an API key, with the verb `read` or `admin`.",
     "live": "Watch boards. Only private boards need an API key, with the verb `read` or `admin`.",
     "administration": "Change boards and records. This needs an API key with the verb `admin`.",
+    "keys": "Make API keys and viewer tokens. This needs an API key for all boards, with the verb `admin`.",
     "pages": "HTML pages for people.",
     "operations": "Health and metrics for operators.",
     "documents": "Descriptions of this API.",
@@ -84,7 +87,8 @@ _TAGS: Final[Mapping[str, str]] = {
 _STRUCTS: Final = (
     IncomingEvent, CloudEvent, Answer, BoardList, BoardPage, SlotList, BaselineView, RecordView, RecordList,
     MemberRecords, AuditLog, RunningChoice, RecordChange, Corrected, Item, ItemChoice, ItemChanges, ItemList,
-    HistoryList, Explanation, EntrantList, Liked, ProblemBody,
+    HistoryList, Explanation, EntrantList, Liked, KeyList, KeyChoice, MadeKey,
+    TokenChoice, SignedToken, ProblemBody,
 )  # fmt: skip
 
 # The problems of the operations, besides those that every request can have.
@@ -101,6 +105,7 @@ _REMOVING: Final = _ADMIN | _BOARD | {"board_fixed", "board_in_file", "outcome_u
 _CHANGING: Final = _REMOVING | _BODY | {"unsupported_media_type", "board_invalid", "too_many_members"}
 _ENTERING: Final = _ADMIN | _BOARD | {"record_invalid", "outcome_unknown"}
 _ITEMS: Final = _ADMIN | _BODY | {"item_invalid", "too_many_items", "outcome_unknown"}
+_KEYS: Final = _ADMIN | _BODY | {"api_key_invalid", "outcome_unknown"}
 _POSTING: Final = _ADMIN | _BODY | {
     "idempotency_key_invalid", "idempotency_key_reused", "too_many_events", "unsupported_media_type",
     "outcome_unknown", "overloaded", "journal_behind",
@@ -114,6 +119,8 @@ _LIKING: Final = _BODY | {
 _TIME: Final = {"type": "string", "format": "date-time"}
 _COUNT: Final = whole(1, default=100)
 _OF_BOARD: Final = parameter("board", "path", STRING, "Id of a board.")
+_OF_ID: Final = parameter("key", "path", STRING, "Id of the API key.")
+_SECRET: Final = query("secret", STRING, "The fingerprint of the only secret to revoke.")
 _OF_KEY: Final = parameter("key", "path", STRING, "The member, percent-encoded.")
 _KNOWN: Final = parameter("If-None-Match", "header", STRING, "`ETag` of an earlier response.")
 _PERIOD: Final = query(
@@ -439,6 +446,23 @@ _PATHS: Final[Mapping[str, Json]] = {
         "What administrators did, newest first. An API key that is limited to some boards gets entries of these "
         "only.", document(AuditLog), _ADMIN,
         query("limit", whole(1, MAX_ENTRIES, DEFAULT_ENTRIES), "Maximum number of entries."), is_keyed=True,
+    )},
+    "/v1/keys": {"get": operation(
+        "listKeys", "keys", "List the API keys.", "Without their secrets.", document(KeyList), _ADMIN, is_keyed=True,
+    )},
+    "/v1/keys/{key}": {
+        "put": operation(
+            "putKey", "keys", "Create an API key.", "If it exists, this adds a second secret.",
+            made(MadeKey), _KEYS, _OF_ID, body=body_of(reference(KeyChoice), "application/json"), is_keyed=True,
+        ),
+        "delete": operation(
+            "deleteKey", "keys", "Revoke an API key.", "With `secret`, only that secret.",
+            done(204, "It is revoked."), _KEYS | {"api_key_not_found"}, _OF_ID, _SECRET, is_keyed=True,
+        ),
+    },
+    "/v1/tokens": {"post": operation(
+        "signToken", "keys", "Sign a viewer token.", "This needs `LIVE_TOKEN_SECRET`.", made(SignedToken), _KEYS,
+        body=body_of(reference(TokenChoice), "application/json"), is_keyed=True,
     )},
     "/": {"get": operation(
         "showIndex", "pages", "Show the list of boards.", "A hundred boards, each with its first records, live.",

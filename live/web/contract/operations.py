@@ -81,6 +81,11 @@ def document(struct: type, headers: Json | None = None) -> Json:
     return {"200": _with_headers({"description": "Success.", "content": json_of(reference(struct))}, headers)}
 
 
+def made(struct: type) -> Json:
+    """Describe a response with what was made."""
+    return {"201": {"description": "It is made.", "content": json_of(reference(struct))}}
+
+
 def tagged(struct: type) -> Json:
     """Describe a response with a document that has an `ETag`, and 304."""
     return {**document(struct, _ETAG), "304": {"description": "Not modified.", "headers": _ETAG}}

@@ -70,15 +70,15 @@ def note_origin(request: Request) -> None:
     ORIGIN.set(ActOrigin(client_of(request).address, request_id if _REQUEST_ID.fullmatch(request_id) else ""))
 
 
-async def _unlimited_admin_of(request: Request) -> Principal:
-    """Return the producer whose API key may change what all boards show.
+async def unlimited_admin_of(request: Request, why: str = "titles appear on all of them") -> Principal:
+    """Return the producer whose API key may change what concerns all boards. `why` it does, in the refusal.
 
     Raises:
         ProblemError: as `_admin_of`; `scope_forbidden` also if the API key is limited to some boards.
     """
     producer = await _admin_of(request)
     if producer.is_limited:
-        raise ProblemError("scope_forbidden", "the API key is limited to some boards, and titles appear on all of them")
+        raise ProblemError("scope_forbidden", f"the API key is limited to some boards, and {why}")
     return producer
 
 
@@ -89,6 +89,11 @@ async def _read_body(request: Request) -> bytes:
         ProblemError: `body_too_large`.
     """
     return await live_of(request).intake.collect(request.stream())
+
+
+async def read_object(request: Request, code: str, expected: str) -> dict[str, Any]:
+    """Read the JSON object in the body of a request. Raises as `_read_object`, or `body_too_large`."""
+    return _read_object(await _read_body(request), code, expected)
 
 
 def _read_object(body: bytes, code: str, expected: str) -> dict[str, Any]:
@@ -346,7 +351,7 @@ class ItemChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def put_item(request: Request) -> Response:
     """Give a member a title, or replace it."""
-    producer = await _unlimited_admin_of(request)
+    producer = await unlimited_admin_of(request)
     expected = 'the body must be like {"title": "A post"}'
     choice = _converted(_read_object(await _read_body(request), "malformed_body", expected), ItemChoice)
     return await _put(request, producer, [Item(request.path_params["key"], choice.title, choice.url, choice.image)])
@@ -354,7 +359,7 @@ async def put_item(request: Request) -> Response:
 
 async def put_items(request: Request) -> Response:
     """Give several members titles: all of them, or none if one is invalid."""
-    producer = await _unlimited_admin_of(request)
+    producer = await unlimited_admin_of(request)
     expected = 'the body must be like {"items": [{"key": "a", "title": "A post"}]}'
     items = _converted(_read_object(await _read_body(request), "malformed_body", expected), ItemChanges).items
     if len({item.key for item in items}) < len(items):
@@ -364,7 +369,7 @@ async def put_items(request: Request) -> Response:
 
 async def delete_item(request: Request) -> Response:
     """Take the title of a member away, if it has one."""
-    producer = await _unlimited_admin_of(request)
+    producer = await unlimited_admin_of(request)
     live, member = live_of(request), request.path_params["key"]
     before = (await live.items.of([member])).get(member)
     await live.items.delete(member)

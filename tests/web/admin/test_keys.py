@@ -1,6 +1,7 @@
-"""The page of API keys and tokens: what it makes works as if a command had made it, is shown once, and is logged."""
+"""The page of API keys and tokens: what it makes works as if the API had made it, is shown once, and is logged."""
 
 import asyncio
+import os
 import re
 from html import unescape
 from typing import Any
@@ -8,9 +9,8 @@ from typing import Any
 import httpx
 import msgspec
 
-from live.settings import Settings, TokenSecret
+from live.settings import TokenSecret
 from tests.harness.admin import Administrator, add_key, administrator, fields_of, trail_of
-from tests.harness.commands import run_command
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 
@@ -21,12 +21,13 @@ def made(html: str) -> list[str]:
     return [unescape(text) for text in re.findall(r"<code>(.*?)</code>", note)]
 
 
-def run_as_operator(settings: Settings, command: str) -> str:
-    """Run a command that the page shows."""
-    environment = {"LIVE_STORE": settings.store, "LIVE_KEY_PREFIX": settings.key_prefix}
-    ended = run_command(*command.split()[1:], **environment)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout.strip()
+async def run_command(command: str, key: str) -> Any:
+    """Run a command that the page shows, with `$KEY`. Returns what the server answers."""
+    process = await asyncio.create_subprocess_shell(
+        command.replace("curl ", "curl -s ", 1), env={**os.environ, "KEY": key}, stdout=asyncio.subprocess.PIPE
+    )
+    answer, _ = await process.communicate()
+    return msgspec.json.decode(answer) if answer else None
 
 
 def same(entry: Any) -> Any:
@@ -43,7 +44,7 @@ async def post_as(browser: Administrator, key: str, board: str) -> int:
 
 
 async def test_a_key_is_made_shown_once_and_revoked(valkey_url: str) -> None:
-    """With the same entries as by the command that the page shows. A wrong form says all at once and makes nothing."""
+    """With the same entries as by the request that the page shows. A wrong form says all at once and makes nothing."""
     settings = fresh_settings(valkey_url)
     key = await add_key(settings, "chief")
     async with administrator(settings, key=key) as browser:
@@ -51,7 +52,8 @@ async def test_a_key_is_made_shown_once_and_revoked(valkey_url: str) -> None:
             "keys", "add", id="shop", boards="Posts,none", rate="-1", sources="a\u202eb", verb_post="1"
         )
         assert wrong.status_code == 422
-        assert wrong.text.count('class="note bad"') == 4
+        detail = wrong.text.partition('class="lines" lang="en">')[2].partition("<code>")[0]
+        assert len(detail.split("\n")) == 4, detail
         assert 'value="Posts,none"' in wrong.text
         assert (await browser.act("keys", "add", id="No id")).status_code == 422
         assert [entry.what for entry in await trail_of(settings)] == ["signed_in"]
@@ -63,9 +65,9 @@ async def test_a_key_is_made_shown_once_and_revoked(valkey_url: str) -> None:
         command = await browser.send(
             "keys", {**fields_of(page.text, "add"), **choices, "id": "shoptwo", "act": "preview"}
         )
-        shown = re.search(r'<pre id="add-command"[^>]*><code>(.*?)</code>', command.text)
+        shown = re.search(r'<pre id="add-command"[^>]*><code>(.*?)</code>', command.text, re.DOTALL)
         assert shown is not None
-        other = await asyncio.to_thread(run_as_operator, settings, f"{shown[1]} --any-board")
+        other = (await run_command(unescape(shown[1]), key))["key"]
         mine, theirs = (same(entry) for entry in reversed((await trail_of(settings))[:2]))
         assert mine == msgspec.json.decode(msgspec.json.encode(theirs).replace(b"shoptwo", b"shop"))
 
@@ -81,8 +83,11 @@ async def test_a_key_is_made_shown_once_and_revoked(valkey_url: str) -> None:
         assert fingerprint["id"] == "chief"
         held = re.findall(r'name="id" value="shop"><input type="hidden" name="secret" value="(\w+)"', third.text)
         assert len(held) == 2
-        for one in held:
-            assert (await browser.act("keys", "revoke", id="shop", secret=one)).status_code == 303
+        assert (await browser.act("keys", "revoke", id="shop", secret=held[0])).status_code == 303
+        (revoking,) = re.findall(
+            r"<code>(curl -X DELETE [^<]*shop\?secret[^<]*)</code>", (await browser.get("keys")).text
+        )
+        assert await run_command(unescape(revoking), key) is None
         assert [entry.what for entry in (await trail_of(settings))[:3]] == ["key_revoked", "key_revoked", "key_added"]
 
         async def refused() -> bool:
@@ -124,6 +129,14 @@ async def test_a_limited_key_makes_no_keys_and_tokens(valkey_url: str) -> None:
         await browser.sign_in(two)
         assert 'href="/admin/keys"' not in (await browser.get()).text
         assert (await browser.get("keys")).status_code == 403
+        api = browser.client
+        for method, path, body in (
+            ("GET", "/v1/keys", None), ("PUT", "/v1/keys/mine", {}), ("DELETE", "/v1/keys/chief", None),
+            ("POST", "/v1/tokens", {"boards": ["mine"]}),
+        ):  # fmt: skip
+            answer = await api.request(method, path, json=body, headers={"Authorization": f"Bearer {two}"})
+            assert answer.status_code == 403
+            assert (await api.request(method, path, json=body)).status_code == 401
         for form in forms:
             answer = await browser.send("keys", {**form, "opens": "mine", "length": "1h"})
             assert answer.status_code == 403

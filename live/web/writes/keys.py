@@ -1,0 +1,170 @@
+"""Routes that make and revoke API keys, and sign viewer tokens. They need an API key for all boards."""
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType, field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from live.auth.api_keys import add_key, end_of, key_view, revoke_key, scope_faults
+from live.auth.signing import sign_token
+from live.domain.board import BOARD_ID
+from live.domain.event import rfc3339
+from live.domain.producer import ALL, Principal, Scope, Verb
+from live.domain.reader import SERVER
+from live.domain.text import unknown
+from live.errors import ProblemError, SetupError
+from live.store.registry.producers import ProducerStore
+from live.store.registry.trail import entry_of
+from live.web.http.responses import NOT_STORED
+from live.web.services import live_of
+from live.web.writes.admin import read_object, unlimited_admin_of
+
+_EXPECTED_PUT: Final = 'the body must be like {"boards": ["posts"], "verbs": ["post"], "rate": 500, "for": "30d"}'
+_EXPECTED_SIGN: Final = 'the body must be like {"boards": ["staff"], "for": "8h"}'
+_LONGEST: Final = 64  # characters of a time
+
+
+class KeyChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an API key may do. What is left out is as usual, or stays as it is.
+
+    `boards` are ids and prefixes such as `acme-*`; `["*"]` are all. `for` is how long it is valid, such as `30d` or
+    `never`. With `any_board`, boards may be named that do not exist yet.
+    """
+
+    boards: Annotated[tuple[str, ...], Meta(max_length=1000)] = ()
+    verbs: Annotated[tuple[Verb, ...], Meta(max_length=3)] = ()
+    rate: float | UnsetType = UNSET
+    types: Annotated[tuple[str, ...], Meta(max_length=1000)] = ()
+    length: Annotated[str, Meta(max_length=_LONGEST)] | UnsetType = field(default=UNSET, name="for")
+    any_board: bool = False
+
+    @property
+    def scope(self) -> Scope:
+        """The scope of the API key.
+
+        Raises:
+            ValueError: `for` is no length of time.
+        """
+        return Scope(
+            boards=UNSET if not self.boards else None if ALL in self.boards else self.boards,
+            verbs=self.verbs or UNSET,
+            rate=self.rate,
+            sources=self.types or UNSET,
+            expires=UNSET if self.length is UNSET else end_of(self.length),
+        )
+
+
+class MadeKey(msgspec.Struct, frozen=True):
+    """A new secret, which is shown only in this response: the API key to send, and the fingerprint of the secret."""
+
+    key: str
+    fingerprint: str
+
+
+class KeyList(msgspec.Struct, frozen=True):
+    """All API keys: what each may do, and the fingerprints of its valid secrets."""
+
+    keys: Sequence[Mapping[str, Any]]
+
+
+class TokenChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a viewer token opens: `boards`, ids and prefixes, for a time such as `8h`. `key` is the viewer's member."""
+
+    boards: Annotated[tuple[str, ...], Meta(min_length=1, max_length=100)]
+    length: Annotated[str, Meta(max_length=_LONGEST)] = field(default="8h", name="for")
+    key: str | None = None
+
+
+class SignedToken(msgspec.Struct, frozen=True):
+    """A viewer token, which is shown only in this response, and when it ends."""
+
+    token: str
+    expires: str
+
+
+async def list_keys(request: Request) -> Response:
+    """Return all API keys, without their secrets."""
+    await _keeper_of(request)
+    live = live_of(request)
+    producers = ProducerStore(live.client, live.settings.key_prefix)
+    records, uses = (await producers.load()).records, await producers.last_uses()
+    listed = sorted(records.values(), key=lambda record: (not record.secrets, record.id))
+    return _json(KeyList([key_view(record, uses) for record in listed]))
+
+
+async def put_key(request: Request) -> Response:
+    """Create an API key, or add a second secret to it."""
+    admin, live = await _keeper_of(request), live_of(request)
+    choice: KeyChoice = await _choice_of(request, KeyChoice, _EXPECTED_PUT)
+    faults = []
+    try:
+        scope = choice.scope
+    except ValueError as error:
+        scope, faults = msgspec.structs.replace(choice, length=UNSET).scope, [str(error)]
+    faults += scope_faults(scope)
+    known = {ledger.state.board.id for ledger in live.registry.ledgers.all(SERVER)}
+    named = [] if choice.any_board else [board for board in choice.boards if BOARD_ID.fullmatch(board)]
+    faults += [f"boards: {unknown('board', board, known)}" for board in named if board not in known]
+    if faults:
+        raise ProblemError("api_key_invalid", "\n".join(faults))
+    producer = request.path_params["key"]
+    try:
+        record, secret = await add_key(live.client, live.settings.key_prefix, admin.id, producer, scope)
+    except SetupError as error:
+        raise ProblemError("api_key_invalid", str(error)) from None
+    return _json(MadeKey(f"{producer}.{secret}", record.secrets[-1].fingerprint), HTTPStatus.CREATED)
+
+
+async def delete_key(request: Request) -> Response:
+    """Revoke one secret of an API key, or all of them."""
+    admin, live = await _keeper_of(request), live_of(request)
+    producer, fingerprint = request.path_params["key"], request.query_params.get("secret")
+    try:
+        await revoke_key(live.client, live.settings.key_prefix, admin.id, producer, fingerprint)
+    except SetupError as error:
+        raise ProblemError("api_key_not_found", str(error)) from None
+    return Response(status_code=HTTPStatus.NO_CONTENT, headers=NOT_STORED)
+
+
+async def sign(request: Request) -> Response:
+    """Sign a viewer token."""
+    admin, live = await _keeper_of(request), live_of(request)
+    choice: TokenChoice = await _choice_of(request, TokenChoice, _EXPECTED_SIGN)
+    faults = list(scope_faults(Scope(boards=choice.boards)))
+    if not faults:
+        try:
+            token, ends = sign_token(live.settings, choice.boards, choice.length, choice.key)
+        except (SetupError, ValueError) as error:
+            faults = [str(error)]
+    if faults:
+        raise ProblemError("api_key_invalid", "\n".join(faults))
+    after = {"boards": choice.boards, "expires": rfc3339(ends, 1, "seconds")}
+    await live.trail.add(entry_of(admin.id, "token_signed", key=choice.key or "", after=after))
+    return _json(SignedToken(token, rfc3339(ends, 1, "seconds")), HTTPStatus.CREATED)
+
+
+async def _keeper_of(request: Request) -> Principal:
+    """Return the administrator of all boards who makes API keys. There is none without an API key.
+
+    Raises:
+        ProblemError: as `unlimited_admin_of`.
+    """
+    producer = await unlimited_admin_of(request, "API keys and tokens can be for all of them")
+    if not producer.id:
+        raise ProblemError("scope_forbidden", "send an API key with the verb admin: `live keys add ID --verbs admin`")
+    return producer
+
+
+async def _choice_of(request: Request, kind: type[Any], expected: str) -> Any:  # noqa: ANN401 - of that type
+    try:
+        return msgspec.convert(await read_object(request, "malformed_body", expected), kind)
+    except msgspec.ValidationError as error:
+        raise ProblemError("api_key_invalid", f"{expected}: {error}") from None
+
+
+def _json(body: object, status: int = HTTPStatus.OK) -> Response:
+    return Response(msgspec.json.encode(body), status, NOT_STORED, "application/json")
