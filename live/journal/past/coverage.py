@@ -99,4 +99,6 @@ def _coverage(connection: Connection, prefix: str, board: Board, timeline: Timel
     stretches = [(gap.since // 1000, gap.time // 1000) for gap in gaps]
     # The previous timeline ended and was forgotten later. The board existed at that time.
     has_lost = row.parent is not None and find_parent(connection, timeline, prefix, row.parent) is None
-    return Coverage(timeline, _ALWAYS if has_lost else min(row.began // 1000, entries), entries, stretches)
+    # A timeline begins in the second of its first entry. Nothing counted in between.
+    began = entries if is_whole and row.parent is None else min(row.began // 1000, entries)
+    return Coverage(timeline, _ALWAYS if has_lost else began, entries, stretches)
