@@ -130,6 +130,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     "SlotScores.scores": "One score for each point. Null is no event, on boards that do not add amounts.",
     "SlotTime.end": "End of the newest slot of the point, RFC 3339. Null if the window has no slots.",
     "SlotTime.start": "Start of its oldest slot, RFC 3339. Null if the window has no slots.",
+    "BoardPage.period_end": "When the period ends, RFC 3339. Omitted on boards without a ranking for each period.",
+    "BoardPage.period_start": "When the period begins, RFC 3339. Omitted on boards without a ranking for each period.",
     "BoardPage.as_of": "The time of a page of the past, RFC 3339. Omitted on the present.",
     "RecordView.as_of": "The time of a record of the past, RFC 3339. Omitted on the present.",
     "final": "True for a period that the board does not keep any more. Omitted on other periods.",

@@ -79,10 +79,10 @@ class BoardPage(msgspec.Struct, frozen=True):
     """One page of a board.
 
     `next_cursor` is null on the last page, and `prev_cursor` on the first. `period` is the name of the period of a
-    calendar board. `total_score` is null if scores are not amounts, and `entrant_count` is null on boards without
-    registration. `viewer_count` is the number of viewers in all processes; the `ETag` does not depend on it.
-    `as_of` is the time of a page of the past. `final` is true on pages of a period that the board does not keep any
-    more, from the archive; `revision` says how often the period became final.
+    calendar board, from `period_start` to before `period_end`. `total_score` is null if scores are not amounts, and
+    `entrant_count` is null on boards without registration. `viewer_count` is the number of viewers in all processes;
+    the `ETag` does not depend on it. `as_of` is the time of a page of the past. `final` is true on pages of a period
+    that the board does not keep any more, from the archive; `revision` says how often the period became final.
     """
 
     board: str
@@ -97,6 +97,8 @@ class BoardPage(msgspec.Struct, frozen=True):
     records: Sequence[Record]
     next_cursor: str | None
     prev_cursor: str | None
+    period_start: str | UnsetType = UNSET
+    period_end: str | UnsetType = UNSET
     as_of: str | UnsetType = UNSET
     final: bool | UnsetType = UNSET
     revision: int | UnsetType = UNSET
@@ -199,6 +201,11 @@ class BoardQuery(PageQuery, frozen=True, kw_only=True):
 def _document(found: PageResult) -> BoardPage:
     board, page = found.board, found.page
     following = previous = None
+    starts: str | UnsetType = UNSET
+    ends: str | UnsetType = UNSET
+    if page.slot is not None and board.window.tables:
+        period = board.window.slot_at(page.slot)
+        starts, ends = rfc3339(period.start, 1, "seconds"), rfc3339(period.end, 1, "seconds")
     if page.start + len(page.records) < page.rank_count:
         if found.is_past:
             following = encode_cursor(("past", page.start + len(page.records)))
@@ -219,6 +226,8 @@ def _document(found: PageResult) -> BoardPage:
         records=page.records,
         next_cursor=following,
         prev_cursor=previous,
+        period_start=starts,
+        period_end=ends,
         **marks_of(found),
     )
 

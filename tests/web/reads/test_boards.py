@@ -228,6 +228,7 @@ async def test_each_period_has_its_own_ranking(valkey_url: str) -> None:
         assert await page("period=previous") == ("2026-01-01T06", [("b", 9)], 1, 9)
         assert await page("period=2026-01-01T05") == ("2026-01-01T05", [("a", 3), ("b", 2)], 2, 5)
         first = (await client.get("/v1/boards/hours?limit=1&period=2026-01-01T05")).json()
+        assert (first["period_start"], first["period_end"]) == ("2026-01-01T05:00:00Z", "2026-01-01T06:00:00Z")
         cursor = first["next_cursor"]
         assert await page(f"limit=1&cursor={cursor}") == ("2026-01-01T05", [("b", 2)], 2, 5)
         assert await page("period=2026-01-01T05&score=2&limit=1") == ("2026-01-01T05", [("b", 2)], 2, 5)
@@ -252,7 +253,8 @@ async def test_an_invalid_period_is_refused(valkey_url: str, period: str) -> Non
 async def test_a_board_without_periods_has_only_the_current_one(valkey_url: str) -> None:
     """Others are invalid. A board of event time without events has no period yet."""
     async with server(valkey_url, boards=[rolling_board(), hours()]) as client:
-        assert (await client.get("/v1/boards/posts?period=current")).json()["period"] is None
+        current = (await client.get("/v1/boards/posts?period=current")).json()
+        assert (current["period"], "period_start" in current) == (None, False)
         refused = await client.get("/v1/boards/posts?period=previous")
         assert (refused.status_code, refused.json()["code"]) == (400, "parameter_invalid")
         none = await client.get("/v1/boards/hours?period=previous")
