@@ -73,16 +73,16 @@ class BoardView {
 
   /** The texts around the table, written together with it, so that all are from the same moment. */
   #showSums() {
-    const { viewers, around, epoch } = this.board.snapshot;
+    const { viewers, around } = this.board.snapshot;
     const { rankCount, totalScore, period, records } = this.page;
     const { parts } = this;
     if (around) this.#showPlace(around);
-    if (epoch === null && !this.past) return;
     if (viewers !== null) {
       write(parts.viewers, grouped(Math.max(1, viewers))); // this page is one of them
       const count = parts.viewers?.parentElement;
       if (count) count.hidden = false;
     }
+    if (rankCount === null && !this.past) return; // the server rendered them, and no message has come
     write(parts.rankCount, grouped(rankCount));
     write(parts.totalScore, grouped(totalScore));
     if (parts.next) parts.next.hidden = rankCount === null || rankCount <= records.length;
@@ -120,7 +120,7 @@ function rendered({ dataset }, { rows }, fields) {
     const own = scores && { fields: Object.fromEntries(fields.map((field, i) => [field, values[i]])) };
     return { key, score: Number(scores ? scores[index] : values[0]), rank, position: index + 1, ...own };
   });
-  return { epoch, offset: Number(offset), records, ranks: /** @type {any} */ (ranks), rankCount: records.length, totalScore: null };
+  return { epoch, offset: Number(offset), records, ranks: /** @type {any} */ (ranks), rankCount: /** @type {any} */ (null), totalScore: null };
 }
 
 showLocalTimes();

@@ -55,7 +55,7 @@ export class Rail {
    * @param {Story[]} stories
    */
   begin(stories) {
-    if (this.#stories.length) return;
+    if (this.#stories.length || !stories.length) return;
     this.#stories = stories.map((story) => {
       const at = story.since - (story.since % MINUTE);
       return { ...story, at, since: at };

@@ -1,37 +1,47 @@
 """Makes the pictures of the documentation: `make pictures`.
 
-It starts a store and a server, posts likes, and takes pictures of the main states in a real browser.
-The pages take the font of the system, so set `FONTCONFIG_FILE` to a configuration whose `system-ui` is one that people
-have, such as Inter (`fonts-inter`).
+It starts a store and a server, posts likes, and takes pictures of the main states in a real browser. The clock of the
+store runs through a day in some seconds, so that boards have a past. All pages use Inter, because the fonts of a server
+are not those that people have.
 """
 
 import asyncio
 import base64
 import contextlib
+import math
 import random
 import tempfile
-from datetime import UTC, datetime, timedelta
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import httpx
-from playwright.async_api import Browser, Page
+import msgspec
+from playwright.async_api import Browser, BrowserContext, Page
 
 from live.demo import POSTS
 from live.domain.board_file import parse_boards
+from live.settings import Settings
+from live.store.board.keys import Keys
+from live.store.connection.client import connect
 from tests.harness.browser import browser
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
+from tests.harness.shims import Clock
 from tests.harness.store import StoreProcess, valkey
+from tests.harness.waiting import eventually
 
-FOLDER: Final = Path(__file__).parents[1] / "docs"
+ROOT: Final = Path(__file__).parents[1]
+FOLDER: Final = ROOT / "docs"
 QUALITY: Final = 82  # percent, as WebP
 BOARDS: Final = """
 [[board]]
 id = "posts"
 title = "Most liked"
-clock = "event"
 [[board]]
 id = "week"
 title = "Best of the week"
@@ -49,6 +59,18 @@ id = "new"
 title = "A new board"
 source = ["new"]
 """
+HOUR: Final = 3600  # seconds
+MINUTE: Final = 60
+LEAST: Final = 7 * MINUTE  # that paces are measured over, and the time that the pictures take
+RATE: Final = 900  # likes in a minute, in all
+BEFORE: Final = 804  # … in the hour before
+BEAT: Final = 0.5  # seconds between two likes while pictures are taken
+FONT: Final = """@font-face { font-family: Inter; src: url("/font-of-pictures"); font-weight: 100 900; }
+    :root:root { font-family: Inter, sans-serif; }"""
+LOOK_BACK: Final = """document.getElementById("past").click();
+    const time = document.getElementById("past-time");
+    time.value = String(-1500);
+    time.dispatchEvent(new Event("input", { bubbles: true }));"""
 OVER_VIDEO: Final = """document.documentElement.style.background =
     "linear-gradient(120deg, #1f7a4d, #b06a2c 60%, #14305f)";"""
 
@@ -66,53 +88,74 @@ class Picture(NamedTuple):
     selector: str = "#connection"
 
 
+OWN: Final = "Soup%20for%20twenty"
 PICTURES: Final = (
-    Picture("board-light", "/boards/posts", 1280, 800, "light"),
-    Picture("board-dark", "/boards/posts", 1280, 800, "dark"),
-    Picture("phone", "/boards/posts?key=Soup%20for%20twenty", 390, 780, "dark"),
+    Picture("board-light", f"/boards/posts?key={OWN}", 1280, 800, "light"),
+    Picture("board-dark", f"/boards/posts?key={OWN}", 1280, 800, "dark"),
+    Picture("phone", f"/boards/posts?key={OWN}", 390, 780, "dark"),
+    Picture("past", "/boards/posts", 1280, 560, "dark", LOOK_BACK, state="still"),
     Picture("boards", "/", 1280, 640, "light", selector=".connection"),
     Picture("wall", "/boards/posts?display=wall", 1280, 720, "dark"),
     Picture("overlay", "/overlay/posts?rows=6", 640, 360, "dark", OVER_VIDEO),
-    Picture("share", "/boards/posts", 1280, 960, "light", "document.querySelector('.share').open = true;"),
+    Picture("share", "/boards/posts", 1000, 800, "light", "document.querySelector('.share').open = true;"),
     Picture("empty", "/boards/new", 1280, 520, "light"),
 )
 
 
 async def main() -> None:
     """Write all pictures."""
+    while not LEAST < time.time() % HOUR < HOUR - LEAST:  # noqa: ASYNC110 - paces are measured in this hour
+        await asyncio.sleep(1)
     with tempfile.TemporaryDirectory() as folder:
-        store = valkey(Path(folder))
+        store, clock = valkey(Path(folder)), Clock(Path(folder))
+        store.environment = clock.environment
+        clock.shift(-24 * HOUR)
         store.start()
         try:
-            await take_all(store)
+            await take_all(store, clock, fresh_settings(store.url, journal="sqlite", data_dir=Path(folder)))
         finally:
             store.kill()
 
 
-async def take_all(store: StoreProcess) -> None:
+async def take_all(store: StoreProcess, clock: Clock, settings: Settings) -> None:
     """Take all pictures of a server with a store."""
-    async with (
-        run_server(fresh_settings(store.url), parse_boards(BOARDS)) as url,
-        httpx.AsyncClient(base_url=url) as producer,
-        browser() as chromium,
-    ):
-        await fill(producer)
+    began = time.time() // HOUR * HOUR
+    chance = random.Random(7)
+    async with serving(settings) as (url, producer):
+        await fill(producer, clock, chance, began)
+        rows = (await producer.get("/v1/boards/posts", params={"limit": len(POSTS)})).json()["records"]
+    clock.shift(round(began - time.time()) + 1)
+    await put_baseline(settings, rows, began)
+    async with serving(settings) as (url, producer), browser() as chromium:
+        await likes_until_now(producer, clock, chance, began)
+        await eventually(partial(has_past, producer))
+        liking = asyncio.create_task(go_on(producer, chance))
         for picture in PICTURES:
             await take(chromium, url, picture)
+        liking.cancel()
         await take_stale(chromium, url, store)
 
 
-async def fill(producer: httpx.AsyncClient) -> None:
-    """Post the likes of a day, the same ones each time."""
-    chance = random.Random(7)
-    now = datetime.now(UTC)
-    for age in range(23, -1, -1):
-        at = (now - timedelta(hours=age)).isoformat()
-        weights = [chance.uniform(0.2, 1.0) * 60 / (place + 3) for place in range(len(POSTS))]
-        likes = [(key, round(weight * chance.uniform(2, 9))) for key, weight in zip(POSTS, weights, strict=True)]
-        await post(
-            producer, *({"board": "posts", "key": key, "amount": amount + 1, "time": at} for key, amount in likes)
-        )
+@asynccontextmanager
+async def serving(settings: Settings) -> AsyncIterator[tuple[str, httpx.AsyncClient]]:
+    """A server with the boards, and a producer."""
+    async with (
+        run_server(settings, parse_boards(BOARDS)) as url,
+        httpx.AsyncClient(base_url=url, timeout=30) as producer,
+    ):
+        yield url, producer
+
+
+async def fill(producer: httpx.AsyncClient, clock: Clock, chance: random.Random, until: float) -> None:
+    """Post the likes of a day, the same ones each time, and the records of the other boards."""
+    now = time.time()
+    for age in range(23, 0, -1):
+        clock.shift(round(until - now) - age * HOUR)
+        wave = [1 + 0.7 * math.sin(age / 24 * math.tau + place) for place in range(len(POSTS))]
+        likes = [(90 - place) * part * chance.uniform(0.8, 1.2) * 15 for place, part in enumerate(wave)]
+        await post(producer, *({"key": key, "amount": round(amount)} for key, amount in zip(POSTS, likes, strict=True)))
+    for age in range(MINUTE, 0, -1):
+        await likes_of_a_minute(producer, clock, chance, until - age * MINUTE)
     reads = [(key, 40 - 7 * place) for place, key in enumerate(POSTS[:5])]
     await post(producer, *({"board": "week", "key": key, "amount": amount} for key, amount in reads))
     climbs = [("Ada", 7, 1200), ("Grace", 7, 1315), ("Edsger", 6, 990)]
@@ -122,26 +165,83 @@ async def fill(producer: httpx.AsyncClient) -> None:
     await post(producer, *events)
 
 
+async def likes_until_now(producer: httpx.AsyncClient, clock: Clock, chance: random.Random, since: float) -> None:
+    """Post the likes of this hour, minute by minute."""
+    for minute in range(int(time.time() - since) // MINUTE):
+        await likes_of_a_minute(producer, clock, chance, since + minute * MINUTE)
+    clock.shift(0)
+
+
+async def likes_of_a_minute(producer: httpx.AsyncClient, clock: Clock, chance: random.Random, at: float) -> None:
+    """Post the likes of a minute: each post has its own pace, which changes slowly."""
+    clock.shift(round(at - time.time()))
+    paces = [1 + 0.9 * math.sin(at / HOUR * 2.5 + 2.4 * place) for place in range(len(POSTS))]
+    shares = [RATE * pace / sum(paces) * chance.uniform(0.8, 1.2) for pace in paces]
+    likes = [{"key": key, "amount": round(share)} for key, share in zip(POSTS, shares, strict=True) if share >= 1]
+    await post(producer, *likes)
+
+
+async def has_past(producer: httpx.AsyncClient) -> bool:
+    """Whether the journal has the last hour."""
+    records = (await producer.get("/v1/boards/posts/history")).json()["records"]
+    return bool(records) and records[0]["steps"][0]["rank"] is not None
+
+
+async def go_on(producer: httpx.AsyncClient, chance: random.Random) -> None:
+    """Post likes at the same pace until cancelled."""
+    before = time.time()
+    while True:
+        await asyncio.sleep(BEAT)
+        now = time.time()
+        await post(producer, {"key": chance.choice(POSTS), "amount": round(RATE / MINUTE * (now - before))})
+        before = now
+
+
+async def put_baseline(settings: Settings, rows: list[dict[str, Any]], at: float) -> None:
+    """Let the board have stood like this at the start of the hour, after an hour with a known number of likes."""
+    store: Any = connect(settings.store, settings)
+    flat = [part for row in rows for part in (row["key"], str(row["score"]))]
+    fields = {"time": round(at * 1000), "count": len(rows), "ranked": len(rows), "gained": BEFORE * MINUTE}
+    fields |= {"prior": round((at - HOUR) * 1000), "prior_gained": 0}
+    key = Keys(settings.key_prefix, "posts").baseline
+    await store.hset(key, mapping={**fields, "records": msgspec.msgpack.encode(flat)})
+    await store.aclose()
+
+
 async def take(chromium: Browser, url: str, picture: Picture) -> None:
     """Open a page, wait for its state, and write its picture."""
-    view: Any = {"width": picture.width, "height": picture.height}
     scheme: Any = picture.theme
-    context = await chromium.new_context(viewport=view, color_scheme=scheme, reduced_motion="reduce")
+    context = await opened(chromium, picture.width, picture.height, color_scheme=scheme)
     page = await context.new_page()
     await page.goto(url + picture.path)
-    await page.wait_for_selector(f"{picture.selector}[data-state={picture.state}]", state="attached")
+    await page.add_style_tag(content=FONT)
+    await page.wait_for_selector(f"{picture.selector}[data-state=live]", state="attached")
     counted = "() => document.getElementById('viewers')?.textContent !== '\\u2013'"
     await page.wait_for_function(counted)  # the page itself is one of the viewers
+    if picture.path.startswith("/boards/posts") and "display" not in picture.path:
+        await page.wait_for_function("() => /[▲▼]/.test(document.getElementById('rate-note').textContent)")
+        await page.wait_for_selector("#tape path", state="attached")
     await page.evaluate(f"() => {{ {picture.work} }}")
+    await page.wait_for_selector(f"{picture.selector}[data-state={picture.state}]", state="attached")
     await settled(page)
     await write(page, picture.name)
     await context.close()
 
 
+async def opened(chromium: Browser, width: int, height: int, **choices: Any) -> BrowserContext:
+    """A browser whose pages can load Inter."""
+    context = await chromium.new_context(
+        viewport={"width": width, "height": height}, reduced_motion="reduce", bypass_csp=True, **choices
+    )
+    await context.route("**/font-of-pictures", lambda route: route.fulfill(path=ROOT / "static" / "inter.woff2"))
+    return context
+
+
 async def take_stale(chromium: Browser, url: str, store: StoreProcess) -> None:
     """Take the picture of a board whose store does not answer."""
-    page = await (await chromium.new_context(viewport={"width": 1280, "height": 520})).new_page()
+    page = await (await opened(chromium, 1280, 520)).new_page()
     await page.goto(f"{url}/boards/posts")
+    await page.add_style_tag(content=FONT)
     await page.wait_for_selector("#connection[data-state=live]")
     with store.frozen():
         await page.wait_for_selector("#connection[data-state=stale]")
@@ -150,7 +250,8 @@ async def take_stale(chromium: Browser, url: str, store: StoreProcess) -> None:
 
 
 async def settled(page: Page) -> None:
-    """Wait until the images of a page are loaded and nothing moves."""
+    """Wait until fonts and images of a page are loaded, and nothing moves."""
+    await page.evaluate("document.fonts.ready.then(() => null)")
     await page.wait_for_function(
         "() => [...document.images].every((image) => image.complete || !image.checkVisibility())"
     )

@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import BrowserContext, Route
 
 from live.domain.board_file import parse_boards
-from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_live, until_loaded
+from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_loaded
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -160,7 +160,7 @@ async def test_nothing_is_cut_where_it_has_room(valkey_url: str) -> None:
         await page.set_viewport_size({"width": 360, "height": 780})
         for board in ("laps", "song"):
             await page.goto(f"{boards}{board}?lang=en")
-            await until_live(page)
+            await until_loaded(page)
             assert await page.evaluate(CUT) == [], board
         assert min(await page.evaluate(WIDTHS)) >= 100
         await page.goto(f"{boards}posts?display=wall")

@@ -19,6 +19,7 @@ from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_live, unt
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
+from tests.test_browser_rows import page_of, with_baseline
 
 pytestmark = IN_BROWSER
 
@@ -126,6 +127,19 @@ async def test_the_rail_tells_what_happened(valkey_url: str) -> None:
             await post(producer, {"key": "m02", "amount": amount})
             arrow = "getComputedStyle(document.querySelector('#records td.rank'), '::after').content"
             await page.wait_for_function(f"move => {arrow}.includes(move)", arg=move, timeout=PATIENCE)
+
+
+async def test_the_rail_says_that_nothing_happened(valkey_url: str) -> None:
+    """Also once the page has compared the board with its baseline."""
+    async with (
+        with_baseline(valkey_url, {"key": "a", "amount": 5}) as client,
+        page_of(f"{client.base_url}/boards/posts") as page,
+    ):
+        async with page.expect_response("**/baseline*", timeout=PATIENCE) as asked:
+            await page.reload()
+        await (await asked.value).finished()
+        await page.evaluate("new Promise((draw) => requestAnimationFrame(() => requestAnimationFrame(draw)))")
+        assert "Nothing yet" in await page.inner_text("#happened")
 
 
 async def test_the_rate_is_compared_with_the_hour_before(valkey_url: str) -> None:

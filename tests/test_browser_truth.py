@@ -8,7 +8,7 @@ import httpx
 from playwright.async_api import Page
 
 from tests.harness.boards import rolling_board
-from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_first, until_live
+from tests.harness.browser import IN_BROWSER, PATIENCE, board_in_browser, browser, until_first, until_live
 from tests.harness.front_proxy import FrontProxy, front_proxy
 from tests.harness.producer import post
 from tests.harness.server import run_server
@@ -77,3 +77,15 @@ async def test_without_websocket_and_stream_the_page_polls(valkey_url: str) -> N
         await post(producer, {"key": "a"})
         await until_first(page, "a")
         await page.wait_for_function("() => document.getElementById('viewers').textContent === '1'", timeout=PATIENCE)
+
+
+async def test_sums_stay_as_rendered_until_a_message_has_them(valkey_url: str) -> None:
+    """Not the number of rows for that of members, nor a dash, while the page knows only how many are watching."""
+    likes = [{"key": f"m{number}", "amount": 9} for number in range(12)]
+    async with board_in_browser(valkey_url, *likes) as (first, _):
+        page = await first.context.new_page()
+        await page.route_web_socket("**/live**", lambda socket: socket.send('{"type":"viewers","count":41}'))
+        await page.goto(f"{first.url}?display=wall")
+        await page.wait_for_function("() => document.getElementById('viewers').innerText === '41'", timeout=PATIENCE)
+        sums = "() => ['rank-count', 'total-score'].map((name) => document.getElementById(name).innerText)"
+        assert await page.evaluate(sums) == ["12", "108"]
