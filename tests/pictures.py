@@ -64,6 +64,7 @@ MINUTE: Final = 60
 LEAST: Final = 7 * MINUTE  # that paces are measured over, and the time that the pictures take
 RATE: Final = 900  # likes in a minute, in all
 BEFORE: Final = 804  # … in the hour before
+SURPRISES: Final = (("Winter swimming, day one", 6000), ("Soup for twenty", 3000))
 BEAT: Final = 0.5  # seconds between two likes while pictures are taken
 FONT: Final = """@font-face { font-family: Inter; src: url("/font-of-pictures"); font-weight: 100 900; }
     :root:root { font-family: Inter, sans-serif; }"""
@@ -166,7 +167,8 @@ async def fill(producer: httpx.AsyncClient, clock: Clock, chance: random.Random,
 
 
 async def likes_until_now(producer: httpx.AsyncClient, clock: Clock, chance: random.Random, since: float) -> None:
-    """Post the likes of this hour, minute by minute."""
+    """Post the likes of this hour, minute by minute, and those after which something has happened."""
+    await post(producer, *({"key": key, "amount": amount} for key, amount in SURPRISES))
     for minute in range(int(time.time() - since) // MINUTE):
         await likes_of_a_minute(producer, clock, chance, since + minute * MINUTE)
     clock.shift(0)
@@ -222,6 +224,7 @@ async def take(chromium: Browser, url: str, picture: Picture) -> None:
         await page.wait_for_function("() => /[▲▼]/.test(document.getElementById('rate-note').textContent)")
         await page.wait_for_selector("#tape path", state="attached")
     await page.evaluate(f"() => {{ {picture.work} }}")
+    await page.wait_for_load_state("networkidle")
     await page.wait_for_selector(f"{picture.selector}[data-state={picture.state}]", state="attached")
     await settled(page)
     await write(page, picture.name)
