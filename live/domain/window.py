@@ -242,7 +242,7 @@ def fold_size(window: Window, most: int) -> int:
 
 @lru_cache(maxsize=64)
 def folded_slots(window: Window, newest: int, most: int) -> Sequence[Sequence[Slot]]:
-    """Divide the slots of a window into at most `most` groups that follow each other, the oldest group first.
+    """Divide the slots of a window into consecutive groups, the oldest first. `most` is the maximum number of groups.
 
     The last group is the open slot, which begins at `newest`. The others have `fold_size` slots each; the oldest may
     have fewer. If slots have a ranking of their own, each of the newest slots is a group. A window without slots has a

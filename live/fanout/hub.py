@@ -302,7 +302,7 @@ class Hub:
             await self._update([(channel, tick, None if tick.is_outdated else error)])
 
     async def _update(self, found: list[_Found]) -> None:
-        """Bring the viewers of channels up to date with what their ticks have found."""
+        """Send the viewers of each channel the changes that its tick has found."""
         outbox = Outbox()
         for channel, tick, page in found:
             channel.take(tick, page, self._away.get(channel.reader.state.board.id))

@@ -58,7 +58,7 @@ def scores_at_all(
     Each result is valid until the next result.
 
     Raises:
-        NoPastError: the journal does not cover one of the times, or the board had not begun at any of them.
+        NoPastError: the journal lacks one of the times, or all of them are before the board began.
     """
     reaches = reaches_of(connection, prefix, board)
     found = [timeline_at(reaches, at) for at in times]

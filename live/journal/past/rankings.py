@@ -78,7 +78,7 @@ def find_in_period(settings: Settings, moment: AsOf, member: str, around: int) -
 
 
 def explain_record(settings: Settings, moment: AsOf, member: str) -> ScoreBreakdown:
-    """Return what a member's score consisted of at a time. Raises as `read_ranking`."""
+    """Return the parts of a member's score as they were at one time. Raises as `read_ranking`."""
 
     def work(connection: Connection) -> ScoreBreakdown:
         board, at = moment.board, moment.at

@@ -406,7 +406,7 @@ class RenewRequest(msgspec.Struct):
     Attributes:
         epoch: the new epoch.
         channel: the channel on which the change is announced.
-        was: the epoch in which the caller last knew the board; empty for none.
+        was: the epoch of the board that the caller last saw; empty if it saw none.
         known: the offset that the board had then.
     """
 

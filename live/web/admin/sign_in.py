@@ -153,7 +153,7 @@ async def sign_out(request: Request, producer: Principal, *, everywhere: bool) -
 
 
 class _SessionCookie(TypedDict):
-    """The attributes of the cookie, with which it is also deleted."""
+    """The attributes of the cookie. To delete it takes the same ones."""
 
     path: str
     secure: bool

@@ -150,7 +150,7 @@ def _page_scripts(tag: str, page: str) -> dict[str, str]:
 
 
 def client_script(name: str) -> str:
-    """Join an entry point of the client with what it alone imports. All share the core, the view and the words."""
+    """Join an entry point of the client with its own modules. All of them share the core, the view and the words."""
     return bundle(name, read, _SHARED - {name})
 
 

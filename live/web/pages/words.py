@@ -132,7 +132,7 @@ def pace_words(language: Language, pace: int | None) -> str:
 
 
 def closest(records: Sequence[Record]) -> tuple[Record, Record] | None:
-    """Find the neighbours with the closest scores among the first records; the highest pair if several are as close."""
+    """Find the two neighbours with the closest scores among the first records: the highest pair if several tie."""
     pairs = list(pairwise(records[:_FIRST]))
     return min(pairs, key=lambda pair: abs(pair[0].score - pair[1].score)) if pairs else None
 

@@ -1,4 +1,4 @@
-"""Where pages come from: the store has what a board keeps, the journal its past, and the archive earlier periods.
+"""Where pages come from: the store has the present, the journal has the past, and the archive has earlier periods.
 
 A request becomes a query. `PageQuery.answer` reads its page from the source that has it, and renders the reply.
 """

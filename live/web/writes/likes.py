@@ -35,7 +35,7 @@ _PRODUCER: Final = Principal(LIKES, None, frozenset({"post"}), 0, 1, LIKES)
 
 
 class _Attributes(TypedDict):
-    """The attributes of the cookie, with which it is also deleted."""
+    """The attributes of the cookie. To delete it takes the same ones."""
 
     secure: bool
     httponly: bool
