@@ -41,9 +41,10 @@ class RedactRequest(msgspec.Struct):
 NOTE: Final = Script("note", NoteRequest)
 REDACT: Final = Script("redact", RedactRequest)
 
-_OF_MEMBERS: Final = frozenset(
+OF_MEMBERS: Final = frozenset(
     ["registered", "withdrawn", "hidden", "shown", "corrected", "titled", "untitled", "merged", "unmerged"]
 )
+"""Acts on members. Entries of an erased member have no `key` any more."""
 
 
 class ActOrigin(msgspec.Struct, frozen=True):
@@ -152,7 +153,7 @@ def command_user() -> str:
 
 def redacted(entry: AuditEntry, gone: Callable[[str], bool]) -> AuditEntry:
     """Return an entry without the members that are gone, or the same entry if it names none of them."""
-    if entry.what not in _OF_MEMBERS:
+    if entry.what not in OF_MEMBERS:
         return entry
     if entry.key and gone(entry.key):
         return msgspec.structs.replace(entry, key="", reason="", before=None, after=None)

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from live.errors import ProblemError
 from live.network.parameters import whole_number
-from live.store.registry.trail import AuditEntry
+from live.store.registry.trail import OF_MEMBERS, AuditEntry
 from live.web.admin.calls import ApiCall
 from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
 from live.web.writes.admin import MAX_ENTRIES, MOST_REASON, AuditLog, visible_entries
@@ -74,7 +74,8 @@ async def undo(desk: Desk, form: Form) -> Response:
 def row_of(entry: AuditEntry) -> LogRow:
     """Find the requests that do and undo what an entry says."""
     make = _CALLS.get(entry.what)
-    call, undo = (None, None) if make is None else make(entry)
+    is_erased = not entry.key and entry.what in OF_MEMBERS  # or several titles at once
+    call, undo = (None, None) if make is None or is_erased else make(entry)
     return LogRow(entry, call, undo)
 
 
@@ -129,8 +130,6 @@ def _of_withdrawn(entry: AuditEntry) -> _Calls:
 
 
 def _of_titled(entry: AuditEntry) -> _Calls:
-    if not entry.key:  # several at once, of which the entry may have some only
-        return None, None
     path = f"/v1/items/{quote(entry.key, safe='')}"
     return _item(path, entry.after), _item(path, entry.before)
 
