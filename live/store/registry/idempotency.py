@@ -12,7 +12,7 @@ from msgspec import UnsetType
 from live.domain.event import Answer
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
-from live.store.connection.client import Store
+from live.store.connection.client import Store, required
 from live.store.connection.scripts import Script, Text, text
 
 _PIECE: Final = 65_536  # bytes compressed at a time, so that other tasks can run
@@ -86,7 +86,7 @@ class StoredResponses:
                 reply = await _packed(msgspec.json.encode(msgspec.structs.replace(answer, records=left)))
                 # If it has expired in between, it must expire again.
                 changes = (("HSET", name, "answer", reply), ("EXPIRE", name, self._kept, "NX"))
-                await self._client.calls([(name, change) for change in changes])
+                required(await self._client.outcomes([(name, change) for change in changes], replicated=True))
 
     def _name(self, producer: str, key: str) -> str:
         digest = hashlib.blake2b(f"{producer}\n{key}".encode(), digest_size=16).hexdigest()

@@ -17,17 +17,15 @@ from live.store.board.check.audit import Auditor, AuditReport
 from live.store.board.keys import Keys, SystemKeys
 from live.store.connection.client import Store
 from live.store.connection.embedded import opened_store
-from live.store.connection.handshake import info_fields
 from live.store.registry.journals import JournalHealth, faults_of
+from live.store.registry.memory import HOUR, MemoryLook, look_at_memory
 from live.web.admin.apart import run_apart
 from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
 from live.web.http.responses import public_reason
 from live.web.writes.admin import MAX_ENTRIES
 
-_HOUR: Final = 3600
 _DAY: Final = 86_400
 _SHOWN_DAYS: Final = 14
-_MOST_LOOKS: Final = 200  # at the memory of the store
 
 
 class JournalState(msgspec.Struct, frozen=True):
@@ -158,29 +156,19 @@ async def _processes(desk: Desk) -> list[ServerProcess]:
 
 
 async def _memory(desk: Desk) -> list[StoreMemory]:
-    """Read the memory of each server of the store, and remember it, so that a later look says how it grows."""
-    client, key, now = desk.live.client, SystemKeys(desk.live.settings.key_prefix).memory, int(time.time())
-    taken: dict[str, tuple[int, int]] = {}
-    for server, reply in await client.each("INFO", "memory"):
-        if not isinstance(reply, Exception):
-            fields = info_fields(reply)
-            taken[server] = int(fields.get("used_memory", 0)), int(fields.get("maxmemory", 0))
-    looks = [msgspec.json.decode(look) for look in await client.call(key, "LRANGE", key, 0, -1)]
-    if not looks or now - looks[0]["at"] >= _HOUR:
-        look = msgspec.json.encode({"at": now, "used": {server: used for server, (used, _) in taken.items()}})
-        await client.call(key, "LPUSH", key, look)
-        await client.call(key, "LTRIM", key, 0, _MOST_LOOKS - 1)
-    return [_grown(server, used, most, now, looks) for server, (used, most) in taken.items()]
+    """Say how much memory each server of the store takes, and when it is full."""
+    looks = await look_at_memory(desk.live.client, desk.live.settings.key_prefix)
+    return [_grown(server, used, most, looks) for server, (used, most) in looks[-1].servers.items()]
 
 
-def _grown(server: str, used: int, most: int, now: int, looks: Sequence[dict[str, object]]) -> StoreMemory:
+def _grown(server: str, used: int, most: int, looks: Sequence[MemoryLook]) -> StoreMemory:
     """Say when the memory is full, by the growth since the oldest look that is an hour old or more."""
-    for look in reversed(looks):
-        at, then = look.get("at"), look.get("used")
-        before = then.get(server) if isinstance(then, dict) else None
-        if isinstance(at, int) and isinstance(before, int) and now - at >= _HOUR and before < used and most > used:
-            full = now + (most - used) * (now - at) // (used - before)
-            return StoreMemory(server, used, most, min(full, now + 50 * 365 * _DAY) * 1000, at * 1000)
+    now = looks[-1].at
+    for look in looks[:-1]:
+        before, _ = look.servers.get(server, (used, most))
+        if now - look.at >= HOUR and before < used < most:
+            full = now + (most - used) * (now - look.at) // (used - before)
+            return StoreMemory(server, used, most, min(full, now + 50 * 365 * _DAY) * 1000, look.at * 1000)
     return StoreMemory(server, used, most, None, None)
 
 

@@ -310,14 +310,17 @@ def test_every_script_that_acknowledges_or_shows_something_waits() -> None:
 # Commands that write and are not sent by `write`, by file.
 QUIET: Mapping[str, set[str]] = {
     "boards/readiness.py": {"SET"},  # `outcomes` waits
+    "ingest/refusals.py": {"LPUSH", "LTRIM", "PEXPIRE", "SET"},  # samples of refused events
     # SQL drops the old entries after a read that waits. If the end (HDEL) is lost, the next attempt sends nothing.
     "journal/log/resending.py": {"HDEL", "HINCRBY", "HSET"},
     "store/board/journal_stream.py": {"HDEL", "SETNX", "SREM", "UNLINK"},  # a journal ends; `outcomes` waits (SETNX)
     "store/board/manage/restore.py": {"EXPIREAT", "HSET", "SADD", "UNLINK", "ZADD"},  # the last script waits
     "store/connection/handshake.py": {"RENAMENX", "SET", "SETNX"},  # done again by the next connection
     "store/connection/loss.py": {"SETNX"},  # the identity of an empty store
+    "store/registry/idempotency.py": {"EXPIRE", "HSET"},  # `outcomes` waits
     "store/registry/items.py": {"HDEL", "INCR"},  # `outcomes` waits
     "store/registry/journals.py": {"DEL", "SET"},  # reports, and the end of a pause
+    "store/registry/memory.py": {"LPUSH", "LTRIM"},  # looks at the memory of the store
     "store/registry/processes.py": {"HDEL"},  # a process ends
 }
 

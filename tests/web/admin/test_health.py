@@ -9,6 +9,7 @@ import msgspec
 from live.domain.board_file import parse_boards
 from live.store.board.keys import Keys, SystemKeys
 from live.store.connection.client import connect
+from live.store.registry.memory import MemoryLook
 from tests.harness.admin import add_key, administrator, trail_of
 from tests.harness.producer import post
 from tests.harness.settings import fresh_settings
@@ -37,7 +38,7 @@ async def test_the_page_says_what_is_safe_and_checks_boards(valkey_url: str, tmp
         assert time.strftime("%Y-%m-%d", time.gmtime()) in page
         assert "of posts" not in page
         names = SystemKeys(settings.key_prefix)
-        look = {"at": int(time.time()) - 7200, "used": {"": 1000}}
+        look = MemoryLook(int(time.time()) - 7200, {"": (1000, 0)})
         await store.call(names.memory, "RPUSH", names.memory, msgspec.json.encode(look))
         await store.each("CONFIG", "SET", "maxmemory", str(2**30))
         assert "it is full at" in text_of((await browser.get("health")).text)

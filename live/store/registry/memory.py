@@ -1,0 +1,39 @@
+"""The memory that the servers of the store take, now and at earlier times."""
+
+import time
+from typing import Final
+
+import msgspec
+
+from live.store.board.keys import SystemKeys
+from live.store.connection.client import Store
+from live.store.connection.handshake import info_fields
+
+HOUR: Final = 3600  # seconds between two looks that are remembered
+_MOST: Final = 24 * 14  # looks
+
+
+class MemoryLook(msgspec.Struct, frozen=True):
+    """What each server took at a time in seconds since 1970: the bytes in use, and the most that it may use."""
+
+    at: int
+    servers: dict[str, tuple[int, int]]
+
+
+async def look_at_memory(client: Store, prefix: str) -> list[MemoryLook]:
+    """Return earlier looks, the oldest first, and last the present. Remember the present for later looks.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    key, servers = SystemKeys(prefix).memory, dict[str, tuple[int, int]]()
+    for server, reply in await client.each("INFO", "memory"):
+        if not isinstance(reply, Exception):
+            fields = info_fields(reply)
+            servers[server] = int(fields.get("used_memory", 0)), int(fields.get("maxmemory", 0))
+    present = MemoryLook(int(time.time()), servers)
+    looks = [msgspec.json.decode(look, type=MemoryLook) for look in await client.call(key, "LRANGE", key, 0, -1)]
+    if not looks or present.at - looks[0].at >= HOUR:
+        await client.call(key, "LPUSH", key, msgspec.json.encode(present))
+        await client.call(key, "LTRIM", key, 0, _MOST - 1)
+    return [*reversed(looks), present]
