@@ -131,7 +131,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def pytest_xdist_auto_num_workers() -> int:
     """Several workers for each core, because many tests mostly wait for servers."""
-    return (os.cpu_count() or 1) * 4
+    return (os.cpu_count() or 1) * 6
 
 
 # A test may run on a busy machine: so no test asserts an absolute time.
