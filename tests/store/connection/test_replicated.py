@@ -66,6 +66,8 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     for server in (found.primary, found.replica):
         server.start()
     wait(lambda: b"state=online" in found.primary.ask("INFO", "replication"))
+    found.primary.ask("SET", "first", "")
+    assert found.primary.ask("WAIT", 1, 10_000) == 1  # a new replica confirms nothing for a second
     yield found
     for server in (found.primary, found.replica):
         server.kill()
