@@ -94,6 +94,12 @@ class Refusals:
             self._sample.clear()
             self._task = None
 
+    async def close(self) -> None:
+        """Drop the sample, before the store is closed."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
     async def look(self) -> list[RefusedEvent]:
         """Return what all processes have put into the list, the newest first, and let them go on for a while."""
         await self._client.call(self._looking, "SET", self._looking, 1, "PX", _LOOKING)

@@ -71,6 +71,8 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
                 await parts.presence.leave()
                 await parts.registry.leave()
             await parts.rate_limiter.close()
+            if parts.intake.refusals is not None:
+                await parts.intake.refusals.close()
             await parts.client.aclose()
             if parts.primary is not None:
                 await parts.primary.aclose()

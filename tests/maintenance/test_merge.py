@@ -99,7 +99,7 @@ async def merged(made: Machine) -> None:
     assert (await client.get(f"/v1/boards/best/records/{NEW}")).json()["metadata"] == {"of": OLD}
     await send(client, NEW, 4)  # worse than the best of the other one, and better than its own
     await made.check()
-    explained = (await client.get(f"/v1/boards/posts/records/{NEW}", params={"explain": "true"})).text
+    explained = (await client.get(f"/v1/boards/posts/records/{NEW}/explanation")).text
     assert f"merge {done['merge']}: {OLD} into {NEW}" in explained
     undone = await made.merge("--undo", str(done["merge"]), status=0)
     assert undone["posts"]["after"] == {OLD: 9, NEW: 7}

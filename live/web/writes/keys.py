@@ -14,13 +14,12 @@ from live.auth.signing import sign_token
 from live.domain.board import BOARD_ID
 from live.domain.event import rfc3339
 from live.domain.producer import ALL, Principal, Scope, Verb
-from live.domain.reader import SERVER
 from live.domain.text import unknown
 from live.errors import ProblemError, SetupError
 from live.store.registry.producers import ProducerStore
 from live.store.registry.trail import entry_of
 from live.web.http.responses import NOT_STORED
-from live.web.services import live_of
+from live.web.services import live_of, reader_of
 from live.web.writes.admin import read_object, unlimited_admin_of
 
 _EXPECTED_PUT: Final = 'the body must be like {"boards": ["posts"], "verbs": ["post"], "rate": 500, "for": "30d"}'
@@ -106,7 +105,7 @@ async def put_key(request: Request) -> Response:
     except ValueError as error:
         scope, faults = msgspec.structs.replace(choice, length=UNSET).scope, [str(error)]
     faults += scope_faults(scope)
-    known = {ledger.state.board.id for ledger in live.registry.ledgers.all(SERVER)}
+    known = {ledger.state.board.id for ledger in live.ledgers(reader_of(request))}
     named = [] if choice.any_board else [board for board in choice.boards if BOARD_ID.fullmatch(board)]
     faults += [f"boards: {unknown('board', board, known)}" for board in named if board not in known]
     if faults:

@@ -136,7 +136,12 @@ class Server(NamedTuple):
 
 def answer(accepted: int, offsets: dict[str, int], *rejected: dict[str, Any]) -> dict[str, Any]:
     """The complete answer to a valid body."""
-    return {"accepted": accepted, "duplicate": 0, "rejected": list(rejected), "offsets": offsets}
+    return {
+        "accepted": accepted,
+        "duplicate": 0,
+        "rejected": [{**one, "retryable": False} for one in rejected],
+        "offsets": offsets,
+    }
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
