@@ -136,12 +136,8 @@ class Server(NamedTuple):
 
 def answer(accepted: int, offsets: dict[str, int], *rejected: dict[str, Any]) -> dict[str, Any]:
     """The complete answer to a valid body."""
-    return {
-        "accepted": accepted,
-        "duplicate": 0,
-        "rejected": [{**one, "retryable": False} for one in rejected],
-        "offsets": offsets,
-    }
+    refused = [{**one, "retryable": one["code"] == "early"} for one in rejected]  # it can count when its time has come
+    return {"accepted": accepted, "duplicate": 0, "rejected": refused, "offsets": offsets}
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
