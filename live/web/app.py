@@ -74,14 +74,9 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
             if parts.intake.refusals is not None:
                 await parts.intake.refusals.close()
             await parts.client.aclose()
-            if parts.primary is not None:
-                await parts.primary.aclose()
-            if parts.journal is not None:
-                await parts.journal.aclose()
-            if parts.past is not None:
-                await parts.past.aclose()
-            if parts.players is not None:
-                await parts.players.aclose()
+            for part in (parts.primary, parts.journal, parts.past, parts.players):
+                if part is not None:
+                    await part.aclose()
 
     BUILD_INFO.labels(__version__, commit()).set(1)
     documentation.path = f"{settings.root_path}/docs"
