@@ -49,10 +49,11 @@ def cpu_seconds(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | 2)
 
 
-def children_of(server: Server) -> list[Server]:
-    """The processes that a server has started."""
+def descendants_of(server: Server) -> list[Server]:
+    """The processes that a server has started, and those that these have started: workers come from a fork server."""
     lists = Path(f"/proc/{server.pid}/task").glob("*/children")
-    return [Server(int(pid), "") for tasks in lists for pid in tasks.read_text(encoding="ascii").split()]
+    found = [Server(int(pid), "") for tasks in lists for pid in tasks.read_text(encoding="ascii").split()]
+    return found + [one for child in found for one in descendants_of(child)]
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import msgspec
 
 from bench.board import PLAIN, Board
 from bench.fanout import behind, delivered_share, measure_ours
-from bench.processes import BenchError, children_of
+from bench.processes import BenchError, descendants_of
 from bench.swarm import Programs, built, need_files, not_built, swarming
 from bench.table import Report, Row, Scale, median_ratio, medians, of_round
 from bench.watched import fill_top, liked, settle, watched_board
@@ -70,7 +70,7 @@ def _round(board: Board, programs: Programs, scale: Scale, report: Report) -> di
         swarm.connect(scale.viewers, first=True)
         time.sleep(_DELAY)  # until what they receive was sent while the likes arrived
         settle()
-        later = swarm.measure(scale.fan_seconds, [board.server, *children_of(board.server)])
+        later = swarm.measure(scale.fan_seconds, [board.server, *descendants_of(board.server)])
     return {
         "live": live.microseconds()[0],
         "live_share": delivered_share(live),

@@ -11,7 +11,7 @@ from typing import Any, Final
 from bench.fanout import behind, delivered_share
 from bench.nodes import Site, one_node
 from bench.posting import Posting, posting_to
-from bench.processes import BenchError, add_api_key, children_of, module_server, running_store
+from bench.processes import BenchError, add_api_key, descendants_of, module_server, running_store
 from bench.swarm import Delivery, Programs, built, need_files, not_built, pin, swarming
 from bench.table import Report, Row, Scale, median_ratio, medians, of_round, quantile
 from bench.watched import EVENTS, PATH, RATE, likes_of_top, settle
@@ -103,7 +103,7 @@ def _frames(scale: Scale, report: Report) -> list[Row]:
 
 
 def _delivery(site: Site, programs: Programs, scale: Scale) -> Delivery:
-    servers = [site.server, *children_of(site.server)]
+    servers = [site.server, *descendants_of(site.server)]
     for server in servers:
         pin(server.pid, 0)
     pin(site.nodes[0].pid, 1)
