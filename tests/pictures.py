@@ -28,6 +28,7 @@ from live.settings import Settings
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
 from tests.harness.browser import browser
+from tests.harness.ingest import make_key
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -102,6 +103,8 @@ PICTURES: Final = (
     Picture("empty", "/boards/new", 1280, 520, "light"),
 )
 
+ADMIN: Final = (("admin", "/admin"), ("admin-new", "/admin/new"), ("admin-members", "/admin/members?board=posts"))
+
 
 async def main() -> None:
     """Write all pictures."""
@@ -113,7 +116,8 @@ async def main() -> None:
         clock.shift(-24 * HOUR)
         store.start()
         try:
-            await take_all(store, clock, fresh_settings(store.url, journal="sqlite", data_dir=Path(folder)))
+            settings = fresh_settings(store.url, journal="sqlite", data_dir=Path(folder), open=True)
+            await take_all(store, clock, settings)
         finally:
             store.kill()
 
@@ -127,12 +131,14 @@ async def take_all(store: StoreProcess, clock: Clock, settings: Settings) -> Non
         rows = (await producer.get("/v1/boards/posts", params={"limit": len(POSTS)})).json()["records"]
     clock.shift(round(began - time.time()) + 1)
     await put_baseline(settings, rows, began)
+    key = await make_key(settings, "chief", verbs=("admin",))
     async with serving(settings) as (url, producer), browser() as chromium:
         await likes_until_now(producer, clock, chance, began)
         await eventually(partial(has_past, producer))
         liking = asyncio.create_task(go_on(producer, chance))
         for picture in PICTURES:
             await take(chromium, url, picture)
+        await take_admin(chromium, url, key)
         liking.cancel()
         await take_stale(chromium, url, store)
 
@@ -228,6 +234,23 @@ async def take(chromium: Browser, url: str, picture: Picture) -> None:
     await page.wait_for_selector(f"{picture.selector}[data-state={picture.state}]", state="attached")
     await settled(page)
     await write(page, picture.name)
+    await context.close()
+
+
+async def take_admin(chromium: Browser, url: str, key: str) -> None:
+    """Sign in, and take the pictures of pages for administrators."""
+    context = await opened(chromium, 1280, 640)
+    page = await context.new_page()
+    await page.goto(f"{url}/admin")
+    await page.fill("input[name=key]", key)
+    await page.press("input[name=key]", "Enter")
+    await page.wait_for_selector("table")
+    for name, path in ADMIN:
+        await page.goto(url + path)
+        await page.add_style_tag(content=FONT)
+        await page.wait_for_load_state("networkidle")
+        await settled(page)
+        await write(page, name)
     await context.close()
 
 
