@@ -282,6 +282,7 @@ async def test_the_page_is_live_below_a_path(valkey_url: str, tmp_path: Path) ->
         page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
         page.on("websocket", lambda socket: faults.extend([] if f"{ROOT}/v1/" in socket.url else [socket.url]))
         await page.goto(f"{url}{ROOT}/")
+        await page.wait_for_load_state("networkidle")  # leaving it would cancel what its cards ask for
         await page.click("a[href$='/boards/posts']")
         await until_live(page)
         await post(producer, {"key": "a", "amount": 3})
