@@ -23,6 +23,12 @@ source = ["vote"]
 window = "forever"
 votes = { per_key = 100, per_actor = 1000 }
 [[board]]
+id = "climb"
+source = ["climb"]
+window = "forever"
+operator = "best"
+score = [{field = "metres", max = 9000}, {field = "minutes", order = "asc", max = 600}]
+[[board]]
 id = "secret"
 source = ["secret"]
 visibility = "private"
@@ -45,6 +51,9 @@ async def check_member(browser: Administrator, api: httpx.AsyncClient) -> None:
     assert "The member is hidden" in again
     assert (await api.get("/v1/boards/posts/records/Ada%20%3Ci%3E")).status_code == 404
     assert "Ada &lt;i&gt;" in (await browser.get("members?board=posts")).text, "hidden members are listed too"
+    await post(api, {"key": "Hedy", "board": "climb", "fields": {"metres": 4087, "minutes": 431}})
+    for packed in ("members?board=climb", "member?key=Hedy&board=climb"):
+        assert "metres 4,087 · minutes 431" in text_of((await browser.get(packed)).text)
     page = "member?key=Ada+%3Ci%3E&board=posts"
     assert (await browser.act(page, "show")).status_code == 303
     wrong = await browser.act(page, "correct", amount="many", reason="a")
