@@ -161,10 +161,10 @@ class Posting:
             try:
                 rates.spend(limits, sum(len(share.entries) for share in shares))
             except ProblemError as problem:
-                faults |= {share.board: self._told(problem, share.board) for share in shares}
+                faults |= {share.board: self._visible_fault(problem, share.board) for share in shares}
         return faults
 
-    def _told(self, problem: ProblemError, board: str) -> ProblemError:
+    def _visible_fault(self, problem: ProblemError, board: str) -> ProblemError:
         """Leave the prefix out for a producer that may not know of the board."""
         producer = self._producer
         if board not in self._boards.private or producer.is_limited or board in producer.opens:

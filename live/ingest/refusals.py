@@ -7,6 +7,7 @@ event nearly nothing.
 
 import asyncio
 import time
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -59,9 +60,11 @@ class Refusals:
         room = _MOST - len(self._sample)
         if room <= 0:
             return
-        events, now = dict(zip(body.indexes, body.events, strict=False)), round(time.time() * 1000)
+        indexes, now = body.indexes, round(time.time() * 1000)
         for one in rejected[:room]:
-            event = events.get(one.index)
+            place = bisect_left(indexes, one.index)  # they ascend, and a body may have many
+            is_decoded = place < len(indexes) and indexes[place] == one.index
+            event = body.events[place] if is_decoded else None
             named = UNSET if event is None else event.board
             kind = UNSET if event is None else event.type
             self._sample.append(
