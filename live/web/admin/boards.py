@@ -1,6 +1,5 @@
 """The page of all boards: whether the server is well, and for each board what it is and why nothing happens on it."""
 
-import math
 import time
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,13 +10,11 @@ from starlette.responses import Response
 
 from live.domain.board import Board
 from live.errors import EpochLostError, StoreUnavailableError
-from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
 from live.web.activity import Sample
 from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
 
 _ON_PAGE: Final = 100
-_MOST_PAGES: Final = 10**6
 _LONGEST_SEARCH: Final = 64
 _WIDTH: Final = 120  # of a line, in its own units
 _HEIGHT: Final = 24
@@ -75,7 +72,6 @@ class ServerHealth(msgspec.Struct, frozen=True):
 async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM) -> Response:
     """Show a page of the table."""
     query = desk.visit.query
-    number = whole_number(query, "page", 1, 1, _MOST_PAGES)
     search = query.get("q", "")[:_LONGEST_SEARCH].strip()
     wanted = search.casefold()
     boards = sorted(desk.ledgers(), key=lambda ledger: ledger.state.board.id)
@@ -87,7 +83,7 @@ async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM
     async def row(ledger: Ledger) -> BoardRow:
         return await row_of(desk, ledger, samples)
 
-    shown = found[(number - 1) * _ON_PAGE : number * _ON_PAGE]
+    shown, number, page_count = desk.page_of(found, _ON_PAGE)
     rows = await desk.live.over_boards(row, shown, desk.visit.reader)
     return await desk.show(
         "boards",
@@ -96,7 +92,7 @@ async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM
         health=_health_of(desk, boards, samples),
         count=len(found),
         number=number,
-        page_count=max(1, math.ceil(len(found) / _ON_PAGE)),
+        page_count=page_count,
         search=search,
         longest=_LONGEST_SEARCH,
     )

@@ -5,9 +5,10 @@ address of their page, with the name of the act and a token. After an act, the p
 """
 
 import hmac
-from collections.abc import Awaitable, Callable, Mapping
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -17,12 +18,16 @@ from starlette.responses import RedirectResponse, Response
 from live.domain.producer import Principal
 from live.errors import PROBLEMS, ProblemError
 from live.ingest.replies import as_problem
+from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
 from live.web.admin.calls import ApiCall
 from live.web.http.responses import NOT_STORED
 from live.web.pages.language import grouped
 from live.web.pages.rendering import Visit, render, site_of
 from live.web.services import Live
+
+_T = TypeVar("_T")
+_MOST_PAGES: Final = 10**6
 
 
 class Desk(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +102,15 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     def address(self, path: str, **query: str) -> str:
         """Make an address with a query."""
         return f"{path}?{urlencode(query)}" if query else path
+
+    def page_of(self, rows: Sequence[_T], size: int) -> tuple[Sequence[_T], int, int]:
+        """Return the rows of the page that the query names, the number of this page, and the number of pages.
+
+        Raises:
+            ProblemError: `parameter_invalid`.
+        """
+        number = whole_number(self.visit.query, "page", 1, 1, _MOST_PAGES)
+        return rows[(number - 1) * size : number * size], number, max(1, math.ceil(len(rows) / size))
 
     async def show(
         self,

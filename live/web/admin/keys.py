@@ -1,7 +1,6 @@
 """The page of API keys and viewer tokens: create and revoke them. A secret is shown once, when it is made."""
 
 import io
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
@@ -13,14 +12,12 @@ from starlette.responses import Response
 
 from live.auth.api_keys import VERBS
 from live.domain.producer import ALL
-from live.network.parameters import whole_number
 from live.web.admin.calls import ApiCall
 from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
 from live.web.pages.rendering import site_of
 from live.web.writes.keys import KeyList, MadeKey, SignedToken
 
 _ON_PAGE: Final = 100
-_MOST_PAGES: Final = 10**6
 _USUAL_LENGTH: Final = "8h"  # of a token
 _PATH: Final = "/v1/keys"
 
@@ -42,13 +39,13 @@ async def show(
     """Show the API keys, and what was made."""
     listing = ApiCall("GET", _PATH)
     listed: Sequence[Mapping[str, Any]] = msgspec.json.decode((await desk.send(listing)).body, type=KeyList).keys
-    number = whole_number(desk.visit.query, "page", 1, 1, _MOST_PAGES)
+    shown, number, page_count = desk.page_of(listed, _ON_PAGE)
     return await desk.show(
         "keys",
         error,
-        listed=listed[(number - 1) * _ON_PAGE : number * _ON_PAGE],
+        listed=shown,
         number=number,
-        page_count=max(1, math.ceil(len(listed) / _ON_PAGE)),
+        page_count=page_count,
         made=made,
         answers=form,
         verbs=VERBS,

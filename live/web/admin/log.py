@@ -7,14 +7,12 @@ import msgspec
 from starlette.responses import Response
 
 from live.errors import ProblemError
-from live.network.parameters import whole_number
 from live.store.registry.trail import OF_MEMBERS, AuditEntry
 from live.web.admin.calls import ApiCall
 from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
 from live.web.writes.admin import MAX_ENTRIES, MOST_REASON, AuditLog, visible_entries
 
 _ON_PAGE: Final = 50
-_MOST_PAGES: Final = 10**6
 _LONGEST: Final = 256  # characters of a filter
 _FILTERS: Final = ("what", "who", "board", "key")
 _UNDONE: Final = "undone on the admin page"
@@ -37,7 +35,6 @@ async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM
     """Show a page of the newest entries, or those that have the same words as the filter."""
     query = desk.visit.query
     wanted = {name: query[name][:_LONGEST].strip() for name in _FILTERS if query.get(name, "").strip()}
-    number = whole_number(query, "page", 1, 1, _MOST_PAGES)
     entries = await visible_entries(desk.live, desk.producer, MAX_ENTRIES)
     found = [entry for entry in entries if all(getattr(entry, name) == text for name, text in wanted.items())]
     if query.get("format") == "json":
@@ -46,7 +43,7 @@ async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM
             headers={"Content-Disposition": 'attachment; filename="audit-log.json"'},
             media_type="application/json",
         )
-    shown = found[(number - 1) * _ON_PAGE : number * _ON_PAGE]
+    shown, number, page_count = desk.page_of(found, _ON_PAGE)
     return await desk.show(
         "log",
         error,
@@ -56,7 +53,7 @@ async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM
         filters=_FILTERS,
         longest=_LONGEST,
         number=number,
-        page_count=max(1, -(-len(found) // _ON_PAGE)),
+        page_count=page_count,
         listing=ApiCall("GET", f"/v1/trail?limit={MAX_ENTRIES}"),
     )
 
