@@ -20,7 +20,7 @@ def sign_token(settings: Settings, boards: tuple[str, ...], length: str, key: st
     if not settings.token_secret:
         raise SetupError(
             "LIVE_TOKEN_SECRET is not set: give the server and this command the same secret of at least 32 bytes, such "
-            "as `openssl rand -hex 32` makes. Tokens for LIVE_TOKEN_JWKS are signed by whoever has the private key"
+            "as `openssl rand -hex 32` makes. Sign tokens for LIVE_TOKEN_JWKS yourself, with the private key"
         )
     try:
         seconds = parse_duration(length)
