@@ -354,5 +354,5 @@ async def test_a_frozen_store_that_resumes_counts_no_batch_twice(own_store: Stor
         later = await led.writer.add([make_entry("b", 1, None)])  # after the abandoned attempts
 
         page = await led.reader.read(2)
-        assert [(record.key, record.score) for record in page.records] == [("a", 2), ("b", 1)]
+        assert [(record.member, record.score) for record in page.records] == [("a", 2), ("b", 1)]
         assert page.offset == later.offset == 3

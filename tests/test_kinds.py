@@ -123,7 +123,7 @@ async def test_top_500_by_best_value(valkey_url: str, operator: str, order: str)
         page = await boards.page("top", limit=1000)
         assert all(counts == sorted(counts) and counts[-1] == page.rank_count == 500 for counts in seen)
         for record in page.records:
-            assert sent[metadata_of(record.metadata)["event"]] == (record.key, record.score)
+            assert sent[metadata_of(record.metadata)["event"]] == (record.member, record.score)
         if operator == "best":
             better = max if order == "desc" else min
             kept: dict[str, int] = {}
@@ -217,7 +217,7 @@ async def test_a_voting_contest(valkey_url: str) -> None:
         third = await boards.record("contest", "x", around=1)
         assert (third.score, third.gap) == (2, 0)
         assert third.rank == 1 + [key for key, _ in top].index("x")
-        assert [record.key for record in third.records][:2] == ["z", "x"]
+        assert [record.member for record in third.records][:2] == ["z", "x"]
         fresh = await boards.record("contest", "freed")
         ahead = [key for key, _ in top].index("freed")
         assert (fresh.score, fresh.rank, fresh.gap) == (1, ahead + 1, top[ahead - 1][1] - 1)

@@ -151,7 +151,7 @@ def fields_of(run: tuple[int, int, int]) -> dict[str, int]:
 
 def fielded(records: Iterable[Record]) -> list[tuple[str, object]]:
     """Each member with the fields of its score."""
-    return [(record.key, record.fields) for record in records]
+    return [(record.member, record.fields) for record in records]
 
 
 def test_fields_that_do_not_fit_into_a_score_are_refused() -> None:
@@ -190,7 +190,7 @@ async def test_ties_and_ranks(valkey_url: str, ties: Ties, ranks: Ranks) -> None
             await eventually(seen)
         for key, score, rank in right:
             record = await boards.record("posts", key)
-            assert (record.key, record.score, record.rank) == (key, score, rank)
+            assert (record.member, record.score, record.rank) == (key, score, rank)
 
 
 def tied(sent: list[tuple[int, str]], now: int, ties: Ties) -> Rows:
@@ -217,7 +217,7 @@ def ranked(rows: Rows, ranks: Ranks) -> list[tuple[str, int, int]]:
 
 def triple(record: Record) -> tuple[str, int, int]:
     """The key, score and rank of a record."""
-    return record.key, record.score, record.rank
+    return record.member, record.score, record.rank
 
 
 PLACES = '[[board]]\nid = "week"\nties = "key"\n[[board]]\nid = "ever"\nwindow = "forever"\nties = "key"\n'
@@ -236,12 +236,16 @@ async def test_the_place_of_a_member(valkey_url: str) -> None:
             key, score = rows[place]
             record = await boards.record("week", key, around=3)
             assert (record.rank, record.score) == (place + 1, score)
-            assert [(near.key, near.score) for near in record.records] == rows[max(0, place - 3) : place + 4]
+            assert [(near.member, near.score) for near in record.records] == rows[max(0, place - 3) : place + 4]
             assert record.gap == (rows[place - 1][1] - score if place else None)
             assert record.percentile == round(100 * (99 - place) / 99, 2)
 
         several = await boards.records("week", "k099", "nobody", "k000", "k042")
-        assert [(record.key, record.rank) for record in several.records] == [("k099", 100), ("k000", 1), ("k042", 43)]
+        assert [(record.member, record.rank) for record in several.records] == [
+            ("k099", 100),
+            ("k000", 1),
+            ("k042", 43),
+        ]
         member_records = await boards.member_records("k042")
         places = {record.board: (record.score, record.rank) for record in member_records.records}
         assert places == {"week": (790, 43), "ever": (5790, 1)}

@@ -122,7 +122,7 @@ async def compare(boards: Stage, board: str, keep: int, now: datetime, counts: d
         for word in (name, *{0: ["current"], 1: ["previous"]}.get(number, [])):
             page = await boards.page(board, period=word)
             assert page.period == name
-            assert [(record.key, record.score) for record in page.records] == right, (board, name)
+            assert [(record.member, record.score) for record in page.records] == right, (board, name)
 
 
 async def test_calendar_days_have_23_and_25_hours(valkey_url: str) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from live.domain.board import Ties
 from live.domain.board_file import BoardChoice, make_board
+from live.domain.views import BoardPage
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
-from live.web.reads.boards import BoardPage
 from tests.harness.forked import run_live
 from tests.harness.invariants import drifted
 from tests.harness.real_input import REAL_INPUT, load, seconds
@@ -50,7 +50,7 @@ async def whole_board(client: httpx.AsyncClient) -> tuple[list[tuple[str, int]],
     while cursor is not None:
         response = await client.get(f"/v1/boards/site?limit=700{f'&cursor={cursor}' if cursor else ''}")
         page = msgspec.json.decode(response.content, type=BoardPage)
-        records += [(record.key, record.score) for record in page.records]
+        records += [(record.member, record.score) for record in page.records]
         assert [record.rank for record in page.records] == list(
             range(len(records) - len(page.records) + 1, len(records) + 1)
         )

@@ -31,7 +31,7 @@ async def test_events_of_one_process_are_shown_by_another(valkey_url: str) -> No
         while not viewer.records:
             viewer.receive(await socket.recv())
 
-        assert viewer.records[0].key == "a"
+        assert viewer.records[0].member == "a"
 
 
 @pytest.mark.parametrize("path", ["/", "/boards/posts", "/v1/boards"])

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from live.domain.board import Ties
-from live.web.reads.boards import BoardPage
+from live.domain.views import BoardPage
 from tests.harness.stage import Stage, stage, until
 
 

@@ -75,7 +75,7 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     index: int
     board: str
-    key: str
+    member: str = msgspec.field(name="key")
     score: int | None
     rank: int | None
     best: bool | None

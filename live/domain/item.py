@@ -26,9 +26,9 @@ Url = Annotated[str, Meta(extra_json_schema={"maxLength": MOST_URL, "pattern": _
 
 
 class Item(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What pages show of a member (`key`). `image` is the URL of a small picture."""
+    """What pages show of a member. `image` is the URL of a small picture."""
 
-    key: Key
+    member: Key = msgspec.field(name="key")
     title: Title
     url: Url | None = None
     image: Url | None = None
@@ -59,7 +59,7 @@ def is_listed(url: str, hosts: Sequence[str]) -> bool:
 
 def item_faults(item: Item, hosts: Sequence[str]) -> Iterator[str]:
     """Find what is wrong with an item. Pictures may come from `hosts` only."""
-    if fault := key_fault(item.key):
+    if fault := key_fault(item.member):
         yield fault
     if len(item.title) > MOST_TITLE:
         yield f"`title` has {len(item.title)} characters; at most {MOST_TITLE} are allowed"

@@ -24,7 +24,7 @@ class Record(msgspec.Struct, frozen=True):
     `position` is the place in the list, from 1.
     """
 
-    key: str
+    member: str = msgspec.field(name="key")
     score: int
     rank: int
     fields: dict[str, int] | UnsetType = UNSET
@@ -134,7 +134,7 @@ def neighbourhood(records: Sequence[Record], key: str, around: int) -> tuple[Rec
     `records` are consecutive and contain the member. If the member is not the first of the board, they contain the
     record above too.
     """
-    place = next(place for place, record in enumerate(records) if record.key == key)
+    place = next(place for place, record in enumerate(records) if record.member == key)
     own = records[place]
     gap = abs(records[place - 1].score - own.score) if place else None
     return own, gap, records[max(0, place - around) : place + around + 1]
@@ -142,11 +142,11 @@ def neighbourhood(records: Sequence[Record], key: str, around: int) -> tuple[Rec
 
 def diff(old: Sequence[Record], new: Sequence[Record]) -> tuple[list[Record], list[str]]:
     """Compare two tops. Return the new, changed or moved records in order, and the members that left."""
-    before = {record.key: record for record in old}
+    before = {record.member: record for record in old}
     moved: set[str] = set()
     staying: list[str] = []
     for record in new:
-        key = record.key
+        key = record.member
         was = before.pop(key, None)
         if was is None or was.score != record.score or was.metadata != record.metadata:
             moved.add(key)
@@ -154,8 +154,8 @@ def diff(old: Sequence[Record], new: Sequence[Record]) -> tuple[list[Record], li
             staying.append(key)
     removed = list(before)
     unmoved = set(staying)
-    moved |= _out_of_order([record.key for record in old if record.key in unmoved], staying)
-    return [record for record in new if record.key in moved], removed
+    moved |= _out_of_order([record.member for record in old if record.member in unmoved], staying)
+    return [record for record in new if record.member in moved], removed
 
 
 def _out_of_order(old: Sequence[str], new: Sequence[str]) -> set[str]:
@@ -187,9 +187,9 @@ def apply(
     old: Sequence[Record], changed: Sequence[Record], removed: Iterable[str], ranks: Ranks = "ordinal"
 ) -> list[Record]:
     """Apply a difference to a top: remove members that left or changed, then insert each changed record."""
-    moving = {record.key for record in changed}
+    moving = {record.member for record in changed}
     moving.update(removed)
-    top = [record for record in old if record.key not in moving]
+    top = [record for record in old if record.member not in moving]
     for record in changed:
         top.insert((record.rank if record.position is UNSET else record.position) - 1, record)
     return with_ranks(top, ranks)

@@ -56,12 +56,12 @@ async def _read(reader: BoardReader, period: int | None, events: Sequence[Counte
     records = []
     for event in events:
         page, placement = found[event.member], event.placement
-        own = next((record for record in page.records if record.key == event.member), None)
+        own = next((record for record in page.records if record.member == event.member), None)
         records.append(
             EventRecord(
                 index=event.index,
                 board=event.board,
-                key=event.member,
+                member=event.member,
                 score=None if own is None else own.score,
                 rank=None if own is None else own.rank,
                 best=None if placement is None else placement.is_best,

@@ -352,7 +352,7 @@ class Voiding:
         if dry and changes:
             most = sorted(changes, key=lambda member: -abs(changes[member]))[:_EXAMPLES]
             pages = await ledger.reader.find_all(most, 0)
-            scores = {record.key: record.score for page in pages if page is not None for record in page.records}
+            scores = {record.member: record.score for page in pages if page is not None for record in page.records}
             # A hidden member has no record.
             outcome.examples = [
                 VoidedScore(member, scores[member], scores[member] + changes[member])

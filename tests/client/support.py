@@ -43,4 +43,4 @@ def sums(events: Sequence[Event]) -> dict[str, int]:
 
 async def scores(url: str) -> dict[str, int]:
     """A whole board of up to 1,000 members."""
-    return {record.key: record.score for record in (await shown(url, 1000)).records}
+    return {record.member: record.score for record in (await shown(url, 1000)).records}

@@ -39,7 +39,7 @@ async def test_an_answer_has_the_result_of_each_event(valkey_url: str) -> None:
         game = Event("b", 9, type="game", actor="ann", category="x", metadata={"level": "2"})
         assert (await live.post(game)).accepted == 1
         (record,) = (await shown(url, board="best")).records
-        assert (record.key, record.score) == ("b", 9)
+        assert (record.member, record.score) == ("b", 9)
         assert record.metadata is not UNSET
         assert bytes(record.metadata) == b'{"level":"2"}'
         assert await scores(url) == {"a": 5}

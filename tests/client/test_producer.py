@@ -60,7 +60,7 @@ async def test_events_are_sent_in_batches_and_in_order(valkey_url: str) -> None:
             assert await producer.flush() == Totals(accepted=5000)
             assert producer.pending == 0
         async for top in LiveBoard(url).watch("last"):
-            assert {record.key: record.score for record in top.records} == {"m0": 4998, "m1": 4999, "m2": 5000}
+            assert {record.member: record.score for record in top.records} == {"m0": 4998, "m1": 4999, "m2": 5000}
             break
     assert settled <= {0, 1000, 2000, 3000, 4000}
 
@@ -286,7 +286,7 @@ async def test_a_thread_keeps_the_order(valkey_url: str) -> None:
         assert (await asyncio.to_thread(produce, url, events, 1)).accepted == 5000
         async with LiveBoard(url) as live:
             async for top in live.watch("last"):
-                assert {record.key: record.score for record in top.records} == {"m0": 4998, "m1": 4999, "m2": 5000}
+                assert {record.member: record.score for record in top.records} == {"m0": 4998, "m1": 4999, "m2": 5000}
                 break
 
 

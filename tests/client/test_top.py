@@ -24,9 +24,9 @@ def test_an_update_changes_the_previous_top() -> None:
     top = state.changed()
     assert before is not None
     assert top is not None
-    assert [(record.key, record.score, record.rank) for record in top.records] == [("z", 4, 1), ("x", 3, 2)]
+    assert [(record.member, record.score, record.rank) for record in top.records] == [("z", 4, 1), ("x", 3, 2)]
     assert (top.offset, top.total_score, top.period, top.stale) == (4, 7, "2026", None)
-    assert [record.key for record in before.records] == ["x", "y"], "a top that was given away does not change"
+    assert [record.member for record in before.records] == ["x", "y"], "a top that was given away does not change"
 
 
 @pytest.mark.parametrize("message", [UPDATE % 2, UPDATE.replace(b'"e"', b'"other"') % 1])

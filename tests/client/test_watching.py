@@ -160,7 +160,7 @@ async def test_a_watcher_survives_a_restart_of_the_server(valkey_url: str, tmp_p
         await asyncio.to_thread(server.start)
         await live.post(Event("b", 2))
         await seen.until_same(server.url)
-        assert [record.key for record in seen.last.records] == ["b", "a"]
+        assert [record.member for record in seen.last.records] == ["b", "a"]
         assert "the server" in str({top.stale for top in seen.tops})
     assert server.stop() == 0
 

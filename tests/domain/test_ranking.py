@@ -84,9 +84,9 @@ def test_a_difference_contains_only_changes(old: dict[str, int], new: dict[str, 
     """A record that keeps its score and stays in the top is not sent."""
     before, after = top(old, size), top(new, size)
     changed, removed = diff(before, after)
-    kept = {(record.key, record.score) for record in before} & {(record.key, record.score) for record in after}
-    assert not kept & {(record.key, record.score) for record in changed}
-    assert set(removed) == {record.key for record in before} - {record.key for record in after}
+    kept = {(record.member, record.score) for record in before} & {(record.member, record.score) for record in after}
+    assert not kept & {(record.member, record.score) for record in changed}
+    assert set(removed) == {record.member for record in before} - {record.member for record in after}
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ async def test_viewers_receive_the_status_of_the_store(own_store: StoreProcess) 
             added = await ledger.writer.add([make_entry("b", 5, None)])
             await follow(viewer, model, added.offset or 0)
 
-        assert [record.key for record in model.records] == ["b", "a"]
+        assert [record.member for record in model.records] == ["b", "a"]
 
 
 async def test_a_board_that_can_not_be_read_is_stale(valkey_url: str) -> None:
@@ -181,7 +181,7 @@ async def test_a_board_that_can_not_be_read_is_stale(valkey_url: str) -> None:
             await client.rename(f"{ranking}-away", ranking)
             added = await ledger.writer.add([make_entry("b", 5, None)])
             await follow(viewer, model, added.offset or 0)
-        assert [record.key for record in model.records] == ["b", "a"]
+        assert [record.member for record in model.records] == ["b", "a"]
 
 
 @pytest.mark.fault
@@ -212,7 +212,7 @@ async def test_a_notice_that_nobody_received_is_recovered(valkey_url: str) -> No
             elsewhere.state.keys.channel += ":elsewhere"
             added = await elsewhere.writer.add([make_entry("a", 1, None)])
             await follow(viewer, model, added.offset or 0)
-        assert [record.key for record in model.records] == ["a"]
+        assert [record.member for record in model.records] == ["a"]
 
 
 async def test_viewers_learn_how_many_they_are(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +273,7 @@ async def test_a_redefined_board_sends_a_sync(valkey_url: str) -> None:
             hub.add(ledger.reader)
             model.receive((await viewer.next_frame()).payload)
             assert model.syncs == 2
-            assert [record.key for record in model.records] == ["a", "b"]
+            assert [record.member for record in model.records] == ["a", "b"]
 
 
 async def test_a_board_with_a_new_interval_keeps_its_viewers(valkey_url: str) -> None:

@@ -53,7 +53,7 @@ async def next_around(viewer: PullViewer) -> Frame:
 
 def rows(around: Around) -> list[tuple[str, int, int]]:
     """Key, score and rank of each record."""
-    return [(record.key, record.score, record.rank) for record in around.records]
+    return [(record.member, record.score, record.rank) for record in around.records]
 
 
 class Sink:

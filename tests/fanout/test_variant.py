@@ -120,7 +120,7 @@ def test_a_page_is_for_viewers_at_other_positions() -> None:
     ):
         found = variant.page_elsewhere(elsewhere)
         assert found is not None
-        assert [record.key for record in found.records] == ["a", "b"]
+        assert [record.member for record in found.records] == ["a", "b"]
     assert variant.page_elsewhere(ViewerPosition("one", 3, 4)) is None
     ahead = ViewerPosition("one", 4, 5)
     assert variant.page_elsewhere(ahead) is None

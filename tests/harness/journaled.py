@@ -54,7 +54,7 @@ class Journaled:
     async def rows(self) -> Rows:
         """The ranking in the store."""
         page = await self.ledger.reader.read(200_000)
-        return [(record.key, record.score) for record in page.records]
+        return [(record.member, record.score) for record in page.records]
 
     async def total(self) -> int:
         """The sum of all scores in the store."""

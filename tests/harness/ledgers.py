@@ -27,4 +27,4 @@ async def scores(ledger: Ledger) -> dict[str, int]:
     page = await ledger.reader.read(1000)
     assert page.rank_count == len(page.records)
     assert page.total_score == sum(record.score for record in page.records)
-    return {record.key: record.score for record in page.records}
+    return {record.member: record.score for record in page.records}

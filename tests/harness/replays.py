@@ -89,7 +89,7 @@ class Tape:
         for text in self.messages:
             if b'"type":"replay"' not in text:
                 model.receive(text)
-                found[model.offset] = [(record.key, record.score) for record in model.records]
+                found[model.offset] = [(record.member, record.score) for record in model.records]
         return found
 
 

@@ -12,12 +12,11 @@ import msgspec
 from websockets.asyncio.client import connect as connect_socket
 
 from live.domain.board_file import parse_boards
+from live.domain.views import BoardPage, MemberRecords, RecordList, RecordView
 from live.settings import Duration, Settings
 from live.store.board.check.audit import Auditor
 from live.store.connection.client import connect
 from live.web.pages.language import grouped
-from live.web.reads.boards import BoardPage
-from live.web.reads.records import MemberRecords, RecordList, RecordView
 from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -124,7 +123,7 @@ class Stage:
             assert viewer.records == list(page.records)
             content = (viewer.rank_count, viewer.total_score, viewer.period)
             assert content == (page.rank_count, page.total_score, page.period)
-            assert html == [(record.key, f"{record.rank:,}", [grouped(record.score)]) for record in page.records]
+            assert html == [(record.member, f"{record.rank:,}", [grouped(record.score)]) for record in page.records]
             return (rows_of(page),)
 
         (found,) = await eventually(agreed)
@@ -173,7 +172,7 @@ async def sees(viewer: ModelViewer, rows: Rows) -> None:
     """Wait until a viewer shows these records."""
 
     async def same() -> bool:
-        return [(record.key, record.score) for record in viewer.records] == rows
+        return [(record.member, record.score) for record in viewer.records] == rows
 
     await eventually(same)
 
@@ -188,7 +187,7 @@ async def until(condition: Awaitable[Any], stop: asyncio.Event) -> Any:
 
 def rows_of(page: BoardPage) -> Rows:
     """Keys and scores."""
-    return [(record.key, record.score) for record in page.records]
+    return [(record.member, record.score) for record in page.records]
 
 
 def ranking(scores: Iterable[tuple[str, int]], *, ascending: bool = False) -> Rows:

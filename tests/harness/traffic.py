@@ -134,8 +134,8 @@ class Traffic:
     async def _is_shown(self, ledger: Ledger) -> bool:
         model = self.viewers[ledger.state.board.id]
         records = (await ledger.reader.read(len(MEMBERS))).records
-        seen = [(record.key, record.score) for record in model.records]
-        return not model.stale and seen == [(record.key, record.score) for record in records]
+        seen = [(record.member, record.score) for record in model.records]
+        return not model.stale and seen == [(record.member, record.score) for record in records]
 
     def _in_sql(self, board: str, epoch: str) -> int:
         """How many events SQL has counted once, by their identities."""

@@ -56,7 +56,7 @@ class Bench:
 
     async def scores(self) -> dict[str, int]:
         """The scores of the whole board."""
-        return {record.key: record.score for record in (await self.ledger.reader.read(3000)).records}
+        return {record.member: record.score for record in (await self.ledger.reader.read(3000)).records}
 
 
 async def waiting(*requests: asyncio.Task[Committed]) -> None:

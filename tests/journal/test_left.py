@@ -98,7 +98,7 @@ class Sliding:
     async def rows(self) -> Rows:
         """The ranking in the store."""
         page = await self.ledger.reader.read(1000)
-        return [(record.key, record.score) for record in page.records]
+        return [(record.member, record.score) for record in page.records]
 
     async def in_journal(self, seconds: float) -> Rows:
         """The ranking at a time by the journal, after a checkpoint."""

@@ -228,5 +228,5 @@ async def test_chromium_reads_compressed_frames(valkey_url: str) -> None:
                 for text in texts:
                     model.receive(text)
         found = (await server.client.get("/v1/boards/posts?limit=50")).json()
-        assert [record.key for record in model.records] == [record["key"] for record in found["records"]]
+        assert [record.member for record in model.records] == [record["key"] for record in found["records"]]
         assert found["offset"] == model.offset

@@ -41,10 +41,10 @@ async def shows(socket: ClientConnection, viewer: ModelViewer, scores: dict[str,
     """Receive messages until the viewer shows these scores."""
     try:
         async with asyncio.timeout(deadline):
-            while {record.key: record.score for record in viewer.records} != scores:
+            while {record.member: record.score for record in viewer.records} != scores:
                 viewer.receive(await socket.recv())
     except TimeoutError:
-        shown = {record.key: record.score for record in viewer.records}
+        shown = {record.member: record.score for record in viewer.records}
         raise AssertionError(f"the viewer shows {shown}, the store holds {scores}") from None
 
 

@@ -66,7 +66,7 @@ async def _board_faults(ledger: Ledger, board: Board, data: Snapshot, now: int, 
     faults, sums = [], dict[str, int]()
     for period in periods:
         page = await ledger.reader.read(100_000, period=period)
-        held = [(record.key, record.score) for record in page.records]
+        held = [(record.member, record.score) for record in page.records]
         found = ranked_at(board, data, now, period)
         folded = [(member, found.scores[member]) for member in found.members]
         where = board.id if period is None else f"{board.id}, period {period}"

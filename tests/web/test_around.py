@@ -110,7 +110,7 @@ class Stage:
         """The message that a viewer should receive for an offset."""
         page = self.boards[offset]
         bare = Around(epoch=page.epoch, offset=offset, key=follower.key, rank_count=len(page.records), records=[])
-        lookup = next((lookup for lookup, record in enumerate(page.records) if record.key == follower.key), None)
+        lookup = next((lookup for lookup, record in enumerate(page.records) if record.member == follower.key), None)
         if lookup is None:
             return bare
         own, above = page.records[lookup], page.records[lookup - 1].score if lookup else None
@@ -203,7 +203,7 @@ async def drive(stage: Stage, changes: int) -> None:
         await stage.post(*random_events(chance))
         if chance.random() < 0.2:
             await asyncio.sleep(0.02)
-    first = (await stage.keep()).records[0].key
+    first = (await stage.keep()).records[0].member
     await stage.agree()
     await stage.post({"key": first, "amount": 5})
 

@@ -141,7 +141,7 @@ async def test_two_processes_show_the_same_board(valkey_url: str) -> None:
         for number in range(10):
             await post(producer, {"key": f"k{number}", "amount": number})
         await agree(client, [watcher])
-        assert [record.key for record in watcher.model.records] == ["k9", "k8", "k7", "k6", "k5"]
+        assert [record.member for record in watcher.model.records] == ["k9", "k8", "k7", "k6", "k5"]
         await watcher.close()
 
 

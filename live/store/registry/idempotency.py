@@ -81,7 +81,7 @@ class StoredResponses:
             answer = None if packed is None else msgspec.json.decode(_unpacked(packed), type=Answer)
             if answer is None or isinstance(answer.records, UnsetType):
                 continue
-            left = [record for record in answer.records if record.key != member]
+            left = [record for record in answer.records if record.member != member]
             if len(left) < len(answer.records):
                 reply = await _packed(msgspec.json.encode(msgspec.structs.replace(answer, records=left)))
                 # If it has expired in between, it must expire again.

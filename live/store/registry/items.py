@@ -80,7 +80,7 @@ class Items:
             ProblemError: `too_many_items`.
         """
         request = PutItemsRequest(
-            [item.key for item in items], [text(msgspec.json.encode(item)) for item in items], self._most
+            [item.member for item in items], [text(msgspec.json.encode(item)) for item in items], self._most
         )
         reply = await PUT_ITEMS(self._client, [self._key, self._version_key], request)
         self._refreshed = float("-inf")
@@ -108,11 +108,11 @@ class Items:
             self._forget()
 
     def _remember(self, item: Item, size: int) -> None:
-        if item.key in self._known:
+        if item.member in self._known:
             return  # read twice at the same time
         if self._memory + size + _ITEM > _MOST_MEMORY:
             self._forget()
-        self._known[item.key] = item
+        self._known[item.member] = item
         self._memory += size + _ITEM
 
     def _forget(self) -> None:

@@ -38,7 +38,7 @@ async def show(desk: Desk, error: Exception | None = None, form: Form = NO_FORM)
 
     async def find(ledger: Ledger) -> MemberRecord | None:
         page = await ledger.reader.find(member, 0)
-        own = None if page is None else next((one for one in page.records if one.key == member), None)
+        own = None if page is None else next((one for one in page.records if one.member == member), None)
         is_hidden = await ledger.moderation.is_hidden(member)
         if own is None and not is_hidden:
             return None

@@ -42,12 +42,12 @@ async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM
     if ledger is not None and prefix:
         wanted = MemberSearch(prefix, _ON_PAGE, decode_place(cursor), None)
         found = await find_records(desk.live, ledger, desk.visit.client.network, wanted)
-        rows, following = [MemberRow(one.key, one.score, one.rank) for one in found.records], found.next_cursor
+        rows, following = [MemberRow(one.member, one.score, one.rank) for one in found.records], found.next_cursor
         if await ledger.moderation.is_hidden(prefix):
             rows.insert(0, MemberRow(prefix))
     elif ledger is not None:
         page = await ledger.reader.read(_ON_PAGE)
-        rows = [MemberRow(one.key, one.score, one.rank) for one in page.records]
+        rows = [MemberRow(one.member, one.score, one.rank) for one in page.records]
         rows += [MemberRow(member) for member in await _hidden(ledger)]
     return await desk.show(
         "members",

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from live import __version__
 from live.boards.definition import RunningChoice
+from live.domain import views
 from live.domain.calendar import EXAMPLES
 from live.domain.cloudevent import CloudEvent
 from live.domain.event import MAX_SCORE, Answer, IncomingEvent
@@ -40,12 +41,12 @@ from live.web.http.responses import kept_json, negotiated
 from live.web.pages.board import LONGEST_SEARCH, MOST_PAGES
 from live.web.pages.language import TAGS
 from live.web.pages.preferences import BACK, THEMES
-from live.web.reads.boards import MAX_START, BaselineView, BoardList, BoardPage, BoardSummary
-from live.web.reads.entrants import DEFAULT_ENTRANTS, MOST_ENTRANTS, EntrantList
+from live.web.reads.boards import MAX_START, BaselineView
+from live.web.reads.entrants import DEFAULT_ENTRANTS, MOST_ENTRANTS
 from live.web.reads.history import MAX_MEMBERS as MOST_HISTORIES
-from live.web.reads.history import MAX_STEPS, Explanation, HistoryList
-from live.web.reads.items import MOST_READ, ItemList
-from live.web.reads.records import MAX_AROUND, MOST_FOUND, MOST_RECORDS, MemberRecords, RecordList, RecordView
+from live.web.reads.history import MAX_STEPS, Explanation
+from live.web.reads.items import MOST_READ
+from live.web.reads.records import MAX_AROUND, MOST_FOUND, MOST_RECORDS
 from live.web.reads.search import LONGEST_PREFIX
 from live.web.reads.slots import DEFAULT_POINTS, MAX_MEMBERS, MAX_POINTS, SlotList
 from live.web.services import live_of
@@ -85,9 +86,9 @@ _TAGS: Final[Mapping[str, str]] = {
     "documents": "Descriptions of this API.",
 }
 _STRUCTS: Final = (
-    IncomingEvent, CloudEvent, Answer, BoardList, BoardPage, SlotList, BaselineView, RecordView, RecordList,
-    MemberRecords, AuditLog, RunningChoice, RecordChange, Corrected, Item, ItemChoice, ItemChanges, ItemList,
-    HistoryList, Explanation, EntrantList, Liked, KeyList, KeyChoice, MadeKey,
+    IncomingEvent, CloudEvent, Answer, views.BoardList, views.BoardPage, SlotList, BaselineView, views.RecordView,
+    views.RecordList, views.MemberRecords, AuditLog, RunningChoice, RecordChange, Corrected, Item, ItemChoice,
+    ItemChanges, views.ItemList, views.HistoryList, Explanation, views.EntrantList, Liked, KeyList, KeyChoice, MadeKey,
     TokenChoice, SignedToken, ProblemBody,
 )  # fmt: skip
 
@@ -205,7 +206,7 @@ _GRANTED: Final = {
         "schema": {"type": "string", "pattern": r"^([1-9][0-9]*|\*)$"},
     },
 }
-_BOARD_SHOWN: Final = document(BoardSummary)
+_BOARD_SHOWN: Final = document(views.BoardSummary)
 _BOARD_MADE: Final = {**_BOARD_SHOWN["200"], "description": "Created.", "headers": {"Location": TEXT}}
 _LIKE_FORM: Final = {
     "type": "object",
@@ -280,14 +281,13 @@ _PATHS: Final[Mapping[str, Json]] = {
         ),
     },
     "/v1/boards": {"get": operation(
-        "listBoards", "boards", "List all boards.", "All boards with their definitions.", document(BoardList),
-        _ASKING,
+        "listBoards", "boards", "List all boards.", "All with their definitions.", document(views.BoardList), _ASKING,
     )},
     "/v1/boards/{board}": {
         "get": operation(
             "getBoard", "boards", "Read one page of a board.",
             "The top of the board, the page after a cursor, or the page around a score.",
-            tagged(BoardPage), _PAGE, _OF_BOARD,
+            tagged(views.BoardPage), _PAGE, _OF_BOARD,
             query("limit", _COUNT, "Maximum number of records."),
             query("start", whole(0, MAX_START, 0), "Number of records to skip. Use a cursor to continue exactly."),
             query("cursor", STRING, "`next_cursor` or `prev_cursor` of an earlier page."),
@@ -324,14 +324,14 @@ _PATHS: Final[Mapping[str, Json]] = {
         "listEntrants", "boards", "List the registered members of a contest.",
         "In no order, without hidden members. A walk lists each member that is registered from its start to its end, "
         "and can list a member twice if others register meanwhile.",
-        document(EntrantList), _BOARD | {"board_open_to_all", "cursor_invalid"}, _OF_BOARD,
+        document(views.EntrantList), _BOARD | {"board_open_to_all", "cursor_invalid"}, _OF_BOARD,
         query("limit", whole(1, MOST_ENTRANTS, DEFAULT_ENTRANTS),
               "About how many members. A page can have some more, and up to 512 if the board has no more than that."),
         query("cursor", STRING, "`next_cursor` of an earlier page."),
     )},
     "/v1/boards/{board}/records": {"get": operation(
         "listRecords", "records", "Read the records of several members, or find members.",
-        "Give either `key` or `prefix`. Members that are not on the board are omitted.", document(RecordList),
+        "Give either `key` or `prefix`. Members that are not on the board are omitted.", document(views.RecordList),
         _RECORDS | {"cursor_invalid", "overloaded"}, _OF_BOARD, members(MOST_RECORDS), _PERIOD,
         query("prefix", {"type": "string", "minLength": 1, "maxLength": LONGEST_PREFIX},
               "Find members whose name or title begins with this text, in upper or lower case."),
@@ -341,7 +341,7 @@ _PATHS: Final[Mapping[str, Json]] = {
     "/v1/boards/{board}/records/{key}": {
         "get": operation(
             "getRecord", "records", "Read one record with its neighbours.",
-            "Its score and rank, and the gap to the next rank.", tagged(RecordView), _RECORD | _RECORDS,
+            "Its score and rank, and the gap to the next rank.", tagged(views.RecordView), _RECORD | _RECORDS,
             _OF_BOARD, _OF_KEY, query("around", whole(0, MAX_AROUND, 0), "Number of neighbours on each side."), _PERIOD,
             _KNOWN, _AS_OF,
         ),
@@ -366,7 +366,7 @@ _PATHS: Final[Mapping[str, Json]] = {
     },
     "/v1/records/{key}": {"get": operation(
         "getStanding", "records", "Read the records of one member on all boards.",
-        "Boards without the member are omitted.", document(MemberRecords), _ASKING, _OF_KEY,
+        "Boards without the member are omitted.", document(views.MemberRecords), _ASKING, _OF_KEY,
     )},
     "/v1/boards/{board}/records/{key}/slots": {"get": operation(
         "getSlots", "records", "Read the scores of one member by slot.",
@@ -388,13 +388,13 @@ _PATHS: Final[Mapping[str, Json]] = {
     "/v1/boards/{board}/records/{key}/history": {"get": operation(
         "getHistory", "records", "Read how a record moved.",
         "Its score and rank at each time, null where it was not on the board. This needs a journal.",
-        document(HistoryList), _BOARD | _PAST, _OF_BOARD, _OF_KEY, *_SPAN,
+        document(views.HistoryList), _BOARD | _PAST, _OF_BOARD, _OF_KEY, *_SPAN,
     )},
     "/v1/boards/{board}/history": {"get": operation(
         "listHistory", "boards", "Read how some records moved.",
         "The same for several members. Without `key`, for the first 10 members of the board, at each minute of the "
         "last hour, read once in 5 minutes.",
-        document(HistoryList), _BOARD | _PAST, _OF_BOARD, members(MOST_HISTORIES), *_SPAN,
+        document(views.HistoryList), _BOARD | _PAST, _OF_BOARD, members(MOST_HISTORIES), *_SPAN,
     )},
     "/v1/boards/{board}/baseline": {"get": operation(
         "getBaseline", "boards", "Read the ranks and scores at the start of the hour.",
@@ -404,8 +404,8 @@ _PATHS: Final[Mapping[str, Json]] = {
     "/v1/items": {
         "get": operation(
             "listItems", "records", "Read the titles of several members.",
-            "Members without a title are omitted. The response is at most a second old.", document(ItemList), _ASKING,
-            members(MOST_READ, is_required=True),
+            "Members without a title are omitted. The response is at most a second old.", document(views.ItemList),
+            _ASKING, members(MOST_READ, is_required=True),
         ),
         "put": operation(
             "putItems", "administration", "Give several members titles.",

@@ -88,7 +88,7 @@ class Card(NamedTuple):
 class FoundMember(NamedTuple):
     """A member whose name was searched for. Contestants without votes have no rank."""
 
-    key: str
+    member: str
     rank: int | None
 
 
@@ -136,9 +136,9 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def members(self) -> Iterator[str]:
         """Everyone on the page."""
-        yield from (record.key for record in (self.page.records if self.page else ()))
+        yield from (record.member for record in (self.page.records if self.page else ()))
         if self.ballot is not None:
-            yield from (record.key for record in (*self.ballot.contestants, *self.ballot.podium))
+            yield from (record.member for record in (*self.ballot.contestants, *self.ballot.podium))
 
     @property
     def is_past(self) -> bool:
@@ -287,7 +287,7 @@ async def _index(visit: Visit) -> Reply:
 
     shown = found[(number - 1) * _MOST_CARDS : number * _MOST_CARDS]
     boards = await live.over_boards(card, shown, visit.reader)
-    items = await items_of(live, {record.key for one in boards if one.page for record in one.page.records})
+    items = await items_of(live, {record.member for one in boards if one.page for record in one.page.records})
     place = ListPlace(number, max(1, math.ceil(len(found) / _MOST_CARDS)), search.strip())
     return reply_of(
         await render(
@@ -374,9 +374,9 @@ async def _find(visit: Visit, ledger: Ledger, as_of: int | None) -> FoundMembers
     with suppress(StoreUnavailableError, EpochLostError):
         wanted = MemberSearch(text, _MOST_FOUND, SearchPlace(), None)
         found = await find_records(visit.live, ledger, visit.client.network, wanted)
-        members = [FoundMember(record.key, record.rank) for record in found.records]
+        members = [FoundMember(record.member, record.rank) for record in found.records]
         if as_of is not None:
-            members = await _found_then(visit, ledger, [*(one.key for one in members), text], as_of)
+            members = await _found_then(visit, ledger, [*(one.member for one in members), text], as_of)
         return FoundMembers(members, found.next_cursor or None)
     return None
 
@@ -402,7 +402,7 @@ async def _drawn(visit: Visit, surface: Surface, shown: Sequence[Shown], found: 
         curl = curl_of(boards, board, site_of(visit), now, needs_key=needs_key)
     likes = surface.name == "page" and any(takes_likes(one.board) for one in shown if not one.is_past)
     members = {member for one in shown for member in one.members}
-    members |= {record.key for record in (found.records if found else ())}
+    members |= {record.member for record in (found.records if found else ())}
     items = await items_of(live, members)
     return reply_of(
         await render(
@@ -519,7 +519,7 @@ async def _place_of(visit: Visit, ledger: Ledger, key: str, when: When) -> tuple
     except (StoreUnavailableError, EpochLostError) as error:
         _note(ledger, error)
         return language.translate("place_unknown"), ""
-    place = next((place for place, record in enumerate(records) if record.key == key), None)
+    place = next((place for place, record in enumerate(records) if record.member == key), None)
     if place is None:
         return place_words(language, None, None)
     has_gap = place > 0 and ledger.state.board.score is None

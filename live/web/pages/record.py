@@ -70,8 +70,8 @@ async def record_page(request: Request) -> Response:
     )
     if page is None:
         raise ProblemError("record_not_found", "a member is on the board while its score is not zero")
-    place = next(place for place, record in enumerate(page.records) if record.key == member)
-    items = await items_of(live, (record.key for record in page.records))
+    place = next(place for place, record in enumerate(page.records) if record.member == member)
+    items = await items_of(live, (record.member for record in page.records))
     ranks = await live.rank_charts.of(live.past, client, ledger, member, slots.slots, page.records[place].rank)
     trends = await trends_of(live, ledger, page)
     async with live.drawings.turn(client):

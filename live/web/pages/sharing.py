@@ -53,15 +53,15 @@ async def records_csv(request: Request) -> Response:
 
     async def draw() -> Reply:
         name = "-".join(part for part in (board.id, page.period) if part)
-        items = await items_of(live, (record.key for record in page.records))
+        items = await items_of(live, (record.member for record in page.records))
         text = io.StringIO()
         fields = [field.name for field in board.score.fields] if board.score else []
         # The column of titles is there if one of the records has a title.
         write = csv_writer(text, ["rank", "member", *(fields or ["score"]), *(["title"] if items else [])])
         for record in page.records:
             values = [record.fields[name] for name in fields] if record.fields else [record.score]
-            titles = [items[record.key].title if record.key in items else None] if items else []
-            write([[record.rank, record.key, *values, *titles]])
+            titles = [items[record.member].title if record.member in items else None] if items else []
+            write([[record.rank, record.member, *values, *titles]])
         extra = ((b"content-disposition", f'attachment; filename="{name}.csv"'.encode()),)
         body = (_MARK + text.getvalue()).encode()
         return Reply(HTTPStatus.OK, b"text/csv; charset=utf-8", body, extra, REVALIDATED)

@@ -40,7 +40,7 @@ class Trends(msgspec.Struct, frozen=True):
 
     def pace(self, record: Record) -> int | None:
         """Return by how much a score changes in an hour, measured since the baseline; None if that is not known."""
-        before = self.scores.get(record.key)
+        before = self.scores.get(record.member)
         if not self.adds or before is None or self.age < _LEAST_SPAN:
             return None
         return scaled(record.score - before, self.age, _HOUR)

@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.boards.definition import choices_of
-from live.domain.board import Board, ClockKind, JournalLevel, Operator, SortOrder, Ties, Visibility
+from live.domain.board import Board
 from live.domain.board_file import FieldChoice, VotesChoice
 from live.domain.event import MAX_KEY_BYTES, MAX_SCORE, rfc3339
-from live.domain.ranking import Ranks, Record
 from live.domain.reader import Gated, Reader
+from live.domain.views import BoardList, BoardPage, BoardSummary
 from live.errors import ProblemError
 from live.ingest.replies import VARY_BY_READER, Reply
 from live.journal.state.ranking import period_name
@@ -40,68 +40,6 @@ from live.web.services import Live, live_of, reader_of
 
 MAX_START: Final = 10**9 - 1
 _PAST: Final = b'["past",'  # how cursors of the past begin
-
-
-class BoardSummary(msgspec.Struct, frozen=True):
-    """The definition of a board. Lengths in `window` and `idle_ttl` are in seconds."""
-
-    board: str
-    title: str
-    window: dict[str, int | str | None]
-    operator: Operator
-    sort_order: SortOrder
-    ties: Ties
-    ranks: Ranks
-    clock: ClockKind
-    types: Sequence[str]
-    source: Sequence[str]
-    category: Sequence[str]
-    union: dict[str, int]
-    score: Sequence[FieldChoice]
-    votes: VotesChoice | None
-    cap: int | None
-    max_amount: int | None
-    max_members: int
-    like_button: bool
-    journal: JournalLevel
-    frozen: bool
-    idle_ttl: int | None
-    visibility: Visibility
-
-
-class BoardList(msgspec.Struct, frozen=True):
-    """All boards of the server."""
-
-    boards: Sequence[BoardSummary]
-
-
-class BoardPage(msgspec.Struct, frozen=True):
-    """One page of a board.
-
-    `next_cursor` is null on the last page, and `prev_cursor` on the first. `period` is the name of the period of a
-    calendar board, from `period_start` to before `period_end`. `total_score` is null if scores are not amounts, and
-    `entrant_count` is null on boards without registration. `viewer_count` is the number of viewers in all processes;
-    the `ETag` does not depend on it. `as_of` is the time of a page of the past. `final` is true on pages of a period
-    that the board does not keep any more, from the archive; `revision` says how often the period became final.
-    """
-
-    board: str
-    title: str
-    epoch: str
-    offset: int
-    period: str | None
-    rank_count: int
-    total_score: int | None
-    entrant_count: int | None
-    viewer_count: int
-    records: Sequence[Record]
-    next_cursor: str | None
-    prev_cursor: str | None
-    period_start: str | UnsetType = UNSET
-    period_end: str | UnsetType = UNSET
-    as_of: str | UnsetType = UNSET
-    final: bool | UnsetType = UNSET
-    revision: int | UnsetType = UNSET
 
 
 class BaselineView(msgspec.Struct, frozen=True):

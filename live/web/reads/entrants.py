@@ -1,6 +1,5 @@
 """The registered members of a contest, page by page."""
 
-from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -8,24 +7,16 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from live.domain.views import EntrantList
 from live.errors import ProblemError
 from live.network.parameters import whole_number
-from live.store.board.read.contestants import START, Entrant, read_piece
+from live.store.board.read.contestants import START, read_piece
 from live.web.http.responses import json_response
 from live.web.reads.boards import decode_text, encode_cursor
 from live.web.services import live_of, reader_of
 
 MOST_ENTRANTS: Final = 1000
 DEFAULT_ENTRANTS: Final = 100
-
-
-class EntrantList(msgspec.Struct, frozen=True):
-    """Registered members of a contest, in no order. `next_cursor` is null if all were listed."""
-
-    board: str
-    epoch: str
-    entrants: Sequence[Entrant]
-    next_cursor: str | None
 
 
 class _Place(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.event import rfc3339
+from live.domain.views import HistoryList, HistoryStep, RecordHistory
 from live.domain.window import EVER, parse_duration
 from live.errors import ProblemError
 from live.ingest.replies import Reply
@@ -39,32 +40,6 @@ _MINUTE: Final = 60_000  # milliseconds
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
 _LEAST_STEP: Final = 1000  # milliseconds
-
-
-class HistoryStep(msgspec.Struct, frozen=True):
-    """A record at a time. `score` and `rank` are null if it was not on the board."""
-
-    at: str
-    score: int | None
-    rank: int | None
-
-
-class RecordHistory(msgspec.Struct, frozen=True):
-    """How a record moved."""
-
-    key: str
-    steps: Sequence[HistoryStep]
-
-
-class HistoryList(msgspec.Struct, frozen=True):
-    """How records moved: each at the same times, the first one first.
-
-    `since` is the first time that the journal has of the board. Only a history without `key` has it.
-    """
-
-    board: str
-    records: Sequence[RecordHistory]
-    since: str | UnsetType | None = UNSET
 
 
 class ScorePart(msgspec.Struct, frozen=True):

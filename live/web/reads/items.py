@@ -1,6 +1,6 @@
 """The items of members: their titles, links and pictures."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -9,18 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.item import Item, is_listed
+from live.domain.views import ItemList
 from live.errors import ProblemError, StoreUnavailableError
 from live.web.http.responses import json_response
 from live.web.reads.sources import some_members
 from live.web.services import Live, live_of
 
 MOST_READ: Final = 100
-
-
-class ItemList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Items of several members. Members without one are omitted."""
-
-    items: Sequence[Item]
 
 
 async def list_items(request: Request) -> Response:

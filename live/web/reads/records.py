@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
-from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.event import key_fault
 from live.domain.ranking import Record, neighbourhood
+from live.domain.views import MemberRecords, RecordList, RecordView
 from live.errors import ProblemError
 from live.ingest.replies import VARY_BY_READER, Reply
 from live.network.parameters import whole_number
@@ -34,51 +34,6 @@ MAX_AROUND: Final = 100
 MOST_RECORDS: Final = 100
 MOST_FOUND: Final = 20  # by default
 OF_MEMBERS: Final = (b"/slots", b"/history", b"/explanation")  # how the paths of other routes of a member end
-
-
-class RecordView(msgspec.Struct, frozen=True):
-    """One record.
-
-    `gap` is the number of points behind the next rank, and null for the first record. `percentile` is the percentage of
-    the other records that are behind. A contestant without votes has the score 0, and no rank or percentile.
-    `as_of` is the time of a record of the past, and `final` and `revision` are as in `BoardPage`.
-    """
-
-    board: str
-    epoch: str
-    offset: int
-    period: str | None
-    rank_count: int
-    key: str
-    score: int
-    rank: int | None
-    percentile: float | None
-    gap: int | None
-    records: Sequence[Record]
-    fields: dict[str, int] | UnsetType = UNSET
-    metadata: msgspec.Raw | UnsetType = UNSET
-    as_of: str | UnsetType = UNSET
-    final: bool | UnsetType = UNSET
-    revision: int | UnsetType = UNSET
-
-
-class RecordList(msgspec.Struct, frozen=True):
-    """Records of several members, in the order of the request. Members that are not on the board are omitted.
-
-    A reply to a `prefix` has those that were found, by rank. Its `next_cursor` is null if all names were looked at.
-    """
-
-    board: str
-    period: str | None
-    records: Sequence[RecordView]
-    next_cursor: str | UnsetType | None = UNSET
-
-
-class MemberRecords(msgspec.Struct, frozen=True):
-    """The records of one member on all boards."""
-
-    key: str
-    records: Sequence[RecordView]
 
 
 async def list_records(request: Request) -> Response:
@@ -197,7 +152,7 @@ class RecordQuery(PageQuery, frozen=True, kw_only=True):
             raise ProblemError("record_not_found", "a member is on the board while its score is not zero")
         page = await ledger.reader.read(1, period=period)
         last = await ledger.reader.read(1, start=max(0, page.rank_count - 1), period=period)
-        own = Record(key=member, score=0, rank=0, metadata=msgspec.Raw(metadata))
+        own = Record(member=member, score=0, rank=0, metadata=msgspec.Raw(metadata))
         view = _view(found._replace(page=page), own, gap=last.records[0].score if last.records else None)
         return page_reply(known, page, "contestant", lambda: view, cache=self.cache)
 
@@ -227,7 +182,7 @@ def _view(
         offset=page.offset,
         period=page.period,
         rank_count=page.rank_count,
-        key=own.key,
+        member=own.member,
         score=own.score,
         rank=rank,
         percentile=percentile,

@@ -97,7 +97,7 @@ async def _ranked(
 ) -> tuple[Sequence[str], SearchPlace | None]:
     """Look at a piece of the ranking. Return up to `room` members, and the next place."""
     page = await ledger.reader.read(_PIECE, start=start, period=wanted.period)
-    names = [record.key for record in page.records]
+    names = [record.member for record in page.records]
     matching = await _matching(live, names, wanted.prefix)
     if len(matching) > room:
         return matching[:room], SearchPlace(start + names.index(matching[room]))
@@ -112,8 +112,8 @@ async def _voteless(
 ) -> tuple[Sequence[Record], SearchPlace | None]:
     """Look at a piece of the contestants without votes. Return up to `room` of them, and the next place."""
     piece = await list_contestants(ledger.reader, place.contestants, _PIECE)
-    matching = await _matching(live, [record.key for record in piece.records], wanted.prefix)
-    found = [record for record in piece.records if record.key in set(matching[:room])]
+    matching = await _matching(live, [record.member for record in piece.records], wanted.prefix)
+    found = [record for record in piece.records if record.member in set(matching[:room])]
     if len(matching) > room:
         cursor = (place.contestants or ContestantsPlace()).cursor
         return found, SearchPlace(place.start, ContestantsPlace(cursor, matching[room - 1]))

@@ -362,7 +362,7 @@ async def put_items(request: Request) -> Response:
     producer = await unlimited_admin_of(request)
     expected = 'the body must be like {"items": [{"key": "a", "title": "A post"}]}'
     items = _converted(_read_object(await _read_body(request), "malformed_body", expected), ItemChanges).items
-    if len({item.key for item in items}) < len(items):
+    if len({item.member for item in items}) < len(items):
         raise ProblemError("item_invalid", "`items` names a member twice")
     return await _put(request, producer, items)
 
@@ -379,14 +379,14 @@ async def delete_item(request: Request) -> Response:
 
 async def _put(request: Request, producer: Principal, items: Sequence[Item]) -> Response:
     live = live_of(request)
-    faults = [f"{item.key!r}: {fault}" for item in items for fault in item_faults(item, live.settings.image_hosts)]
+    faults = [f"{item.member!r}: {fault}" for item in items for fault in item_faults(item, live.settings.image_hosts)]
     if faults:
         raise ProblemError("item_invalid", "\n".join(faults[:_SHOWN_FAULTS]))
     shown = items[:_SHOWN_ITEMS]  # the journal has the earlier titles of all
-    known = await live.items.of([item.key for item in shown])
+    known = await live.items.of([item.member for item in shown])
     await live.items.put(items)
     if len(items) == 1:
-        key = items[0].key
+        key = items[0].member
         await _note(request, producer, "titled", key=key, before=known.get(key), after=items[0])
     else:
         after = {"count": len(items), "items": shown}

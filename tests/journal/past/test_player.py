@@ -67,7 +67,7 @@ async def rights_at(line: RecordedBoard, at: int) -> tuple[list[tuple[str, int]]
 def shown(page: Page) -> tuple[list[tuple[str, int]], int, int]:
     """The same of a page."""
     assert page.total_score is not None
-    return [(record.key, record.score) for record in page.records], page.rank_count, page.total_score
+    return [(record.member, record.score) for record in page.records], page.rank_count, page.total_score
 
 
 async def play_through(line: RecordedBoard, at: int, stride: int = STRIDE) -> dict[int, Page]:
@@ -99,7 +99,7 @@ async def messages_are_exact(store: str, folder: Path, kind: str, seed: int) -> 
             pages = await line.read(lambda sql, _: player.play(sql, player.now + STRIDE, STRIDE))
             for message in replay.take(pages, 1.0):
                 viewer.receive(message.payload)
-            rows = [(record.key, record.score) for record in viewer.records]
+            rows = [(record.member, record.score) for record in viewer.records]
             assert (rows, viewer.rank_count, viewer.total_score) == await rights_at(line, player.now), f"seed {seed}"
 
 

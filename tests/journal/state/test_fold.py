@@ -45,8 +45,8 @@ async def rotation_gives_tags(store: str, mutant: Mutant | None) -> None:
         folded = Folded(client, ledger.state.keys, ledger.state.epoch or "")
         await folded.read()
         page = await ledger.reader.read(10)
-        assert sorted(record.key for record in page.records) == ["a", "b"]
-        assert folded.ranking(board, (NOON + 50) * 1000) == [(record.key, record.score) for record in page.records]
+        assert sorted(record.member for record in page.records) == ["a", "b"]
+        assert folded.ranking(board, (NOON + 50) * 1000) == [(record.member, record.score) for record in page.records]
         tags = folded.tags(board, None)
         assert {offset for offset, _ in tags.values()} == {page.offset}, "rotation gave them"
     finally:

@@ -130,7 +130,7 @@ async def test_a_full_store_still_rotates(store: StoreProcess, board: Board) -> 
         assert isinstance(steps, int), steps
         assert steps >= 3
         new = ["new"] if board.clock == "event" else []
-        assert [record.key for record in (await ledger.reader.read(9)).records] == new
+        assert [record.member for record in (await ledger.reader.read(9)).records] == new
         assert len(await client.keys(f"{ledger.state.keys.channel}:slot:*")) == len(new)
         if not board.window.tables:
             assert await drifted(client, ledger.state.keys) == []
@@ -141,7 +141,7 @@ async def test_a_full_store_still_rotates(store: StoreProcess, board: Board) -> 
         await eventually(freed)
         await client.config_set("maxmemory", 0)
         await ledger.writer.add([make_entry("new", 1, LATER)])
-        assert [record.key for record in (await ledger.reader.read(9)).records] == ["new"]
+        assert [record.member for record in (await ledger.reader.read(9)).records] == ["new"]
 
 
 @pytest.mark.parametrize("name", ["expire_events", "rotate_period"])

@@ -23,7 +23,7 @@ async def test_ties_are_ordered_by_the_bytes_of_their_members(any_store: str) ->
             walked: list[str] = []
             for start in range(0, 12, size):
                 page = await ledger.reader.read(size, start=start)
-                walked += [record.key for record in page.records]
+                walked += [record.member for record in page.records]
                 assert [record.rank for record in page.records] == list(range(start + 1, start + 1 + len(page.records)))
             assert walked == expected
 
@@ -48,7 +48,7 @@ async def test_a_walk_by_cursor_neither_skips_nor_repeats(any_store: str) -> Non
             after = page.last
             await ledger.writer.add([like(chance.choice(moving), chance.choice([-1, 1])) for _ in range(10)])
 
-        walked = [(record.key, record.score) for record in met if record.key in still]
+        walked = [(record.member, record.score) for record in met if record.member in still]
         assert walked == sorted(still.items(), key=lambda item: (-item[1], item[0].encode()))
 
 
@@ -87,7 +87,7 @@ async def test_every_way_of_reading_gives_the_same_order(valkey_url: str, board:
                 held[key] = (held.get(key, (0, 0))[0] + amount, batch * 100 + number)
         held = {key: value for key, value in held.items() if value[0]}
         whole = await ledger.reader.read(100)
-        rows = [(record.key, record.score) for record in whole.records]
+        rows = [(record.member, record.score) for record in whole.records]
         assert rows == in_order(board, held)
         scores_ = [score for _, score in rows]
         assert [record.rank for record in whole.records] == ranks_of(scores_, 1, 0, board.ranks)
@@ -129,6 +129,6 @@ async def test_a_record_is_read_with_its_neighbours(any_store: str) -> None:
         first = await ledger.reader.find("a", 2)
         assert middle is not None
         assert first is not None
-        assert [(r.key, r.rank) for r in middle.records] == [("b", 2), ("c", 3), ("d", 4)]
-        assert [(r.key, r.rank) for r in first.records] == [("a", 1), ("b", 2), ("c", 3)]
+        assert [(r.member, r.rank) for r in middle.records] == [("b", 2), ("c", 3), ("d", 4)]
+        assert [(r.member, r.rank) for r in first.records] == [("a", 1), ("b", 2), ("c", 3)]
         assert await ledger.reader.find("x", 1) is None

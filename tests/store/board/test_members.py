@@ -40,7 +40,7 @@ async def test_a_full_board_refuses_only_new_members(valkey_url: str, name: str,
         assert (await ledger.writer.add(entries)).refused == {4: FULL, 5: FULL, 7: FULL}
         assert (await ledger.writer.add([make_entry(key, 2, T0) for key in "abcf"])).refused == {3: FULL}
         page = await ledger.reader.read(10)
-        assert {record.key: record.score for record in page.records} == {"a": 4, "b": 4, "c": 3}
+        assert {record.member: record.score for record in page.records} == {"a": 4, "b": 4, "c": 3}
         await ledger.writer.add([make_entry("a", -4, T0)])  # a score of zero is no record, and makes room
         assert (await ledger.writer.add([make_entry("g", 1, T0), make_entry("h", 1, T0)])).refused == {1: FULL}
 
@@ -107,4 +107,4 @@ async def _first_come(store: str, most: int, batches: list[list[tuple[str, int]]
                     expected[index] = FULL
             assert (await ledger.writer.add([make_entry(key, amount, T0) for key, amount in batch])).refused == expected
         page = await ledger.reader.read(10)
-        assert {record.key: record.score for record in page.records} == held
+        assert {record.member: record.score for record in page.records} == held

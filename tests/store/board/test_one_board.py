@@ -94,4 +94,4 @@ async def test_a_page_names_the_period_that_was_read(valkey_url: str, window: Pe
         await ledger.writer.add([make_entry("a", 5, 1795420800 * 1000)])
         page = await ledger.reader.read(3)
         assert page.period == name
-        assert [(record.key, record.rank, record.score) for record in page.records] == [("a", 1, 5)]
+        assert [(record.member, record.rank, record.score) for record in page.records] == [("a", 1, 5)]

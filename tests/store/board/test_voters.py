@@ -64,7 +64,7 @@ async def _count(store: str, votes: list[tuple[str, str, int]]) -> None:
         if entries:
             assert (await ledger.writer.add(entries)).refused == expected
         page = await ledger.reader.read(100)
-        assert {record.key: record.score for record in page.records} == {key: n for key, n in sums.items() if n}
+        assert {record.member: record.score for record in page.records} == {key: n for key, n in sums.items() if n}
 
 
 @pytest.mark.parametrize("actor", ["alice\\nAda", "\\u0000", "a\\u007f", "\\u0085"])

@@ -188,7 +188,7 @@ async def test_boards_count_and_announce(several_servers: str, tmp_path: Path) -
         await ledger.state.open()
         await ledger.writer.add([make_entry("a", 2, None), make_entry("b", 1, None)])
     pages = [await ledger.reader.read(10) for ledger in ledgers]
-    assert [[(record.key, record.score) for record in page.records] for page in pages] == [[("a", 2), ("b", 1)]] * 24
+    assert [[(record.member, record.score) for record in page.records] for page in pages] == [[("a", 2), ("b", 1)]] * 24
 
     async def all_heard() -> bool:
         return heard == set(NAMES)

@@ -249,7 +249,7 @@ async def test_items_that_are_never_forgotten_are_caught(valkey_url: str) -> Non
     """The mutant remembers every item that it reads."""
 
     def remember(items: Items, item: Item, _size: int) -> None:
-        items._known[item.key] = item
+        items._known[item.member] = item
 
     with must_be_caught("items are never forgotten"), replaced(Items, "_remember", remember):
         await remembered_items_are_limited(valkey_url)

@@ -329,4 +329,4 @@ async def test_streams_work_on_any_server(valkey_url: str) -> None:
         async with streaming(client) as stream:
             answer = await post(client, {"key": "a"})
             await stream.follow(answer["offsets"]["posts"])
-        assert stream.model.records[0].key == "a"
+        assert stream.model.records[0].member == "a"

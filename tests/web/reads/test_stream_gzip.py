@@ -129,7 +129,7 @@ async def agree(here: Served, model: ModelViewer, following: Callable[[], Awaita
                 for text in await following():
                     model.receive(text)
     found = (await here.client.get("/v1/boards/posts?limit=50")).json()
-    assert [record.key for record in model.records] == [record["key"] for record in found["records"]]
+    assert [record.member for record in model.records] == [record["key"] for record in found["records"]]
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from live.domain.event import MAX_KEY_BYTES
 from live.domain.ranking import Record
+from live.domain.views import Entrant
 from live.store.board.read.reader import BoardReader, ReadPlan
 from live.store.board.requests import ContestantsRequest
 
@@ -34,14 +35,6 @@ class Contestants(NamedTuple):
     following: ContestantsPlace | None
 
 
-class Entrant(msgspec.Struct, frozen=True):
-    """A registered member of a contest, with its metadata. `score` is the votes that it has now."""
-
-    key: str
-    score: int
-    metadata: msgspec.Raw
-
-
 class EntrantsPiece(NamedTuple):
     """A piece of the contestants: the epoch of the board, and the cursor of the next piece, `0` at the end."""
 
@@ -60,7 +53,7 @@ async def list_contestants(reader: BoardReader, place: ContestantsPlace | None, 
     found: list[Record] = []
     for _ in range(_MOST_PIECES):
         piece = await read_piece(reader, cursor, _PIECE, voted=False)
-        left = {one.key: _voteless(one) for one in piece.entrants if one.key > after}
+        left = {one.member: _voteless(one) for one in piece.entrants if one.member > after}
         for member in sorted(left):
             if len(found) == most:
                 return Contestants(found, ContestantsPlace(cursor, after))
@@ -96,4 +89,4 @@ async def read_piece(reader: BoardReader, cursor: str, count: int, *, voted: boo
 
 def _voteless(entrant: Entrant) -> Record:
     """Make the record of a contestant without votes. Its rank is 0."""
-    return Record(entrant.key, 0, 0, metadata=entrant.metadata)
+    return Record(entrant.member, 0, 0, metadata=entrant.metadata)

@@ -108,7 +108,7 @@ def _pieces(groups: Sequence[Sequence[Slot]], most: int) -> list[list[tuple[int,
 
 async def _read_top(reader: BoardReader) -> SlotValues:
     page = await reader.read(TOP_RECORDS)
-    members = [record.key for record in page.records]
+    members = [record.member for record in page.records]
     if not members:
         return SlotValues(page.epoch, page.offset, (), (), ())
     return await read_slots(reader.state, members, TOP_POINTS)

@@ -54,7 +54,7 @@ class Bench:
 
     async def scores(self) -> dict[str, int]:
         """The whole board."""
-        return {record.key: record.score for record in (await self.ledger.reader.read(3000)).records}
+        return {record.member: record.score for record in (await self.ledger.reader.read(3000)).records}
 
 
 @pytest.fixture
@@ -270,7 +270,7 @@ async def test_every_kind_of_board_is_audited(valkey_url: str, board: Board) -> 
     assert first is not None
     await bench.client.zincrby(table.ranking, 7, first[1])
     report = await bench.audit()
-    assert (report.clean, report.drift) == (False, [Drift(whole.records[0].key, first[0] + 7, first[0])])
+    assert (report.clean, report.drift) == (False, [Drift(whole.records[0].member, first[0] + 7, first[0])])
     assert (await bench.audit(repair=True)).repaired
     assert (await bench.audit()).clean
     assert (await bench.ledger.reader.read(10)).records == whole.records

@@ -100,8 +100,8 @@ async def test_a_baseline_has_what_readers_saw(valkey_url: str, kind: int) -> No
         page = await made.ledger.reader.read(1000)
         await made.at(T0 + 1)
         found = await made.read()
-        assert found.ranks == {record.key: record.rank for record in page.records}
-        assert found.scores == {record.key: record.score for record in page.records}
+        assert found.ranks == {record.member: record.rank for record in page.records}
+        assert found.scores == {record.member: record.score for record in page.records}
 
 
 async def test_a_baseline_does_not_change_the_offset(valkey_url: str) -> None:

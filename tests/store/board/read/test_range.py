@@ -25,7 +25,7 @@ CODE: Final = "score_out_of_range"
 async def scores(ledger: Ledger) -> tuple[dict[str, int], int | None]:
     """Every score, and the total of the board."""
     page = await ledger.reader.read(1000)
-    return {record.key: record.score for record in page.records}, page.total_score
+    return {record.member: record.score for record in page.records}, page.total_score
 
 
 async def audited(ledger: Ledger) -> None:

@@ -44,7 +44,7 @@ async def test_a_read_after_an_acknowledgement_contains_the_event(any_store: str
                 for _ in range(chosen.randint(0, 3)):
                     await asyncio.sleep(0)
                 page = (await reads.read(ledger.reader, TOP)).page
-                scores = {record.key: record.score for record in page.records}
+                scores = {record.member: record.score for record in page.records}
                 assert scores.get(name) == number, "an acknowledged event is missing"
 
         await asyncio.gather(*(client(f"k{number}") for number in range(30)))
@@ -311,7 +311,9 @@ async def names_are_part_of_the_memory(store: str) -> None:
                 await reads.read(ledger.reader, Selection("around", 0, f"none{number}".ljust(1000, "x"), 0))
         pages = [reading.page for reading in reads._held.values()]
         texts = sum(
-            len(record.key) + len(name) for page in pages for record, name in zip(page.records, page.names, strict=True)
+            len(record.member) + len(name)
+            for page in pages
+            for record, name in zip(page.records, page.names, strict=True)
         )
         assert 0 < texts + sum(len(selection.name) for _, selection in reads._held) <= most
 

@@ -61,7 +61,7 @@ def test_points_hold_the_sums_of_their_events(valkey_url: str, name: str, events
             page = await ledger.reader.read(10)
             assert 0 < len(found.slots) <= most
             assert all(one.end == other.start for one, other in pairwise(found.slots))
-            scores = {record.key: record.score for record in page.records}
+            scores = {record.member: record.score for record in page.records}
             for member, values in zip(found.members, found.values, strict=True):
                 assert values is not None
                 if name != "sliding":

@@ -136,7 +136,7 @@ async def test_catching_up_subtracts_all_due_slots(valkey_url: str) -> None:
 
         await catch_up(ledger.rotator)
 
-        assert [record.key for record in (await ledger.reader.read(5)).records] == ["now"]
+        assert [record.member for record in (await ledger.reader.read(5)).records] == ["now"]
         assert sample("live_rotation_step_seconds_count") - before >= 10 * 10 / 5
         assert await step(ledger.rotator) == float("inf")
 
@@ -170,7 +170,7 @@ async def test_concurrent_rotators_subtract_each_slot_once(valkey_url: str) -> N
             return (await board[0].reader.read(1)).rank_count == 1
 
         await eventually(rotated)
-    assert [(record.key, record.score) for record in (await board[1].reader.read(5)).records] == [("k7", 5)]
+    assert [(record.member, record.score) for record in (await board[1].reader.read(5)).records] == [("k7", 5)]
     assert await drifted(client, board[0].state.keys) == []
     await client.aclose()
 
@@ -226,7 +226,7 @@ async def test_an_old_event_expires_on_time(any_store: str) -> None:
         await ledger.writer.add([make_entry("old", 1, now - HOUR * 1000 + 1500), make_entry("new")])
 
         async def left() -> bool:
-            return [record.key for record in (await ledger.reader.read(5)).records] == ["new"]
+            return [record.member for record in (await ledger.reader.read(5)).records] == ["new"]
 
         assert not await left()
         await eventually(left)
@@ -238,7 +238,7 @@ async def test_an_event_clock_that_moves_wakes_rotation(any_store: str) -> None:
         await ledger.writer.add([make_entry(f"k{number}", 1, 0) for number in range(50)])
 
         async def one() -> bool:
-            return [record.key for record in (await ledger.reader.read(60)).records] == ["new"]
+            return [record.member for record in (await ledger.reader.read(60)).records] == ["new"]
 
         await asyncio.sleep(1.2)
         await ledger.writer.add([make_entry("new", 1, 100 * HOUR * 1000)])
@@ -272,7 +272,7 @@ async def test_the_next_event_notices_a_clock_that_was_set_ahead(any_store: str)
         await ledger.writer.add([make_entry("new")])
 
         async def left() -> bool:
-            return [record.key for record in (await ledger.reader.read(5)).records] == ["new"]
+            return [record.member for record in (await ledger.reader.read(5)).records] == ["new"]
 
         await eventually(left)
     await client.aclose()

@@ -1,0 +1,167 @@
+"""What the API answers to those who read. The server makes these structs, and the Python client reads them."""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from live.domain.board import ClockKind, JournalLevel, Operator, SortOrder, Ties, Visibility
+from live.domain.board_file import FieldChoice, VotesChoice
+from live.domain.item import Item
+from live.domain.ranking import Ranks, Record
+
+
+class BoardSummary(msgspec.Struct, frozen=True):
+    """The definition of a board. Lengths in `window` and `idle_ttl` are in seconds."""
+
+    board: str
+    title: str
+    window: dict[str, int | str | None]
+    operator: Operator
+    sort_order: SortOrder
+    ties: Ties
+    ranks: Ranks
+    clock: ClockKind
+    types: Sequence[str]
+    source: Sequence[str]
+    category: Sequence[str]
+    union: dict[str, int]
+    score: Sequence[FieldChoice]
+    votes: VotesChoice | None
+    cap: int | None
+    max_amount: int | None
+    max_members: int
+    like_button: bool
+    journal: JournalLevel
+    frozen: bool
+    idle_ttl: int | None
+    visibility: Visibility
+
+
+class BoardList(msgspec.Struct, frozen=True):
+    """All boards of the server."""
+
+    boards: Sequence[BoardSummary]
+
+
+class BoardPage(msgspec.Struct, frozen=True):
+    """One page of a board.
+
+    `next_cursor` is null on the last page, and `prev_cursor` on the first. `period` is the name of the period of a
+    calendar board, from `period_start` to before `period_end`. `total_score` is null if scores are not amounts, and
+    `entrant_count` is null on boards without registration. `viewer_count` is the number of viewers in all processes;
+    the `ETag` does not depend on it. `as_of` is the time of a page of the past. `final` is true on pages of a period
+    that the board does not keep any more, from the archive; `revision` says how often the period became final.
+    """
+
+    board: str
+    title: str
+    epoch: str
+    offset: int
+    period: str | None
+    rank_count: int
+    total_score: int | None
+    entrant_count: int | None
+    viewer_count: int
+    records: Sequence[Record]
+    next_cursor: str | None
+    prev_cursor: str | None
+    period_start: str | UnsetType = UNSET
+    period_end: str | UnsetType = UNSET
+    as_of: str | UnsetType = UNSET
+    final: bool | UnsetType = UNSET
+    revision: int | UnsetType = UNSET
+
+
+class RecordView(msgspec.Struct, frozen=True):
+    """One record.
+
+    `gap` is the number of points behind the next rank, and null for the first record. `percentile` is the percentage of
+    the other records that are behind. A contestant without votes has the score 0, and no rank or percentile.
+    `as_of` is the time of a record of the past, and `final` and `revision` are as in `BoardPage`.
+    """
+
+    board: str
+    epoch: str
+    offset: int
+    period: str | None
+    rank_count: int
+    member: str = msgspec.field(name="key")
+    score: int
+    rank: int | None
+    percentile: float | None
+    gap: int | None
+    records: Sequence[Record]
+    fields: dict[str, int] | UnsetType = UNSET
+    metadata: msgspec.Raw | UnsetType = UNSET
+    as_of: str | UnsetType = UNSET
+    final: bool | UnsetType = UNSET
+    revision: int | UnsetType = UNSET
+
+
+class RecordList(msgspec.Struct, frozen=True):
+    """Records of several members, in the order of the request. Members that are not on the board are omitted.
+
+    A reply to a `prefix` has those that were found, by rank. Its `next_cursor` is null if all names were looked at.
+    """
+
+    board: str
+    period: str | None
+    records: Sequence[RecordView]
+    next_cursor: str | UnsetType | None = UNSET
+
+
+class MemberRecords(msgspec.Struct, frozen=True):
+    """The records of one member on all boards."""
+
+    member: str = msgspec.field(name="key")
+    records: Sequence[RecordView]
+
+
+class HistoryStep(msgspec.Struct, frozen=True):
+    """A record at a time. `score` and `rank` are null if it was not on the board."""
+
+    at: str
+    score: int | None
+    rank: int | None
+
+
+class RecordHistory(msgspec.Struct, frozen=True):
+    """How a record moved."""
+
+    member: str = msgspec.field(name="key")
+    steps: Sequence[HistoryStep]
+
+
+class HistoryList(msgspec.Struct, frozen=True):
+    """How records moved: each at the same times, the first one first.
+
+    `since` is the first time that the journal has of the board. Only a history without `key` has it.
+    """
+
+    board: str
+    records: Sequence[RecordHistory]
+    since: str | UnsetType | None = UNSET
+
+
+class Entrant(msgspec.Struct, frozen=True):
+    """A registered member of a contest, with its metadata. `score` is the votes that it has now."""
+
+    member: str = msgspec.field(name="key")
+    score: int
+    metadata: msgspec.Raw
+
+
+class EntrantList(msgspec.Struct, frozen=True):
+    """Registered members of a contest, in no order. `next_cursor` is null if all were listed."""
+
+    board: str
+    epoch: str
+    entrants: Sequence[Entrant]
+    next_cursor: str | None
+
+
+class ItemList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Items of several members. Members without one are omitted."""
+
+    items: Sequence[Item]
