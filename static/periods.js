@@ -8,7 +8,7 @@ import { translate } from "./client/words.js";
  *
  * @param {string} unit
  * @param {string} name
- * @param {string} zone
+ * @param {string} zone in words
  */
 export function periodWords(unit, name, zone) {
   const [, year, part = "", day = "", hour, offset = ""] =
@@ -18,5 +18,5 @@ export function periodWords(unit, name, zone) {
   const time = `${hour}:00${offset && ` ${offset.slice(0, 3)}:${offset.slice(3)}`}`;
   const values = { year: String(Number(year)), week: number, quarter: number, month, day: String(Number(day)), time };
   const period = say(/** @type {import("./client/language.js").Unit} */ (unit), values);
-  return say("in_zone", { period, zone: zone.replaceAll("_", " ") });
+  return say("in_zone", { period, zone });
 }

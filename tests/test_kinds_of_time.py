@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from live.domain.calendar import UNITS, Unit
 from live.web.pages.language import languages
 from live.web.pages.words import period_words
 from tests.harness.stage import Rows, Stage, ranking, sees, stage
@@ -36,20 +37,28 @@ NAMES: dict[str, Callable[[datetime], str]] = {
     "days": lambda local: local.date().isoformat(),
     "weeks": lambda local: "{}-W{:02}".format(*local.isocalendar()),
     "sundays": lambda local: of_week(local.date() - (local.weekday() + 1) % 7 * DAY),
+    "seasons": lambda local: "{}-W{:02}".format(*(local - timedelta(hours=9)).isocalendar()),
     "months": lambda local: f"{local:%Y-%m}",
     "quarters": lambda local: f"{local.year}-Q{(local.month + 2) // 3}",
     "years": lambda local: f"{local.year}",
 }
-KEEP = {"hours": 5, "days": 3, "weeks": 2, "sundays": 3, "months": 2, "quarters": 1, "years": 1}
+KEEP = {"hours": 5, "days": 3, "weeks": 2, "sundays": 3, "seasons": 2, "months": 2, "quarters": 1, "years": 1}
+
+
+def unit_of(board: str) -> Unit:
+    """The unit of a board's periods."""
+    return next((unit for unit in UNITS if board == f"{unit}s"), "week")
 
 
 def calendars() -> str:
     """A board for each unit."""
     text = ""
     for board, keep in KEEP.items():
-        window = f'calendar = "{board.removesuffix("s")}"'
+        window = f'calendar = "{unit_of(board)}"'
         if board == "sundays":
-            window = 'calendar = "week", week_start = "sunday"'
+            window += ', week_start = "sunday"'
+        if board == "seasons":
+            window += ', day_start = "09:00"'
         window += f', timezone = "Europe/Berlin", keep = {keep}'
         text += f'[[board]]\nid = "{board}"\nclock = "event"\nties = "key"\nwindow = {{ {window} }}\n'
     return text
@@ -101,9 +110,8 @@ async def test_calendar_boards(valkey_url: str) -> None:
         for board, keep in KEEP.items():
             current, *_ = names_of(board, now, 1)
             assert await boards.shown(board) == ranking(counts[board][current].items())
-            unit: Any = "week" if board == "sundays" else board.removesuffix("s")
             page = unescape((await boards.get(f"/boards/{board}")).decode())
-            assert period_words(languages()["en"], unit, current) in page
+            assert period_words(languages()["en"], unit_of(board), current) in page
             assert await boards.problem(f"/v1/boards/{board}", period="2020-13-45") == (400, "parameter_invalid")
             *_, gone = names_of(board, now, keep + 2)
             assert await boards.problem(f"/v1/boards/{board}", period=gone) == (404, "period_not_found")

@@ -4,6 +4,9 @@ Each period ends where the next one begins. Lengths follow the calendar: a day h
 If the clocks are set back over midnight, the new day begins when its date is first shown. A date that a zone skipped is
 not a period. An example is 30 December 2011 in Samoa.
 
+With `day_start = "09:00"`, each day begins at 9:00 on its date: when clocks first show this time or a later one. So
+weeks, months, quarters and years do, on their first day.
+
 A week belongs to the year that contains its fourth day, as in ISO 8601. This holds for each first day of the week. So
 the first days of January can belong to the last week of the previous year.
 
@@ -23,6 +26,9 @@ reset_tzpath(to=())
 
 Unit = Literal["hour", "day", "week", "month", "quarter", "year"]
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+
+MIDNIGHT: Final = "00:00"
+DAY_START: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
 
 UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
 WEEKDAYS: Final[tuple[Weekday, ...]] = get_args(Weekday)
@@ -60,12 +66,21 @@ class Period(NamedTuple):
 
 
 class Calendar:
-    """Divides time into periods of one unit."""
+    """Divides time into periods of one unit. `day_start` is the time at which days begin, such as `09:00`."""
 
-    def __init__(self, unit: Unit, zone: ZoneInfo, week_start: Weekday = "monday") -> None:
+    def __init__(self, unit: Unit, zone: ZoneInfo, week_start: Weekday = "monday", day_start: str = MIDNIGHT) -> None:
+        """Take the choices of a calendar.
+
+        Raises:
+            ValueError: `day_start` is not a time.
+        """
+        match = DAY_START.fullmatch(day_start)
+        if match is None:
+            raise ValueError(f"day_start = {day_start!r} is not a time from 00:00 to 23:59")
         self.unit = unit
         self.zone = zone
         self.week_start = week_start
+        self.day_start = timedelta(hours=int(match[1]), minutes=int(match[2]))
         self._weekday = WEEKDAYS.index(week_start)
         self._starts: list[int] = []  # of the known periods, ascending
         self._known: dict[int, Period] = {}  # by start
@@ -106,11 +121,11 @@ class Calendar:
             with suppress(ValueError, OverflowError):  # 30 February, the year 0
                 year, *rest = map(int, match.groups())
                 if self.unit == "week":
-                    moments = [self._midnight(self._first_day(date(year, 1, 4)) + timedelta(weeks=rest[0] - 1))]
+                    moments = [self._opening(self._first_day(date(year, 1, 4)) + timedelta(weeks=rest[0] - 1))]
                 elif self.unit == "quarter":
-                    moments = [self._midnight(date(year, 3 * rest[0] - 2, 1))]
+                    moments = [self._opening(date(year, 3 * rest[0] - 2, 1))]
                 elif self.unit != "hour":
-                    moments = [self._midnight(date(year, *(*rest, 1, 1)[:2]))]
+                    moments = [self._opening(date(year, *(*rest, 1, 1)[:2]))]
                 else:
                     month, day, hour = rest
                     # A clock change cuts off the start or the end of an hour, never both.
@@ -128,9 +143,9 @@ class Calendar:
         The date determines the period. If the clocks were set back from a new day to the previous day, the moment
         belongs to the new day.
         """
-        first = self._first_day(datetime.fromtimestamp(seconds, self.zone).date())
+        first = self._first_day((datetime.fromtimestamp(seconds, self.zone) - self.day_start).date())
         after = self._next(first)
-        while self._midnight(after) <= seconds:
+        while self._opening(after) <= seconds:
             first, after = after, self._next(after)
         if self.unit == "week":
             fourth = first + timedelta(days=3)
@@ -139,15 +154,15 @@ class Calendar:
             name = f"{first.year:04}-Q{(first.month + 2) // 3}"
         else:
             name = first.isoformat()[: len(EXAMPLES[self.unit])]
-        return Period(self._midnight(first), self._midnight(after), name)
+        return Period(self._opening(first), self._opening(after), name)
 
-    def _midnight(self, day: date) -> int:
-        """Return when a day begins: the first moment with its date, or with a later date if the zone skips the date."""
-        midnight = datetime(day.year, day.month, day.day, tzinfo=self.zone)
-        first, second = int(midnight.timestamp()), int(midnight.replace(fold=1).timestamp())
+    def _opening(self, day: date) -> int:
+        """Return when a day begins: the first moment at which clocks show `day_start` on its date, or later."""
+        opening = datetime(day.year, day.month, day.day, tzinfo=self.zone) + self.day_start
+        first, second = int(opening.timestamp()), int(opening.replace(fold=1).timestamp())
         if first <= second:
             return first
-        # If midnight is skipped, `datetime` puts `first` after the change and `second` before it.
+        # If this time is skipped, `datetime` puts `first` after the change and `second` before it.
         offset = self._offset(first)
         return second + bisect_left(range(second, first), x=True, key=lambda moment: self._offset(moment) == offset)
 

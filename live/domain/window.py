@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, available_timezones
 import msgspec
 from msgspec import Meta
 
-from live.domain.calendar import FIRST, LAST, Calendar, Unit, Weekday
+from live.domain.calendar import DAY_START, FIRST, LAST, MIDNIGHT, Calendar, Unit, Weekday
 from live.domain.text import nearest
 
 MOST_PERIODS: Final = 1000
@@ -28,6 +28,7 @@ _DURATION: Final = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
 
 # The type of a duration in the contracts. `parse_duration` checks it.
 Duration = Annotated[str, Meta(extra_json_schema={"pattern": f"^{_DURATION.pattern}$"})]
+DayStart = Annotated[str, Meta(extra_json_schema={"pattern": f"^{DAY_START.pattern}$"})]  # `Calendar` checks it
 
 
 def parse_duration(text: str) -> float:
@@ -150,6 +151,7 @@ class Periods(msgspec.Struct, frozen=True, kw_only=True):
     unit: Unit
     timezone: str = "UTC"
     week_start: Weekday = "monday"
+    day_start: DayStart = MIDNIGHT
     last: int | None = None
     keep: int = 10
     grace: int = 0
@@ -268,7 +270,7 @@ def _calendar(periods: Periods) -> Calendar:
         near = nearest(periods.timezone, named.values()) or named.get(periods.timezone)
         advice = f"did you mean {near!r}?" if near else "expected an IANA name such as Asia/Shanghai"
         raise ValueError(f"unknown timezone {periods.timezone!r}; {advice}") from None
-    return Calendar(periods.unit, zone, periods.week_start)
+    return Calendar(periods.unit, zone, periods.week_start, periods.day_start)
 
 
 @lru_cache(maxsize=256)
@@ -302,6 +304,7 @@ class WindowChoice(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     calendar: Unit | None = None
     timezone: str | None = None
     week_start: Weekday | None = None
+    day_start: DayStart | None = None
     last: int | None = None
     keep: int | None = None
     grace: Duration | None = None
@@ -316,7 +319,7 @@ def choice_of(window: Window) -> WindowChoice | Literal["forever"]:
             return WindowChoice(sliding=format_duration(length * 1000))
         case Periods():
             plain = Periods(unit=window.unit)
-            names = ("timezone", "week_start", "last", "keep")
+            names = ("timezone", "week_start", "day_start", "last", "keep")
             given = {name: getattr(window, name) for name in names if getattr(window, name) != getattr(plain, name)}
             grace = format_duration(window.grace * 1000) if window.grace else None
             return WindowChoice(calendar=window.unit, grace=grace, **given)
@@ -359,6 +362,8 @@ def make_window(choice: WindowChoice | Literal["forever"]) -> Window:
         )
     if "week_start" in given and given.get("calendar", "week") != "week":
         mistakes.append(f"`week_start` does not apply to a calendar of {given['calendar']}s, only to weeks")
+    if "day_start" in given and given.get("calendar") == "hour":
+        mistakes.append("`day_start` does not apply to a calendar of hours")
     try:
         window = make({name: value for name, value in given.items() if name in takes})
     except ValueError as error:
@@ -372,7 +377,7 @@ _WINDOWS: Final[dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], Wind
     "rolling": (("rolling", "slot"), lambda given: Rolling.parse(given["rolling"], given.get("slot", "1h"))),
     "sliding": (("sliding",), lambda given: Sliding.parse(given["sliding"])),
     "calendar": (
-        ("calendar", "timezone", "week_start", "last", "keep", "grace"),
+        ("calendar", "timezone", "week_start", "day_start", "last", "keep", "grace"),
         lambda given: Periods.parse(
             given.get("grace", "0s"),
             unit=given["calendar"],

@@ -22,7 +22,8 @@ CAPPED = "`cap` with `operator = incr`: a record that was cut off would start ag
 
 
 SLOT_OF_DAYS = (
-    "`slot` does not apply to a window with `calendar`, which takes calendar, timezone, week_start, last, keep, grace"
+    "`slot` does not apply to a window with `calendar`, which takes calendar, timezone, week_start, day_start, "
+    "last, keep, grace"
 )
 
 

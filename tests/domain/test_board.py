@@ -74,6 +74,7 @@ OTHERS: list[dict[str, Any]] = [
     {"window": Periods(unit="day", timezone="Asia/Shanghai")},
     {"window": Periods(unit="week")},
     {"window": Periods(unit="week", week_start="sunday")},
+    {"window": Periods(unit="week", day_start="09:00")},
     {"operator": "set"},
     {"operator": "best"},
     {"operator": "best", "sort_order": "asc"},
@@ -93,6 +94,11 @@ def test_boards_with_different_data_have_different_shapes() -> None:
     for shape in shapes:
         assert msgspec.json.decode(shape.encode(), type=type(shape)).encode() == shape.encode()
         assert "\n" not in shape.encode()
+
+
+def test_a_shape_has_no_day_start_of_midnight() -> None:
+    """Earlier versions stored shapes without it, and their boards go on."""
+    assert "day_start" not in make(window=Periods(unit="day")).shape.encode()
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,14 @@ def test_a_mistake_is_reported_with_its_board() -> None:
             'window = { calendar = "week", week_start = "x" }',
             "`window.week_start`: there is no value `x`; " + WEEKDAYS,
         ),
+        (
+            'window = { calendar = "hour", day_start = "09:00" }',
+            "`day_start` does not apply to a calendar of hours",
+        ),
+        (
+            'window = { calendar = "day", day_start = "9am" }',
+            "day_start = '9am' is not a time from 00:00 to 23:59",
+        ),
         ('window = { calendar = "day", last = 1 }', "last = 1 must be from 2 to 1000 periods"),
         ('window = { calendar = "day", last = 1001 }', "last = 1001 must be from 2 to 1000 periods"),
         ('window = { calendar = "day", keep = -1 }', "keep = -1 must be from 0 to 1000 periods"),

@@ -33,7 +33,14 @@ def moment(text: str, zone: str = "UTC", fold: int = 0) -> int:
 EARLIEST, LATEST = moment("1900-01-01"), moment("2100-12-31")
 
 zones = st.sampled_from(ODD_ZONES) | st.sampled_from(ZONES)
-calendars = st.builds(Calendar, st.sampled_from(UNITS), zones.map(ZoneInfo), st.sampled_from(WEEKDAYS))
+day_starts = st.sampled_from(["00:00", "00:30", "02:30", "09:00", "23:59"])
+calendars = st.builds(Calendar, st.sampled_from(UNITS), zones.map(ZoneInfo), st.sampled_from(WEEKDAYS), day_starts)
+
+
+def again(calendar: Calendar) -> Calendar:
+    """The same calendar, which has no memory of earlier calls."""
+    minutes = calendar.day_start.seconds // 60
+    return Calendar(calendar.unit, calendar.zone, calendar.week_start, f"{minutes // 60:02}:{minutes % 60:02}")
 
 
 def local(seconds: int, zone: ZoneInfo) -> datetime:
@@ -77,7 +84,7 @@ def test_periods_are_contiguous(calendar: Calendar, data: st.DataObject) -> None
     assert calendar.at(period.start - 1).end == period.start
     assert calendar.before(period) == calendar.at(period.start - 1)
     for place in (period.start, period.end - 1, (period.start + period.end) // 2):
-        assert Calendar(calendar.unit, calendar.zone, calendar.week_start).at(place) == period
+        assert again(calendar).at(place) == period
 
 
 @given(calendars, st.data())
@@ -85,7 +92,7 @@ def test_a_period_is_found_by_its_name(calendar: Calendar, data: st.DataObject) 
     """The periods next to it are not."""
     period = calendar.at(data.draw(moments(calendar.zone)))
     for neighbour in (calendar.before(period), period, calendar.at(period.end)):
-        assert Calendar(calendar.unit, calendar.zone, calendar.week_start).parse(neighbour.name) == neighbour
+        assert again(calendar).parse(neighbour.name) == neighbour
     assert len({calendar.before(period).name, period.name, calendar.at(period.end).name}) == 3
 
 
@@ -99,20 +106,37 @@ def name_of(unit: Unit, day: date) -> str:
     return day.isoformat()[: {"day": 10, "month": 7, "year": 4}[unit]]
 
 
-def assert_dates_around(middle: int, unit: Unit, zone: ZoneInfo) -> None:
-    """Check that around a time, the period is that of the latest date that the clocks have shown."""
+def assert_dates_around(middle: int, unit: Unit, zone: ZoneInfo, day_start: str = "00:00") -> None:
+    """Check that around a time, the period is that of the latest date whose start the clocks have shown."""
+    hours, minutes = map(int, day_start.split(":"))
     latest = date.min
     for seconds in sorted({*range(middle - 2 * DAY, middle + 2 * DAY, HOUR // 4), middle - 1, middle}):
-        latest = max(latest, local(seconds, zone).date())
-        assert Calendar(unit, zone).at(seconds).name == name_of(unit, latest)
+        latest = max(latest, (local(seconds, zone) - timedelta(hours=hours, minutes=minutes)).date())
+        assert Calendar(unit, zone, day_start=day_start).at(seconds).name == name_of(unit, latest)
 
 
 @pytest.mark.slow
-@given(st.sampled_from(UNITS[1:]), zones, st.data())
-def test_periods_match_dates(unit: Unit, name: str, data: st.DataObject) -> None:
-    """They do so at changes of the clocks too."""
+@given(st.sampled_from(UNITS[1:]), zones, day_starts, st.data())
+def test_periods_match_dates(unit: Unit, name: str, day_start: str, data: st.DataObject) -> None:
+    """They do so at changes of the clocks too, and if days begin at another hour."""
     zone = ZoneInfo(name)
-    assert_dates_around(change_after(data.draw(moments(zone)), zone), unit, zone)
+    assert_dates_around(change_after(data.draw(moments(zone)), zone), unit, zone, day_start)
+
+
+@pytest.mark.parametrize(
+    ("zone", "day_start", "day", "start", "hours"),
+    [
+        ("Europe/Berlin", "09:00", "2024-03-30", "2024-03-30T08:00", 23),
+        ("Europe/Berlin", "09:00", "2024-10-26", "2024-10-26T07:00", 25),
+        ("Europe/Berlin", "02:30", "2024-03-31", "2024-03-31T01:00", 23.5),  # 2:30 is skipped
+        ("Europe/Berlin", "02:30", "2024-10-27", "2024-10-27T00:30", 25),  # 2:30 comes twice
+        ("Pacific/Apia", "09:00", "2011-12-30", "2011-12-30T10:00", 9),  # a skipped date begins with the next one
+    ],
+)
+def test_days_begin_at_their_hour(zone: str, day_start: str, day: str, start: str, hours: float) -> None:
+    """A day begins when the clocks first show its hour, or something later if that is skipped."""
+    period = Calendar("day", ZoneInfo(zone), day_start=day_start).parse(day)
+    assert period == Period(moment(start), moment(start) + int(hours * HOUR), day)
 
 
 @pytest.mark.parametrize("unit", UNITS[1:])

@@ -54,7 +54,7 @@ WINDOWS: dict[str, Any] = {
     "sliding": {"sliding": "40s"},
     "forever": "forever",
     "hours": {"calendar": "hour", "timezone": "Asia/Kathmandu", "keep": 2, "grace": "10s"},
-    "days": {"calendar": "day", "timezone": "America/New_York", "grace": "2h"},
+    "days": {"calendar": "day", "timezone": "America/New_York", "day_start": "09:00", "grace": "2h"},
     "last": {"calendar": "hour", "timezone": "Asia/Shanghai", "last": 3},
 }
 ADDITIVE = {"rolling", "sliding", "last"}

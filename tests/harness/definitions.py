@@ -13,7 +13,10 @@ EVERY_KIND: Final[dict[str, dict[str, Any]]] = {
     },
     "last": {"window": {"calendar": "day", "last": 7}, "journal": "off", "visibility": "private"},
     "best": {"operator": "best", "window": "forever", "cap": 5, "sort_order": "asc", "ties": "last"},
-    "set": {"operator": "set", "window": {"calendar": "month"}, "ranks": "competition", "max_members": 100},
+    "set": {
+        "operator": "set", "window": {"calendar": "month", "day_start": "09:00"}, "ranks": "competition",
+        "max_members": 100,
+    },
     "fields": {
         "operator": "best", "window": "forever", "visibility": "public",
         "score": [{"field": "levels", "max": 99}, {"field": "seconds", "order": "asc", "min": -5, "max": 999}],

@@ -79,7 +79,7 @@ test("a sparkline has a point for each slot with a value, from zero to the highe
 
 test("a period is shown by its name", () => {
   const periods = [
-    ["hour", "2025-10-26T02+0100", "Europe/Berlin"], ["day", "2026-11-01", "America/New_York"], ["week", "2026-W07", "UTC"],
+    ["hour", "2025-10-26T02+0100", "Europe/Berlin"], ["day", "2026-11-01", "America/New York"], ["week", "2026-W07", "UTC"],
     ["month", "2026-12", "UTC"], ["quarter", "2026-Q4", "UTC"], ["year", "0987", "UTC"],
   ]; // prettier-ignore
   assert.deepEqual(

@@ -219,6 +219,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "VotesChoice.per_key": "Maximum votes per actor for one member.",
     "VotesChoice.registered": "Whether only registered members count.",
     "WindowChoice.calendar": "Unit of calendar periods.",
+    "WindowChoice.day_start": "Time at which days begin, such as `09:00`.",
     "WindowChoice.grace": "How long a period takes late events after its end.",
     "WindowChoice.keep": "Number of past periods to keep.",
     "WindowChoice.last": "One ranking over this many of the newest periods.",

@@ -125,6 +125,7 @@ def make_templates(root: str) -> Environment:
         moment_words=words.moment_words,
         period_words=words.period_words,
         window_words=words.window_words,
+        zone_words=words.zone_words,
         takes_likes=takes_likes,
         is_closed=is_closed,
         host_of=host_of,

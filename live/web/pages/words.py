@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from live.domain.calendar import Unit
+from live.domain.calendar import MIDNIGHT, Unit
 from live.domain.ranking import Record
 from live.domain.window import MOST_FOLDED, Periods, Rolling, Sliding, Window
 from live.web.pages.charts import Line
@@ -55,17 +55,26 @@ def window_words(language: Language, window: Window, period: str | None = None) 
     match window:
         case Rolling(length) | Sliding(length):
             return language.translate("over_the_last", span=span(language, length))
-        case Periods(timezone=timezone, last=int()):
-            length_words = trend_words(language, window)
-            if timezone == "UTC":
+        case Periods(last=int()):
+            length_words, zone = trend_words(language, window), zone_words(language, window)
+            if zone == "UTC":
                 return language.translate("over_the_last", span=length_words)
-            return language.translate("over_the_last_in", span=length_words, zone=_zone(timezone))
-        case Periods(unit=unit, timezone=timezone):
+            return language.translate("over_the_last_in", span=length_words, zone=zone)
+        case Periods(unit=unit):
+            zone = zone_words(language, window)
             if period is None:
-                return language.translate(f"by_{unit}", zone=_zone(timezone))
-            return language.translate("in_zone", period=period_words(language, unit, period), zone=_zone(timezone))
+                return language.translate(f"by_{unit}", zone=zone)
+            return language.translate("in_zone", period=period_words(language, unit, period), zone=zone)
         case _:
             return language.translate("of_all_time")
+
+
+def zone_words(language: Language, window: Periods) -> str:
+    """Write the time zone of periods, and when their days begin if that is not midnight."""
+    zone = window.timezone.replace("_", " ")
+    if window.day_start == MIDNIGHT:
+        return zone
+    return language.translate("zone_from", zone=zone, time=window.day_start)
 
 
 def trend_words(language: Language, window: Window) -> str:
@@ -253,10 +262,6 @@ def metadata_words(metadata: msgspec.Raw | UnsetType) -> list[str]:
 
 def _month(language: Language, number: int) -> str:
     return language.translate("month_names").split()[number - 1]
-
-
-def _zone(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def _place(member: tuple[str, msgspec.Raw]) -> int:

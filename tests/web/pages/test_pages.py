@@ -161,7 +161,11 @@ def test_durations_are_shown_in_words(seconds: int, words: str) -> None:
         (Rolling(86_400, 3600), None, "over the last 24 hours"),
         (Sliding(10_800), None, "over the last 3 hours"),
         (Periods(unit="day", last=7), None, "over the last 7 days"),
-        (Periods(unit="week", timezone="Asia/Shanghai"), "2026-W47", "week 47 of 2026 in Asia/Shanghai"),
+        (
+            Periods(unit="week", timezone="Asia/Shanghai", day_start="09:00"),
+            "2026-W47",
+            "week 47 of 2026 in Asia/Shanghai, from 09:00",
+        ),
         (Forever(), None, "of all time"),
     ],
 )

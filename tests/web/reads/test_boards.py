@@ -54,7 +54,7 @@ async def test_the_list_of_boards(valkey_url: str) -> None:
                     "types": [], "source": [], "union": {"a": 1, "b": -2}, "max_amount": None,
                     "window": {
                         "kind": "periods", "unit": "week", "timezone": "Asia/Shanghai", "week_start": "monday",
-                        "last": None, "keep": 10, "grace": 0,
+                        "day_start": "00:00", "last": None, "keep": 10, "grace": 0,
                     },
                 },
             ]
