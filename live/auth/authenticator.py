@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from live.auth.client import Client
+from live.auth.signed_in import MARK, SignedIn
 from live.domain.producer import NO_DIGESTS, Principal, Secret, Verb, anonymous, digest_of, matches, parse_bearer
 from live.domain.reader import NO_BOARDS, NOBODY, Reader
 from live.errors import EPOCH_LOST_DETAIL, ProblemError, StoreUnavailableError
@@ -20,6 +21,7 @@ from live.network.hosts import is_loopback
 from live.settings import Settings
 from live.store.connection.client import Store
 from live.store.registry.producers import ProducerStore
+from live.store.registry.sessions import SessionStore
 
 if TYPE_CHECKING:
     from live.auth.tokens import Tokens  # it takes a while to load, and few servers need it
@@ -53,6 +55,13 @@ class _Known(NamedTuple):
     digests: tuple[bytes, ...]
 
 
+class _Read(NamedTuple):
+    """What was last read: its version (None: nothing yet), and when the next API key expires, in seconds since 1970."""
+
+    version: str | None = None
+    next_end: float = math.inf
+
+
 class _Uses:
     """The digests of secrets that were used since the last note. A process on a replica notes none."""
 
@@ -83,13 +92,13 @@ class Authenticator:
         self.generation = 0
         self.on_revoked: Callable[[], None] = lambda: None
         self.tokens = tokens
+        self.signed_in = SignedIn(SessionStore(client, settings.key_prefix), settings, self.holder)
         self._readers: WeakValueDictionary[tuple[str, bytes], Reader] = WeakValueDictionary()
         self._settings = settings
         self._high_water = client.high_water
         self._store = ProducerStore(client, settings.key_prefix)
         self._known: Mapping[str, _Known] = {}
-        self._version: str | None = None  # None: never read
-        self._next_end = math.inf  # when the next API key expires, in seconds since 1970
+        self._read = _Read()
         self._uses = _Uses(is_kept=not client.is_replica)
         self._checked = float("-inf")
         self._lapse: asyncio.TimerHandle | None = None
@@ -104,8 +113,8 @@ class Authenticator:
             started, registered = time.monotonic(), None  # taken before the check, which may miss concurrent changes
             try:
                 async with asyncio.timeout(_CHECK_DEADLINE):
-                    has_ended = time.time() >= self._next_end
-                    if self._version is None or has_ended or await self._store.version() != self._version:
+                    version, has_ended = self._read.version, time.time() >= self._read.next_end
+                    if version is None or has_ended or await self._store.version() != version:
                         registered = await self._store.load()
             except TimeoutError as error:
                 reason = f"the store did not answer within {_CHECK_DEADLINE:g}s"
@@ -121,12 +130,12 @@ class Authenticator:
                     if record.expires is None or now < record.expires
                 }
                 ends = [record.expires for record in records.values() if record.secrets and record.expires is not None]
-                self._next_end = min((end for end in ends if end > now), default=math.inf)
-                KEYS_EXPIRE.set(0 if math.isinf(self._next_end) else self._next_end)
+                next_end = min((end for end in ends if end > now), default=math.inf)
+                KEYS_EXPIRE.set(0 if math.isinf(next_end) else next_end)
                 if any("post" in record.verbs for record in records.values()):
                     self._high_water.require_keys()
                     self._key_required = not self._settings.open
-                self._version = registered.version
+                self._read = _Read(registered.version, next_end)
                 self._change()
                 self._renew_readers()
             self._checked = started
@@ -226,19 +235,22 @@ class Authenticator:
     def reader_of(self, fields: Headers, client: Client, query: Mapping[str, str] = _NO_QUERY) -> Reader:
         """Find who reads, by the header fields of a request and its query.
 
-        An `Authorization` header counts first, then a `token` in the query, then the cookie.
+        An `Authorization` header counts first, then a `token` in the query, then a session of the admin page, then the
+        cookie with a token.
         """
         authorization = cookie = None
         for name, value in fields:
             if name == b"authorization" and authorization is None:
                 authorization = value
-            elif name == b"cookie" and b"live-token-" in value and cookie is None:
+            elif name == b"cookie" and (b"live-token-" in value or MARK in value) and cookie is None:
                 cookie = value
         if authorization is not None:
             return self.reader(authorization)
         if "token" in query:
             return self.token_reader(query["token"].encode())
         if cookie is not None:
+            if MARK in cookie and (reader := self.signed_in.known(cookie.decode("latin-1"), client)) is not None:
+                return reader
             name = client.cookie("token", self._settings.root_path).encode() + b"="
             for part in cookie.split(b";"):
                 if part.strip().startswith(name):
@@ -282,7 +294,7 @@ class Authenticator:
 
     def _anonymous_may(self, verb: Verb, client: Client) -> bool:
         required = self._key_required or self._high_water.facts.keys_required
-        if not (self._settings.open or (self._version is not None and not required)):
+        if not (self._settings.open or (self._read.version is not None and not required)):
             return False
         if verb == "read":
             return False

@@ -26,7 +26,7 @@ from live.store.board.keys import SystemKeys
 from live.store.connection.replica import Replica
 from live.store.registry.processes import ProcessLease
 from live.system.version import commit
-from live.web.http.middleware import Clients, CrossOrigin, ReadRate, SecurityHeaders
+from live.web.http.middleware import Clients, CrossOrigin, Readers, ReadRate, SecurityHeaders
 from live.web.http.responses import answer_problem
 from live.web.pages import board as pages
 from live.web.pages.rendering import make_templates, visit_of
@@ -92,7 +92,7 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
     )
     app.router.redirect_slashes = False  # one URL for each resource; and a redirect would trust the Host header
     # The headers are outermost, so that error responses have them too.
-    limited = CrossOrigin(ReadRate(app), settings.allowed_origins)
+    limited = CrossOrigin(ReadRate(Readers(app)), settings.allowed_origins)
     return SecurityHeaders(Clients(limited, clients, settings.root_path))
 
 
@@ -107,6 +107,7 @@ async def _work(parts: Live) -> None:
             drainer = Drainer(parts.client, parts.settings, parts.journal, lambda: parts.registry.boards)
             tasks.create_task(drainer.run())
         tasks.create_task(parts.authenticator.run())
+        tasks.create_task(parts.authenticator.signed_in.run())
         tasks.create_task(parts.activity.run())
         if parts.authenticator.tokens is not None:
             tasks.create_task(parts.authenticator.tokens.run())

@@ -174,7 +174,7 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
     )
     registry.publish = intake.set_boards
     intake.refusals = Refusals(client, settings.key_prefix)
-    authenticator.on_revoked = hub.recheck
+    authenticator.on_revoked = authenticator.signed_in.on_ended = hub.recheck
     if authenticator.tokens is not None:
         authenticator.tokens.on_ended = hub.recheck
     return Live(

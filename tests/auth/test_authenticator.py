@@ -235,7 +235,7 @@ async def test_an_api_key_expires_by_itself(any_store: str) -> None:
         await authenticator.open()
         reader = authenticator.reader(header)
         assert result(authenticator, header) == authenticator.identify(header, CLIENT)
-        assert authenticator._next_end == ends
+        assert authenticator._read.next_end == ends
 
         async def ended() -> bool:
             return result(authenticator, header) == "credentials_invalid"
@@ -244,7 +244,7 @@ async def test_an_api_key_expires_by_itself(any_store: str) -> None:
         assert time.time() >= ends
         assert "posts" not in reader.opens
         assert isinstance(result(authenticator, lasting), Principal)
-        assert authenticator._next_end == ends + 1000
+        assert authenticator._read.next_end == ends + 1000
 
 
 async def test_the_last_use_of_a_secret_is_noted(any_store: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,10 @@ import httpx
 import msgspec
 import pytest
 
+from live.auth.signed_in import SignedIn
 from live.boards.registry import BoardRegistry
 from live.domain.board import Board
-from live.domain.reader import SERVER, Gated, Reader
+from live.domain.reader import ALL_BOARDS, SERVER, Gated, Reader
 from live.fanout.hub import Hub
 from live.fanout.subscription import PARAMETERS
 from live.store.connection.client import Store
@@ -26,6 +27,7 @@ from live.web.contract.openapi import openapi_document
 from live.web.reads.fast import FastReads
 from live.web.services import Live
 from tests.harness import wire
+from tests.harness.admin import Administrator
 from tests.harness.boards import rolling_board
 from tests.harness.ingest import make_key
 from tests.harness.mutation import must_be_caught, replaced
@@ -64,11 +66,19 @@ _BODIES: Final = (b"", b"{}", b'{"title":"x"}', b'{"hidden":true}', b"key=a", b'
 
 
 class Site(NamedTuple):
-    """A server with a private board, and the credentials of those who may not read the board, by name."""
+    """A server with a private board, and the credentials of those who may not read the board, by name.
+
+    `owners` may read it: with an API key, and signed in to the admin page.
+    """
 
     url: str
     strangers: dict[str, tuple[tuple[str, str], ...]]
-    owner: tuple[str, str]
+    owners: tuple[tuple[str, str], tuple[str, str]]
+
+    @property
+    def owner(self) -> tuple[str, str]:
+        """The API key of the owner."""
+        return self.owners[0]
 
 
 @asynccontextmanager
@@ -96,7 +106,15 @@ async def site(store: str, *, plain: bool = False, **changes: Any) -> AsyncItera
     async with run_server(settings, [rolling_board(), secret], plain=plain) as url:
         async with httpx.AsyncClient(base_url=url, headers=dict([bearer(owner)])) as client:
             await post(client, {"key": "a", "type": "secret"}, {"key": "b", "board": PRIVATE}, {"key": "a"})
-        yield Site(url, strangers, bearer(owner))
+        strangers["session"] = (await session_of(url, keys["admin"], Host="localhost"),)  # as `request` names it
+        yield Site(url, strangers, (bearer(owner), await session_of(url, owner)))
+
+
+async def session_of(url: str, key: str, **headers: str) -> tuple[str, str]:
+    """The header field of a browser that is signed in to the admin page."""
+    async with httpx.AsyncClient(base_url=url) as client:
+        assert (await Administrator(client).sign_in(key, **headers)).status_code == 303
+        return "Cookie", "; ".join(f"{name}={value}" for name, value in client.cookies.items())
 
 
 class Asked(NamedTuple):
@@ -291,10 +309,14 @@ async def test_a_gate_behind_the_store_is_caught(valkey_url: str) -> None:
 
 async def test_the_owner_reads_everything(valkey_url: str) -> None:
     """The same requests show the board to those who may read it, so the others compare something."""
-    async with (
-        site(valkey_url) as at,
-        httpx.AsyncClient(base_url=at.url, headers=dict([at.owner]), timeout=60) as client,
-    ):
+    async with site(valkey_url) as at:
+        for owner in at.owners:
+            await check_owner(at.url, owner)
+
+
+async def check_owner(url: str, owner: tuple[str, str]) -> None:
+    """Read everything, with an API key or signed in to the admin page."""
+    async with httpx.AsyncClient(base_url=url, headers=dict([owner]), timeout=60) as client:
         seen = 0
         for path, _ in routes():
             if path.endswith(("/live", "/stream", "/likes")):
@@ -312,7 +334,8 @@ async def test_the_owner_reads_everything(valkey_url: str) -> None:
         ]
         assert {one["board"] for one in (await client.get("/v1/records/a")).json()["records"]} == {"posts", PRIVATE}
         assert PRIVATE in (await client.get("/")).text
-        assert f'board="{PRIVATE}"' in (await client.get("/metrics")).text
+        if owner[0] == "Authorization":
+            assert f'board="{PRIVATE}"' in (await client.get("/metrics")).text
 
 
 async def test_no_list_names_a_private_board(valkey_url: str) -> None:
@@ -352,6 +375,17 @@ async def test_a_route_without_the_gate_is_caught(valkey_url: str) -> None:
 
     with must_be_caught("a route has no gate"), replaced(Live, "ledger", open_to_all):
         await check_every_route(valkey_url)
+
+
+@pytest.mark.mutant
+async def test_a_session_that_opens_all_boards_is_caught(valkey_url: str) -> None:
+    """Whoever is signed in would see everything."""
+
+    async def wrong(*_: object) -> Reader:
+        return Reader(ALL_BOARDS)
+
+    with must_be_caught("an administrator of some boards sees all"), replaced(SignedIn, "_read", wrong):
+        await check_every_route(valkey_url, "/baseline")
 
 
 @pytest.mark.mutant

@@ -17,6 +17,7 @@ from live.fanout.hub import Hub
 from live.settings import Duration, Settings
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
+from tests.harness.admin import Administrator, fields_of
 from tests.harness.ingest import make_key
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.producer import post
@@ -166,6 +167,31 @@ async def test_a_revoked_key_ends_its_viewers(valkey_url: str) -> None:
         async with connected(at.urls[1]) as wire:
             await wire.send(request("GET", "/v1/boards/june", at.reader, CLOSE))
             assert b"404 Not Found" in await wire.rest()
+
+
+async def test_a_session_that_ends_ends_its_viewers(valkey_url: str) -> None:
+    """An administrator who is signed in sees the board through both servers, until signing out everywhere."""
+    async with town(valkey_url) as at, httpx.AsyncClient(base_url=at.urls[0], headers={"Host": "localhost"}) as client:
+        await at.change(visibility="private")
+        browser = Administrator(client)
+        assert (await browser.sign_in(at.owner[1].removeprefix("Bearer "))).status_code == 303
+        session = ("Cookie", "; ".join(f"{name}={value}" for name, value in client.cookies.items()))
+
+        async def statuses() -> list[int]:
+            found = []
+            for url in at.urls:  # a process knows a session after the first request, which is that of a page
+                async with connected(url) as wire:
+                    await wire.send(request("GET", "/v1/boards/june", session, CLOSE))
+                    found.append(int((await wire.rest()).split()[1]))
+            return found
+
+        assert await statuses() == [200, 200]
+        async with viewer(at.urls[0], session) as one, viewer(at.urls[1], session) as two:
+            out = await browser.send("session/end", fields_of((await browser.get("log")).text, "everywhere"))
+            assert out.status_code == 303
+            async with asyncio.timeout(_PATIENCE):
+                assert [(await end_of(socket))[0] for socket in (one, two)] == [BOARD_DELETED] * 2
+        assert await statuses() == [404, 404]
 
 
 async def test_boards_share_no_compression_history(valkey_url: str) -> None:

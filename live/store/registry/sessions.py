@@ -78,6 +78,16 @@ class SessionStore:
         reply = await self._session(self._client, [self._key], request)
         return msgspec.json.decode(reply[1], type=Session) if reply[0] == b"ok" else None
 
+    async def peek(self, name: str) -> Session | None:
+        """Return a session that has not ended, which is no use of it.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+        """
+        (now, _), held = await self._client.calls([(self._key, ("TIME",)), (self._key, ("HGET", self._key, name))])
+        session = None if held is None else msgspec.json.decode(held, type=Session)
+        return None if session is None or _has_ended(session, int(now)) else session
+
     async def end(self, name: str) -> None:
         """End a session.
 

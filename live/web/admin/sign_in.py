@@ -4,7 +4,6 @@ The API key comes in a form and never in an address. The browser receives 128 ra
 SHA-256.
 """
 
-import hashlib
 import re
 import secrets
 from http import HTTPStatus
@@ -14,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from live.auth.client import Client
+from live.auth.signed_in import page_fault, session_cookie, session_name
 from live.domain.producer import Principal, Secret, digest_of, parse_bearer, signing_in
 from live.domain.reader import Reader
 from live.errors import ProblemError
@@ -29,7 +29,6 @@ from live.web.writes.admin import note_origin
 REFRESH: Final = "x-refresh"
 """The header field of a request that the script of a page sends by itself. It does not make a session last longer."""
 
-_COOKIE: Final = re.compile(r"[A-Za-z0-9_-]{22}")  # 128 bits
 _LONGEST_KEY: Final = 400
 _MOST_BODY: Final = 8192  # bytes
 
@@ -40,11 +39,9 @@ def require_page(request: Request) -> None:
     Raises:
         ProblemError: `not_found`.
     """
-    client, who = client_of(request), live_of(request).settings.admin_page
-    if who != "on" and not client.at_the_console:
-        raise ProblemError("not_found", "LIVE_ADMIN_PAGE lets only browsers on the machine of the server in")
-    if client.scheme != "https" and not client.own_name:
-        raise ProblemError("not_found", "the admin page needs TLS, because its forms contain an API key")
+    fault = page_fault(client_of(request), live_of(request).settings)
+    if fault:
+        raise ProblemError("not_found", fault)
 
 
 def require_own_form(request: Request) -> None:
@@ -100,8 +97,8 @@ async def sign_in(request: Request) -> Response:
     _, secret = parse_bearer(authorization) or ("", b"")
     fingerprint, cookie = Secret(digest_of(secret), 0).fingerprint, secrets.token_urlsafe(16)
     if earlier := cookie_of(request):
-        await live.sessions.end(_name(earlier))
-    await live.sessions.add(_name(cookie), producer.id, fingerprint)
+        await live.sessions.end(session_name(earlier))
+    await live.sessions.add(session_name(cookie), producer.id, fingerprint)
     note_origin(request)
     await live.trail.add(entry_of(producer.id, "signed_in", after={"fingerprint": fingerprint}))
     root = live.settings.root_path
@@ -114,8 +111,7 @@ async def sign_in(request: Request) -> Response:
 
 def cookie_of(request: Request) -> str:
     """Return the cookie of a session, or an empty text."""
-    cookie = request.cookies.get(client_of(request).cookie("admin", live_of(request).settings.root_path), "")
-    return cookie if _COOKIE.fullmatch(cookie) else ""
+    return session_cookie(request.headers.get("cookie", ""), client_of(request), live_of(request).settings)
 
 
 async def signed_in(request: Request) -> Principal | None:
@@ -128,7 +124,7 @@ async def signed_in(request: Request) -> Principal | None:
     live, cookie = live_of(request), cookie_of(request)
     if not cookie:
         return None
-    session = await live.sessions.find(_name(cookie), is_use=REFRESH not in request.headers)
+    session = await live.sessions.find(session_name(cookie), is_use=REFRESH not in request.headers)
     producer = None if session is None else live.authenticator.holder(session.id, session.fingerprint)
     if producer is None or "admin" not in producer.verbs:
         return None
@@ -145,7 +141,7 @@ async def sign_out(request: Request, producer: Principal, *, everywhere: bool) -
         count = await live.sessions.end_all(producer.id)
         await live.trail.add(entry_of(producer.id, "signed_out", before={"sessions": count}))
     else:
-        await live.sessions.end(_name(cookie_of(request)))
+        await live.sessions.end(session_name(cookie_of(request)))
     root = live.settings.root_path
     response = RedirectResponse(f"{root}/admin", HTTPStatus.SEE_OTHER, NOT_STORED)
     response.delete_cookie(client.cookie("admin", root), **_attributes(client, root))
@@ -163,9 +159,5 @@ class _SessionCookie(TypedDict):
 
 def _attributes(client: Client, root: str) -> _SessionCookie:
     is_secure = client.scheme == "https"
-    # A browser demands the path `/` of a name that begins with `__Host-`.
-    return {"path": "/" if is_secure else f"{root}/admin", "secure": is_secure, "httponly": True, "samesite": "strict"}
-
-
-def _name(cookie: str) -> str:
-    return hashlib.sha256(cookie.encode()).hexdigest()
+    # The pages of boards look for it too. A browser demands the path `/` of a name that begins with `__Host-`.
+    return {"path": "/" if is_secure else root or "/", "secure": is_secure, "httponly": True, "samesite": "strict"}

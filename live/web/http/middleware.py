@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from live.auth.client import EXTENSION, Client, ClientResolver
 from live.auth.rate_limiter import payer_of
+from live.auth.signed_in import MARK
 from live.domain.reader import NOBODY
 from live.errors import ProblemError
 from live.ingest.replies import CONTENT_SECURITY_POLICY, POLICY_HEADER, SECURITY_HEADERS, private
@@ -138,6 +139,23 @@ class ReadRate:
             except ProblemError as problem:
                 await problem_response(problem)(scope, receive, send)
                 return
+        await self._app(scope, receive, send)
+
+
+class Readers:
+    """ASGI middleware that looks for the session of an administrator who reads, before anything asks who reads."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection."""
+        if scope["type"] == "http" and not scope["path"].startswith("/admin"):
+            parts = cast("SharedParts", scope["state"]["parts"])
+            for name, value in scope["headers"]:
+                if name == b"cookie" and MARK in value:
+                    await parts.authenticator.signed_in.find(value.decode("latin-1"), scope["extensions"][EXTENSION])
+                    break
         await self._app(scope, receive, send)
 
 

@@ -14,6 +14,7 @@ from starlette.datastructures import QueryParams
 
 from live.auth.client import Client, ClientResolver
 from live.auth.rate_limiter import payer_of
+from live.auth.signed_in import MARK
 from live.errors import EpochLostError, ProblemError
 from live.ingest.replies import Reply, problem_reply
 from live.network.encodings import takes_gzip
@@ -107,11 +108,13 @@ class FastReads:
         )
 
     def _query_of(self, head: RequestHead, client: Client) -> PageQuery | None:
-        """Read a target. Return None if its reply is not a page of the store.
+        """Read a target. Return None if its reply is not a page of the store, or an administrator may be signed in.
 
         Raises:
             ProblemError: a parameter is not valid.
         """
+        if any(name == b"cookie" and MARK in value for name, value in head.fields):
+            return None
         raw_path, _, text = head.target.partition(b"?")
         path, params = unquote(raw_path.decode()), QueryParams(text)
         reader = self._live.authenticator.reader_of(head.fields, client)

@@ -42,7 +42,7 @@ async def test_a_session_is_a_cookie_of_which_the_store_has_only_a_digest(valkey
         answer = await browser.client.post("/admin/session", data={"key": key, "back": "/admin/log"}, headers=OWN)
         assert (answer.status_code, answer.headers["location"]) == (303, "/admin/log")
         cookie = answer.headers["set-cookie"]
-        assert {"HttpOnly", "Path=/admin", "SameSite=strict"} <= set(cookie.split("; "))
+        assert {"HttpOnly", "Path=/", "SameSite=strict"} <= set(cookie.split("; "))
         page = await browser.get(**{"Accept-Encoding": "gzip"})
         assert page.status_code == 200
         assert page.headers["cache-control"] == "private, no-store"

@@ -1,0 +1,107 @@
+"""Who reads while signed in to the admin page: every page shows an administrator the boards of the API key."""
+
+import asyncio
+import hashlib
+import re
+import time
+from collections.abc import Callable
+from typing import Final
+from weakref import WeakValueDictionary
+
+from live.auth.client import Client
+from live.domain.producer import Principal
+from live.domain.reader import NOBODY, Reader
+from live.errors import ProblemError, StoreUnavailableError
+from live.settings import Settings
+from live.store.registry.sessions import SessionStore
+
+MARK: Final = b"live-admin-"
+"""What the `Cookie` field of a browser has that may be signed in."""
+
+_COOKIE: Final = re.compile(r"[A-Za-z0-9_-]{22}")  # 128 bits
+_EVERY: Final = 2.0  # seconds between two looks at the sessions of those who read
+_KEPT: Final = 60.0  # seconds for which a session is looked at after a request
+_ENDED: Final = "the session of the admin page has ended"
+
+
+def page_fault(client: Client, settings: Settings) -> str:
+    """Say why there is no admin page for a client; empty if there is one."""
+    if settings.admin_page == "off":
+        return "LIVE_ADMIN_PAGE is `off` on this server"
+    if settings.admin_page != "on" and not client.at_the_console:
+        return "LIVE_ADMIN_PAGE lets only browsers on the machine of the server in"
+    if client.scheme != "https" and not client.own_name:
+        return "the admin page needs TLS, because its forms contain an API key"
+    return ""
+
+
+def session_name(cookie: str) -> str:
+    """Return the name of a session in the store: the SHA-256 of its cookie."""
+    return hashlib.sha256(cookie.encode()).hexdigest()
+
+
+def session_cookie(header: str, client: Client, settings: Settings) -> str:
+    """Find the cookie of a session in a `Cookie` field; empty if there is none."""
+    name = client.cookie("admin", settings.root_path)
+    for part in header.split(";"):
+        own, _, cookie = part.strip().partition("=")
+        if own == name and _COOKIE.fullmatch(cookie):
+            return cookie
+    return ""
+
+
+class SignedIn:
+    """The readers that this process knows by their sessions. `on_ended` is called when one of them has ended.
+
+    To read is no use of a session, so it does not last longer. A reader that still watches ends with its session.
+    `holder` finds a producer by its id and the fingerprint of its secret.
+    """
+
+    def __init__(
+        self, sessions: SessionStore, settings: Settings, holder: Callable[[str, str], Principal | None]
+    ) -> None:
+        self.on_ended: Callable[[], None] = lambda: None
+        self._sessions = sessions
+        self._settings = settings
+        self._holder = holder
+        self._recent: dict[str, tuple[Reader, float]] = {}
+        self._readers: WeakValueDictionary[str, Reader] = WeakValueDictionary()
+
+    def known(self, header: str, client: Client) -> Reader | None:
+        """Return the reader of a `Cookie` field if this process knows its session."""
+        cookie = session_cookie(header, client, self._settings)
+        return self._readers.get(session_name(cookie)) if cookie and not page_fault(client, self._settings) else None
+
+    async def find(self, header: str, client: Client) -> None:
+        """Look for the session of a `Cookie` field, so that its reader is known."""
+        cookie = session_cookie(header, client, self._settings)
+        if not cookie or page_fault(client, self._settings):
+            return
+        name, now = session_name(cookie), time.monotonic()
+        reader = self._readers.get(name) or await self._read(name)
+        if reader is not NOBODY:
+            self._readers[name] = reader
+            self._recent[name] = reader, now + _KEPT
+
+    async def run(self) -> None:
+        """End readers with their sessions, until cancelled."""
+        while True:
+            await asyncio.sleep(_EVERY)
+            now = time.monotonic()
+            self._recent = {name: held for name, held in self._recent.items() if now < held[1]}
+            for name, reader in list(self._readers.items()):
+                found = await self._read(name)
+                if found.is_sure and found.opens != reader.opens:
+                    self._readers.pop(name, None)
+                    self._recent.pop(name, None)
+                    reader.end(_ENDED)
+                    self.on_ended()
+
+    async def _read(self, name: str) -> Reader:
+        """Make the reader of a session: nobody if the session, or its API key, has ended."""
+        try:
+            session = await self._sessions.peek(name)
+            producer = None if session is None else self._holder(session.id, session.fingerprint)
+        except (StoreUnavailableError, ProblemError):
+            return Reader(is_sure=False)
+        return NOBODY if producer is None or "admin" not in producer.verbs else Reader(producer.opens)
