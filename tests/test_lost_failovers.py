@@ -539,7 +539,7 @@ async def test_boards_of_every_kind_are_sent_again(make: Make, tmp_path: Path) -
             await events(http, "c", "a", "e", "b")
             await rolling.moderation.hide("c", hidden=True)
             for ledger in ledgers:
-                await correct(ledger.writer, Correction(member="b", score=1, reason="counted twice"))
+                await correct(ledger.writer, [Correction(member="b", score=1, reason="counted twice")])
             before = await records()
             await asyncio.to_thread(servers.fail_over)
 

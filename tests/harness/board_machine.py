@@ -20,7 +20,7 @@ from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import Entry, Extra, make_entry
 from live.domain.window import Periods
-from live.errors import REFUSALS, ProblemError, SetupError
+from live.errors import SetupError
 from live.journal.erasures import member_digest
 from live.journal.log.entries import Erase
 from live.journal.state.fold import apply
@@ -101,12 +101,9 @@ entries = st.lists(
 )
 
 
-def outcome_of(corrected: object) -> tuple[int | None, int] | str:
+def outcome_of(corrected: Corrected | str) -> tuple[int | None, int] | str:
     """The score before and after a correction, or the code of its refusal."""
-    if isinstance(corrected, Corrected):
-        return corrected.before, corrected.score
-    assert isinstance(corrected, ProblemError), corrected
-    return next(code for code, text in REFUSALS.items() if text == corrected.detail)
+    return corrected if isinstance(corrected, str) else (corrected.before, corrected.score)
 
 
 def has_hours(machine: "BoardMachine") -> bool:
@@ -232,9 +229,9 @@ class BoardMachine(StoreMachine):
 
         async def at_once() -> list[Any]:
             pairs = zip(self.ledgers, corrections, strict=False)
-            return await asyncio.gather(*(correct(one.writer, change) for one, change in pairs), return_exceptions=True)
+            return await asyncio.gather(*(correct(one.writer, [change]) for one, change in pairs))
 
-        done = list(zip(corrections, [outcome_of(each) for each in self.run(at_once())], strict=True))
+        done = list(zip(corrections, [outcome_of(*each) for each in self.run(at_once())], strict=True))
         for order in permutations(done):
             trial = deepcopy(self.reference)
             expected = [

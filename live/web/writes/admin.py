@@ -16,10 +16,10 @@ from live.domain.item import Item, Title, Url, item_faults
 from live.domain.producer import Principal
 from live.domain.reader import SERVER, BoardScope, Reader
 from live.domain.text import text_fault
-from live.errors import ProblemError, StoreUnavailableError
+from live.errors import REFUSALS, ProblemError, StoreUnavailableError
 from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
-from live.store.board.write.correction import Corrected, Correction, correct
+from live.store.board.write.correction import Corrected, Correction, changes_of_union, correct
 from live.store.registry.trail import ORIGIN, ActOrigin, AuditEntry, entry_of
 from live.web.http.middleware import client_of
 from live.web.http.responses import NOT_STORED
@@ -299,14 +299,20 @@ async def _correct(live: Live, ledger: Ledger, member: str, wanted: RecordChange
         score=None if wanted.score is UNSET else wanted.score,
         time=None if wanted.time is UNSET else milliseconds(wanted.time),
     )
-    corrected = await correct(ledger.writer, correction)
-    change = corrected.score - (corrected.before or 0)
+    outcomes = await correct(ledger.writer, [correction])
     for union, weight in live.registry.boards.with_unions([board])[1:]:
+        added = changes_of_union([correction], outcomes, weight)
         found = live.registry.ledgers.find(union.id, SERVER)
-        if change and found is not None:
-            added = msgspec.structs.replace(correction, add=change * weight, score=None)
-            await correct(found.writer, added)
-    return corrected
+        if added and found is not None:
+            _corrected(await correct(found.writer, added))
+    return _corrected(outcomes)
+
+
+def _corrected(outcomes: Sequence[Corrected | str]) -> Corrected:
+    (outcome,) = outcomes
+    if isinstance(outcome, str):
+        raise ProblemError("correction_refused", REFUSALS[outcome])
+    return outcome
 
 
 async def delete_record(request: Request) -> Response:

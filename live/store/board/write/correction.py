@@ -8,7 +8,7 @@ import msgspec
 from live.domain.board import Board
 from live.domain.event import make_entry
 from live.domain.window import Sliding
-from live.errors import REFUSALS, ProblemError, StoreUnavailableError
+from live.errors import StoreUnavailableError
 from live.store.board.state import BoardState
 from live.store.board.write.plan import Plan, SlotPlan, place_of
 from live.store.board.write.writer import BoardWriter
@@ -41,33 +41,50 @@ class Corrected(msgspec.Struct, frozen=True):
     score: int
 
 
-async def correct(writer: BoardWriter, correction: Correction) -> Corrected:
-    """Correct the score of a member exactly once, whatever others change meanwhile.
+async def correct(writer: BoardWriter, corrections: Sequence[Correction]) -> list[Corrected | str]:
+    """Correct the scores of distinct members exactly once, whatever others change meanwhile.
+
+    Return what each correction did, or the code of its refusal.
 
     Raises:
-        ProblemError: `correction_refused`.
         StoreUnavailableError, JournalBehindError, EpochLostError: as `BoardWriter.add`.
     """
     state = writer.state
     await state.open_to_write()
     future = round(state.settings.max_future * 1000)
+    refused: dict[str, str] = {}
     for _ in range(_ATTEMPTS):
-        held = await read_held(state, [correction.member])
-        attempt = _Attempt(state, correction, held[correction.member], future)
+        left = [correction for correction in corrections if correction.member not in refused]
+        if not left:
+            break
+        held = await read_held(state, [correction.member for correction in left])
+        attempt = _Attempt(state, left, held, future)
         match await writer.put(attempt.fill, future):
-            case [b"ok", offset, *_]:
-                if not await writer.is_in_sql(int(offset)):
+            case [b"ok" | b"nothing", *offset]:
+                if offset and not await writer.is_in_sql(int(offset[0])):
                     raise StoreUnavailableError(f"board {state.board.id}: another server took over", unknown=True)
-                return Corrected(attempt.before, attempt.score)
-            case [b"nothing"]:
-                if attempt.refused:
-                    raise ProblemError("correction_refused", REFUSALS[attempt.refused])
-                return Corrected(attempt.before, attempt.score)
+                outcomes = refused | attempt.outcomes
+                return [outcomes[correction.member] for correction in corrections]
             case [b"changed"]:
                 continue
-            case [reason, *_]:
-                raise ProblemError("correction_refused", REFUSALS[CODES[reason]])
-    raise StoreUnavailableError(f"board {state.board.id}: the score changed {_ATTEMPTS} times in a row")
+            case [reason, *words]:
+                step = {b"crowded": 2, b"range": 3}.get(reason, 1)  # a slot comes before the member, a value after it
+                named = [word.decode() for word in words[min(step - 1, 1) :: step]]
+                refused |= dict.fromkeys(named or [correction.member for correction in left], CODES[reason])
+    else:
+        raise StoreUnavailableError(f"board {state.board.id}: the scores changed {_ATTEMPTS} times in a row")
+    return [refused[correction.member] for correction in corrections]
+
+
+def changes_of_union(
+    corrections: Sequence[Correction], outcomes: Sequence[Corrected | str], weight: int
+) -> list[Correction]:
+    """Return the corrections of a union that follow from those of a part with this weight."""
+    return [
+        msgspec.structs.replace(correction, add=(outcome.score - (outcome.before or 0)) * weight, score=None)
+        for correction, outcome in zip(corrections, outcomes, strict=True)
+        if not isinstance(outcome, str) and outcome.score != (outcome.before or 0)
+    ]
 
 
 async def read_held(state: BoardState, members: Sequence[str]) -> dict[str, dict[int, bytes]]:
@@ -82,56 +99,56 @@ async def read_held(state: BoardState, members: Sequence[str]) -> dict[str, dict
 
 
 class _Attempt:
-    """One attempt to apply a correction, on what the member was seen to hold in each slot.
+    """One attempt to apply corrections, on what their members were seen to hold in each slot.
 
     Attributes:
-        refused: the code of the refusal; empty if there is none.
-        before: the score before, as far as slots in the window hold it.
-        score: the score after the correction.
+        outcomes: for each member its score before, as far as slots in the window hold it, and afterwards; or the code
+            of a refusal.
     """
 
-    def __init__(self, state: BoardState, correction: Correction, held: Mapping[int, bytes], future: int) -> None:
-        self.refused = ""
-        self.before: int | None = None
-        self.score = 0
+    def __init__(
+        self, state: BoardState, corrections: Sequence[Correction], held: Mapping[str, Mapping[int, bytes]], future: int
+    ) -> None:
+        self.outcomes: dict[str, Corrected | str] = {}
         self._state = state
-        self._correction = correction
+        self._corrections = corrections
         self._held = held
         self._future = future
         self._is_clock_known = False  # the store tells the time when it refuses a plan
 
     def fill(self, board: Board, plan: Plan) -> None:
-        """Plan the correction by the board's clock."""
-        start = self._start(board, plan)
+        """Plan the corrections by the board's clock."""
+        open_to_all = msgspec.structs.replace(board, votes=None)  # a contest that has ended can be corrected
+        newest = self._state.clock.now + self._future if self._is_clock_known else None
+        self.outcomes = {
+            correction.member: self._plan(open_to_all, plan, correction, newest) for correction in self._corrections
+        }
         self._is_clock_known = True
-        self.refused = start if isinstance(start, str) else ""
-        if isinstance(start, str):
-            return
-        window, correction = board.window, self._correction
+
+    def _plan(self, board: Board, plan: Plan, correction: Correction, newest: int | None) -> Corrected | str:
+        member, time, window = correction.member, correction.time, board.window
+        held = self._held[member]
+        start: int | str | None = plan.current
+        if time is not None:
+            start = place_of(plan, board, make_entry(member, 0, time), newest)
+        if start is None or isinstance(start, str):
+            return start or "time_required"
         oldest = start if window.tables else window.oldest(start if plan.reached is None else plan.reached)
         counted = [
-            int(value) for at, value in self._held.items() if value and (at == start if window.tables else at >= oldest)
+            int(value) for at, value in held.items() if value and (at == start if window.tables else at >= oldest)
         ]
         is_sum = board.operator == "incr"
-        self.before = (sum(counted) or (None if is_sum else 0)) if counted else None  # a sum of zero is no score
-        self.score = correction.score if correction.score is not None else (self.before or 0) + (correction.add or 0)
-        if self.score == (self.before or 0 if is_sum else self.before):
-            return
-        if board.score is not None and not 0 <= self.score < board.score.count:
-            self.refused = "score_out_of_range"
-            return
-        amount = self.score - (self.before or 0) if is_sum else self.score
-        plan.producers, plan.reason, plan.held = [CORRECTOR], correction.reason, {correction.member: self._held}
-        plan.slots = {start: SlotPlan({correction.member: amount}, {correction.member: -1}, {}, [], [], {})}
+        before = (sum(counted) or (None if is_sum else 0)) if counted else None  # a sum of zero is no score
+        score = correction.score if correction.score is not None else (before or 0) + (correction.add or 0)
+        if score == (before or 0 if is_sum else before):
+            return Corrected(before, score)
+        if board.score is not None and not 0 <= score < board.score.count:
+            return "score_out_of_range"
+        amount = score - (before or 0) if is_sum else score
+        plan.producers, plan.reason, plan.held = [CORRECTOR], correction.reason, {**(plan.held or {}), member: held}
+        group = plan.slots.setdefault(start, SlotPlan({}, {}, {}, [], [], {}))
+        group.amounts[member], group.orders[member] = amount, -len(plan.held)
         if isinstance(window, Sliding):
-            time = plan.now if board.clock == "event" and correction.time is None else correction.time
-            plan.events = [(time, amount, correction.member)]
-
-    def _start(self, board: Board, plan: Plan) -> int | str:
-        """Return the slot of the correction, or the code of its refusal."""
-        time = self._correction.time
-        if time is None:
-            return "time_required" if plan.current is None else plan.current
-        newest = self._state.clock.now + self._future if self._is_clock_known else None
-        open_to_all = msgspec.structs.replace(board, votes=None)  # a contest that has ended can be corrected
-        return place_of(plan, open_to_all, make_entry(self._correction.member, 0, time), newest)
+            at = plan.now if board.clock == "event" and time is None else time
+            plan.events.append((at, amount, member))
+        return Corrected(before, score)
