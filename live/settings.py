@@ -19,7 +19,7 @@ from live.errors import SetupError
 from live.network.forwarded import check_network
 from live.network.hosts import check_origin, check_pattern, check_root_path
 
-OTHER_VARIABLES = ("LIVE_KEY",)  # read by `live send` and `live load`
+OTHER_VARIABLES = ("LIVE_KEY", "LIVE_IMPORT_REDIS")  # read by `live send` and `live load`, and by `live import`
 
 _PREFIX = "LIVE_"
 # Settings that only earlier versions knew, each with advice on what to set instead.

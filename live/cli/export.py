@@ -1,7 +1,11 @@
-"""`live export`: writes a board as a table."""
+"""`live export` writes rankings and changes of scores as tables, and `live import` sets the scores of a board."""
 
+import asyncio
+import sys
 import time
+from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, cast, get_args
 
 import typer
@@ -11,6 +15,7 @@ from live.cli.terminal import (
     BoardsOption,
     DataDirOption,
     JsonOption,
+    StoreOption,
     clear_errors,
     milliseconds_of,
     out,
@@ -35,8 +40,11 @@ from live.maintenance.export import (
     ranking_columns,
     ranking_parts,
 )
+from live.maintenance.import_scores import Imported, Importing, csv_parts, sorted_set_parts
 from live.maintenance.rebuild import board_of
 from live.settings import load_settings
+from live.store.connection.embedded import opened_store
+from live.store.registry.trail import note_command
 
 _END = 2**52  # milliseconds; after every event time
 AsOfOption = Annotated[
@@ -151,3 +159,76 @@ def _period(board: Board, name: str, current: int | None) -> int:
 
 def _time(flag: str, text: str | None) -> int | None:
     return None if text is None else milliseconds_of(text, flag)
+
+
+def import_scores(  # noqa: PLR0913 - one parameter per flag
+    board: Annotated[str, typer.Argument(help="The id of the board.")],
+    *,
+    table: Annotated[
+        str | None,
+        typer.Option(
+            "--csv",
+            metavar="FILE",
+            help="A table whose first line is `member,score` or `member,score,time,title`; or -.",
+        ),
+    ] = None,
+    redis_key: Annotated[
+        str | None, typer.Option("--redis-key", help="A sorted set of another Redis or Valkey.")
+    ] = None,
+    redis: Annotated[
+        str,
+        typer.Option("--redis", envvar="LIVE_IMPORT_REDIS", metavar="URL", help="Where the sorted set is."),
+    ] = "redis://127.0.0.1:6379",
+    store: StoreOption = None,
+    boards: BoardsOption = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Set the scores of a board to those of a table, or of a sorted set. Servers may run.
+
+    Each change is a correction: viewers see it, and the journal says where it comes from. The same import a second time
+    changes nothing, so after an interruption run it again. It exits with 1 if a line was refused.
+
+    Example: live import posts --csv scores.csv
+    """
+    with clear_errors(), ExitStack() as stack:
+        if (table is None) == (redis_key is None):
+            raise SetupError("give either --csv or --redis-key")
+        settings = load_settings(store=store, boards=boards, data_dir=data_dir)
+        # The journal shows this to everybody who may read the board, so the folder of the file is not part of it.
+        source = f"sorted set {redis_key}" if table is None else "standard input" if table == "-" else Path(table).name
+        if table is None:
+            parts = sorted_set_parts(redis, redis_key or "")
+        elif table == "-":
+            parts = csv_parts(sys.stdin.buffer)
+        else:
+            try:
+                parts = csv_parts(stack.enter_context(open(table, "rb")))  # noqa: PTH123 - the stack closes it
+            except OSError as error:
+                raise SetupError(f"can't read {table}: {error.strerror}") from None
+        show = stack.enter_context(progress_bar("Importing", quiet=as_json))
+
+        async def work() -> Imported:
+            async with opened_store(settings) as client:
+                found = await Importing(client, settings, board, f"import of {source}").run(parts, show)
+                if found.changed or found.titles:
+                    after = {"source": source, "scores": found.changed, "titles": found.titles}
+                    await note_command(client, settings.key_prefix, "imported", board=board, after=after)
+                return found
+
+        found = asyncio.run(work())
+    if not reported(found, as_json=as_json):
+        _print_imported(found)
+    if found.refused:
+        raise typer.Exit(1)
+
+
+def _print_imported(found: Imported) -> None:
+    titles = f" and {counted(found.titles, 'title')}" if found.titles else ""
+    out.print(f"{counted(found.changed, 'score')}{titles} changed, {found.unchanged:,} were so before.")
+    if found.refused:
+        out.print(f"{counted(found.refused, 'line')} refused:")
+    for one in found.refusals:
+        out.print(f"  line {one.line}{f' ({one.member})' if one.member else ''}: {one.reason}", soft_wrap=True)
+    if found.refused > len(found.refusals):
+        out.print(f"  and {found.refused - len(found.refusals):,} more")

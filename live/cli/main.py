@@ -36,6 +36,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "backup": ("live.cli.backup", "backup"),
     "restore": ("live.cli.backup", "restore"),
     "export": ("live.cli.export", "export"),
+    "import": ("live.cli.export", "import_scores"),
     "void": ("live.cli.personal", "void"),
     "erase": ("live.cli.personal", "erase"),
     "merge": ("live.cli.personal", "merge"),

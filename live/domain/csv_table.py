@@ -1,4 +1,4 @@
-"""Write CSV (RFC 4180) in which no spreadsheet finds a formula."""
+"""Write CSV (RFC 4180) in which no spreadsheet finds a formula, and read cells of such a table."""
 
 import csv
 from collections.abc import Callable, Iterable, Sequence
@@ -30,3 +30,8 @@ def csv_writer(file: _File, columns: Sequence[str]) -> Callable[[Iterable[Iterab
 
 def _inert(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def plain_cell(text: str) -> str:
+    """Return the text of a cell without the apostrophe that `csv_writer` puts before it."""
+    return text[1:] if text.startswith("'") and text[1:].startswith(_FORMULA) else text

@@ -1,0 +1,307 @@
+"""Import scores from elsewhere: set them by corrections, so that a second import changes nothing."""
+
+import asyncio
+import csv
+import io
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import BinaryIO, Final
+
+import msgspec
+
+from live.boards.all_boards import all_boards
+from live.domain.board import Boards
+from live.domain.csv_table import plain_cell
+from live.domain.event import MAX_SCORE, key_fault, milliseconds
+from live.domain.item import Item, item_faults
+from live.domain.text import text_fault, unknown
+from live.errors import REFUSALS, JournalBehindError, NotFoundError, ProblemError, SetupError
+from live.settings import Settings
+from live.store.board.ledger import Ledger
+from live.store.board.write.correction import Corrected, Correction, changes_of_union, correct
+from live.store.board.write.writer import BoardWriter
+from live.store.connection.client import Store
+from live.store.connection.foreign import read_sorted_set
+from live.store.connection.loss import LossWatch
+from live.store.registry.definitions import DefinitionStore
+from live.store.registry.items import Items
+
+MOST_LINE: Final = 16 * 1024  # bytes
+MOST_NAMED: Final = 100  # refused lines that a result names
+_PIECE: Final = 1000  # lines
+_MOST_READ: Final = 20_000  # values of members in slots that the script compares for one batch
+_PAUSE: Final = 0.2
+_PATIENCE: Final = 60.0  # seconds for which the journal may be behind
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,16}(\.0*)?")
+_COLUMNS: Final = {"key": "member"}  # as `live export` names it
+
+
+class ScoreLine(msgspec.Struct, frozen=True):
+    """What a line says of a member. `time` is in milliseconds since 1970; None means now. An empty title means none."""
+
+    number: int
+    member: str
+    score: int
+    time: int | None = None
+    title: str = ""
+
+
+class RefusedLine(msgspec.Struct, frozen=True):
+    """A line that is not imported, and why. The elements of a sorted set are numbered as they come."""
+
+    line: int
+    member: str
+    reason: str
+
+
+class SourcePart(msgspec.Struct, frozen=True):
+    """Some lines of the source, how much of it was read, and how much there is: 0 if that is not known."""
+
+    lines: list[ScoreLine | RefusedLine]
+    done: int
+    total: int
+
+
+class Imported(msgspec.Struct):
+    """The result: the number of scores and titles that changed, of lines that changed nothing, and of refused lines.
+
+    `refusals` names the first refused lines.
+    """
+
+    changed: int = 0
+    titles: int = 0
+    unchanged: int = 0
+    refused: int = 0
+    refusals: list[RefusedLine] = []
+
+    def refuse(self, line: RefusedLine) -> None:
+        """Note a refused line."""
+        self.refused += 1
+        if len(self.refusals) < MOST_NAMED:
+            self.refusals.append(line)
+
+
+async def csv_parts(file: BinaryIO) -> AsyncIterator[SourcePart]:
+    """Read a table whose first line names the columns `member` and `score`, and maybe `time` and `title`.
+
+    Raises:
+        SetupError: the first line does not name the columns.
+    """
+    total = os.fstat(file.fileno()).st_size if file.seekable() else 0
+    lines = _lines(file)
+    _, header = next(lines, (1, None))
+    try:
+        cells = _cells((header or "").removeprefix("\ufeff"))
+    except csv.Error:
+        cells = []
+    columns = [_COLUMNS.get(name.strip().lower(), name.strip().lower()) for name in cells]
+    if not {"member", "score"} <= set(columns):
+        raise SetupError("the first line must name the columns: member,score and, if you have them, time,title")
+    done, part = len(header or ""), []
+    for number, text in lines:
+        done += MOST_LINE if text is None else len(text.encode())
+        part.append(_line(number, text, columns))
+        if len(part) == _PIECE:
+            yield SourcePart(part, min(done, total), total)
+            part = []
+    yield SourcePart(part, total, total)
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[int, str | None]]:
+    """Yield each line that is not blank with its number. A line that is too long or no UTF-8 is None."""
+    number = 0
+    while line := file.readline(MOST_LINE + 1):
+        number += 1
+        is_whole = len(line) <= MOST_LINE
+        while len(line) > MOST_LINE and not line.endswith(b"\n"):
+            line = file.readline(MOST_LINE + 1)
+        try:
+            text = line.decode() if is_whole else None
+        except UnicodeDecodeError:
+            text = None
+        if text is None or text.strip():
+            yield number, text
+
+
+def _cells(text: str) -> list[str]:
+    """Split a line.
+
+    Raises:
+        csv.Error: it has a quote that does not end, for example because a cell has several lines.
+    """
+    return next(csv.reader(io.StringIO(text), strict=True), [])
+
+
+def _line(number: int, text: str | None, columns: Sequence[str]) -> ScoreLine | RefusedLine:
+    if text is None:
+        return RefusedLine(number, "", f"it is not UTF-8, or longer than {MOST_LINE:,} bytes")
+    try:
+        cells = _cells(text)
+    except csv.Error as error:
+        return RefusedLine(number, "", f"it is not CSV: {error}")
+    if len(cells) > len(columns):
+        return RefusedLine(number, "", f"it has {len(cells)} cells, and the first line names {len(columns)}")
+    return _wanted(number, dict(zip(columns, map(plain_cell, cells), strict=False)))
+
+
+def _wanted(number: int, cells: Mapping[str, str]) -> ScoreLine | RefusedLine:
+    member, score, title, time = (cells.get(name, "").strip() for name in ("member", "score", "title", "time"))
+    fault, at = key_fault(member), None
+    if not fault and not (_WHOLE.fullmatch(score) and abs(int(score.partition(".")[0])) <= MAX_SCORE):
+        fault = f"the score {score[:40]!r} is not a whole number within ±2^53"
+    if not fault and title:
+        fault = next(item_faults(Item(member, title), ()), None)
+    if not fault and time:
+        try:
+            moment = datetime.fromisoformat(time)
+        except ValueError:
+            moment = None
+        if moment is None or moment.tzinfo is None:
+            fault = f"the time {time[:40]!r} is not one such as 2026-11-22T12:00:00Z"
+        else:
+            at = milliseconds(moment)
+    if fault:
+        return RefusedLine(number, "" if key_fault(member) else member, fault)
+    return ScoreLine(number, member, int(score.partition(".")[0]), at, title)
+
+
+async def sorted_set_parts(url: str, key: str) -> AsyncIterator[SourcePart]:
+    """Read the sorted set of another server.
+
+    Raises:
+        SetupError: it can't be read.
+    """
+    number = 0
+    async for count, found in read_sorted_set(url, key):
+        lines: list[ScoreLine | RefusedLine] = []
+        for name, score in found:
+            number += 1
+            try:
+                cells = {"member": name.decode(), "score": score.decode()}
+            except UnicodeDecodeError:
+                lines.append(RefusedLine(number, "", f"the member {name[:40]!r} is not UTF-8"))
+            else:
+                lines.append(_wanted(number, cells))
+        yield SourcePart(lines, min(number, count), count)
+
+
+class Importing:
+    """Sets the scores of a board to those of a source, and the titles of its members. Servers may run.
+
+    `reason` is what the journal says of each change. `items` are the titles.
+    """
+
+    def __init__(self, client: Store, settings: Settings, board: str, reason: str) -> None:
+        self._client = client
+        self._settings = settings
+        self._board = board
+        self._reason = reason if text_fault(reason) is None else "import"
+        self._items = Items(client, settings.key_prefix, settings.max_items)
+
+    async def run(self, parts: AsyncIterator[SourcePart], show: Callable[[int, int, int], None]) -> Imported:
+        """Import the parts one after another. `show` receives what was read, all there is, and the number of lines.
+
+        Raises:
+            SetupError: there is no such board, it is a union or frozen, or a union of it refuses.
+            StoreUnavailableError, JournalBehindError, EpochLostError: the same import continues where it stopped.
+        """
+        (await LossWatch(self._client, self._settings.key_prefix).find()).require_none(self._board)
+        writer, unions = await self._open()
+        await writer.state.open_to_write()
+        imported, count = Imported(), 0
+        async for part in parts:
+            wanted = []
+            for line in part.lines:
+                if isinstance(line, RefusedLine):
+                    imported.refuse(line)
+                else:
+                    wanted.append(line)
+            slots = await self._client.call(writer.state.keys.slots, "ZCARD", writer.state.keys.slots)
+            for batch in _batches(wanted, max(1, _MOST_READ // max(slots, 1))):
+                await self._set(writer, unions, batch, imported)
+            count += len(part.lines)
+            show(part.done, part.total, count)
+        return imported
+
+    async def _open(self) -> tuple[BoardWriter, list[tuple[BoardWriter, int]]]:
+        """Return the board, and its unions with their weights."""
+        prefix = self._settings.key_prefix
+        found = await all_boards(self._client, self._settings)
+        if self._board not in found:
+            raise NotFoundError(unknown("board", self._board, found))
+        board, epoch = found[self._board]
+        if board.union:
+            raise SetupError(f"the board is a union; import into the boards that it adds up: {', '.join(board.union)}")
+        made = (await DefinitionStore(self._client, prefix).load()).boards
+        detached = {(name, board.id) for name, one in made.items() if one.parts.get(board.id, epoch) != epoch}
+        fed = Boards([one for one, _ in found.values()], detached).with_unions([board])
+        writers = [
+            (Ledger(self._client, one, self._settings, born=found[one.id][1]).writer, weight) for one, weight in fed
+        ]
+        return writers[0][0], writers[1:]
+
+    async def _set(
+        self, writer: BoardWriter, unions: list[tuple[BoardWriter, int]], batch: list[ScoreLine], imported: Imported
+    ) -> None:
+        corrections = [
+            Correction(member=one.member, reason=self._reason, score=one.score, time=one.time) for one in batch
+        ]
+        outcomes = await _patiently(writer, corrections)
+        for union, weight in unions:
+            added = changes_of_union(corrections, outcomes, weight)
+            for outcome in await _patiently(union, added) if added else ():
+                if isinstance(outcome, str):
+                    raise SetupError(f"union {union.state.board.id} of the board refuses: {REFUSALS[outcome]}")
+        is_sum = writer.state.board.operator == "incr"
+        titled: dict[str, str] = {}
+        for one, outcome in zip(batch, outcomes, strict=True):
+            if outcome == "frozen":
+                raise SetupError("the board is frozen. Thaw it first")
+            if isinstance(outcome, str):
+                imported.refuse(RefusedLine(one.number, one.member, REFUSALS[outcome]))
+                continue
+            if outcome.score == (outcome.before or 0 if is_sum else outcome.before):
+                imported.unchanged += 1
+            else:
+                imported.changed += 1
+            if one.title:
+                titled[one.member] = one.title
+        known = await self._items.of(list(titled))
+        items = [
+            msgspec.structs.replace(known[member], title=title) if member in known else Item(member, title)
+            for member, title in titled.items()
+            if member not in known or known[member].title != title
+        ]
+        if items:
+            try:
+                await self._items.put(items)
+            except ProblemError as error:
+                raise SetupError(f"the titles can't be stored: {error.detail}") from None
+            imported.titles += len(items)
+
+
+async def _patiently(writer: BoardWriter, corrections: list[Correction]) -> list[Corrected | str]:
+    """Correct, and wait while the journal is behind."""
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + _PATIENCE
+    while True:
+        try:
+            return await correct(writer, corrections)
+        except JournalBehindError:
+            if loop.time() > give_up:
+                raise
+            await asyncio.sleep(_PAUSE)
+
+
+def _batches(wanted: Sequence[ScoreLine], most: int) -> Iterator[list[ScoreLine]]:
+    """Yield lines for one batch each, whose members are distinct."""
+    batch: dict[str, ScoreLine] = {}
+    for one in wanted:
+        if len(batch) == most or one.member in batch:
+            yield list(batch.values())
+            batch = {}
+        batch[one.member] = one
+    if batch:
+        yield list(batch.values())

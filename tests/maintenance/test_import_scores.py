@@ -1,0 +1,197 @@
+"""`live import` sets scores by corrections: twice is the same as once, and store, journal and unions agree."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import msgspec
+import pytest
+
+from live.domain.board_file import parse_boards
+from live.maintenance import import_scores
+from live.maintenance.import_scores import MOST_LINE, MOST_NAMED
+from live.settings import Settings, as_environment
+from live.store.connection.client import connect
+from tests.harness.commands import run_command
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.server import serving
+from tests.harness.settings import fresh_settings
+
+BOARDS: Final = """
+[[board]]
+id = "posts"
+types = ["like"]
+[[board]]
+id = "photos"
+types = ["photo"]
+[[board]]
+id = "all"
+union = ["posts", "photos"]
+weights = [3, 1]
+[[board]]
+id = "seconds"
+types = ["like"]
+window = { sliding = "1h" }
+[[board]]
+id = "days"
+types = ["like"]
+window = { calendar = "day", timezone = "UTC", grace = "30d" }
+[[board]]
+id = "best"
+types = ["like"]
+window = "forever"
+operator = "best"
+cap = 3
+[[board]]
+id = "contest"
+types = ["vote"]
+window = "forever"
+votes = { per_key = 1, registered = true, closes = 2020-01-01T00:00:00Z }
+"""
+TABLE: Final = '\ufeffScore,key,rank,title\n70,Ann,1,Ann of the North\n\n5,\'=b,2,\n-3,"c,d",3,\n'
+SCORES: Final = {"Ann": 70, "=b": 5, "c,d": -3}
+
+
+class Place:
+    """A server with boards of every kind, and the command beside it."""
+
+    def __init__(self, settings: Settings, folder: Path, client: httpx.AsyncClient) -> None:
+        file = folder / "boards.toml"
+        file.write_text(BOARDS, encoding="utf-8")
+        self.client = client
+        self._folder = folder
+        self._environment = as_environment(msgspec.structs.replace(settings, boards=file))
+
+    async def table(self, board: str, text: str | bytes, status: int = 0) -> dict[str, Any]:
+        """Import a table into a board."""
+        path = self._folder / "scores.csv"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return await self.command(board, "--csv", str(path), status=status)
+
+    async def command(self, *words: str, status: int = 0) -> dict[str, Any]:
+        """The result of `live import`, or its message if it prints none."""
+        ended = await asyncio.to_thread(run_command, "import", "--json", *words, **self._environment)
+        assert ended.returncode == status, (words, ended.stdout, ended.stderr)
+        return json.loads(ended.stdout) if ended.stdout else {"message": ended.stderr}
+
+    async def run(self, *words: str) -> str:
+        """What another command prints."""
+        ended = await asyncio.to_thread(run_command, *words, **self._environment)
+        assert ended.returncode == 0, (words, ended.stdout, ended.stderr)
+        return ended.stdout
+
+    async def scores(self, board: str, **query: str) -> dict[str, int]:
+        """The scores of a board, best first."""
+        answer = await self.client.get(f"/v1/boards/{board}", params=query)
+        return {record["key"]: record["score"] for record in answer.json()["records"]}
+
+
+async def check_import(store: str, folder: Path) -> None:
+    """Import into boards that hold something, and again."""
+    settings = fresh_settings(store, anonymous_admin=True, journal="sqlite")
+    async with serving(settings, *parse_boards(BOARDS)) as client:
+        place = Place(settings, folder, client)
+        await client.post("/v1/events", json=[{"key": "Ann", "amount": 9}, {"key": "=b", "amount": 5}])
+        await client.patch("/v1/boards/posts/records/Ann", json={"hidden": True})
+        for board in ("posts", "seconds", "days", "best"):
+            done = await place.table(board, TABLE)
+            assert (done["changed"], done["unchanged"], done["refused"]) == (2, 1, 0), board
+            again = await place.table(board, TABLE)
+            assert (again["changed"], again["titles"], again["unchanged"]) == (0, 0, 3)
+            await client.patch("/v1/boards/posts/records/Ann", json={"hidden": False})
+            assert await place.scores(board) == SCORES
+        assert await place.scores("all") == {key: score * 3 for key, score in SCORES.items()}
+        assert (await client.get("/v1/items/Ann")).json()["title"] == "Ann of the North"
+        await place.table("posts", "member,score\nAnn,1\nAnn,2\n")
+        assert (await place.scores("posts"))["Ann"] == 2, "the last line of a member counts"
+
+        await place.table("days", "member,score,time\nAnn,4,2026-01-01T12:00:00Z\n", status=1)
+        yesterday = (await client.get("/v1/boards/days")).json()["period_start"]
+        dated = await place.table("days", f"member,score,time\nAnn,4,{yesterday}\n")
+        assert dated["changed"] == 1
+        assert (await place.scores("days"))["Ann"] == 4
+        await client.put("/v1/boards/contest/records/Ann", json={})
+        entered = await place.table("contest", TABLE, status=1)
+        assert (entered["changed"], [one["line"] for one in entered["refusals"]]) == (1, [4, 5])
+        assert await place.scores("contest") == {"Ann": 70}
+
+        assert "equal" in await place.run("reconcile")
+        acts = json.loads(await place.run("trail", "--json"))["trail"]
+        assert {act["what"] for act in acts} == {"imported", "hidden", "shown", "registered"}
+        found = (await client.get("/v1/boards/best/records/Ann/explanation")).json()["changes"]
+        assert [change.get("reason") for change in found] == ["import of scores.csv", None]
+
+
+async def test_an_import_twice_is_the_same_as_once(valkey_url: str, tmp_path: Path) -> None:
+    """On boards of every kind, for hidden members too. The journal says why, and agrees with the store."""
+    await check_import(valkey_url, tmp_path)
+
+
+@pytest.mark.mutant
+async def test_unions_that_do_not_follow_are_noticed(valkey_url: str, tmp_path: Path) -> None:
+    """A mutant that forgets them."""
+    with replaced(import_scores, "changes_of_union", lambda *_: []), must_be_caught("unions do not follow"):
+        await check_import(valkey_url, tmp_path)
+
+
+async def test_refused_lines_are_named(valkey_url: str, tmp_path: Path) -> None:
+    """With their numbers. The others count, and lines of any length take little memory."""
+    settings = fresh_settings(valkey_url, journal="sqlite")
+    async with serving(settings, *parse_boards(BOARDS)) as client:
+        place = Place(settings, tmp_path, client)
+        lines = [
+            b"member,score,time,title", b"a,1.5,,", b"a,9007199254740993,,", b",1,,", b"a\xff,1,,",
+            b"x" * (MOST_LINE + 5), b'"a,1,,', b"a,1,,,,", b"a,1,noon,", b"a,1,2026-11-22T12:00:00,",
+            "a,1,,\u202e".encode(), b"a,1,2001-01-01T00:00:00Z,", b"a,9007199254740992,,", b"ok,1.0,,", b"ok2,+2",
+        ]  # fmt: skip
+        found = await place.table("posts", b"\r\n".join(lines), status=1)
+        assert [one["line"] for one in found["refusals"]] == list(range(2, 14))
+        assert await place.scores("posts") == {"ok2": 2, "ok": 1}
+        found = await place.table("posts", b"member,score\n" + b"a,x\n" * 300, status=1)
+        assert (found["refused"], len(found["refusals"])) == (300, MOST_NAMED)
+        for text in ("", "a,1\n", "score\n1\n", '"member,score\n'):
+            assert "the first line" in (await place.table("posts", text, status=2))["message"]
+        messages = [
+            (("all", "--csv", "scores.csv"), "can't read scores.csv"),
+            (("all", "--csv", str(tmp_path / "scores.csv")), "the board is a union"),
+            (("post", "--csv", str(tmp_path / "scores.csv")), "did you mean `posts`"),
+            (("posts",), "give either --csv or --redis-key"),
+        ]
+        for words, why in messages:
+            status = 1 if "did you" in why else 2
+            assert why in (await place.command(*words, status=status))["message"]
+
+
+async def test_a_sorted_set_is_imported(valkey_url: str, tmp_path: Path) -> None:
+    """Of any size, with exact scores. The other server is not changed."""
+    settings = fresh_settings(valkey_url, journal="sqlite")
+    store = connect(valkey_url, settings)
+    key = f"{settings.key_prefix}-other"
+    async with serving(settings, *parse_boards(BOARDS)) as client:
+        place = Place(settings, tmp_path, client)
+        members = {f"m{number}": number + 1 for number in range(3000)} | {"most": 10**12}
+        await store.call(key, "ZADD", key, *[word for name, score in members.items() for word in (str(score), name)])
+        found = await place.command("photos", "--redis-key", key, "--redis", valkey_url)
+        assert (found["changed"], found["refused"]) == (len(members), 0)
+        page = (await client.get("/v1/boards/photos?limit=1")).json()
+        assert (page["rank_count"], page["total_score"]) == (len(members), sum(members.values()))
+        await store.call(key, "ZADD", key, "1.5", "half", "3", b"\xff", "-7", "m1")
+        found = await place.command("photos", "--redis-key", key, "--redis", valkey_url, status=1)
+        assert (found["changed"], found["unchanged"], found["refused"]) == (1, len(members) - 1, 2)
+        assert (await place.scores("photos", start="2999"))["m1"] == -7
+        await store.call(f"{key}2", "SET", f"{key}2", "x")
+        for words, status, why in (
+            (("none",), 1, "has no key 'none'"),
+            ((f"{key}2",), 2, "is not a sorted set but a string"),
+            (("a", "--redis", "redis://:secret@127.0.0.1:1"), 2, "can't read redis://127.0.0.1:1"),
+            (("a", "--redis", "http://x"), 2, "expected redis://"),
+        ):
+            message = (await place.command("posts", "--redis", valkey_url, "--redis-key", *words, status=status))[
+                "message"
+            ]
+            assert why in message
+            assert "secret" not in message
+        await store.call(key, "DEL", key, f"{key}2")
+    await store.aclose()
