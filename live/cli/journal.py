@@ -26,14 +26,14 @@ from live.domain.text import counted
 from live.errors import SetupError, StoreUnavailableError
 from live.journal.database import existing_journal, unsafe_in_sql
 from live.journal.log.timelines import find_lost
-from live.maintenance.compact import compact
+from live.maintenance.compact import Compacted, compact
 from live.maintenance.rebuild import Rebuilding, Rebuilt, Wanted
 from live.maintenance.status import TimelineStatus, lost_at_most, status, verify
 from live.settings import load_settings
 from live.store.board.journal_stream import claim_sink, release_sink
 from live.store.connection.durability import unsafe_settings
 from live.store.connection.embedded import opened_store
-from live.store.registry.trail import note_command
+from live.store.registry.trail import AuditTrail, acting, command_user, note_command
 
 journal = typer.Typer(name="journal", no_args_is_help=True, help="Inspect and maintain the journal in SQL.")
 
@@ -182,6 +182,7 @@ def compact_now(
         list[str] | None, typer.Option("--board", help="A board; repeatable. Default: all boards.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    store: StoreOption = None,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -194,12 +195,21 @@ def compact_now(
     Example: live journal compact --board songs
     """
     with clear_errors():
-        settings = load_settings(data_dir=data_dir)
+        settings = load_settings(store=store, data_dir=data_dir)
         confirm("Drop the past? It can't be read or rebuilt any more.", yes=yes)
         with progress_bar("Compacting", quiet=as_json) as show, existing_journal(settings) as database:
             if not database.take_now():
                 raise SetupError("another process writes to the journal: stop the servers that use it, and try again")
-            found = compact(database, board or [], settings.dedupe_window, show)
+
+            async def work() -> list[Compacted]:
+                async with opened_store(settings) as client:
+                    trail = AuditTrail(client, settings.key_prefix)
+                    async with acting(trail, command_user(), "compacted", {"boards": board}) as entry:
+                        found = await asyncio.to_thread(compact, database, board or [], settings.dedupe_window, show)
+                        entry["after"] = {"boards": found}
+                    return found
+
+            found = asyncio.run(work())
     if not reported({"boards": found}, as_json=as_json):
         for one in found:
             entries, since = counted(one.entries, "entry", "entries"), rfc3339(one.since, 1e6, "seconds", " ")

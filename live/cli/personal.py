@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -37,7 +37,7 @@ from live.settings import Settings, load_settings
 from live.store.connection.client import Store
 from live.store.connection.embedded import opened_store
 from live.store.registry.producers import ProducerStore
-from live.store.registry.trail import digest_of_person, note_command
+from live.store.registry.trail import AuditTrail, acting, command_user, digest_of_person
 
 BoardOption = Annotated[str | None, typer.Option("--board", help="The only board. Default: all boards.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
@@ -87,15 +87,12 @@ def void(  # noqa: PLR0913 - one parameter per flag
                             client, settings, load_boards(settings.boards), database,
                             lambda _, done, total: show(done, total),
                         )  # fmt: skip
-                        found = await voiding.void(criteria, board, dry=dry_run)
+                        before = {**whom_of(criteria), "since": since, "until": until}
+                        async with _acting(client, settings, "voided", before, dry=dry_run, board=board or "") as entry:
+                            found = await voiding.void(criteria, board, dry=dry_run)
+                            entry["after"] = {"boards": [one for one in found if one.batches or one.fault]}
                         if not any(outcome.batches or outcome.fault for outcome in found):
                             await _require_known(client, settings, criteria)
-                        if not dry_run:
-                            before = {**whom_of(criteria), "since": since, "until": until}
-                            after = {"boards": [one for one in found if one.batches or one.fault]}
-                            await note_command(
-                                client, settings.key_prefix, "voided", board=board or "", before=before, after=after
-                            )
                         return found
 
             found = asyncio.run(work())
@@ -181,19 +178,15 @@ def merge(  # noqa: PLR0913 - one parameter per flag
             with existing_journal(settings, writes=False) as database:
                 async with opened_store(settings) as client:
                     merging = Merging(client, settings, load_boards(settings.boards), database)
-                    if undo is not None:
-                        number, found = undo, await merging.undo(undo, dry=dry_run)
-                    else:
-                        number, found = await merging.merge(old or "", new or "", dry=dry_run)
-                    changed = [one for one in found if one.slots]
-                    if changed and not dry_run:
-                        before, after = (
-                            {one.board: getattr(one, what) for one in changed} for what in ("before", "after")
-                        )
-                        await note_command(
-                            client, settings.key_prefix, "merged" if undo is None else "unmerged", key=old or "",
-                            before=before, after={"merge": number, **after},
-                        )  # fmt: skip
+                    what, begun = ("merged", {"into": new}) if undo is None else ("unmerged", {"merge": undo})
+                    async with _acting(client, settings, what, begun, dry=dry_run, key=old or "") as entry:
+                        if undo is not None:
+                            number, found = undo, await merging.undo(undo, dry=dry_run)
+                        else:
+                            number, found = await merging.merge(old or "", new or "", dry=dry_run)
+                        changed = [one for one in found if one.slots]
+                        entry["before"] = {one.board: one.before for one in changed}
+                        entry["after"] = {"merge": number, **{one.board: one.after for one in changed}}
                     return number, found
 
         number, found = asyncio.run(work())
@@ -227,6 +220,24 @@ def _print_merged(number: int, found: list[Merged], *, dry: bool, undo: bool) ->
 
 
 @asynccontextmanager
+async def _acting(
+    client: Store,
+    settings: Settings,
+    what: str,
+    before: dict[str, Any],
+    *,
+    dry: bool,
+    **fields: str,
+) -> AsyncIterator[dict[str, Any]]:
+    """Note what a command does in the audit log, unless it does nothing."""
+    if dry:
+        yield {}
+        return
+    async with acting(AuditTrail(client, settings.key_prefix), command_user(), what, before, **fields) as entry:
+        yield entry
+
+
+@asynccontextmanager
 async def _erasing(settings: Settings, *, dry_run: bool) -> AsyncIterator[tuple[Store, MemberErasing]]:
     with existing_journal(settings) as own, existing_journal(settings, writes=False) as shared:
         async with opened_store(settings) as client:
@@ -245,11 +256,9 @@ def _erase_actor(
             name = await _actor(client, settings, actor)
             if dry_run:
                 return await erasing.preview(name, boards, take_back=take_back), ""
-            erased = await erasing.erase(name, boards, take_back=take_back)
-            after = {"boards": [one.board for one in erased[0]], "take_back": take_back}
-            await note_command(
-                client, settings.key_prefix, "erased", before=digest_of_person(name, "actor"), after=after
-            )
+            async with _acting(client, settings, "erased", digest_of_person(name, "actor"), dry=False) as entry:
+                erased = await erasing.erase(name, boards, take_back=take_back)
+                entry["after"] = {"boards": [one.board for one in erased[0]], "take_back": take_back}
             return erased
 
     found, left = asyncio.run(work())
@@ -270,11 +279,9 @@ def _erase_member(settings: Settings, member: str, *, dry_run: bool, as_json: bo
         async with _erasing(settings, dry_run=dry_run) as (client, erasing):
             if dry_run:
                 return await erasing.preview_member(member), ""
-            erased = await erasing.erase_member(member)
-            after = {"boards": [one.board for one in erased[0].boards if one.is_known]}
-            await note_command(
-                client, settings.key_prefix, "erased", before=digest_of_person(member, "member"), after=after
-            )
+            async with _acting(client, settings, "erased", digest_of_person(member, "member"), dry=False) as entry:
+                erased = await erasing.erase_member(member)
+                entry["after"] = {"boards": [one.board for one in erased[0].boards if one.is_known]}
             return erased
 
     found, left = asyncio.run(work())

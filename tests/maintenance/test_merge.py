@@ -110,9 +110,10 @@ async def merged(made: Machine) -> None:
     assert await made.merge("--undo", str(done["merge"])) == {"merge": done["merge"]}
     await made.check()
     assert await made.scores(as_of=before) == was
-    entries = await AuditTrail(made.store, made.settings.key_prefix).last(2)
-    assert [entry.what for entry in entries] == ["unmerged", "merged"]
-    assert (entries[1].key, entries[1].before["posts"]) == (OLD, {NEW: 3, OLD: 9})
+    entries = await AuditTrail(made.store, made.settings.key_prefix).last(6)
+    assert [entry.what for entry in entries] == ["unmerged", "begun"] * 2 + ["merged", "begun"]
+    assert (entries[4].key, entries[4].before["posts"]) == (OLD, {NEW: 3, OLD: 9})
+    assert (entries[5].key, entries[5].before, entries[5].after) == (OLD, {"into": NEW}, {"act": "merged"})
 
 
 async def test_a_merge_and_its_undo(valkey_url: str, tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 import getpass
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -42,7 +43,7 @@ NOTE: Final = Script("note", NoteRequest)
 REDACT: Final = Script("redact", RedactRequest)
 
 OF_MEMBERS: Final = frozenset(
-    ["registered", "withdrawn", "hidden", "shown", "corrected", "titled", "untitled", "merged", "unmerged"]
+    ["registered", "withdrawn", "hidden", "shown", "corrected", "titled", "untitled", "merged", "unmerged", "begun"]
 )
 """Acts on members. Entries of an erased member have no `key` any more."""
 
@@ -141,6 +142,24 @@ def digest_of_person(name: str, whom: str) -> dict[str, str]:
 async def note_command(client: Store, prefix: str, what: str, **fields: Any) -> None:  # noqa: ANN401 - of an entry
     """Add an entry of what a command has done, with the user who runs it."""
     await AuditTrail(client, prefix).add(entry_of(command_user(), what, **fields))
+
+
+@asynccontextmanager
+async def acting(
+    trail: AuditTrail,
+    who: str,
+    what: str,
+    before: Any,  # noqa: ANN401 - of an entry
+    **fields: Any,  # noqa: ANN401
+) -> AsyncIterator[dict[str, Any]]:
+    """Note that an act of many steps begins, and after it what came of it. The caller fills in the rest of that entry.
+
+    So an act that was interrupted has left an entry too.
+    """
+    await trail.add(entry_of(who, "begun", **fields, before=before, after={"act": what}))
+    found: dict[str, Any] = {"before": before}
+    yield found
+    await trail.add(entry_of(who, what, **fields, **found))
 
 
 def command_user() -> str:

@@ -4,6 +4,7 @@ import asyncio
 import shlex
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from starlette.responses import Response
@@ -17,7 +18,7 @@ from live.maintenance.void import Criteria, Outcome, Voiding, whom_of
 from live.network.parameters import time_of
 from live.settings import Settings
 from live.store.connection.embedded import opened_store
-from live.store.registry.trail import entry_of
+from live.store.registry.trail import acting
 from live.web.admin.apart import run_apart
 from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
 
@@ -66,11 +67,14 @@ async def attempt(desk: Desk, form: Form) -> Response:
         if criteria.actor is None:
             raise ProblemError("parameter_invalid", "this server did not sign that cookie")
     in_file = list(desk.live.board_admin.in_file.by_id.values())
-    found = await run_apart(_void, desk.live.settings, in_file, criteria, board or None, is_dry)
-    if not is_dry:
+    work = partial(run_apart, _void, desk.live.settings, in_file, criteria, board or None, is_dry)
+    if is_dry:
+        found = await work()
+    else:
         before = {**whom_of(criteria), "since": form.get("since"), "until": form.get("until")}
-        after = {"boards": [one for one in found if one.batches or one.fault]}
-        await desk.live.trail.add(entry_of(desk.who, "voided", board=board, before=before, after=after))
+        async with acting(desk.live.trail, desk.who, "voided", before, board=board) as entry:
+            found = await work()
+            entry["after"] = {"boards": [one for one in found if one.batches or one.fault]}
     return await _show(desk, form, found, is_dry=is_dry)
 
 

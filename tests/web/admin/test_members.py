@@ -117,7 +117,7 @@ async def test_members_are_found_changed_and_taken_back_by_forms(valkey_url: str
             assert re.search(r"<code>[0-9a-f]{8}</code>", voter)
             await check_void(browser, api, since)
         whats = [entry.what for entry in await trail_of(settings)]
-        assert whats == ["voided", "untitled", "titled", "corrected", "shown", "hidden", "signed_in"]
+        assert whats == ["voided", "begun", "untitled", "titled", "corrected", "shown", "hidden", "signed_in"]
         assert (await trail_of(settings))[0].who == "chief"
         await browser.sign_in(some)
         for page, status in (
