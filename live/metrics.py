@@ -13,7 +13,9 @@ from prometheus_client.registry import Collector
 
 REGISTRY: Final = CollectorRegistry()
 
-_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+# Among them: a rotation step of 5 ms, a frame 50 ms after the interval of 100 ms, the thresholds of `ops/alerts.yml`,
+# and the deadlines of a write, 2 and 8 s.
+SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1, 2, 4, 8)
 _OF_ONE: Final = frozenset({"process_max_fds", "process_start_time_seconds"})
 _ENDED: Final = slice(13, 15)  # cutime and cstime of proc(5), among the fields after the name of the process
 _SIZES: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 3000)
@@ -27,8 +29,8 @@ def _gauge(name: str, meaning: str, over_processes: Literal["livesum", "livemax"
     return Gauge(name, meaning, labels, registry=REGISTRY, multiprocess_mode=over_processes)
 
 
-def _histogram(name: str, meaning: str, buckets: Sequence[float]) -> Histogram:
-    return Histogram(name, meaning, buckets=buckets, registry=REGISTRY)
+def _histogram(name: str, meaning: str, buckets: Sequence[float], *labels: str) -> Histogram:
+    return Histogram(name, meaning, labels, buckets=buckets, registry=REGISTRY)
 
 
 EVENTS_ACCEPTED: Final = _counter("live_events_accepted", "Events counted and synced to disk, by board", "board")
@@ -42,16 +44,24 @@ DROPPED_CONNECTIONS: Final = _counter(
 )
 COMMIT_EVENTS: Final = _histogram("live_commit_events", "Events per script call", _SIZES)
 COMMIT_SECONDS: Final = _histogram(
-    "live_commit_seconds", "Duration of a script call, including the sync to disk", _SECONDS
+    "live_commit_seconds", "Duration of a script call, including the sync to disk", SECONDS
 )
-ROTATION_SECONDS: Final = _histogram("live_rotation_step_seconds", "Duration of a rotation step", _SECONDS)
+ROTATION_SECONDS: Final = _histogram("live_rotation_step_seconds", "Duration of a rotation step", SECONDS)
 ROTATION_FAILURES: Final = _counter("live_rotation_failures", "Rotation steps that the store did not answer")
 VIEWERS: Final = _gauge("live_viewers", "Viewers of this process, by board", "livesum", "board")
-WORKER_CONNECTIONS: Final = _gauge(
-    "live_worker_connections",
-    "Open connections, viewers included, by worker of a server with several",
+CONNECTIONS: Final = _gauge(
+    "live_connections",
+    "Open connections, viewers included, by worker; worker 0 is that of a server with one process",
     "livesum",
     "worker",
+)
+QUEUE_LENGTH: Final = _gauge("live_queue_length", "What waits for its turn, by queue", "livesum", "queue")
+REQUEST_SECONDS: Final = _histogram(
+    "live_request_seconds",
+    "Time from the head of a request until its response was written, by route and status",
+    SECONDS,
+    "route",
+    "status",
 )
 BYTES_SENT: Final = _counter("live_bytes_sent", "Bytes of messages sent to viewers")
 CONFLATED: Final = _counter("live_conflated", "Changes that viewers received combined with an earlier one")
@@ -60,9 +70,9 @@ RECOVERIES: Final = _counter(
     "Viewers that reconnected with a position, by whether they received exactly the changes they missed",
     "recovered",
 )
-TICK_SECONDS: Final = _histogram("live_tick_seconds", "Duration of one tick of a board: read, encode, send", _SECONDS)
+TICK_SECONDS: Final = _histogram("live_tick_seconds", "Duration of one tick of a board: read, encode, send", SECONDS)
 SEND_LAG_SECONDS: Final = _histogram(
-    "live_send_lag_seconds", "Time from the notice of a change until it was sent to all viewers", _SECONDS
+    "live_send_lag_seconds", "Time from the notice of a change until it was sent to all viewers", SECONDS
 )
 ROTATION_LAG: Final = _gauge(
     "live_rotation_lag_seconds",
@@ -87,7 +97,7 @@ KEYS_EXPIRE: Final = _gauge(
 JOURNAL_ENTRIES: Final = _counter("live_journal_entries", "Entries of journals moved to SQL")
 JOURNAL_GAPS: Final = _counter("live_journal_gaps", "Gaps found in journals, after which a journal began again")
 JOURNAL_COMMIT_SECONDS: Final = _histogram(
-    "live_journal_commit_seconds", "Duration of a transaction of the drainer", _SECONDS
+    "live_journal_commit_seconds", "Duration of a transaction of the drainer", SECONDS
 )
 JOURNAL_LAG: Final = _gauge(
     "live_journal_lag_seconds",

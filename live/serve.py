@@ -27,6 +27,7 @@ from live.journal.database import Database, open_journal, unsafe_in_sql
 from live.journal.log.timelines import Loss, end_lost, find_lost
 from live.logs import configure_logs
 from live.maintenance.accept_loss import accept_loss
+from live.metrics import CONNECTIONS
 from live.network.hosts import is_loopback
 from live.settings import Settings
 from live.store.board.journal_stream import journals, sink_of, stop_journal
@@ -131,6 +132,10 @@ class _NotifyingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._telling = asyncio.create_task(self._manager.run())
+
+    async def on_tick(self, counter: int) -> bool:
+        CONNECTIONS.labels("0").set(len(self.server_state.connections))
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._telling is not None:

@@ -30,7 +30,7 @@ OF_PROCESSES: Final = {
 
 def named(expression: str) -> set[str]:
     """The metrics in an expression of Prometheus."""
-    return {name.removesuffix("_bucket") for name in NAME.findall(re.sub(r'"[^"]*"', "", expression))}
+    return {re.sub("_(bucket|count)$", "", name) for name in NAME.findall(re.sub(r'"[^"]*"', "", expression))}
 
 
 def test_the_dashboard_shows_every_metric() -> None:
@@ -59,6 +59,8 @@ def test_every_alert_is_about_a_metric_and_has_a_section() -> None:
         assert rule["labels"]["severity"] in {"critical", "warning"}
         assert rule["annotations"]["runbook"] == f"docs/alerts.md#{rule['alert'].lower()}"
         assert parse_duration(rule.get("for", "0s")) <= 600
+        if quantile := re.fullmatch(r"histogram_quantile\(.+\) > ([\d.]+)", rule["expr"]):
+            assert float(quantile[1]) in metrics.SECONDS, "between two bounds, the quantile is a guess"
     if promtool := shutil.which("promtool"):
         subprocess.run([promtool, "check", "rules", str(OPS / "alerts.yml")], check=True, capture_output=True)
 

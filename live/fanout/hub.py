@@ -66,7 +66,7 @@ class Hub:
         # When the last viewer left each board whose notices this process receives. Infinite while it has viewers.
         self._subscribed: dict[str, float] = {}
         self._away: dict[str, str] = {}  # those of which the server is unavailable, and why
-        self._schedule: TickSchedule[Channel] = TickSchedule(self._tick)
+        self.schedule: TickSchedule[Channel] = TickSchedule(self._tick)
         # Viewers by address, and by the pattern of a prefix that has limits, such as `acme-*`. No address is like that.
         self._counts: Counter[str] = Counter()
         self._draining = False
@@ -84,7 +84,7 @@ class Hub:
         if channel is not None:
             channel.renew(reader)
         else:
-            channel = self.channels[board] = Channel(reader, self._settings, self._schedule)
+            channel = self.channels[board] = Channel(reader, self._settings, self.schedule)
         self.recheck(board)
 
     def remove(self, board: str) -> None:
@@ -251,7 +251,7 @@ class Hub:
         """
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            self._schedule.start()
+            self.schedule.start()
             tasks.create_task(self._receive_notices())
             tasks.create_task(self._check_positions())
             tasks.create_task(self._count_viewers())
@@ -269,7 +269,7 @@ class Hub:
                         elif time.monotonic() >= empty_since + _LINGER:
                             self._unsubscribe(board)
             finally:
-                self._schedule.stop()  # before the tasks end: a group that ends takes no ticks
+                self.schedule.stop()  # before the tasks end: a group that ends takes no ticks
 
     def _tick(self, channels: list[Channel], now: int) -> None:
         """Refresh the channels that are due. One call to the store reads many boards."""

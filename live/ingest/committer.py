@@ -105,7 +105,7 @@ class Committer:
         self._settings = settings
         self._waiting: deque[Share] = deque()
         self._wants: dict[Share, Wants] = {}  # of waiting shares that want more than to be counted
-        self._events_waiting = 0
+        self.events_waiting = 0
         self._wanted = 1  # shares that start the next batch
         self._arrived = asyncio.Event()
         self._delay: asyncio.TimerHandle | None = None  # ends the group-commit delay
@@ -123,13 +123,13 @@ class Committer:
         if self._retired:
             _reject_deleted([share])
             return
-        if self._events_waiting + count > self._settings.max_waiting:
-            detail = f"{self._events_waiting} events wait; the setting max_waiting allows {self._settings.max_waiting}"
+        if self.events_waiting + count > self._settings.max_waiting:
+            detail = f"{self.events_waiting} events wait; the setting max_waiting allows {self._settings.max_waiting}"
             raise ProblemError("overloaded", detail, retry_after=1)
         self._waiting.append(share)
         if wants is not PLAIN:
             self._wants[share] = wants
-        self._events_waiting += count
+        self.events_waiting += count
         if len(self._waiting) >= self._wanted:
             self._arrived.set()
 
@@ -228,7 +228,7 @@ class Committer:
         while self._waiting and (not batch or size + len(self._waiting[0].entries) <= self._settings.batch_size):
             batch.append(self._waiting.popleft())
             size += len(batch[-1].entries)
-        self._events_waiting -= size
+        self.events_waiting -= size
         if not self._waiting:
             self._arrived.clear()
         return batch

@@ -59,6 +59,11 @@ class BodyBudget:
         self._is_full = False  # whether a body waits for room that other clients hold
         self._used: float | None = None  # when bodies last held a lot; None once that memory was returned
 
+    @property
+    def waiting(self) -> int:
+        """The number of bodies that wait."""
+        return len(self._waiting)
+
     def admit(self, connection: BodySender, size: int) -> bool:
         """Count a body that is about to be read. Return False if the body must wait for `admit_body`.
 

@@ -17,8 +17,8 @@ class FairQueue:
         self._free = at_once
         self._most_waiting = most_waiting
         self._served: set[str] = set()  # the clients that have a turn
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by client, in the order of their next turns
-        self._count = 0  # requests that wait
+        self._waiters: dict[str, deque[asyncio.Future[None]]] = {}  # by client, in the order of their next turns
+        self.waiting = 0  # requests
 
     async def enter(self, client: str) -> None:
         """Wait for a turn of a client. The turn lasts until `leave`. A cancelled request leaves the queue.
@@ -29,20 +29,20 @@ class FairQueue:
         if self._free and client not in self._served:  # then nobody waits but clients that have a turn
             self._serve(client)
             return
-        if self._count >= self._most_waiting:
+        if self.waiting >= self._most_waiting:
             # Refuse the newest request of the client with the most requests. If the client of the new request would
             # then have as many, refuse the new request.
-            greediest = max(self._waiting, key=lambda each: len(self._waiting[each]))
+            greediest = max(self._waiters, key=lambda each: len(self._waiters[each]))
             full = ProblemError("overloaded", "too many requests wait for their turn: try again later", retry_after=1)
-            if len(self._waiting[greediest]) <= len(self._waiting.get(client, ())) + 1:
+            if len(self._waiters[greediest]) <= len(self._waiters.get(client, ())) + 1:
                 raise full
-            newest = self._waiting[greediest][-1]
+            newest = self._waiters[greediest][-1]
             self._forget(greediest, newest)
             if not newest.done():  # otherwise it was cancelled
                 newest.set_exception(full)
         waiter = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(client, deque()).append(waiter)
-        self._count += 1
+        self._waiters.setdefault(client, deque()).append(waiter)
+        self.waiting += 1
         try:
             await waiter
         except asyncio.CancelledError:
@@ -56,12 +56,12 @@ class FairQueue:
         """End the turn of a client, and give the turn to the next client."""
         self._served.discard(client)
         self._free += 1
-        while (following := next((each for each in self._waiting if each not in self._served), None)) is not None:
-            waiters = self._waiting[following]
+        while (following := next((each for each in self._waiters if each not in self._served), None)) is not None:
+            waiters = self._waiters[following]
             waiter = waiters[0]
             self._forget(following, waiter)
             if waiters:  # the others come after those of all other clients
-                self._waiting[following] = self._waiting.pop(following)
+                self._waiters[following] = self._waiters.pop(following)
             if not waiter.done():  # otherwise it was cancelled
                 self._serve(following)
                 waiter.set_result(None)
@@ -73,9 +73,9 @@ class FairQueue:
 
     def _forget(self, client: str, waiter: asyncio.Future[None]) -> None:
         """Remove a request from the queue, if it is still there."""
-        waiters = self._waiting.get(client, deque())
+        waiters = self._waiters.get(client, deque())
         if waiter in waiters:
             waiters.remove(waiter)
-            self._count -= 1
+            self.waiting -= 1
             if not waiters:
-                del self._waiting[client]
+                del self._waiters[client]

@@ -21,6 +21,7 @@ from live.ingest.replies import documentation
 from live.journal.log.drainer import Drainer
 from live.metrics import BUILD_INFO
 from live.protocols.http.shared import SharedParts
+from live.protocols.http.tally import RequestTally
 from live.settings import Settings
 from live.store.board.keys import SystemKeys
 from live.store.connection.replica import Replica
@@ -28,6 +29,7 @@ from live.store.registry.processes import ProcessLease
 from live.system.version import commit
 from live.web.http.middleware import Clients, CrossOrigin, Readers, ReadRate, SecurityHeaders
 from live.web.http.responses import answer_problem
+from live.web.operations import renew_metrics
 from live.web.pages import board as pages
 from live.web.pages.rendering import make_templates, visit_of
 from live.web.reads.fast import FastReads
@@ -47,6 +49,7 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
         with suppress(StoreUnavailableError, EpochLostError):
             await parts.authenticator.open()  # so that the first request of a producer is not refused
             await parts.registry.refresh()
+        tally = RequestTally()
         connection = SharedParts(
             settings=settings,
             authenticator=parts.authenticator,
@@ -58,8 +61,9 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
             reaper=parts.reaper,
             reads=FastReads(parts, clients),
             ask_soon=parts.registry.ask_soon,
+            tally=tally,
         )
-        work = asyncio.create_task(_work(parts))
+        work = asyncio.create_task(_work(parts, tally))
         work.add_done_callback(_report)
         try:
             yield {"parts": connection}
@@ -96,10 +100,11 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
     return SecurityHeaders(Clients(limited, clients, settings.root_path))
 
 
-async def _work(parts: Live) -> None:
+async def _work(parts: Live, tally: RequestTally) -> None:
     """Run everything that is not a request."""
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(parts.registry.run())
+        tasks.create_task(renew_metrics(parts, tally))
         if parts.settings.role != "ingest":
             tasks.create_task(parts.hub.run())
             tasks.create_task(parts.reaper.run())

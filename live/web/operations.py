@@ -15,13 +15,15 @@ from live import __version__
 from live.domain.reader import ALL_BOARDS, BoardScope, Reader
 from live.errors import ProblemError
 from live.ingest.replies import Reply
-from live.metrics import OfBoards, ProcessTotals
+from live.metrics import QUEUE_LENGTH, OfBoards, ProcessTotals
+from live.protocols.http.tally import RequestTally
 from live.system.version import commit
 from live.web.activity import collecting
 from live.web.http.middleware import client_of
 from live.web.http.responses import as_response, problem_response, public_reason
-from live.web.services import live_of, reader_of
+from live.web.services import Live, live_of, reader_of
 
+_RENEWED_EVERY: Final = 1.0  # seconds
 _REASONS_ELSEWHERE: Final = (
     "the log of the server has the reasons, and `/readyz` tells them to an API key that may read all boards"
 )
@@ -58,6 +60,24 @@ async def readyz(request: Request) -> Response:
         reasons = faults.boards + faults.journal
         state |= {"reasons": [_REASONS_ELSEWHERE] if reasons and not may_know else reasons}
     return Response(msgspec.json.encode(state), headers={"Cache-Control": "no-store"}, media_type="application/json")
+
+
+async def renew_metrics(live: Live, tally: RequestTally) -> None:
+    """Renew the metrics of what is counted elsewhere, until cancelled."""
+    try:
+        while True:
+            tally.fold()
+            lengths = {
+                "events": sum(committer.events_waiting for committer in live.registry.committers.values()),
+                "bodies": live.bodies.waiting,
+                "boards": len(live.hub.schedule),
+                "pages": live.drawings.queue.waiting,
+            }
+            for queue, length in lengths.items():
+                QUEUE_LENGTH.labels(queue).set(length)
+            await asyncio.sleep(_RENEWED_EVERY)
+    finally:
+        tally.fold()
 
 
 async def metrics(request: Request) -> Response:

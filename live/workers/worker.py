@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from live.domain.board_file import load_boards
 from live.errors import SetupError
 from live.logs import configure_logs
-from live.metrics import WORKER_CONNECTIONS
+from live.metrics import CONNECTIONS
 from live.protocols.http.connection import HttpProtocol
 from live.protocols.http.shared import SharedParts
 from live.settings import Settings
@@ -81,7 +81,7 @@ class _WorkerServer(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, settings: Settings, channel: socket.socket, number: int) -> None:
         super().__init__(config)
-        self._connections = WORKER_CONNECTIONS.labels(str(number))
+        self._connections = CONNECTIONS.labels(str(number))
         self._settings = settings
         self._channel = channel
         self._accepting: dict[int, asyncio.Server] = {}

@@ -13,6 +13,9 @@ from live.protocols.http.pipeline import Pipeline, Refusal
 class Exchange:
     """A request whose answer the test sets."""
 
+    route = "other"
+    arrived = 0.0
+
     def __init__(self, *, keep_alive: bool = True) -> None:
         self.keep_alive = keep_alive
         self.reply: Reply | None = None
@@ -54,16 +57,21 @@ def answer(exchange: Exchange, body: bytes = b"{}") -> Reply:
     return exchange.reply
 
 
+def taken(pipeline: Pipeline) -> list[tuple[Reply, bool]]:
+    """The replies that are due, and whether another request may follow each."""
+    return [(reply, exchange.keep_alive) for reply, exchange in pipeline.take_answered()]
+
+
 def test_replies_wait_for_the_replies_to_earlier_requests() -> None:
     """A reply that is known early is sent in its turn."""
     pipeline, (first, second, third) = filled(3)
     two = answer(second)
     assert pipeline.take_answered() == []
     one = answer(first)
-    assert pipeline.take_answered() == [(one, True), (two, True)]
+    assert taken(pipeline) == [(one, True), (two, True)]
     assert pipeline
     three = answer(third)
-    assert pipeline.take_answered() == [(three, True)]
+    assert taken(pipeline) == [(three, True)]
     assert not pipeline
 
 
@@ -73,7 +81,7 @@ def test_nothing_follows_the_last_reply() -> None:
     first.keep_alive = False
     one = answer(first)
     answer(second)
-    assert pipeline.take_answered() == [(one, False)]
+    assert taken(pipeline) == [(one, False)]
 
 
 def test_a_body_goes_to_its_request() -> None:
@@ -136,7 +144,7 @@ def test_a_request_that_is_cut_off_gets_no_answer() -> None:
     assert exchange.disconnected
     assert not first.disconnected
     one = answer(first)
-    assert pipeline.take_answered() == [(one, True)]
+    assert taken(pipeline) == [(one, True)]
     assert not pipeline
 
 
@@ -199,5 +207,5 @@ def test_a_refusal_waits_for_earlier_answers_and_ends_the_connection(waiting: in
     for exchange in exchanges:
         assert pipeline.take_answered() == []
         answer(exchange)
-    (*_, (reply, keep_alive)) = pipeline.take_answered()
-    assert (reply.status, keep_alive) == (400, False)
+    (*_, (reply, last)) = pipeline.take_answered()
+    assert (reply.status, last.keep_alive) == (400, False)

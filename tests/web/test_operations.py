@@ -65,6 +65,47 @@ async def test_a_lost_board_is_not_ready(own_store: StoreProcess) -> None:
     await store.aclose()
 
 
+async def test_metrics_count_requests_by_route_and_status(valkey_url: str) -> None:
+    """Both paths name the template of the route, never the path that a client chose. Viewers have no duration."""
+    board, other = rolling_board(board="counted"), ("GET", "/healthz")
+    asked = [
+        ("POST", "/v1/events"), ("GET", "/v1/boards/counted"), ("GET", "/v1/boards/counted?limit=1&period=x"),
+        ("GET", "/v1/boards/counted/records/a"), ("GET", "/v1/boards/counted/records/a/slots"),
+        ("GET", "/boards/counted"), ("GET", "/v1/bords"), ("DELETE", "/v1/events"), ("BREW", "/healthz"),
+        ("GET", "/client/none.js"), other, other,
+    ]  # fmt: skip
+    expected = {
+        ("POST /v1/events", 200): 1, ("GET /v1/boards/{board}", 200): 1, ("GET /v1/boards/{board}", 400): 1,
+        ("GET /v1/boards/{board}/records/{key}", 200): 1, ("GET /v1/boards/{board}/records/{key}/slots", 200): 1,
+        ("GET /boards/{board}", 200): 1, ("GET /client", 404): 1, ("GET /healthz", 200): 2, ("other", 404): 1,
+        ("other", 405): 1, ("other", 400): 1,
+    }  # fmt: skip
+
+    async def counted(client: httpx.AsyncClient) -> dict[tuple[str, int], int]:
+        text = (await client.get("/metrics")).text
+        lines = re.findall(r'^live_request_seconds_count{route="(.+)",status="(\d+)"} (.+)$', text, re.MULTILINE)
+        buckets = re.findall(r'_seconds_bucket{le="\+Inf",route="(.+)",status="(\d+)"} (.+)$', text, re.MULTILINE)
+        assert sorted(lines) == sorted(buckets)
+        return {(route, int(status)): int(float(count)) for route, status, count in lines if "metrics" not in route}
+
+    async with run_server(fresh_settings(valkey_url), [board]) as url, httpx.AsyncClient(base_url=url) as client:
+        before = await counted(client)
+        async with client.stream("GET", "/v1/boards/counted/stream") as viewing:
+            await anext(viewing.aiter_lines())
+        for method, path in asked:
+            await client.request(method, path, json={"key": "a"} if method == "POST" else None)
+
+        async def are_counted() -> bool:
+            found = await counted(client)
+            more = {name: count - before.get(name, 0) for name, count in found.items()}
+            return {name: count for name, count in more.items() if count} == expected
+
+        await eventually(are_counted)
+        text = (await client.get("/metrics")).text
+        queues = re.findall(r'^live_queue_length{queue="(.+)"} 0.0$', text, re.MULTILINE)
+        assert {"events", "bodies", "boards", "pages"} <= set(queues)
+
+
 async def test_metrics_count_events(valkey_url: str) -> None:
     """Accepted and refused events, by board and code, and the size of script calls."""
     board = rolling_board(board="measured")

@@ -79,7 +79,7 @@ async def test_the_metrics_show_the_spread(valkey_url: str) -> None:
         async def are_shown() -> bool:
             async with httpx.AsyncClient(base_url=workers.url, timeout=60) as client:
                 lines = (await client.get("/metrics")).text.splitlines()
-            shown = {number: f'live_worker_connections{{worker="{number}"}} ' for number in (1, 2)}
+            shown = {number: f'live_connections{{worker="{number}"}} ' for number in (1, 2)}
             counts = [
                 float(line.rpartition(" ")[2]) for line in lines for name in shown.values() if line.startswith(name)
             ]

@@ -42,6 +42,10 @@ class TickSchedule(Generic[_T]):
         self._timer: asyncio.TimerHandle | None = None
         self._armed = 0  # the time that the timer is set to
 
+    def __len__(self) -> int:
+        """Count what is due, now or later."""
+        return sum(map(len, self._due.values()))
+
     def start(self) -> None:
         """Start the timer."""
         self._loop = asyncio.get_running_loop()

@@ -43,7 +43,7 @@ from live.journal.log.timelines import (
 )
 from live.journal.upkeep.compactor import Compactor
 from live.journal.upkeep.scrubber import Scrubber
-from live.metrics import JOURNAL_BACKLOG, JOURNAL_COMMIT_SECONDS, JOURNAL_ENTRIES
+from live.metrics import JOURNAL_BACKLOG, JOURNAL_COMMIT_SECONDS, JOURNAL_ENTRIES, QUEUE_LENGTH
 from live.settings import Settings
 from live.store.board.journal_stream import (
     MOST_ENTRIES,
@@ -556,6 +556,7 @@ class Drainer:
                     streams[name] = stream
         self._delay(failed)
         JOURNAL_BACKLOG.set(sum(stream.waiting for stream in streams.values()))
+        QUEUE_LENGTH.labels("journal").set(sum(stream.entries for stream in streams.values()))
         return streams
 
     async def _mend(self, streams: dict[Name, StreamState]) -> None:

@@ -3,9 +3,11 @@
 import asyncio
 import logging
 import weakref
-from typing import Any, Final
+from time import perf_counter
+from typing import Any, Final, cast
 from urllib.parse import unquote
 
+from starlette.routing import Mount, Route
 from uvicorn._types import ASGI3Application, ASGISendEvent, HTTPScope
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -15,9 +17,11 @@ from live.auth.client import EXTENSION, Client
 from live.errors import ProblemError
 from live.protocols.http.parser import RequestHead
 from live.protocols.http.pipeline import Connection
+from live.protocols.http.tally import OTHER
 
 VIEWER: Final = "live.viewer"  # the ASGI extension that turns a request into a viewer's; `connection` is a weakref
 
+_READING: Final = ("GET", "HEAD")
 _log: Final = logging.getLogger("uvicorn.error")
 
 
@@ -42,7 +46,11 @@ class _Outlet:
 
 
 class _Cycle(RequestResponseCycle):
+    status = 0
+
     async def send(self, message: ASGISendEvent) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
         if self.waiting_for_100_continue and self.more_body:
             self.keep_alive = False  # the client may or may not send the body, so what follows is ambiguous
         await super().send(message)
@@ -54,7 +62,7 @@ class AppRequest:
     Its body is not read before every earlier request is answered. An earlier request may take any time.
     """
 
-    __slots__ = ("_app", "_connection", "_has_begun", "_length", "_outlet", "cycle", "size", "wanted")
+    __slots__ = ("_app", "_connection", "_has_begun", "_length", "_outlet", "arrived", "cycle", "size", "wanted")
 
     reply = None  # the application writes the answer
 
@@ -70,6 +78,7 @@ class AppRequest:
         self._connection = connection
         self._outlet = _Outlet(connection.transport)
         self._has_begun = False
+        self.arrived = perf_counter()
         self._length = head.length
         self.size = 0  # bytes that the connection holds for the body until the application is done
         self.wanted = 0  # bytes that must be admitted before the body is read
@@ -117,6 +126,16 @@ class AppRequest:
     @keep_alive.setter
     def keep_alive(self, keep_alive: bool) -> None:
         self.cycle.keep_alive = keep_alive
+
+    @property
+    def route(self) -> str:
+        """The method and the path of the route that has taken the request, with its parameters by name."""
+        method, route = self.cycle.scope["method"], cast("dict[str, Any]", self.cycle.scope).get("route")
+        if isinstance(route, Mount):  # the path has the version of the files
+            return f"{method} /{route.name}" if method in _READING else OTHER
+        if isinstance(route, Route) and method in (route.methods or ()):
+            return f"{method} {route.path.replace(':path', '')}"
+        return OTHER
 
     @property
     def started(self) -> bool:

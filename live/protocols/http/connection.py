@@ -28,6 +28,7 @@ from live.protocols.http.fast_post import Post
 from live.protocols.http.parser import MAX_HEAD, BodyPiece, Peer, RequestHead, RequestReader
 from live.protocols.http.pipeline import Flow, Get, Pipeline, Refusal, WithBody
 from live.protocols.http.shared import SharedParts
+from live.protocols.http.tally import VIEWERS
 
 HEALTH_PATHS: Final = (b"/healthz", b"/readyz", b"/metrics")
 _EVENTS: Final = b"/v1/events"
@@ -337,18 +338,21 @@ class HttpProtocol(asyncio.Protocol):
         if not answered or self.transport.is_closing():
             return
         self.server_state.total_requests += len(answered)
-        heads, data = self._shared.heads, b""
-        for reply, keep_alive in answered:
-            data += heads.bytes_of(reply, keep_alive=keep_alive)
+        heads, tally, data = self._shared.heads, self._shared.tally, b""
+        for reply, exchange in answered:
+            data += heads.bytes_of(reply, keep_alive=exchange.keep_alive)
+            tally.count(exchange.route, reply.status, exchange.arrived)
         self.transport.write(data)
-        self._go_on(keep_alive=answered[-1][1])
+        self._go_on(keep_alive=answered[-1][1].keep_alive)
 
     def response_done(self) -> None:
         """Go on: the application has answered the first request in the pipeline."""
         self.server_state.total_requests += 1
         if not self._pipeline or self.transport.is_closing():
             return
-        keep_alive = self._pipeline.take_first().keep_alive
+        request = cast("AppRequest", self._pipeline.take_first())
+        self._shared.tally.count(request.route, request.cycle.status, request.arrived)
+        keep_alive = request.keep_alive
         if self._is_viewer:
             keep_alive = self.reclaim_place() and keep_alive
         self._go_on(keep_alive=keep_alive)
@@ -401,6 +405,8 @@ class HttpProtocol(asyncio.Protocol):
         """
         self._is_viewer = True
         viewer = self._pipeline.first
+        if viewer is not None:
+            viewer.arrived = VIEWERS
         if isinstance(viewer, AppRequest):
             viewer.drop_body()
         if self._pipeline.arriving is not None and (self.flow.held or self.wanted):

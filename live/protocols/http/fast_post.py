@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from time import perf_counter
 from typing import Final, cast
 
 from live.domain.event import Entry
@@ -21,13 +22,16 @@ class Post:
     """One request, from its head to its reply."""
 
     __slots__ = (
-        "_connection", "_head", "_is_complete", "_more", "_shared", "body", "entries", "keep_alive", "producer",
-        "reply", "size", "wanted",
+        "_connection", "_head", "_is_complete", "_more", "_shared", "arrived", "body", "entries", "keep_alive",
+        "producer", "reply", "size", "wanted",
     )  # fmt: skip
+
+    route = "POST /v1/events"
 
     def __init__(self, connection: Connection, shared: SharedParts, *, keep_alive: bool) -> None:
         self._connection = connection
         self._shared = shared
+        self.arrived = perf_counter()
         self.keep_alive = keep_alive
         self._head: CheckedHead = _UNCHECKED
         self.body = b""

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Final, Protocol, TypeAlias
 
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -10,14 +11,23 @@ from uvicorn.server import ServerState
 
 from live.ingest.replies import Reply, problem_reply
 from live.protocols.http.parser import BodyPiece, Peer, RequestHead
+from live.protocols.http.tally import OTHER
 
 _MOST_AHEAD: Final = 64  # requests in progress on one connection; the server reads no more beyond that
 
 
 class Exchange(Protocol):
-    """A request and its answer; `keep_alive` is whether another request may follow it on the connection."""
+    """A request and its answer; `keep_alive` is whether another request may follow it on the connection.
+
+    `arrived` is a time of `time.perf_counter()`, or `VIEWERS`.
+    """
 
     keep_alive: bool
+    arrived: float
+
+    @property
+    def route(self) -> str:
+        """The method and the template of the path, for metrics."""
 
     @property
     def reply(self) -> Reply | None:
@@ -121,7 +131,10 @@ class Reads(Protocol):
 class Get:
     """One request without a body, and its reply."""
 
-    __slots__ = ("_connection", "_is_beginning", "_leave", "_read", "abandon", "has_left", "keep_alive", "reply")
+    __slots__ = (
+        "_connection", "_is_beginning", "_leave", "_read", "abandon", "arrived", "has_left", "keep_alive", "reply",
+        "route",
+    )  # fmt: skip
 
     is_full = False
 
@@ -130,6 +143,8 @@ class Get:
         self._read = read
         self._is_beginning = False
         self._leave: Callable[[], None] | None = None
+        self.arrived = perf_counter()
+        self.route = OTHER
         self.keep_alive = keep_alive
         self.abandon: Callable[[], object] | None = None  # ends the work for this request alone, if there is any
         self.has_left = False  # whether the client has disconnected
@@ -179,12 +194,14 @@ class Get:
 class Refusal:
     """The answer to a request that can't be read or served; the last answer on its connection."""
 
-    __slots__ = ("keep_alive", "reply")
+    __slots__ = ("arrived", "keep_alive", "reply")
 
+    route = OTHER
     started = True
     is_full = False
 
     def __init__(self, error: Exception) -> None:
+        self.arrived = perf_counter()
         self.keep_alive = False
         self.reply: Reply | None = problem_reply(error)
 
@@ -249,17 +266,16 @@ class Pipeline:
         if arriving is not None:
             arriving.receive(piece.data, last=piece.last)
 
-    def take_answered(self) -> Sequence[tuple[Reply, bool]]:
-        """Remove the exchanges at the front that have replies; returns each reply and its `keep_alive`.
+    def take_answered(self) -> Sequence[tuple[Reply, Exchange]]:
+        """Remove the exchanges at the front that have replies; returns each with its reply.
 
-        A reply without `keep_alive` is the last one.
+        One without `keep_alive` is the last one.
         """
         exchanges = self._exchanges
         answered = []
         while exchanges and (reply := exchanges[0].reply) is not None:
-            keep_alive = exchanges.popleft().keep_alive
-            answered.append((reply, keep_alive))
-            if not keep_alive:
+            answered.append((reply, exchanges.popleft()))
+            if not answered[-1][1].keep_alive:
                 break
         return answered
 

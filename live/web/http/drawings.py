@@ -36,7 +36,7 @@ class Drawings:
     """Draws replies in turns of the clients, and keeps those that many requests can share for a second."""
 
     def __init__(self) -> None:
-        self._queue = FairQueue(1, _MOST_WAITING)
+        self.queue = FairQueue(1, _MOST_WAITING)
         self._kept: OrderedDict[DrawingKey, _KeptReply] = OrderedDict()  # the oldest first
         self._size = 0
 
@@ -62,13 +62,13 @@ class Drawings:
         Raises:
             ProblemError: `overloaded`, when too many requests wait.
         """
-        await self._queue.enter(client)
+        await self.queue.enter(client)
         began = time.thread_time()
         try:
             yield
         finally:  # the next turn begins when others have had as much time
             rest = time.thread_time() - began
-            asyncio.get_running_loop().call_later(rest, self._queue.leave, client)
+            asyncio.get_running_loop().call_later(rest, self.queue.leave, client)
 
     def _find(self, key: DrawingKey) -> Reply | None:
         kept = self._kept.get(key)

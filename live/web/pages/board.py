@@ -207,6 +207,7 @@ class SinglePage(PageQuery, frozen=True, kw_only=True):
     surface: Surface
     cache_key: CacheKey
     is_counted: ClassVar[bool] = True
+    route: ClassVar[str] = "GET /boards/{board}"
 
     @classmethod
     def of(cls, visit: Visit, board: str) -> "SinglePage | None":

@@ -99,6 +99,7 @@ class BoardQuery(PageQuery, frozen=True, kw_only=True):
 
     wait: Wait | None = None
     is_counted: ClassVar[bool] = True
+    route: ClassVar[str] = "GET /v1/boards/{board}"
 
     @classmethod
     def of(cls, requester: Requester, board: str, query: Mapping[str, str]) -> "BoardQuery":

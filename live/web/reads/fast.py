@@ -138,6 +138,7 @@ class FastReads:
         return None if query is None or query.when.as_of is not None else query
 
     def _begin(self, plain: _Plain, known: str, get: Get) -> None:
+        get.route = plain.query.route
         try:
             self._admit_read(plain.payer)
         except ProblemError as problem:

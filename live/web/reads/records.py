@@ -1,7 +1,7 @@
 """The records of a board: read them, register or withdraw a contestant, hide or show a record."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 from starlette.requests import Request
@@ -107,6 +107,7 @@ class RecordQuery(PageQuery, frozen=True, kw_only=True):
     """One record with its neighbours: `around` on each side."""
 
     around: int
+    route: ClassVar[str] = "GET /v1/boards/{board}/records/{key}"
 
     @classmethod
     def of(cls, requester: Requester, board: str, member: str, query: Mapping[str, str]) -> "RecordQuery":
