@@ -7,10 +7,10 @@ import shlex
 import signal
 import socket
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
+from multiprocessing import current_process
 from typing import Final
 
 import msgspec
@@ -86,11 +86,11 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
     with bound_sockets(settings, manager.listener) as listeners, _store(settings) as url:
         listener = listeners[0]
         settings = msgspec.structs.replace(settings, store=url, port=listener.getsockname()[1])
+        settings = asyncio.run(check_store(settings, boards, accept=accept_loss))
+        print(f"Live Board is at {_address(settings)}/  (Ctrl-C stops it)", flush=True)  # noqa: T201 - for people
         if warning := unsafe_hosts(settings):
             log.warning(warning)
-        settings = asyncio.run(check_store(settings, boards, accept=accept_loss))
         settings = fit(share(settings), raise_limit())
-        print(f"Live Board is at {_address(settings)}/  (Ctrl-C stops it)", flush=True)  # noqa: T201 - for people
         if admin_key and settings.role in settings.admin_roles:
             try:
                 _announce_key(settings, asyncio.run(provide_admin_key(settings)))
@@ -99,7 +99,8 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
         relax_collector()
         log.info(
             "the server starts", version=__version__, commit=commit(), role=settings.role, workers=settings.workers,
-            store=shown(settings.store), journal=shown(settings.journal), boards=len(boards.by_id),
+            store=shown(settings.store), boards=len(boards.by_id),
+            journal=settings.journal if settings.journal in {"sqlite", "off"} else shown(settings.journal),
         )  # fmt: skip
         try:
             _run(settings, boards, listeners, manager)
@@ -115,8 +116,9 @@ def _run(settings: Settings, boards: Boards, listeners: Sequence[socket.socket],
         return
     with SharedMetrics.new() as metrics:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics.folder)
-        # The fork server has its socket there too, so nothing is left even if all processes are killed.
-        tempfile.tempdir = str(metrics.folder)
+        # The fork server has its socket there too, so nothing is left even if all processes are killed. With the
+        # setting of `tempfile`, multiprocessing would make a folder inside, which it can't remove after this one.
+        current_process()._config["tempdir"] = str(metrics.folder)  # type: ignore[attr-defined] # noqa: SLF001
         start_fork_server()
         asyncio.run(Supervisor(listeners, metrics, settings, manager).run())
 

@@ -176,7 +176,10 @@ def test_commands_log_to_standard_error() -> None:
 
 @pytest.mark.slow
 async def test_a_stall_of_the_store_is_a_few_lines(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Thousands of refused requests log one line per cause, and one at the end."""
+    """Thousands of refused requests log one line per cause, and one at the end. Another says that the store is back.
+
+    Pages whose origin is refused are one cause too. The line names the setting that lets them in.
+    """
     settings = fresh_settings(own_store.url, store_timeout=Duration(0.1), write_deadline=Duration(0.1))
     server = ServerProcess(settings, tmp_path)
     server.start()
@@ -194,6 +197,10 @@ async def test_a_stall_of_the_store_is_a_few_lines(own_store: StoreProcess, tmp_
         async with aiohttp.ClientSession(server.url, connector=aiohttp.TCPConnector(limit=200)) as client:
             async with client.post("/v1/events", json={"key": "a"}) as answer:
                 assert answer.status == 200
+            for page in range(50):
+                origin = {"Origin": f"https://page{page}.example"}
+                async with client.get("/v1/boards/posts/stream", headers=origin) as answer:
+                    assert answer.status == 403
             with own_store.frozen():
                 await asyncio.gather(*(ask(client) for _ in range(100)))
 
@@ -205,5 +212,9 @@ async def test_a_stall_of_the_store_is_a_few_lines(own_store: StoreProcess, tmp_
         assert len(logged) < 20, logged
         counted = [line for line in map(json.loads, logged) if line["event"] == "over: the store is unavailable"]
         assert counted[0]["repeated"] >= refused / 2
+        (said,) = [line for line in logged if '"the store is back"' in line]
+        assert logged.index(said) < next(i for i, line in enumerate(logged) if '"over: ' in line)
+        (first,) = [line for line in logged if "LIVE_ALLOWED_ORIGINS" in line and '"repeated"' not in line]
+        assert json.loads(first)["origin"] == "https://page0.example"
     finally:
         server.stop()

@@ -1,4 +1,4 @@
-"""The client of a request, as trusted proxies report it, and the host that the client asked for. No I/O."""
+"""The client of a request, as trusted proxies report it, and the host that the client asked for. No I/O but logs."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -7,6 +7,7 @@ from ipaddress import ip_network
 from typing import Final
 
 import msgspec
+import structlog
 
 from live.errors import ProblemError
 from live.network.forwarded import PROXY_FIELDS, Headers, Hop, node_address, read_hops
@@ -22,6 +23,8 @@ from live.network.hosts import (
     parse_authority,
 )
 from live.settings import Settings
+
+log = structlog.get_logger()
 
 # The ASGI extension with the client of a request, or with the reason why it is refused.
 EXTENSION: Final = "live.client"
@@ -87,6 +90,7 @@ class Client(msgspec.Struct, frozen=True):
             return
         if allowed is None:
             raise ProblemError("origin_forbidden", "only pages of this server may do that without an API key")
+        log.warning("a page may not watch boards: LIVE_ALLOWED_ORIGINS does not name its origin", origin=self.origin)
         detail = f"to let pages of {self.origin} watch boards, add it to LIVE_ALLOWED_ORIGINS of the server"
         raise ProblemError("origin_forbidden", detail, headers={"Access-Control-Allow-Origin": "*"})
 

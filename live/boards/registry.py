@@ -80,6 +80,8 @@ class BoardRegistry:
                         log.warning("can't read the definitions of boards", reason=str(error))
                     is_away = True
                 else:
+                    if is_away:
+                        log.info("the store is back")
                     is_away = False
                 await asyncio.sleep(_PAUSE)
 

@@ -144,7 +144,7 @@ def _check_files(at: _Examination, settings: Settings) -> None:
     if disk.free < disk.total * _ROOM:
         at.warn("files", f"the disk of {folder} is {1 - disk.free / disk.total:.0%} full")
     else:
-        at.note("files", f"{folder} is readable, and {disk.free / disk.total:.0%} of its disk are free")
+        at.note("files", f"{folder} is readable, and {disk.free / disk.total:.0%} of its disk is free")
 
 
 async def _check_servers(at: _Examination, settings: Settings) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -109,7 +110,7 @@ async def test_a_socket_without_a_worker_is_noticed(valkey_url: str) -> None:
 @pytest.mark.slow
 async def test_a_killed_worker_is_replaced(valkey_url: str, tmp_path: Path) -> None:
     """The log says how it ended, and that another one has started. So it does after SIGHUP."""
-    server = ServerProcess(fresh_settings(valkey_url, workers=2), tmp_path)
+    server = ServerProcess(fresh_settings(valkey_url, workers=2), tmp_path, sys.executable)  # which ends by itself
     server.start()
     try:
         assert server.process is not None
