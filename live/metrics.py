@@ -64,7 +64,7 @@ REQUEST_SECONDS: Final = _histogram(
     "status",
 )
 BYTES_SENT: Final = _counter("live_bytes_sent", "Bytes of messages sent to viewers")
-CONFLATED: Final = _counter("live_conflated", "Changes that viewers received combined with an earlier one")
+CONFLATED: Final = _counter("live_conflated", "Changes that viewers received in one message with earlier changes")
 RECOVERIES: Final = _counter(
     "live_recoveries",
     "Viewers that reconnected with a position, by whether they received exactly the changes they missed",
