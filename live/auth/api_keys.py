@@ -13,7 +13,7 @@ from live.domain.text import text_fault, unknown
 from live.domain.window import parse_duration
 from live.errors import NotFoundError
 from live.store.connection.client import Store
-from live.store.registry.producers import ProducerStore
+from live.store.registry.producers import ProducerStore, refused_name
 from live.store.registry.trail import AuditTrail, entry_of
 
 VERBS: Final[tuple[Verb, ...]] = get_args(Verb)
@@ -86,7 +86,7 @@ async def revoke_key(client: Store, prefix: str, who: str, producer: str, finger
 
 
 def key_view(record: StoredProducer, uses: Mapping[str, int] = _NO_USES) -> dict[str, Any]:
-    """Return the public parts of an API key, without its secrets and their digests. `uses` are by fingerprint."""
+    """Return the public parts of an API key, without its secrets and their digests. `uses` are those of `last_uses`."""
     return {
         "id": record.id,
         "boards": record.boards,
@@ -104,6 +104,7 @@ def key_view(record: StoredProducer, uses: Mapping[str, int] = _NO_USES) -> dict
             }
             for secret in record.secrets
         ],
+        "refused": uses.get(refused_name(record.id), 0),
         "created": time_words(record.created),
         "revoked": time_words(record.revoked),
         "expires": time_words(record.expires),

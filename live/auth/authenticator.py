@@ -4,6 +4,7 @@ import asyncio
 import math
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakValueDictionary
@@ -63,10 +64,14 @@ class _Read(NamedTuple):
 
 
 class _Uses:
-    """The digests of secrets that were used since the last note. A process on a replica notes none."""
+    """What has happened to API keys since the last note, of which a process on a replica makes none.
+
+    These are the digests of the secrets that were used, and how many requests of each id were refused by a rate.
+    """
 
     def __init__(self, *, is_kept: bool) -> None:
         self.digests: set[bytes] = set()
+        self.refused: Counter[str] = Counter()
         self._noted = time.monotonic() if is_kept else math.inf
 
     @property
@@ -74,11 +79,12 @@ class _Uses:
         """Whether it is time to note them."""
         return time.monotonic() >= self._noted + _NOTING
 
-    def take(self) -> set[bytes]:
+    def take(self) -> tuple[set[bytes], Counter[str]]:
         """Return them, and begin again."""
         self._noted = time.monotonic()
-        used, self.digests = self.digests, set()
-        return used
+        taken = self.digests, self.refused
+        self.digests, self.refused = set(), Counter()
+        return taken
 
 
 class Authenticator:
@@ -151,8 +157,7 @@ class Authenticator:
                 try:
                     await self.open()
                     if self._uses.are_due:
-                        if used := self._uses.take():
-                            await self._store.note_uses(used)
+                        await self._store.note_uses(*self._uses.take())
                         self._change()  # so that each request is looked at again once, and its use noticed
                 except StoreUnavailableError as error:
                     if not is_away:
@@ -201,6 +206,10 @@ class Authenticator:
             )
         self._uses.digests.add(digest_of(secret))
         return known.producer
+
+    def note_refusal(self, producer: str) -> None:
+        """Count a request of an API key that its rate has refused."""
+        self._uses.refused[producer] += 1
 
     def authorize(self, authorization: bytes | None, client: Client, verb: Verb = "post") -> Principal:
         """Find the producer of a request as `identify` does, and check that it may do `verb`.

@@ -32,6 +32,7 @@ _BORROWED: Final = 0.1  # seconds of a producer's rate that a process borrows
 _MOST_ACCOUNTS: Final = 10_000
 _ROUNDING: Final = 1e-6  # of an event
 _RETRY_PAUSE: Final = 0.05
+_KEY: Final = "key "  # before the id of an API key that pays for reads
 _ALONE: Final = 1.0  # seconds until the store is asked again
 
 
@@ -92,7 +93,10 @@ class _Account:
 
 
 class RateLimiter:
-    """The rates of all producers, as one process sees them."""
+    """The rates of all producers, as one process sees them.
+
+    `on_refused` is called with the id of an API key for each of its requests that exceeds a rate.
+    """
 
     def __init__(
         self,
@@ -105,6 +109,7 @@ class RateLimiter:
         self._credit = credit or CreditStore(client, settings.key_prefix)
         self._clock = clock
         self._patience = float(settings.write_deadline)
+        self.on_refused: Callable[[str], None] = lambda _api_key: None
         self._accounts: dict[str, _Account] = {}
         self._read_rate, self._read_burst = settings.read_rate, settings.read_burst
         self._read_gap = 1 / settings.read_rate if settings.read_rate else 0.0
@@ -132,7 +137,7 @@ class RateLimiter:
             account.credit -= 1
             return True
         if now < account.refused_until:
-            raise _refusal(producer, account.refused_until - now)
+            raise self._refusal(producer, account.refused_until - now)
         return False
 
     async def admit(self, producer: Principal) -> None:
@@ -170,7 +175,7 @@ class RateLimiter:
             return
         account, now = self._account(rated), self._clock()
         if now < account.refused_until:
-            raise _refusal(rated, account.refused_until - now)
+            raise self._refusal(rated, account.refused_until - now)
         self._owe(rated, account, events)
 
     def admit_read(self, client: str) -> None:
@@ -189,7 +194,7 @@ class RateLimiter:
             self._reads_due[client] = due + self._read_gap
         else:
             reading = Reading(client, self._read_rate, self._read_burst)
-            raise _refusal(reading, due - now - self._read_ahead)
+            raise self._refusal(reading, due - now - self._read_ahead)
 
     def _forget_reads(self, now: float) -> None:
         """Forget clients that may read a whole burst. If this is not enough, forget the oldest ones too."""
@@ -255,12 +260,18 @@ class RateLimiter:
                     account.credit -= account.admit_waiting(left)
                 if loan.wait:
                     account.refused_until = now + loan.wait
-                    account.refuse_waiting(partial(_refusal, rated, loan.wait))
+                    account.refuse_waiting(partial(self._refusal, rated, loan.wait))
         except StoreUnavailableError as error:
             account.refuse_waiting(partial(StoreUnavailableError, str(error)))
         finally:
             account.task = None
             account.refuse_waiting(partial(StoreUnavailableError, "the rate could not be read"))
+
+    def _refusal(self, rated: Rated, wait: float) -> ProblemError:
+        api_key = rated.id if isinstance(rated, Principal) else rated.rate_key.partition(_KEY)[2]
+        if api_key:
+            self.on_refused(api_key)
+        return _refusal(rated, wait)
 
     async def _take(self, rated: Rated, account: _Account, debt: int, need: int, spare: int) -> Loan:
         """Ask the store. While it can't be reached, ask again until the write deadline, as the writer does."""
@@ -301,4 +312,4 @@ def _refusal(rated: Rated, wait: float) -> ProblemError:
 
 def payer_of(reader: Reader, client: Client) -> str:
     """Name who pays for a read: the API key of the reader, or else the network of the client."""
-    return f"key {reader.api_key}" if reader.api_key else client.network
+    return f"{_KEY}{reader.api_key}" if reader.api_key else client.network

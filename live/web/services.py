@@ -162,6 +162,7 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
     losses.guard_connections()
     authenticator = Authenticator(client, settings, tokens_of(settings))
     rate_limiter = RateLimiter(client, settings)
+    rate_limiter.on_refused = authenticator.note_refusal
     limits = ConnectionLimits(settings, clients.trusts)
     primary = connect(settings.store_primary, settings) if settings.store_primary else None
     presence = Presence(client, settings.key_prefix, primary=primary)

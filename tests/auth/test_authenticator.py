@@ -15,7 +15,7 @@ from live.domain.reader import BoardScope
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
 from live.store.connection.client import connect
-from live.store.registry.producers import ProducerStore
+from live.store.registry.producers import ProducerStore, refused_name
 from tests.harness.settings import fresh_settings, make_client
 from tests.harness.store import StoreProcess
 from tests.harness.tasks import stop
@@ -256,6 +256,7 @@ async def test_the_last_use_of_a_secret_is_noted(any_store: str, monkeypatch: py
         header, _ = await made.key(), await made.key("unused")
         await authenticator.open()
         authenticator.identify(header, CLIENT)
+        authenticator.note_refusal("shop")
         assert result(authenticator, header + b"x") == "credentials_invalid"
         generation = authenticator.generation
         records = (await made.producers.load()).records
@@ -264,6 +265,7 @@ async def test_the_last_use_of_a_secret_is_noted(any_store: str, monkeypatch: py
             return await made.producers.last_uses()
 
         uses = await eventually(noted)
-        assert set(uses) == {records["shop"].secrets[0].fingerprint}
-        assert abs(next(iter(uses.values())) - time.time()) < 60
+        fingerprint = records["shop"].secrets[0].fingerprint
+        assert set(uses) == {fingerprint, refused_name("shop")}
+        assert abs(uses[fingerprint] - time.time()) < 60
         assert authenticator.generation > generation

@@ -69,18 +69,23 @@ class ProducerStore(VersionedHash):
         """
         return await self._change(producer, lambda old, now: without_secret(old, producer, fingerprint, now))
 
-    async def note_uses(self, digests: Collection[bytes]) -> None:
-        """Note that these secrets, by their digests, have been used now.
+    async def note_uses(self, digests: Collection[bytes], refused: Mapping[str, int]) -> None:
+        """Note that these secrets, by their digests, have been used now, and requests that rates have `refused`, by id.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
         """
-        now = int((await self._client.call(self._used, "TIME"))[0])
-        fields = [part for digest in digests for part in (Secret(digest, 0).fingerprint, now)]
-        await self._client.write(self._used, "HSET", self._used, *fields)
+        for producer, count in refused.items():
+            await self._client.write(self._used, "HINCRBY", self._used, refused_name(producer), count)
+        if digests:
+            now = int((await self._client.call(self._used, "TIME"))[0])
+            fields = [part for digest in digests for part in (Secret(digest, 0).fingerprint, now)]
+            await self._client.write(self._used, "HSET", self._used, *fields)
 
     async def last_uses(self) -> Mapping[str, int]:
         """Return when secrets were last used, in seconds since 1970, by their fingerprints.
+
+        Under `refused_name` is how many requests of an API key its rate has refused.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
@@ -102,6 +107,11 @@ class ProducerStore(VersionedHash):
                 self._client.high_water.note_version("producers", int(reply[1]))
                 return record
         raise StoreUnavailableError(f"other processes changed producer {producer} {_MAX_TRIES} times in a row")
+
+
+def refused_name(producer: str) -> str:
+    """Name the number of requests of an API key that its rate has refused. No fingerprint has a colon."""
+    return f"refused:{producer}"
 
 
 def _decode(producer: str, record: bytes) -> StoredProducer:

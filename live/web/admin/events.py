@@ -28,10 +28,12 @@ async def _show(desk: Desk, form: Form, answer: Answer | None = None, error: Exc
     query = desk.visit.query
     wanted = {name: query[name][:_LONGEST].strip() for name in _FILTERS if query.get(name, "").strip()}
     accepted, why = await _accepted(desk, wanted)
+    types = {ledger.state.board.id: sorted(ledger.state.board.source) for ledger in desk.ledgers()}
     return await desk.show(
         "events",
         error,
-        boards=sorted(ledger.state.board.id for ledger in desk.ledgers()),
+        boards=sorted(types),
+        types=types,
         filters=_FILTERS,
         wanted=wanted,
         longest=_LONGEST,
@@ -59,11 +61,18 @@ async def _refused(desk: Desk, wanted: Form) -> Sequence[RefusedEvent]:
 
 
 async def _accepted(desk: Desk, wanted: Form) -> tuple[Sequence[LatestEvents], str]:
-    """Return the accepted events, or why they are not known. The journal has no types, and they have no codes."""
-    if desk.live.past is None or "type" in wanted or "code" in wanted:
+    """Return the accepted events, or why they are not known. They have no codes.
+
+    The journal has no types, so a type selects the boards that take it.
+    """
+    if desk.live.past is None or "code" in wanted:
         return [], ""
-    boards = sorted(ledger.state.board.id for ledger in desk.ledgers())
-    some = [board for board in boards if wanted.get("board") in {None, board}][:_MOST_BOARDS]
+    boards = (ledger.state.board for ledger in desk.ledgers())
+    some = sorted(
+        board.id
+        for board in boards
+        if wanted.get("board") in {None, board.id} and ("type" not in wanted or wanted["type"] in board.source)
+    )[:_MOST_BOARDS]
     try:
         found = await desk.live.past.run(desk.visit.client.network, latest_events, some)
     except ProblemError as problem:

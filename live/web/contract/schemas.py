@@ -191,7 +191,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "Status.stale": "Whether the records may be out of date.",
     "Sync.period": "Name of the period. Omitted on boards without a ranking for each period.",
     "Sync.recovered": "Whether the viewer resumes from the position it sent.",
-    "KeyList.keys": "What each API key may do, with the fingerprints of its secrets.",
+    "KeyList.keys": "What each API key may do, its secrets by fingerprint, how many requests its rate has `refused`.",
     "KeyChoice.boards": "Boards that it is for, as ids and prefixes such as `acme-*`; `*` for all.",
     "KeyChoice.verbs": "What it may do. Default: `post`.",
     "KeyChoice.rate": "Events per second; 0 for no limit. Default: the setting.",

@@ -42,6 +42,8 @@ async def test_refused_and_accepted_events_are_shown_to_those_who_may_see_them(v
             sent = await browser.act("events", "send", board="posts", key="Cy", amount="2")
             assert "The event has counted" in text_of(sent.text)
             assert (await api.get("/v1/boards/posts/records/Cy")).json()["score"] == 2
+            assert "<code>like</code> <b><bdi>Ada" in (await browser.get("events?type=like")).text
+            assert "<bdi>Ada" not in (await browser.get("events?type=vote")).text
             unsent = text_of((await browser.act("events", "send", type="nothing", key="Cy")).text)
             assert "type_unknown" in unsent
             await post(api, {"board": "posts", "key": "Di"})

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import msgspec
+import pytest
 
 from live.settings import TokenSecret
 from tests.harness.admin import Administrator, add_key, administrator, fields_of, trail_of
@@ -118,6 +119,28 @@ async def test_a_viewer_token_opens_its_boards(valkey_url: str) -> None:
         entry = (await trail_of(settings))[0]
         assert (entry.what, entry.key, entry.after["boards"]) == ("token_signed", "Ada", ["staff"])
         assert token not in msgspec.json.encode(await trail_of(settings)).decode()
+
+
+async def test_requests_beyond_the_rate_of_a_key_are_counted(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events and reads, on the fast paths. The API has the number too."""
+    monkeypatch.setattr("live.auth.authenticator._NOTING", 0.0)
+    settings = fresh_settings(valkey_url, read_rate=0.001, read_burst=20)
+    chief, slow = (
+        await add_key(settings, "chief"),
+        await add_key(settings, "slow", verbs=("post",), rate=0.001, burst=1),
+    )
+    async with administrator(settings, key=chief) as browser:
+        headers = {"Authorization": f"Bearer {slow}"}
+        events = [(await post_as(browser, slow, "posts")) for _ in range(2)]
+        reads = [(await browser.client.get("/v1/boards/posts", headers=headers)).status_code for _ in range(22)]
+        assert (events, reads) == ([200, 429], [200] * 20 + [429] * 2)
+
+        async def counted() -> bool:
+            answer = await browser.client.get("/v1/keys", headers={"Authorization": f"Bearer {chief}"})
+            return {one["id"]: one["refused"] for one in answer.json()["keys"]} == {"chief": 0, "slow": 3}
+
+        await eventually(counted)
+        assert "3 requests refused by its rate" in (await browser.get("keys")).text
 
 
 async def test_a_limited_key_makes_no_keys_and_tokens(valkey_url: str) -> None:
