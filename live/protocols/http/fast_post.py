@@ -14,6 +14,7 @@ from live.ingest.replies import Reply, problem_reply
 from live.protocols.http.parser import Peer, RequestHead
 from live.protocols.http.pipeline import Connection
 from live.protocols.http.shared import SharedParts
+from live.system.tracing import record_span, trace_of
 
 _UNCHECKED: Final = cast("CheckedHead", None)
 
@@ -22,8 +23,8 @@ class Post:
     """One request, from its head to its reply."""
 
     __slots__ = (
-        "_connection", "_head", "_is_complete", "_more", "_shared", "arrived", "body", "entries", "keep_alive",
-        "producer", "reply", "size", "wanted",
+        "_connection", "_head", "_is_complete", "_more", "_shared", "_trace", "arrived", "body", "entries",
+        "keep_alive", "producer", "reply", "size", "wanted",
     )  # fmt: skip
 
     route = "POST /v1/events"
@@ -56,6 +57,7 @@ class Post:
     def admit(self, head: RequestHead, peer: Peer) -> None:
         """Check the head of the request while its body arrives."""
         shared = self._shared
+        self._trace = trace_of(head.fields)
         try:
             known = shared.head_cache.known(head, peer)
             producer = known.producer if known is not None else shared.head_cache.producer_of(head, peer)
@@ -112,6 +114,8 @@ class Post:
     def answer(self, reply: Reply) -> None:
         """Set the reply, drop the body, and send every reply that is due."""
         self.reply = reply
+        if self._trace is not None and self._head is not _UNCHECKED:  # only producers make spans
+            record_span(self.route, self.arrived, self._trace, status=reply.status)
         self._connection.flow.held -= self.size
         self.size = self.wanted = 0
         self.body, self._more = b"", bytearray()
