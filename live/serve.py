@@ -458,7 +458,7 @@ def _announce_key(settings: Settings, key: str | None) -> None:
         "Create a board with it, and send an event to the board:\n\n"
         f"    curl -X PUT {_address(settings)}/v1/boards/mine \\\n"
         f"""      -H "Authorization: Bearer $(cat {shlex.quote(str(path))})" \\\n"""
-        """      -H 'Content-Type: application/json' -d '{"title": "My board", "source": ["mine"]}'\n"""
+        """      -H 'Content-Type: application/json' -d '{"title": "My board", "types": ["mine"]}'\n"""
         f"    curl -X POST {_address(settings)}/v1/events \\\n"
         """      -H 'Content-Type: application/json' -d '{"type": "mine", "key": "first"}'\n""",
         flush=True,

@@ -59,7 +59,11 @@ class _Examination:
         try:
             yield
         except (SetupError, StoreUnavailableError, OSError) as error:
-            advice = ": set LIVE_STORE to …://USER:PASSWORD@HOST" if is_login(error) else ""
+            advice = ""
+            if is_login(error):
+                advice = " Set LIVE_STORE to …://USER:PASSWORD@HOST."
+            elif isinstance(error, StoreUnavailableError):
+                advice = " Start the store, or correct LIVE_STORE."
             self.findings += [Finding(check, "fault", f"{line}{advice}") for line in str(error).split("\n")]
 
 

@@ -67,7 +67,7 @@ def check_faults(folder: Path) -> None:
         ("network", "warning", "LIVE_TRUSTED_PROXIES", {"LIVE_HOST": "0.0.0.0"}),  # noqa: S104
         ("limits", "warning", "LimitNOFILE", {"LIVE_MAX_VIEWERS": "2000000000"}),
         ("store", "fault", "USER:PASSWORD@HOST", {"LIVE_STORE": store.url}),
-        ("store", "fault", "connecting to 127.0.0.1:9", {"LIVE_STORE": "redis://127.0.0.1:9"}),
+        ("store", "fault", "Start the store, or correct LIVE_STORE", {"LIVE_STORE": "redis://127.0.0.1:9"}),
         ("journal", "warning", "can't be rebuilt", {"LIVE_JOURNAL": "off"}),
         ("journal", "fault", "postgresql://user:password@host", {"LIVE_JOURNAL": "mysql://h/d"}),
     ):
