@@ -139,7 +139,8 @@ class HttpProtocol(asyncio.Protocol):
         try:
             for _ in range(_EVENTS_A_TURN):
                 if self._is_viewer or flow.write_paused or not pipeline.has_room:
-                    may_receive = self._may_receive()
+                    # Receive bytes to drop them, or to notice that a viewer leaves.
+                    may_receive = reader.unread < MAX_HEAD if self._is_viewer else pipeline.is_closed
                     break
                 if flow.held > most_held and pipeline.arriving is None:
                     may_receive = False  # until bodies are answered; with one more, they are at most twice `max_body`
@@ -158,7 +159,6 @@ class HttpProtocol(asyncio.Protocol):
                 may_receive = False
         except ProblemError as problem:
             self.refuse(problem)
-            may_receive = self._may_receive()
         finally:
             self._reading = False
         if self.transport.is_closing() or self.transport.get_protocol() is not self:
@@ -168,12 +168,6 @@ class HttpProtocol(asyncio.Protocol):
         elif flow.read_paused:
             flow.resume_transport()
         self._report()
-
-    def _may_receive(self) -> bool:
-        """Tell whether to receive bytes: to read them, to drop them, or to notice that a viewer leaves."""
-        if self._is_viewer:
-            return self._reader.unread < MAX_HEAD
-        return self._pipeline.is_closed or (not self.flow.write_paused and self._pipeline.has_room)
 
     def _report(self) -> None:
         """Tell the limits whether the client is sending a request or the connection is idle."""
