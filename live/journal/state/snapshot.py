@@ -86,6 +86,12 @@ class Snapshot(msgspec.Struct, kw_only=True):
             found = self.rankings[suffix] = Ranking()
         return found
 
+    def drop_before(self, first: int) -> None:
+        """Drop the periods of a calendar board that start before a time."""
+        for start in [start for start in self.slots if start < first]:
+            del self.slots[start]
+            self.rankings.pop(f":{start}", None)
+
 
 def add(held: dict[_Name, int], name: _Name, amount: int) -> None:
     """Add an amount to the sum of a name. Remove a sum of zero."""

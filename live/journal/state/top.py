@@ -133,10 +133,10 @@ class RunningTop:
         self._changed.clear()
         newest = newest_slot(board, data, now)
         if not self._adds_up:
-            self._scores = {} if newest is None else data.slots.setdefault(newest, {})
-            for start in [start for start in data.slots if newest is not None and start < newest]:
-                del data.slots[start]  # nobody will see the period again
-                data.rankings.pop(f":{start}", None)
+            self._scores = {}
+            if newest is not None:
+                self._scores = data.slots.setdefault(newest, {})
+                data.drop_before(newest)  # nobody will see the earlier periods again
             return
         self._scores = {}
         if isinstance(board.window, Sliding):

@@ -66,10 +66,7 @@ def make(
     if kept is not None:  # drop the periods that ended too long ago
         board, seconds = kept
         now = data.newest or 0 if board.clock == "event" else data.time // 1_000_000
-        first = board.window.slot_at(now - seconds).start
-        for start in [start for start in data.slots if start < first]:
-            del data.slots[start]
-            data.rankings.pop(f":{start}", None)
+        data.drop_before(board.window.slot_at(now - seconds).start)
     return compress(pack(data)), data.time
 
 

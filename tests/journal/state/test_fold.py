@@ -144,3 +144,12 @@ async def test_a_journal_that_begins_later_has_the_identities_from_before(valkey
     await folded.read()
     assert (folded.contents.span, len(folded.contents.seen)) == (after.state.buckets.span, 1)
     await client.aclose()
+
+
+def test_nothing_is_left_of_earlier_periods() -> None:
+    """Neither their scores nor who has voted and when."""
+    data = Snapshot(slots={0: {"a": 1}, 60: {"b": 2}, 120: {}})
+    for suffix in (":0", ":60", ":120"):
+        data.ranking(suffix)
+    data.drop_before(60)
+    assert (data.slots, [*data.rankings]) == ({60: {"b": 2}, 120: {}}, [":60", ":120"])
