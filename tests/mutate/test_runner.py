@@ -1,5 +1,6 @@
 """The runner of `make mutate`."""
 
+import json
 import os
 import signal
 import subprocess
@@ -16,10 +17,15 @@ from tests.mutate.__main__ import ROOT, importing
 RUNNER = """
 import signal, sys
 from pathlib import Path
-from tests.mutate.__main__ import _end, pytest_in
+from tests.mutate.__main__ import _end
+from tests.mutate.collected import Collected
 
 signal.signal(signal.SIGTERM, _end)
-pytest_in(Path(sys.argv[1]), "test_endless.py")
+tests = Collected(Path(sys.argv[1]), ["test_endless.py"])
+try:
+    tests.run(tests.names)
+finally:
+    tests.close()
 """
 ENDLESS = """
 import os, time
@@ -32,17 +38,41 @@ def test_endless():
 """
 
 VERDICTS = """
-import sys
+import json, sys
+from contextlib import closing
 from pathlib import Path
-from tests.mutate.__main__ import Drawn, run
+from tests.mutate.__main__ import Covered, Drawn, run
+from tests.mutate.collected import Collected
 from tests.mutate.mutants import mutants_of
 
 copy = Path(sys.argv[1])
+test = copy / "tests/one/test_one.py"
 (mutant,) = mutants_of((copy / "live/one.py").read_bytes())
-for test in ("f() == 1", "not f()"):
-    (copy / "tests/one/test_one.py").write_text(f"from live.one import f\\ndef test_one():\\n    assert {test}\\n")
-    print(run(copy, Drawn("live/one.py", mutant, "one", ["tests/one/test_one.py"])))
+for line in json.loads(sys.argv[2]):
+    test.write_text(f"import time\\nfrom live.one import ONE, f\\ndef test_one():\\n    {line}\\n")
+    lines = {"live/one.py": {mutant.line: [""]}} if "ONE" in line else {}
+    with closing(Collected(copy, ["tests/one"])) as tests:
+        print(run(copy, Drawn("one", "live/one.py", mutant), Covered(lines, {"tests/one/test_one.py"}, {}), tests, 6))
 """
+MODULE = """
+def f():
+    def g():
+        return (
+            1)
+    return g()
+
+ONE = f()
+"""
+TEST = "tests/one/test_one.py::test_one"
+LEFT_OUT = f"SURVIVED, {TEST} fails without the mistake too"
+EXPECTED = {
+    "assert f() == 1": f"caught by {TEST}",
+    "assert ONE == 1": f"caught by {TEST}",
+    "assert f()": "SURVIVED",
+    "assert not f()": LEFT_OUT,
+    "time.sleep(30 * (f() - 1))": f"caught by {TEST} without an end",
+    "time.sleep(30 * f() - 27)": LEFT_OUT,
+}
 
 
 @pytest.mark.slow
@@ -51,12 +81,11 @@ def test_a_mistake_counts_as_caught_if_the_test_passes_without_it(tmp_path: Path
     for folder in ("live", "tests", "tests/one"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "__init__.py").touch()
-    (tmp_path / "live/one.py").write_text("def f():\n    return 1\n")
+    (tmp_path / "live/one.py").write_text(MODULE)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = mutant")
-    command = [sys.executable, "-B", "-c", VERDICTS, str(tmp_path)]
+    command = [sys.executable, "-B", "-c", VERDICTS, str(tmp_path), json.dumps([*EXPECTED])]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    test = "tests/one/test_one.py::test_one"
-    assert done.stdout.splitlines() == [f"caught by {test}", f"UNCLEAR: {test} fails without the mistake too"]
+    assert dict(zip(EXPECTED, done.stdout.splitlines(), strict=True)) == EXPECTED
 
 
 def test_a_runner_that_is_told_to_end_leaves_no_process(tmp_path: Path) -> None:
