@@ -10,12 +10,14 @@ import httpx
 import pytest
 
 from live.auth.rate_limiter import RateLimiter
+from live.domain.board_file import parse_boards
 from live.domain.decoding import STEP, Steps
+from live.domain.limits import PrefixLimits
 from live.domain.producer import Principal
 from live.ingest import intake
 from live.ingest.intake import CheckedHead, Intake
 from tests.harness.mutation import must_be_caught, replaced
-from tests.harness.server import serving
+from tests.harness.server import run_server, serving
 from tests.harness.settings import fresh_settings
 
 COUNT: Final = 1000
@@ -141,3 +143,22 @@ async def test_other_charges_are_caught(valkey_url: str) -> None:
         await test_every_format_is_charged_by_its_events(valkey_url, "with metadata")
     with must_be_caught("useless work is free"), replaced(Intake, "_decode", by_events):
         await test_useless_work_is_charged(valkey_url)
+
+
+async def test_a_body_counts_once_towards_the_rate_of_each_prefix(valkey_url: str) -> None:
+    """With the events of all boards that have the prefix. Other limits of a prefix do not matter."""
+    names = ("acme-a", "acme-b", "beta-a", "free-a")
+    text = '[limits."acme-*"]\nrate = 9\n[limits."beta-*"]\nrate = 9\n[limits."free-*"]\nboards = 9\n'
+    boards = parse_boards(text + "".join(f'[[board]]\nid = "{name}"\n' for name in names))
+    spent: list[tuple[str, int]] = []
+
+    def record(_: RateLimiter, limits: PrefixLimits | Principal, events: int) -> None:
+        if isinstance(limits, PrefixLimits):
+            spent.append((limits.prefix, events))
+
+    async with run_server(fresh_settings(valkey_url), boards) as url, httpx.AsyncClient(base_url=url) as client:
+        with patch.object(RateLimiter, "spend", record):
+            events = [{"key": "a", "board": name} for name in [*names, "acme-a", "acme-b", "acme-b"]]
+            response = await client.post("/v1/events", json=events)
+    assert response.json()["accepted"] == 7
+    assert spent == [("acme-", 5), ("beta-", 1)]

@@ -216,6 +216,10 @@ async def test_a_gap_and_the_content_after_it_are_in_the_backup(valkey_url: str,
         await board.like("a")
         await backed_up(board, tmp_path / "backup")
         assert rows_in(board, tmp_path / "backup") == await board.rows()
+        await board.like("a")
+        await board.client.xtrim(state.journal, maxlen=0, approximate=False)
+        with pytest.raises(SetupError, match="are missing"):
+            await backed_up(board, tmp_path / "another")
 
 
 async def test_a_store_that_lost_data_is_not_backed_up(valkey_url: str, tmp_path: Path) -> None:

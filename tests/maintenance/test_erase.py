@@ -639,8 +639,8 @@ def test_a_correction_of_votes_is_searched() -> None:
     assert search.found == {eve, pair}
 
 
-async def test_an_unknown_board_and_a_drainer_that_is_behind_are_refused(folder: Path) -> None:
-    """Nothing has changed by then."""
+async def test_an_unknown_or_frozen_board_and_a_drainer_that_is_behind_are_refused(folder: Path) -> None:
+    """No digest is erased by then."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
         work = Erasing(board.client, board.settings, Boards([board.board]), board.databases[0])
@@ -652,4 +652,8 @@ async def test_an_unknown_board_and_a_drainer_that_is_behind_are_refused(folder:
             pytest.raises(SetupError, match="wait in the store"),
         ):
             await work.erase(EVE, [], take_back=False)
+        await (await board.drainer()).sweep()
+        await board.client.hset(board.ledger.state.keys.meta, "frozen", 1)
+        with pytest.raises(SetupError, match="'posts' can't give votes back: it is frozen"):
+            await erase(board, EVE, take_back=True)
         assert digests_in(await board.contents()) & digests_of(board, EVE)

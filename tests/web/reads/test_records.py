@@ -77,6 +77,7 @@ async def test_one_member_on_every_board(valkey_url: str) -> None:
         "a/b",
         [("posts", 2), ("all", 2)],
     )
+    assert [len(view["records"]) for view in found["records"]] == [1, 1]  # without neighbours
     assert nothing == {"key": "x", "records": []}
 
 

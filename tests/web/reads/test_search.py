@@ -66,12 +66,13 @@ async def test_members_are_found_on_every_kind_of_board(valkey_url: str) -> None
             assert (await client.put(f"/v1/boards/pets/records/{key}", json={})).status_code == 201
         await post(client, {"type": "vote", "key": "anton", "actor": "a"})
         for board in ("rolling", "sliding", "weeks", "both"):
-            assert await names(client, board, prefix="an") == ["Anna", "anton", "ANNIKA", "An"]
+            assert await names(client, board, prefix="An") == ["Anna", "anton", "ANNIKA", "An"]
         assert await names(client, "lowest", prefix="AN") == ["An", "ANNIKA", "anton", "Anna"]
         assert sorted(await names(client, "runs", prefix="an")) == ["ANNIKA", "An", "Anna", "anton"]
         assert await names(client, "pets", prefix="an") == ["anton", "ANNIKA", "An", "Anna"]
         assert await names(client, "rolling", prefix="e\u0301") == ["\u00c9mile"]
         assert await names(client, "rolling", prefix="nobody") == []
+        assert await names(client, "rolling", prefix="b", limit="1") == ["Bert"]
         assert (await client.put("/v1/items/Bert", json={"title": "Anything goes"})).status_code == 204
         assert await names(client, "rolling", prefix="any") == ["Bert"]
         found = (await client.get("/v1/boards/rolling/records?prefix=anton")).json()["records"]
