@@ -8,6 +8,7 @@ RUN := $(VENV)/bin
 # Not what reads SQL only, parses bodies or estimates memory: that is the same on every engine. Redis runs
 # those of stores only, without random examples, and not again what runs on both servers by itself.
 OF_STORES := tests/store tests/boards tests/journal/log tests/journal/test_one_lost_board.py \
+	tests/maintenance/test_merge.py \
 	--ignore tests/store/board/check/test_usage.py
 OF_VIEWERS := tests/ingest tests/fanout --ignore tests/ingest/test_bodies.py \
 	--ignore tests/fanout/test_replays.py --ignore tests/fanout/test_replay_refusals.py

@@ -124,7 +124,10 @@ async def drained(settings: Settings, store: Store) -> None:
     """Wait until SQL has the audit log, and every entry of the journals."""
 
     async def is_done() -> bool:
-        status = json.loads(await command(settings, "journal", "status", "--json"))
+        try:
+            status = json.loads(await command(settings, "journal", "status", "--json"))
+        except AssertionError:
+            return False  # the server has not made the tables in PostgreSQL yet
         return bool(status["boards"]) and not [
             key async for key in store.names(f"{settings.key_prefix}:*:journal:*") if await store.call(key, "XLEN", key)
         ]

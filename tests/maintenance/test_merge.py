@@ -1,7 +1,10 @@
-"""`live merge` gives the events of one member to another on boards of every kind, and undoes that."""
+"""`live merge` gives the events of one member to another on boards of every kind, and undoes that.
+
+The journal is in PostgreSQL where that is installed, and in SQLite with the mutant.
+"""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +20,7 @@ from live.settings import Settings
 from live.store.connection.client import Store
 from live.store.registry.trail import AuditTrail
 from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.postgres import has_postgres, running_postgres
 from tests.harness.scripts import connected
 from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
@@ -63,10 +67,20 @@ class Machine:
         await command(self.settings, "reconcile", *self.boards)
 
 
+@pytest.fixture(scope="module")
+def journal() -> Iterator[str]:
+    """The journal of the tests of this file."""
+    if not has_postgres():
+        yield "sqlite"
+        return
+    with running_postgres() as server:
+        yield server.url
+
+
 @asynccontextmanager
-async def machine(valkey_url: str, tmp_path: Path) -> AsyncIterator[Machine]:
+async def machine(valkey_url: str, tmp_path: Path, journal: str = "sqlite") -> AsyncIterator[Machine]:
     """The machine, with three members. One of them also has a vote."""
-    settings = fresh_settings(valkey_url, journal="sqlite", anonymous_admin=True)
+    settings = fresh_settings(valkey_url, journal=journal, anonymous_admin=True)
     file = tmp_path / "boards.toml"
     file.write_text(BOARDS.replace("cap = 2", "cap = 9"))
     boards = parse_boards(file.read_text())
@@ -116,9 +130,9 @@ async def merged(made: Machine) -> None:
     assert (entries[5].key, entries[5].before, entries[5].after) == (OLD, {"into": NEW}, {"act": "merged"})
 
 
-async def test_a_merge_and_its_undo(valkey_url: str, tmp_path: Path) -> None:
+async def test_a_merge_and_its_undo(valkey_url: str, tmp_path: Path, journal: str) -> None:
     """Later events stay with the member that they named. The past stays as it was. A later merge is undone first."""
-    async with machine(valkey_url, tmp_path) as made:
+    async with machine(valkey_url, tmp_path, journal) as made:
         await merged(made)
         was = await made.scores()
         first, second = await made.merge(OLD, NEW), await made.merge(NEW, OTHER)
@@ -128,6 +142,25 @@ async def test_a_merge_and_its_undo(valkey_url: str, tmp_path: Path) -> None:
         assert await made.scores() == was
         await made.check()
         await command(made.settings, "merge", "--undo", "5", "--yes", *made.boards, status=1)
+
+
+async def test_a_rebuild_has_what_a_merge_and_an_erasure_left(valkey_url: str, tmp_path: Path, journal: str) -> None:
+    """The store loses everything afterwards. Nothing of the erased member comes back."""
+    async with machine(valkey_url, tmp_path, journal) as made:
+        await made.merge(OLD, NEW)
+        await command(made.settings, "erase", "--member", OTHER, "--yes", *made.boards)
+        await send(made.client, NEW, 1)
+        await made.check()
+        was = await made.scores()
+        assert was == expected({NEW: 13}, {NEW: 5}, {NEW: 1})
+    async with connected(valkey_url, made.settings) as store:
+        async for name in store.names(f"{made.settings.key_prefix}:*"):
+            await store.delete(name)
+        await command(made.settings, "rebuild", *made.boards)
+        async with serving(made.settings, *parse_boards(BOARDS.replace("cap = 2", "cap = 9"))) as client:
+            again = Machine(store, client, made.settings, tmp_path / "boards.toml")
+            assert await again.scores() == was
+            await again.check()
 
 
 @pytest.mark.mutant

@@ -105,6 +105,7 @@ async def command(settings: Settings, *words: str, status: int = 0) -> str:
     """Run a command on the store and the journal of the server."""
     environment = {
         "LIVE_STORE": settings.store, "LIVE_KEY_PREFIX": settings.key_prefix, "LIVE_DATA_DIR": str(settings.data_dir),
+        "LIVE_JOURNAL": settings.journal,
     }  # fmt: skip
     ended = await asyncio.to_thread(run_command, *words, **environment)
     assert ended.returncode == status, (words, ended.stderr)
