@@ -13,6 +13,7 @@ const SPAN = 10 * MINUTE; // … if it is known for so long, and for which it ha
 const PARTS = 4; // of that time, in which a steady pace is about the same
 const FURTHEST = 60; // minutes that are looked ahead
 const FIGHTERS = 10; // records among which the closest two are looked for
+const MOST_PAIRS = 200; // whose changes of order are known
 const LEAST_RATE_SPAN = 10_000; // milliseconds that a rate is measured over
 
 /** The scores of a board at some times of the last minutes. */
@@ -149,8 +150,11 @@ export class Fights {
    * @param {number} now
    */
   #add(pair, now) {
-    this.#times.set(pair, [...this.#recent(pair, now), now]);
-    for (const one of this.#times.keys()) if (!this.#recent(one, now).length) this.#times.delete(one);
+    const times = [...this.#recent(pair, now), now];
+    this.#times.delete(pair); // so that the newest are last
+    this.#times.set(pair, times);
+    const [oldest] = this.#times.keys();
+    if (this.#times.size > MOST_PAIRS) this.#times.delete(oldest);
   }
 
   /**

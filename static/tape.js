@@ -102,7 +102,13 @@ export class Tape {
     if (!this.hasLines) return;
     const ranks = new Map(records.map(({ key, rank }) => [key, rank]));
     for (const { key } of records.slice(0, TAPED)) if (!this.#points.has(key)) this.#points.set(key, []);
-    for (const [key, points] of this.#points) points.push([at, ranks.get(key) ?? null]);
+    for (const [key, points] of this.#points) {
+      const place = ranks.get(key);
+      const rank = place === undefined ? null : Math.min(place, TAPED + 1); // all places below the lines are one
+      const last = points.at(-1);
+      if (last?.[1] === rank && points.at(-2)?.[1] === rank) last[0] = at; // a place that stays needs two points
+      else points.push([at, rank]);
+    }
   }
 
   /**
@@ -112,12 +118,11 @@ export class Tape {
   draw(begin, end) {
     for (const [key, points] of this.#points) {
       while (points[1]?.[0] < begin) points.shift();
-      const path = pathOf(points, begin, end);
       let line = this.#lines.get(key);
-      if (!path) {
+      if (points.every(([, rank]) => rank === null || rank > TAPED)) {
         line?.remove();
         this.#lines.delete(key);
-        if (points.every(([, rank]) => rank === null)) this.#points.delete(key);
+        this.#points.delete(key);
         continue;
       }
       if (!line) {
@@ -126,7 +131,7 @@ export class Tape {
         this.#lines.set(key, line);
         this.drawing.append(line);
       }
-      line.setAttribute("d", path);
+      line.setAttribute("d", pathOf(points, begin, end));
       line.dataset.rank = String(points.at(-1)?.[1] ?? "");
     }
   }

@@ -147,6 +147,18 @@ test("how often two have passed each other is what a list of all changes says, f
   }
 });
 
+test("of very many pairs, those that passed each other last are known", () => {
+  const fights = new Fights();
+  const order = (/** @type {string[]} */ ...keys) => fights.note(keys.map((key, i) => ({ key, rank: i + 1, score: 0 })), 0);
+  const pass = (/** @type {string} */ key, /** @type {string} */ other) => (order(key, other), order(other, key));
+  pass("a", "b");
+  for (let pair = 0; pair < 150; pair++) pass(`a${pair}`, `b${pair}`);
+  pass("a", "b");
+  for (let pair = 150; pair < 300; pair++) pass(`a${pair}`, `b${pair}`);
+  assert.equal(fights.changes("a", "b", 0), 2);
+  assert.equal(fights.changes("a0", "b0", 0), 0);
+});
+
 test("the rate is what the total grew by in a minute, without what leaves the window", () => {
   const random = seeded(2);
   const rate = new Rate();
