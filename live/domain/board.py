@@ -144,8 +144,13 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def adds(self) -> bool:
-        """Whether scores are sums of amounts, so that they have a pace."""
+        """Whether scores are sums of amounts."""
         return self.score is None and self.operator == "incr"
+
+    @property
+    def has_pace(self) -> bool:
+        """Whether scores grow by the hour. An hour of the clock of events can pass in any time."""
+        return self.adds and self.clock == "server"
 
     @property
     def summed(self) -> str:

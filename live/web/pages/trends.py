@@ -24,9 +24,8 @@ class Trends(msgspec.Struct, frozen=True):
 
     `before` has the ranks in the baseline, and `since` is its time in milliseconds; both are None where ranks cannot be
     compared. `scores` are those in the baseline, and `age` is the time since then in milliseconds. `rank_count` is the
-    number of members then, and `per_minute` what the board counted in a minute of the hour before. Scores that add up
-    (`adds`) have a pace.
-    `lines` has the sparklines by member.
+    number of members then, and `per_minute` what the board counted in a minute of the hour before. `has_pace` is that
+    of the board, and `lines` has the sparklines by member.
     """
 
     before: Mapping[str, int] | None = None
@@ -35,13 +34,13 @@ class Trends(msgspec.Struct, frozen=True):
     age: int = 0
     rank_count: int | None = None
     per_minute: int | None = None
-    adds: bool = False
+    has_pace: bool = False
     lines: Mapping[str, Line] = {}
 
     def pace(self, record: Record) -> int | None:
         """Return by how much a score changes in an hour, measured since the baseline; None if that is not known."""
         before = self.scores.get(record.member)
-        if not self.adds or before is None or self.age < _LEAST_SPAN:
+        if not self.has_pace or before is None or self.age < _LEAST_SPAN:
             return None
         return scaled(record.score - before, self.age, _HOUR)
 
@@ -82,7 +81,7 @@ async def trends_of(live: Live, ledger: Ledger, page: Page | None, *, has_lines:
         age=int(time.time() * 1000) - baseline.time,
         rank_count=baseline.rank_count,
         per_minute=baseline.per_minute,
-        adds=ledger.state.board.adds,
+        has_pace=ledger.state.board.has_pace,
         lines=lines,
     )
 

@@ -134,7 +134,10 @@ def test_invalid_metadata_is_not_shown() -> None:
 
 
 async def test_a_page_shows_the_current_period(valkey_url: str) -> None:
-    """It has its name and time zone, and a link to the previous one. Before the first event there is neither."""
+    """It has its name and time zone, and a link to the previous one. Before the first event there is neither.
+
+    Nothing has a pace, because the hours of the events are not those of people.
+    """
     async with server(valkey_url, WEEK) as client:
         html = (await client.get("/boards/week")).text
         assert "by week in Asia/Shanghai" in html
@@ -146,6 +149,7 @@ async def test_a_page_shows_the_current_period(valkey_url: str) -> None:
         assert "week 48 of 2025 in Asia/Shanghai" in html
         assert links(html) == {"prev": "?period=previous"}
         assert "board.js" in html
+        assert not re.search(r"data-paces|id=\"(rate|rising)", html)
 
 
 async def test_a_past_period_is_static(valkey_url: str) -> None:
