@@ -76,10 +76,14 @@ async def page_with_past(store: str, **context: Any) -> AsyncIterator[tuple[Page
 
 @pytest.mark.parametrize(("language", "words"), [("en", "As of"), ("zh-Hans", "时的榜单")])
 async def test_a_page_shows_a_board_at_a_time_without_script(valkey_url: str, language: str, words: str) -> None:
-    """It has a banner, links to other times, and one back to live."""
+    """It has a banner, links to other times, and one back to live. The bar of the first row is as wide as its name."""
     async with page_with_past(valkey_url, java_script_enabled=False) as (page, address, _, then):
         await page.goto(f"{address}?as_of={then}&lang={language}")
         assert await page.locator("#records tr").count() == 1
+        bar, name = [await page.locator(f"#records {part}").bounding_box() for part in (".bar", "th > bdi")]
+        assert bar is not None
+        assert name is not None
+        assert (bar["x"], bar["width"]) == pytest.approx((name["x"], name["width"]), abs=1)
         assert words in await page.inner_text("[role=note]")
         assert await page.locator("nav.periods a").count() == 0  # the journal is younger, and the future unknown
         await page.click("[role=note] a[rel=up]")
@@ -273,13 +277,13 @@ async def test_the_tape_shows_the_race_and_is_the_slider(valkey_url: str) -> Non
         producer,
         _,
     ):
-        await page.set_viewport_size({"width": 800, "height": 800})  # a phone shows it with its panel
         height = "document.querySelector('.frame').offsetTop - document.getElementById('tape').offsetTop"
         await page.goto(f"{address}?lang=en&key=b")
         reserved = await page.evaluate(height)
         await page.wait_for_selector("#tape path.own", state="attached", timeout=PATIENCE)
         assert await page.evaluate(height) == reserved
-        assert await page.evaluate("document.querySelector('#tape svg').getBoundingClientRect().height") == 60
+        drawn = "document.querySelector('#tape svg').getBoundingClientRect().height"
+        assert await page.evaluate(drawn) == 44
         box = await page.locator("#past-time").bounding_box()
         assert box is not None
         y = box["y"] + box["height"] / 2
@@ -304,6 +308,8 @@ async def test_the_tape_shows_the_race_and_is_the_slider(valkey_url: str) -> Non
         await post(producer, {"key": "c", "amount": 50})
         await until_first(page, "c")
         assert await page.is_hidden("#past-banner")
+        await page.set_viewport_size({"width": 800, "height": 800})
+        assert await page.evaluate(drawn) == 60
 
 
 async def test_the_tape_fits_boards_of_all_kinds(valkey_url: str) -> None:
