@@ -30,16 +30,17 @@ CLIENT: Final = """
 import asyncio
 import json
 import sys
-from live.client import Event, LiveBoard, SyncProducer
+from live.client import Event, LiveBoard, SyncLiveBoard
 
 async def main(url):
     async with LiveBoard(url) as live:
         accepted = (await live.post(Event("from the client"))).accepted
         async for top in live.watch("posts"):
-            if top.records and top.records[0].key == "from the client":
+            if top.records and top.records[0].member == "from the client":
                 break
-    with SyncProducer(url) as producer:
-        producer.send(Event("from a thread"))
+    with SyncLiveBoard(url) as live, live.producer(rank=True) as producer:
+        result = producer.post(Event("from a thread", 2))
+        assert live.record("posts", "from a thread").score == result.records[0].score == 2
     print(json.dumps([accepted, producer.totals.accepted, sorted(sys.modules)]))
 
 asyncio.run(main(sys.argv[1]))

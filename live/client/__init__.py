@@ -1,6 +1,6 @@
-"""A Python client for a Live Board server: send events so that each counts once, and watch the top of a board.
+"""A Python client for a Live Board server: send events so that each counts once, and read and watch boards.
 
-`LiveBoard` is asynchronous. `SyncProducer` sends events from ordinary threads. See docs/client.md.
+`LiveBoard` is asynchronous. `SyncLiveBoard` does the same in ordinary threads. See docs/client.md.
 """
 
 from live.client.board import LiveBoard
@@ -14,25 +14,38 @@ from live.client.errors import (
     WatchEndedError,
 )
 from live.client.events import Event
-from live.client.producer import Producer, Totals
+from live.client.producer import Producer, Result, Totals
+from live.client.sync_board import SyncLiveBoard
 from live.client.sync_producer import SyncProducer
 from live.client.watching import Top
-from live.domain.event import Answer, Rejection
+from live.domain.event import Answer, EventRecord, Rejection
+from live.domain.item import Item
 from live.domain.ranking import Record
+from live.domain.views import BoardPage, BoardSummary, Entrant, EntrantList, RecordHistory, RecordView
 
 __all__ = [
     "AccessRefusedError",
     "Answer",
+    "BoardPage",
+    "BoardSummary",
+    "Entrant",
+    "EntrantList",
     "Event",
+    "EventRecord",
+    "Item",
     "LiveBoard",
     "LiveBoardError",
     "NotALiveBoardError",
     "OutcomeUnknownError",
     "Producer",
     "Record",
+    "RecordHistory",
+    "RecordView",
     "Rejection",
     "RequestRefusedError",
+    "Result",
     "ServerUnavailableError",
+    "SyncLiveBoard",
     "SyncProducer",
     "Top",
     "Totals",

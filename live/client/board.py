@@ -2,20 +2,39 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Any, Final, Self, TypeVar
+from urllib.parse import quote, urlencode
 
 import aiohttp
+import msgspec
 from websockets.asyncio.client import ClientConnection
 
+from live.client.errors import RequestRefusedError
 from live.client.events import Event, encode_event
 from live.client.producer import LINGER, MAX_PENDING, OnRejected, Producer
-from live.client.sender import Body, Sender, open_session
-from live.client.target import parse_api_key, parse_url
+from live.client.sender import Body, Sender, decoded, open_session
+from live.client.target import Patience, parse_api_key, parse_url
 from live.client.watching import AskToken, Top, Watcher
 from live.domain.event import Answer
+from live.domain.item import Item
+from live.domain.views import (
+    BoardList,
+    BoardPage,
+    BoardSummary,
+    EntrantList,
+    HistoryList,
+    ItemList,
+    RecordHistory,
+    RecordList,
+    RecordView,
+)
+
+_T = TypeVar("_T")
+_NOT_RANKED: Final = "record_not_found"
 
 
 class LiveBoard:
@@ -25,8 +44,15 @@ class LiveBoard:
         url: the URL of the server, such as `http://127.0.0.1:8000`.
         api_key: an API key, `ID.SECRET`, as `live keys add` prints it. Sending events needs one, unless the server
             accepts events from anyone. Watching a private board needs one with the verb `read`.
-        patience: how many seconds the server may be unavailable before a call fails. The default is 60; `math.inf`
-            means no limit.
+        patience: how many seconds the server may be unavailable before a call fails. The default is 5 until the
+            server has answered once, because the address may be wrong, and then 60. `math.inf` means no limit.
+
+    Each call that waits for the server raises a `LiveBoardError` if it fails:
+
+    - `ServerUnavailableError`: the server was unavailable for longer than the patience.
+    - `AccessRefusedError`: the API key is missing or not accepted.
+    - `RequestRefusedError`: the server refuses the request for another reason. `code` says which.
+    - `NotALiveBoardError`: no Live Board server answers at the URL.
 
     Raises:
         ValueError: the URL or the API key is malformed.
@@ -35,7 +61,7 @@ class LiveBoard:
     def __init__(self, url: str, api_key: str | None = None, *, patience: float | None = None) -> None:
         self._url = parse_url(url)
         self._api_key = parse_api_key(api_key)
-        self._patience = patience
+        self._patience = Patience(patience)
         self._stack = AsyncExitStack()
         self._session: aiohttp.ClientSession | None = None
         self._sockets: set[ClientConnection] = set()
@@ -63,17 +89,124 @@ class LiveBoard:
         Raises:
             ValueError: an event is longer than 64 KiB of JSON.
             TypeError: a value can't be encoded as JSON.
-            ServerUnavailableError: the server was unavailable for longer than the patience.
-            AccessRefusedError: the API key is missing or not accepted.
-            RequestRefusedError: the server refuses the request for another reason.
-            NotALiveBoardError: no Live Board server answers at the URL.
         """
         data = b"[" + b",".join(map(encode_event, events)) + b"]"
         headers = {"Content-Type": "application/json", "Idempotency-Key": secrets.token_hex(16)}
         return await self._sender().send(Body(data, headers, len(events), repeatable=True))
 
+    async def boards(self) -> Sequence[BoardSummary]:
+        """Return the boards that this client may read."""
+        return (await self._read(BoardList, "/v1/boards")).boards
+
+    async def page(
+        self,
+        board: str,
+        *,
+        limit: int | None = None,
+        start: int | None = None,
+        score: int | None = None,
+        cursor: str | None = None,
+        period: str | None = None,
+        as_of: datetime | None = None,
+    ) -> BoardPage:
+        """Return consecutive records of a board, by default the first 100.
+
+        Args:
+            board: the id of the board.
+            limit: maximum number of records.
+            start: number of records to skip.
+            score: return the page around the rank that this score has or would have.
+            cursor: `next_cursor` or `prev_cursor` of an earlier page. A walk by cursors misses no record.
+            period: a period of a calendar board, such as `previous` or `2026-W46`.
+            as_of: an aware datetime. The page is as it was then. This needs a journal.
+        """
+        query = {"limit": limit, "start": start, "score": score, "cursor": cursor, "period": period, "as_of": as_of}
+        return await self._read(BoardPage, _path("boards", board), **query)
+
+    async def record(
+        self,
+        board: str,
+        member: str,
+        *,
+        around: int | None = None,
+        period: str | None = None,
+        as_of: datetime | None = None,
+    ) -> RecordView | None:
+        """Return the record of a member: its score, its rank, and the gap to the next rank.
+
+        Return None if the member is not on the board. `around` is the number of neighbours on each side: `records` of
+        the record has these. `period` and `as_of` are as in `page`.
+        """
+        path = _path("boards", board, "records", member)
+        try:
+            return await self._read(RecordView, path, around=around, period=period, as_of=as_of)
+        except RequestRefusedError as error:
+            if error.code == _NOT_RANKED:
+                return None
+            raise
+
+    async def records(self, board: str, *members: str, period: str | None = None) -> Sequence[RecordView]:
+        """Return the records of up to 100 members, read at one instant.
+
+        They have the order of the members. Members that are not on the board are left out.
+        """
+        return (await self._read(RecordList, _path("boards", board, "records"), key=members, period=period)).records
+
+    async def history(
+        self,
+        board: str,
+        *members: str,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        step: str | None = None,
+    ) -> Sequence[RecordHistory]:
+        """Return how the records of up to 20 members moved. Without members, how the first 10 did in the last hour.
+
+        The default is the last day, in steps of an hour. `since` and `until` are aware datetimes, and `step` is a
+        length such as `5m`. The server needs a journal.
+        """
+        query = {"key": members, "from": since, "to": until, "step": step}
+        return (await self._read(HistoryList, _path("boards", board, "history"), **query)).records
+
+    async def titles(self, *members: str) -> Mapping[str, Item]:
+        """Return the titles of up to 100 members, with links and pictures. Members without a title are left out."""
+        items = (await self._read(ItemList, "/v1/items", key=members)).items
+        return {item.member: item for item in items}
+
+    async def set_titles(self, *items: Item) -> None:
+        """Give up to 1,000 members titles, or replace them: all, or none if one is invalid.
+
+        The API key needs the verb `admin` for all boards.
+        """
+        await self._sender().call("PUT", "/v1/items", msgspec.json.encode({"items": items}))
+
+    async def remove_title(self, member: str) -> None:
+        """Take the title of a member away, if it has one. The API key needs the verb `admin` for all boards."""
+        await self._sender().call("DELETE", _path("items", member))
+
+    async def entrants(self, board: str, *, limit: int | None = None, cursor: str | None = None) -> EntrantList:
+        """Return registered members of a contest, in no order.
+
+        `limit` is about how many. `cursor` is the `next_cursor` of the page before.
+        """
+        return await self._read(EntrantList, _path("boards", board, "entrants"), limit=limit, cursor=cursor)
+
+    async def register(self, board: str, member: str, metadata: Mapping[str, Any] | None = None) -> None:
+        """Register a member for a contest, or replace its metadata. The API key needs the verb `admin`."""
+        body = msgspec.json.encode(metadata or {})
+        await self._sender().call("PUT", _path("boards", board, "records", member), body)
+
+    async def withdraw(self, board: str, member: str) -> None:
+        """Withdraw a registered member without votes from a contest. The API key needs the verb `admin`."""
+        await self._sender().call("DELETE", _path("boards", board, "records", member))
+
     def producer(
-        self, *, linger: float = LINGER, max_pending: int = MAX_PENDING, on_rejected: OnRejected | None = None
+        self,
+        *,
+        linger: float = LINGER,
+        max_pending: int = MAX_PENDING,
+        on_rejected: OnRejected | None = None,
+        rank: bool = False,
     ) -> Producer:
         """Make a producer that sends events in batches in the background.
 
@@ -82,8 +215,10 @@ class LiveBoard:
             max_pending: maximum number of events without a response. At this number, `send` waits.
             on_rejected: called with each event that the server rejects, and the reason. By default, a warning is
                 logged.
+            rank: results of `Producer.post` have the records of the member after the event. Each record counts as an
+                event against the rate of the API key, and batches are smaller.
         """
-        return Producer(self._sender(), linger=linger, max_pending=max_pending, on_rejected=on_rejected)
+        return Producer(self._sender(), linger=linger, max_pending=max_pending, on_rejected=on_rejected, rank=rank)
 
     def watch(
         self, board: str, *, limit: int | None = None, interval: str | None = None, token: AskToken | None = None
@@ -104,8 +239,6 @@ class LiveBoard:
 
         Raises:
             WatchEndedError: the server closed the connection permanently, for example because the board was deleted.
-            RequestRefusedError: the server refuses the connection, for example because there is no such board.
-            ServerUnavailableError: the server was unavailable for longer than the patience.
         """
         return Watcher(
             self._url,
@@ -117,7 +250,19 @@ class LiveBoard:
             sockets=self._sockets,
         ).tops()
 
+    async def _read(self, kind: type[_T], path: str, **query: object) -> _T:
+        """Send a GET. The query has no parameters that are None."""
+        given = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in query.items()}
+        text = urlencode({name: value for name, value in given.items() if value is not None}, doseq=True)
+        body = await self._sender().call("GET", f"{path}?{text}" if text else path)
+        return decoded(msgspec.json.Decoder(kind).decode, body, self._url)
+
     def _sender(self) -> Sender:
         if self._session is None:
             raise RuntimeError("the client is closed, or was not entered with `async with`")
         return Sender(self._session, self._url, self._api_key, patience=self._patience)
+
+
+def _path(*parts: str) -> str:
+    """Return a path below `/v1/`, with percent-encoded parts."""
+    return "/v1/" + "/".join(quote(part, safe="") for part in parts)

@@ -8,16 +8,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import count, repeat
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 import msgspec
+from msgspec import UNSET
 
 from live.client.events import Event, decode_event, encode_event, with_identity
 from live.client.sender import MAX_BYTES, MAX_EVENTS, Sender, ndjson
-from live.domain.event import Rejection
+from live.domain.event import Answer, EventRecord, Rejection
 
 LINGER: Final = 0.01  # seconds
 MAX_PENDING: Final = 10_000
+_MAX_RANKED: Final = 100  # events in a batch that asks for records: the server returns 1,000, one on each board
 _log = logging.getLogger("live.client")
 
 OnRejected = Callable[[Event, Rejection], None]
@@ -40,6 +42,20 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     lost: int = 0
 
 
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one event.
+
+    Attributes:
+        outcome: `accepted`; `duplicate` if the server had counted the event before; or `rejected`.
+        rejections: why boards refused the event, each with a code and a detail. Another board may have counted it.
+        records: the records of its member after the event, one for each board. Only a producer with `rank` has them.
+    """
+
+    outcome: Literal["accepted", "duplicate", "rejected"]
+    rejections: tuple[Rejection, ...] = ()
+    records: tuple[EventRecord, ...] = ()
+
+
 class Producer:
     """Send events in batches of up to 1,000, in the given order. Use it as an asynchronous context manager.
 
@@ -58,10 +74,14 @@ class Producer:
         linger: float = LINGER,
         max_pending: int = MAX_PENDING,
         on_rejected: OnRejected | None = None,
+        rank: bool = False,
     ) -> None:
         self._sender = sender
+        self._rank = rank
+        self._max_events = _MAX_RANKED if rank else MAX_EVENTS
+        self._awaited: dict[int, asyncio.Future[Result]] = {}  # results, by how many events came before
         self._linger = linger
-        self._max_pending = max_pending
+        self.max_pending = max_pending
         self._on_rejected = on_rejected or _log_rejected
         self._ids = zip(repeat(f"client:{secrets.token_hex(8)}".encode()), count(), strict=False)  # thread-safe
         self._waiting: deque[bytes] = deque()
@@ -129,11 +149,33 @@ class Producer:
             TypeError: a value can't be encoded as JSON.
             LiveBoardError: the producer has failed, for a reason that `LiveBoard.post` lists.
         """
+        self.put(await self._encoded(event))
+
+    async def post(self, event: Event) -> Result:
+        """Send an event, and return what became of it. It shares a batch with others, as in `send`.
+
+        Raises:
+            ValueError: the event is longer than 64 KiB of JSON.
+            TypeError: a value can't be encoded as JSON.
+            LiveBoardError: the producer has failed, for a reason that `LiveBoard.post` lists.
+        """
+        return await self.result_of(await self._encoded(event))
+
+    async def _encoded(self, event: Event) -> bytes:
+        """Encode an event, and wait until there is room for it."""
         line = self.encode(event)
-        if self.pending >= self._max_pending:
-            await self.await_settled(self._settled + self.pending - self._max_pending + 1)
+        if self.pending >= self.max_pending:
+            await self.await_settled(self._settled + self.pending - self.max_pending + 1)
         self.check()
+        return line
+
+    async def result_of(self, line: bytes) -> Result:
+        """Queue an encoded event, and return what became of it."""
+        self.check()
+        result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._awaited[self._settled + self.pending] = result
         self.put(line)
+        return await result
 
     def encode(self, event: Event) -> bytes:
         """Encode an event with an id, as `put` takes it. This is thread-safe.
@@ -152,7 +194,7 @@ class Producer:
         self._waiting.append(line)
         self._size += len(line)
         self._some.set()
-        if len(self._waiting) >= MAX_EVENTS or self._size >= MAX_BYTES:
+        if len(self._waiting) >= self._max_events or self._size >= MAX_BYTES:
             self._enough.set()
 
     async def flush(self) -> Totals:
@@ -181,7 +223,7 @@ class Producer:
         if self._failure is not None:
             raise self._failure
         if self._sending is None or self._sending.done():
-            raise RuntimeError("the producer is closed, or was not entered with `async with`")
+            raise RuntimeError("the producer is closed, or was not entered as a context manager")
 
     async def _run(self) -> None:
         try:
@@ -192,16 +234,16 @@ class Producer:
                         await self._enough.wait()
                 # The batch is full or old enough. Move the waiting events into it.
                 size = 0
-                while self._waiting and len(self._batch) < MAX_EVENTS and size < MAX_BYTES:
+                while self._waiting and len(self._batch) < self._max_events and size < MAX_BYTES:
                     line = self._waiting.popleft()
                     self._batch.append(line)
                     size += len(line)
                 self._size -= size
                 if not self._waiting:
                     self._some.clear()
-                if len(self._waiting) < MAX_EVENTS and self._size < MAX_BYTES:
+                if len(self._waiting) < self._max_events and self._size < MAX_BYTES:
                     self._enough.clear()
-                answer = await self._sender.send(ndjson(self._batch, repeatable=True))
+                answer = await self._sender.send(ndjson(self._batch, repeatable=True, rank=self._rank))
                 codes = Counter(self._totals.rejected)
                 codes.update(rejection.code for rejection in answer.rejected)
                 self._totals = Totals(
@@ -210,6 +252,10 @@ class Producer:
                     rejected=dict(codes),
                 )
                 batch, self._batch = self._batch, []
+                for index in range(len(batch)) if self._awaited else ():
+                    result = self._awaited.pop(self._settled + index, None)
+                    if result is not None and not result.done():
+                        result.set_result(_result_of(answer, index))
                 self._settled += len(batch)
                 for rejection in answer.rejected:
                     self._on_rejected(decode_event(batch[rejection.index]), rejection)
@@ -219,6 +265,20 @@ class Producer:
             self._failure = error
         finally:
             self._progress.set()
+            for result in self._awaited.values():
+                if self._failure is None or result.done():
+                    result.cancel()
+                else:
+                    result.set_exception(self._failure)
+
+
+def _result_of(answer: Answer, index: int) -> Result:
+    rejections = tuple(rejection for rejection in answer.rejected if rejection.index == index)
+    records = () if answer.records is UNSET else tuple(one for one in answer.records if one.index == index)
+    if rejections and rejections[0].counted is UNSET:
+        return Result(outcome="rejected", rejections=rejections)
+    is_duplicate = not answer.accepted if answer.duplicates is UNSET else index in answer.duplicates
+    return Result(outcome="duplicate" if is_duplicate else "accepted", rejections=rejections, records=records)
 
 
 def _log_rejected(event: Event, rejection: Rejection) -> None:

@@ -4,64 +4,80 @@ import asyncio
 import gzip
 import logging
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from live.client.errors import (
     LiveBoardError,
     NotALiveBoardError,
     OutcomeUnknownError,
     RequestRefusedError,
-    ServerUnavailableError,
+    read_problem,
 )
-from live.client.target import ACCESS_REFUSED, access_refused, authorization
+from live.client.target import ACCESS_REFUSED, Patience, access_refused, authorization
 from live.domain.event import Answer
 
-PATIENCE: Final = 60.0  # seconds for which the server may be unavailable
 MAX_EVENTS: Final = 1000  # per request, the default limit of the server
 MAX_BYTES: Final = 512 * 1024  # approximate size of a full batch before compression
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 2.0
 _TIMEOUT: Final = 20.0
 _LAST_TIMEOUT: Final = 60.0  # for a request that is not repeatable
+_CONNECT_TIMEOUT: Final = 4.0
 _COMPRESSED: Final = 1024  # bytes; longer bodies are compressed
 _OK: Final = 200
+_SUCCESS: Final = range(200, 300)
+_NO_SUCH_ROUTE: Final = frozenset({404, 405, 501})
 _TOO_MANY: Final = 429
 _NOT_TAKEN: Final = frozenset({408, _TOO_MANY, 503})  # nothing was counted, so it is safe to retry
 _LOST: Final = frozenset({500, 502, 504})  # from a failed server or a proxy; the server may have counted the events
 _MAX_PAUSE: Final = 86_400.0
 _MAX_SHOWN: Final = 300
+_T = TypeVar("_T")
 _decode_answer = msgspec.json.Decoder(Answer).decode
 _log = logging.getLogger("live.client")
 
 
 class Body(NamedTuple):
-    """A request body with `events` events. A `repeatable` body counts once, however often it is sent."""
+    """A request body with `events` events. A `repeatable` body counts once, however often it is sent.
+
+    With `rank`, the response has the records of the members.
+    """
 
     data: bytes
     headers: Mapping[str, str]
     events: int
     repeatable: bool
+    rank: bool = False
+
+
+class Reply(NamedTuple):
+    """A response. `retry_after` is the value of the header, or empty."""
+
+    status: int
+    body: bytes
+    retry_after: str
 
 
 class SendingStoppedError(LiveBoardError):
     """Sending ended because `stop` was set while the sender waited between two attempts."""
 
 
-def ndjson(lines: Sequence[bytes], *, repeatable: bool) -> Body:
+def ndjson(lines: Sequence[bytes], *, repeatable: bool, rank: bool = False) -> Body:
     """Make a body with one event per line."""
     data = b"\n".join(lines)
     headers = {"Content-Type": "application/x-ndjson"}
     if len(data) >= _COMPRESSED:
         data = gzip.compress(data, compresslevel=1)
         headers["Content-Encoding"] = "gzip"
-    return Body(data, headers, len(lines), repeatable)
+    return Body(data, headers, len(lines), repeatable, rank)
 
 
 @asynccontextmanager
@@ -117,8 +133,8 @@ class Backoff:
 class Sender:
     """Sends bodies to one server, one at a time. `lost` is the number of lost responses.
 
-    `patience` is the number of seconds for which the server may be unavailable. `timeout` is the number of seconds to
-    wait for the response to a repeatable body. Set `stop` to end a wait between two attempts.
+    `patience` says for how long the server may be unavailable. `timeout` is the number of seconds to wait for the
+    response to a repeatable body. Set `stop` to end a wait between two attempts.
     """
 
     def __init__(
@@ -127,18 +143,20 @@ class Sender:
         url: str,
         api_key: str | None = None,
         *,
-        patience: float | None = None,
+        patience: Patience | None = None,
         timeout: float | None = None,
         stop: asyncio.Event | None = None,
     ) -> None:
         self.lost = 0
         self._session = session
         self._url = url
+        self._root = str(URL(url)).rstrip("/")  # percent-encoded
         self._api_key = api_key
-        self._patience = PATIENCE if patience is None else patience
+        self._patience = patience or Patience()
         self._stop = stop or asyncio.Event()
-        self._timeout = aiohttp.ClientTimeout(total=_TIMEOUT if timeout is None else timeout)
-        self._last_timeout = aiohttp.ClientTimeout(total=_LAST_TIMEOUT)
+        total = _TIMEOUT if timeout is None else timeout
+        self._timeout = aiohttp.ClientTimeout(total=total, sock_connect=_CONNECT_TIMEOUT)
+        self._last_timeout = aiohttp.ClientTimeout(total=_LAST_TIMEOUT, sock_connect=_CONNECT_TIMEOUT)
         self._under_way = False
         self._in_doubt = False
 
@@ -160,26 +178,48 @@ class Sender:
             RequestRefusedError: the server refuses the body for another reason.
             NotALiveBoardError: no Live Board server answers at the URL.
         """
-        clock = asyncio.get_running_loop().time
-        give_up = clock() + self._patience
-        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
-        while True:
+
+        async def attempt() -> Answer | FailedAttempt:
             outcome = await self.attempt(body)
-            if isinstance(outcome, Answer):
-                return outcome
-            if outcome.lost and not body.repeatable:
+            if isinstance(outcome, FailedAttempt) and outcome.lost and not body.repeatable:
                 raise OutcomeUnknownError(
                     f"the response to {body.events} events was lost ({outcome.problem}), so they may have been counted"
                 )
+            return outcome
+
+        return await self._repeated(attempt)
+
+    async def call(self, method: str, path: str, data: bytes | None = None) -> bytes:
+        """Send a request that may be repeated, such as a GET, and retry as `send` does. Return the body of the reply.
+
+        Raises:
+            LiveBoardError: as `send`, except `OutcomeUnknownError`.
+        """
+        verb = "read" if method == "GET" else "admin"
+
+        async def attempt() -> bytes | FailedAttempt:
+            headers = {} if data is None else {"Content-Type": "application/json"}
+            reply = await self._exchange(method, path, data, headers, self._timeout)
+            if isinstance(reply, FailedAttempt):
+                return reply
+            return reply.body if reply.status in _SUCCESS else refusal(reply, self._url, self._api_key, verb)
+
+        return await self._repeated(attempt)
+
+    async def _repeated(self, attempt: Callable[[], Awaitable[_T | FailedAttempt]]) -> _T:
+        """Make attempts until one does not fail, or the patience is over."""
+        clock, patience = asyncio.get_running_loop().time, self._patience
+        started, backoff = clock(), Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
+        while isinstance(outcome := await attempt(), FailedAttempt):
             pause = backoff.next() if outcome.retry_after is None else backoff.after(outcome.retry_after)
             if outcome.paced:
-                give_up = clock() + pause + self._patience
-            if clock() + pause > give_up:
-                message = f"{self._url} stays unavailable ({outcome.problem})"
-                raise ServerUnavailableError(message, in_doubt=self._in_doubt)
+                started = clock() + pause
+            if clock() + pause > started + patience.seconds:
+                raise patience.over(self._url, outcome.problem, in_doubt=self._in_doubt)
             _log.info("trying again in %.1f s: %s", pause, outcome.problem)
             if await stopped_within(self._stop, pause):
                 raise SendingStoppedError
+        return outcome
 
     async def attempt(self, body: Body) -> Answer | FailedAttempt:
         """Send a body once.
@@ -191,28 +231,33 @@ class Sender:
         """
         timeout = self._timeout if body.repeatable else self._last_timeout
         self._under_way = True
-        try:
-            async with self._session.post(
-                f"{self._url}/v1/events", data=body.data, headers=body.headers, timeout=timeout
-            ) as response:
-                text = await response.read()
-        except aiohttp.ClientConnectorError as error:
-            outcome: Answer | FailedAttempt = FailedAttempt(str(error))
-        except (aiohttp.ClientError, TimeoutError) as error:
-            # Do not use the `repr` of the error. Some errors show the request's headers there, and these contain the
-            # API key.
-            outcome = FailedAttempt(f"{type(error).__name__} {error}".strip(), lost=True)
-        else:
-            self._under_way = False
-            retry_after = response.headers.get("Retry-After", "")
-            outcome = read_answer(response.status, text, retry_after, self._url, self._api_key)
+        path = "/v1/events?rank=true" if body.rank else "/v1/events"
+        reply = await self._exchange("POST", path, body.data, body.headers, timeout)
         self._under_way = False
+        outcome = reply if isinstance(reply, FailedAttempt) else read_answer(reply, self._url, self._api_key)
         if isinstance(outcome, Answer):
             self._in_doubt = False
         elif outcome.lost:
             self.lost += 1
             self._in_doubt = True
         return outcome
+
+    async def _exchange(
+        self, method: str, path: str, data: bytes | None, headers: Mapping[str, str], times: aiohttp.ClientTimeout
+    ) -> "Reply | FailedAttempt":
+        """Send one request. The path is percent-encoded."""
+        url = URL(self._root + path, encoded=True)
+        try:
+            async with self._session.request(method, url, data=data, headers=headers, timeout=times) as response:
+                body = await response.read()
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            return FailedAttempt(str(error))
+        except (aiohttp.ClientError, TimeoutError) as error:
+            # Do not use the `repr` of the error. Some errors show the request's headers there, and these contain the
+            # API key.
+            return FailedAttempt(f"{type(error).__name__} {error}".strip(), lost=True)
+        self._patience.has_answer = True
+        return Reply(response.status, body, response.headers.get("Retry-After", ""))
 
 
 async def stopped_within(stop: asyncio.Event, seconds: float) -> bool:
@@ -225,26 +270,43 @@ async def stopped_within(stop: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-def read_answer(status: int, body: bytes, retry_after: str, url: str, api_key: str | None) -> Answer | FailedAttempt:
-    """Read the response to a POST of events. `retry_after` is the value of the header.
+def read_answer(reply: Reply, url: str, api_key: str | None) -> Answer | FailedAttempt:
+    """Read the response to a POST of events.
 
-    It is empty if the header is missing.
+    Raises:
+        LiveBoardError: as `refusal`.
+    """
+    return decoded(_decode_answer, reply.body, url) if reply.status == _OK else refusal(reply, url, api_key)
+
+
+def decoded(decode: Callable[[bytes], _T], body: bytes, url: str) -> _T:
+    """Decode the body of a response.
+
+    Raises:
+        NotALiveBoardError: the response does not come from Live Board.
+    """
+    try:
+        return decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise NotALiveBoardError(f"the server at {url} is not a Live Board server") from None
+
+
+def refusal(reply: Reply, url: str, api_key: str | None, verb: str = "post") -> FailedAttempt:
+    """Return why the same request, which needs a verb, may succeed later.
 
     Raises:
         AccessRefusedError: the API key is missing or not accepted.
         RequestRefusedError: the server refuses this request for another reason.
         NotALiveBoardError: the response does not come from Live Board.
     """
-    if status == _OK:
-        try:
-            return _decode_answer(body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            raise NotALiveBoardError(f"the server at {url} is not a Live Board server") from None
+    status, body, retry_after = reply
     failure = read_failure(status, body, retry_after)
     if failure is not None:
         return failure
     if status in ACCESS_REFUSED:
-        raise access_refused(status, body, api_key)
+        raise access_refused(status, body, api_key, verb)
+    if status in _NO_SUCH_ROUTE and not read_problem(body).code:
+        raise NotALiveBoardError(f"{url} is not a Live Board server: {RequestRefusedError(status, body)}")
     raise RequestRefusedError(status, body)
 
 

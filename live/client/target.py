@@ -3,11 +3,39 @@
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
-from live.client.errors import AccessRefusedError, read_problem
+from live.client.errors import AccessRefusedError, ServerUnavailableError, read_problem
 from live.domain.producer import parse_bearer
 
 ACCESS_REFUSED: Final = frozenset({401, 403})
 _FORBIDDEN: Final = 403
+_PATIENCE: Final = 60.0  # seconds for which a server may be away
+_FIRST_PATIENCE: Final = 5.0  # the same, for a server that has never answered
+
+
+class Patience:
+    """How many seconds a server may be unavailable. The parts of a client share it.
+
+    If the program does not say it, that is short until the server has answered: the address may be wrong.
+    """
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self.has_answer = False
+        self._seconds = seconds
+
+    @property
+    def seconds(self) -> float:
+        """The number of seconds."""
+        if self._seconds is not None:
+            return self._seconds
+        return _PATIENCE if self.has_answer else _FIRST_PATIENCE
+
+    def over(self, url: str, problem: str, *, in_doubt: bool = False) -> ServerUnavailableError:
+        """Make the error of a server that was unavailable for too long."""
+        message = f"{url} stays unavailable ({problem})"
+        if not self.has_answer:
+            advice = "check the address and the port, which `live serve` prints"
+            message = f"no Live Board server answers at {url} ({problem}): {advice}"
+        return ServerUnavailableError(message, in_doubt=in_doubt)
 
 
 def parse_url(url: str) -> str:
@@ -62,15 +90,18 @@ def socket_url(url: str, path: str, query: str = "") -> str:
     return urlunsplit((scheme, parts.netloc, parts.path + path, query, ""))
 
 
-def access_refused(status: int, body: bytes, api_key: str | None) -> AccessRefusedError:
-    """Make the error for a response of 401 or 403. Its message gives advice, and never shows the secret."""
+def access_refused(status: int, body: bytes, api_key: str | None, verb: str = "post") -> AccessRefusedError:
+    """Make the error for a response of 401 or 403 to a request that needs a verb.
+
+    Its message gives advice, and never shows the secret.
+    """
     detail = read_problem(body).detail
     producer = producer_of(api_key)
     if status == _FORBIDDEN:
         who = f"producer {producer!r}" if producer else "requests without an API key"
         problem = f"the server does not allow this for {who}"
         advice = (
-            f"to create an API key that may send events, run `live keys add {producer or 'ID'} --verbs post` "
+            f"to create an API key that may do it, run `live keys add {producer or 'ID'} --verbs {verb}` "
             "where the server's store is"
         )
     elif api_key is None:

@@ -13,9 +13,9 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from live.client.errors import RequestRefusedError, ServerUnavailableError, WatchEndedError
-from live.client.sender import PATIENCE, Backoff, read_failure
-from live.client.target import authorization, socket_url
+from live.client.errors import RequestRefusedError, WatchEndedError
+from live.client.sender import Backoff, read_failure
+from live.client.target import Patience, authorization, socket_url
 from live.domain.ranking import Ranks, Record, apply
 from live.errors import TOKEN_EXPIRED
 
@@ -39,7 +39,7 @@ class Top(msgspec.Struct, frozen=True, kw_only=True):
         offset: a number that grows by one with every change of the board.
         rank_count: number of records of the whole board.
         total_score: sum of all scores, or None if scores are not amounts.
-        records: the records in order, each with member (`key`), score and rank.
+        records: the records in order, each with member, score and rank.
         period: name of the period of a calendar board, such as `2026-W47`.
         stale: why the top may be out of date, such as a lost connection. None means that the top is live.
     """
@@ -196,7 +196,7 @@ class Watcher:
     """Follows one board.
 
     `limit` is the number of records to watch, `interval` the minimum time between two messages, such as `1s`, and
-    `patience` the number of seconds for which the server may be unavailable. `sockets` contains the open connection, so
+    `patience` says for how long the server may be unavailable. `sockets` contains the open connection, so
     that the client can close this connection when nobody reads from the watcher any more. `credentials` are an API key,
     or return a viewer token for each connection.
     """
@@ -209,7 +209,7 @@ class Watcher:
         *,
         limit: int | None = None,
         interval: str | None = None,
-        patience: float | None = None,
+        patience: Patience | None = None,
         sockets: set[ClientConnection] | None = None,
     ) -> None:
         self._has_ended_token = False  # then the next connection is made at once, with another one
@@ -217,7 +217,7 @@ class Watcher:
         self._board = board
         self._credentials = credentials
         self._query = {"limit": limit, "interval": interval}
-        self._patience = PATIENCE if patience is None else patience
+        self._patience = patience or Patience()
         self._sockets: set[ClientConnection] = set() if sockets is None else sockets
         self._state = TopState(board)
         self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
@@ -265,6 +265,7 @@ class Watcher:
             try:
                 state.connected()
                 connected = _now()
+                self._patience.has_answer = True
                 while True:
                     status = state.receive(await self._message(socket, renewal))
                     self._last_contact = _now()
@@ -280,7 +281,7 @@ class Watcher:
         except GapError:
             self._problem = "a message was missed"
         except InvalidStatus as error:  # the server refuses the handshake
-            response = error.response
+            response, self._patience.has_answer = error.response, True
             body = bytes(response.body or b"")
             failure = read_failure(response.status_code, body, response.headers.get("Retry-After", ""))
             if failure is None:  # it would refuse it again
@@ -322,8 +323,8 @@ class Watcher:
         """
         now = _now()
         pause = self._earliest - now if self._earliest > now else self._backoff.next()
-        if now + pause > self._last_contact + self._patience:
-            raise ServerUnavailableError(f"{self._url} stays unavailable ({self._problem})")
+        if now + pause > self._last_contact + self._patience.seconds:
+            raise self._patience.over(self._url, self._problem)
         return pause
 
     def _wait(self, seconds: float | None) -> None:

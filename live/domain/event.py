@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from typing import Annotated, Any, Final, TypeAlias, cast, overload
+from typing import Annotated, Any, Final, Literal, TypeAlias, cast, overload
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -48,9 +48,10 @@ class IncomingEvent(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """Why one event of a body was not counted. `board` is set if another board counted the event.
+    """Why one event of a body was not counted. `board` refused it, on a server with several boards.
 
-    `retryable` says whether the reason can pass, so that the same event can count later.
+    `retryable` says whether the reason can pass, so that the same event can count later. `counted` is set if another
+    board has counted the event, now or before.
     """
 
     index: int
@@ -58,6 +59,7 @@ class Rejection(msgspec.Struct, frozen=True):
     detail: str
     board: str | UnsetType = UNSET
     retryable: bool = False
+    counted: Literal[True] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         """Look up whether the reason can pass."""
@@ -88,14 +90,16 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
 class Answer(msgspec.Struct, frozen=True):
     """The result of a request with events.
 
-    It says how many events counted, which ones were refused, and the new offset of each board that changed. `records`
-    are those of the members afterwards, if the request asks for them.
+    It says how many events counted, which ones were refused, and the new offset of each board that changed.
+    `duplicates` are the indexes of the duplicates, if other events counted. `records` are those of the members
+    afterwards, if the request asks for them.
     """
 
     accepted: int
     duplicate: int
     rejected: tuple[Rejection, ...]
     offsets: dict[str, int]
+    duplicates: tuple[int, ...] | UnsetType = UNSET
     records: Sequence[EventRecord] | UnsetType = UNSET
 
 

@@ -347,13 +347,13 @@ class Posting:
         if private and not private.isdisjoint(self._shares):
             shown = self._producer.opens
             offsets = {board: offset for board, offset in offsets.items() if board not in private or board in shown}
-            accepted, duplicate = self._refusals()
+            accepted, duplicates = self._refusals()
         elif any(share.refused for share in shares):
-            accepted, duplicate = self._refusals()
+            accepted, duplicates = self._refusals()
         else:
             indexes = (share.indexes for share in shares)
             accepted = len(set(chain.from_iterable(indexes))) if len(shares) > 1 else sum(map(len, indexes))
-            duplicate = 0
+            duplicates = ()
         if self._wants.records:
             self._counted += self._records()
         self._rejected.sort(key=lambda rejection: rejection.index)
@@ -361,7 +361,8 @@ class Posting:
             EVENTS_REJECTED.labels(code).inc(count)
         if self._rejected and self._sampled is not None:
             self._sampled.note(self._producer.id, self._body, self._rejected)
-        return Answer(accepted, duplicate, tuple(self._rejected), offsets)
+        named = duplicates if accepted and duplicates else UNSET  # a body that is sent again need not list all it has
+        return Answer(accepted, len(duplicates), tuple(self._rejected), offsets, named)
 
     def _visible(self) -> list[_Share]:
         """Return the shares of boards that the producer may read."""
@@ -375,8 +376,8 @@ class Posting:
                 if share.refused.get(position, "duplicate") == "duplicate":
                     yield Counted(index, share.board, share.entries[position][0], share.placements.get(position))
 
-    def _refusals(self) -> tuple[int, int]:
-        """Collect the refusals. Return the numbers of accepted and of duplicate events.
+    def _refusals(self) -> tuple[int, tuple[int, ...]]:
+        """Collect the refusals. Return the number of accepted events, and the indexes of the duplicates.
 
         If a board belongs to another producer, or the producer may not read it, its refusal is hidden, unless the event
         names that board. An event with no other outcome is answered as if that board did not exist. So is what became
@@ -409,9 +410,14 @@ class Posting:
         for index in hidden - accepted - duplicates - {rejection.index for rejection in self._rejected}:
             event = body.events[body.indexes.index(index)]
             self._rejected.append(Rejection(index, "type_unknown", self._explain("type_unknown", _kind(event))))
+        if counted := accepted | duplicates:
+            self._rejected = [
+                msgspec.structs.replace(rejection, counted=True) if rejection.index in counted else rejection
+                for rejection in self._rejected
+            ]
         duplicates -= accepted
         EVENTS_DUPLICATE.inc(len(duplicates))
-        return len(accepted), len(duplicates)
+        return len(accepted), tuple(sorted(duplicates))
 
 
 def _kind(event: IncomingEvent) -> Kind:

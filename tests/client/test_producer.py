@@ -1,9 +1,10 @@
-"""`Producer` and `SyncProducer`: batches in which each event counts once, whatever fails."""
+"""Producers: batches in which each event counts once, whatever fails."""
 
 import asyncio
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from live.client import (
     Producer,
     Rejection,
     ServerUnavailableError,
+    SyncLiveBoard,
     SyncProducer,
     Totals,
     sender,
@@ -250,7 +252,7 @@ async def test_a_producer_must_be_open(url: str) -> None:
 
 def produce(url: str, events: list[Event], threads: int) -> Totals:
     """Send events with one producer from some threads, as a program without asyncio does."""
-    with SyncProducer(url, max_pending=3000) as producer:
+    with SyncLiveBoard(url) as live, live.producer(max_pending=3000) as producer:
 
         def send(share: list[Event]) -> None:
             for event in share:
@@ -301,33 +303,38 @@ async def test_errors_are_raised_in_threads(url: str) -> None:
                 producer.send(Event("a"))
 
     def fail() -> int:
-        producer = SyncProducer(url, "shop.sesame", max_pending=10)
-        with pytest.raises(AccessRefusedError):
-            send_with(producer)
-        with pytest.raises(AccessRefusedError):
-            producer.send(Event("a"))
-        with pytest.raises(AccessRefusedError):
-            producer.flush()
-        return len(producer.unsent())
+        with SyncLiveBoard(url, "shop.sesame") as live:
+            producer = live.producer(max_pending=10)
+            with pytest.raises(AccessRefusedError):
+                send_with(producer)
+            for use in (partial(producer.send, Event("a")), partial(producer.post, Event("a")), producer.flush):
+                with pytest.raises(AccessRefusedError):
+                    use()
+            return len(producer.unsent())
 
     assert await asyncio.to_thread(fail) == 10
 
 
 async def test_an_interrupted_thread_ends_immediately() -> None:
     """KeyboardInterrupt ends the producer even if the server is away."""
+    made: list[SyncProducer] = []
 
-    def interrupt(producer: SyncProducer) -> None:
-        with producer:
+    def interrupt(live: SyncLiveBoard) -> None:
+        with live, live.producer() as producer:
+            made.append(producer)
             producer.send(Event("a"))
             raise KeyboardInterrupt
 
     def interrupted() -> int:
-        producer = SyncProducer("http://127.0.0.1:9")
-        with pytest.raises(RuntimeError, match="not entered"):
-            producer.send(Event("a"))
+        live = SyncLiveBoard("http://127.0.0.1:9", patience=60)
+        for use in (live.boards, live.producer):
+            with pytest.raises(RuntimeError, match="not entered"):
+                use()
         with pytest.raises(KeyboardInterrupt):
-            interrupt(producer)
-        return len(producer.unsent())
+            interrupt(live)
+        with pytest.raises(RuntimeError, match="closed"):
+            made[0].send(Event("a"))
+        return len(made[0].unsent())
 
     async with asyncio.timeout(5):
         assert await asyncio.to_thread(interrupted) == 1

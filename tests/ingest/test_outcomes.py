@@ -59,13 +59,16 @@ class Given:
 
 
 def expected(outcomes: list[Any], faults: dict[str, Exception]) -> Any:
-    """The answer by the rules: accepted, duplicate, the refusals as index, code and board, and boards that counted."""
+    """The answer by the rules: accepted, the indexes of duplicates, the refusals, and boards that counted.
+
+    Each refusal is its index, its code, its board, and whether another board has counted the event.
+    """
     reached = {name for board, _ in outcomes for name in ([board] if board else OWNERS)}
     failed = [faults[name] for name in OWNERS if name in faults and name in reached]
     if failed and (len(failed) == len(reached) or any(isinstance(fault, OSError) for fault in failed)):
         return "fault"
-    accepted = duplicate = 0
-    refusals = []
+    accepted = 0
+    duplicates, refusals = [], []
     counted = set()
     for index, (named, codes) in enumerate(outcomes):
         found = {
@@ -73,13 +76,15 @@ def expected(outcomes: list[Any], faults: dict[str, Exception]) -> Any:
         }
         counted |= {name for name, code in found.items() if code is None}
         accepted += None in found.values()
-        duplicate += None not in found.values() and "duplicate" in found.values()
-        shown = [(index, code, name) for name, code in found.items()
+        is_counted = not set(found.values()).isdisjoint({None, "duplicate"})
+        if is_counted and None not in found.values():
+            duplicates.append(index)
+        shown = [(index, code, name, is_counted) for name, code in found.items()
                  if code not in {None, "duplicate"} and (OWNERS[name] != "other" or named)]  # fmt: skip
         refusals += shown
-        if not shown and set(found.values()).isdisjoint({None, "duplicate"}):
-            refusals.append((index, "type_unknown", None))
-    return accepted, duplicate, refusals, counted
+        if not shown and not is_counted:
+            refusals.append((index, "type_unknown", None, False))
+    return accepted, duplicates, refusals, counted
 
 
 @given(events, faults)
@@ -102,9 +107,13 @@ def test_the_outcomes_of_boards_become_one_answer(outcomes: list[Any], faults: d
         if unknown and None in reached:
             assert result in unknown
         return
-    refusals = [(refusal.index, refusal.code, refusal.board) for refusal in result.rejected]
+    refusals = [(one.index, one.code, one.board, one.counted is True) for one in result.rejected]
+    if result.accepted and result.duplicate:
+        assert result.duplicates == tuple(wanted[1])
+    else:
+        assert result.duplicates is UNSET
     assert (result.accepted, result.duplicate, sorted(refusals, key=str), set(result.offsets)) == (
-        *wanted[:2], sorted(wanted[2], key=str), wanted[3]
+        wanted[0], len(wanted[1]), sorted(wanted[2], key=str), wanted[3]
     )  # fmt: skip
     assert [index for index, *_ in refusals] == sorted(index for index, *_ in refusals)
 

@@ -194,7 +194,7 @@ async def test_an_event_that_one_board_missed_counts_there_on_a_retry(valkey_url
         await store.rename(writers, f"{writers}-away")
         await store.set(writers, "not a hash")  # the store refuses all commands for this board
         answer = await post(client, *events)
-        assert (summary(answer), answer["offsets"]) == ((2, 0, [(0, "board_unavailable", "news")]), {"posts": 2})
+        assert (summary(answer), answer["offsets"]) == ((2, 0, [(0, "board_unavailable", "news", True)]), {"posts": 2})
         assert answer["rejected"][0]["detail"] == REFUSALS["board_unavailable"]
         await store.rename(f"{writers}-away", writers)
 

@@ -93,7 +93,7 @@ async def test_a_weight_can_bring_an_amount_over_the_limit(valkey_url: str) -> N
     both = board("both", union={"x": 3, "y": 1}, source=frozenset())
     async with serving(fresh_settings(valkey_url), board("x"), board("y", "z"), both) as client:
         answer = await post(client, {"key": "a", "amount": 5 * 10**8}, {"key": "b"})
-        assert summary(answer) == (2, 0, [(0, "amount_too_large", "both")])
+        assert summary(answer) == (2, 0, [(0, "amount_too_large", "both", True)])
         assert await scores(client, "both") == {"b": 3}
 
 
@@ -116,7 +116,7 @@ async def test_fields_are_for_boards_that_rank_by_them(valkey_url: str) -> None:
             client, {"key": "a", "amount": 5, "fields": {"levels": 7}}, {"key": "b"},
             {"key": "c", "fields": {"levels": 7, "x": 1}}, {"key": "d", "fields": {"levels": 10}},
         )  # fmt: skip
-        assert summary(answer) == (4, 0, [(index, "fields_invalid", "runs") for index in (1, 2, 3)])
+        assert summary(answer) == (4, 0, [(index, "fields_invalid", "runs", True) for index in (1, 2, 3)])
         assert [re.split("[:;]", entry["detail"])[0] for entry in answer["rejected"]] == [
             "levels is missing", "unknown field 'x'", "levels is not a whole number from 0 to 9"
         ]  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from live.client import sender
+from live.client import target
 from live.domain.producer import Scope
 from live.errors import SetupError
 from live.send.progress import SendOptions
@@ -128,11 +128,11 @@ async def test_the_secret_is_not_shown_if_something_else_answers(
         await writer.drain()
         writer.close()
 
-    monkeypatch.setattr(sender, "PATIENCE", 0.3)
+    monkeypatch.setattr(target, "_FIRST_PATIENCE", 0.3)
     path = write(tmp_path / "e.ndjson", many(3))
     server = await asyncio.start_server(babble, "127.0.0.1", 0)
     async with server:
         with pytest.raises(SetupError) as caught:
             await send(path, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", key=f"shop.{SECRET}")
     assert SECRET not in str(caught.value)
-    assert "stays unavailable" in str(caught.value) or "is not a Live Board" in str(caught.value)
+    assert "no Live Board server answers" in str(caught.value) or "is not a Live Board" in str(caught.value)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from live.client import sender
+from live.client import sender, target
 from live.domain.board_file import BoardChoice, make_board
 from live.errors import SetupError
 from live.send.batches import with_id
@@ -134,7 +134,7 @@ async def test_an_answer_that_never_arrives_is_lost(tmp_path: Path, url: str, mo
         proxy.silent = False
         assert await sending_it == SendOutcome(sent=1500, accepted=500, duplicate=1000, lost=1)
 
-        monkeypatch.setattr(sender, "PATIENCE", 0.1)
+        monkeypatch.setattr(target, "_PATIENCE", 0.1)
         proxy.silent = True
         with pytest.raises(SetupError, match=r"stays unavailable \(TimeoutError\).* count once"):
             await send(path, proxy.url)
@@ -198,7 +198,7 @@ async def test_another_producer_does_not_continue_in_doubt(url: str, tmp_path: P
 @pytest.mark.timeout(60)
 async def test_a_429_is_obeyed(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not use up the patience, however long it lasts."""
-    monkeypatch.setattr(sender, "PATIENCE", 0.2)
+    monkeypatch.setattr(target, "_PATIENCE", 0.2)
     path = write(tmp_path / "e.ndjson", many(4500))
     async with run_server(fresh_settings(valkey_url, rate=1000, burst=1000), [rolling_board()]) as url:
         assert await send(path, url) == SendOutcome(sent=4500, accepted=4500)

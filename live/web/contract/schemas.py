@@ -68,6 +68,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "window": "The time range that the board covers.",
     "Answer.accepted": "Number of events that were counted.",
     "Answer.duplicate": "Number of events that were not counted again, because their identity was known.",
+    "Answer.duplicates": "Indexes of these events, if some are duplicates and others counted. Omitted otherwise.",
     "Answer.offsets": "New offset of each board that changed, by id.",
     "Answer.records": "Records of the members, in the order of the events. Only with `rank=true`.",
     "EventRecord.best": (
@@ -169,7 +170,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     "RecordChange.score": "The new score.",
     "RecordChange.time": "A time in the slot or period to correct. Default: now.",
     "RecordView.records": "The record with its neighbours.",
-    "Rejection.board": "Id of the board that refused the event, if other boards counted it.",
+    "Rejection.board": "Id of the board that refused the event. Omitted on a server with one board.",
+    "Rejection.counted": "True if another board has counted the event, now or before. Omitted otherwise.",
     "Rejection.code": "Stable name of the refusal.",
     "Rejection.retryable": "Whether the reason can pass, so that the same event can count later.",
     "Rejection.index": "Index of the event in the body, from 0.",

@@ -1,0 +1,61 @@
+"""An event loop in a thread of its own, on which programs without asyncio use the asynchronous client."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+
+class Background:
+    """Runs coroutines for other threads, from `start` to `stop`. A program can end without `stop`."""
+
+    def __init__(self) -> None:
+        self._begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._live()), name="live-client", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+        self._begun.result()
+
+    def stop(self) -> None:
+        """Cancel everything that still runs, and end the thread."""
+        loop, ending = self._begun.result()
+        loop.call_soon_threadsafe(ending.set)
+        self._thread.join()
+
+    def begin(self, work: Coroutine[Any, Any, _T]) -> "Future[_T]":
+        """Start a coroutine. Its result is ready later.
+
+        Raises:
+            RuntimeError: the thread does not run.
+        """
+        if self._begun.done() and self._thread.is_alive():
+            return asyncio.run_coroutine_threadsafe(work, self._begun.result()[0])
+        work.close()
+        raise RuntimeError("the client is closed, or was not entered with `with`")
+
+    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run a coroutine, and wait for its result. An interrupt of the program cancels the coroutine."""
+        return result_of(self.begin(work))
+
+    def call(self, function: Callable[..., object], *arguments: object) -> None:
+        """Call a function soon, after what was begun before."""
+        self._begun.result()[0].call_soon_threadsafe(function, *arguments)
+
+    async def _live(self) -> None:
+        ending = asyncio.Event()
+        self._begun.set_result((asyncio.get_running_loop(), ending))
+        await ending.wait()
+
+
+def result_of(future: "Future[_T]") -> _T:
+    """Wait for a result. An interrupt of the program cancels what is waited for."""
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise

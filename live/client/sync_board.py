@@ -1,0 +1,94 @@
+"""`SyncLiveBoard`: the client of one server, for programs without asyncio."""
+
+from collections.abc import Callable, Coroutine, Generator
+from functools import update_wrapper
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from live.client.background import Background
+from live.client.board import LiveBoard
+from live.client.producer import LINGER, MAX_PENDING, OnRejected
+from live.client.sync_producer import SyncProducer
+from live.client.watching import AskToken, Top
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _blocking(
+    method: Callable[Concatenate[LiveBoard, _P], Coroutine[Any, Any, _T]],
+) -> "Callable[Concatenate[SyncLiveBoard, _P], _T]":
+    """Make a method that waits for the result of an asynchronous one."""
+
+    def wait(self: "SyncLiveBoard", /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return self.background.run(method(self.live, *args, **kwargs))
+
+    update_wrapper(wait, method)
+    return wait
+
+
+class SyncLiveBoard:
+    """A `LiveBoard` for threads, with the same arguments and methods. Use it as a context manager once.
+
+    Any thread may call its methods. `live` is the asynchronous client, which works in the thread of `background`.
+    """
+
+    def __init__(self, url: str, api_key: str | None = None, *, patience: float | None = None) -> None:
+        self.live = LiveBoard(url, api_key, patience=patience)
+        self.background = Background()
+
+    def __enter__(self) -> Self:
+        self.background.start()
+        self.background.run(self.live.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.background.run(self.live.__aexit__(kind, error, traceback))
+        finally:
+            self.background.stop()
+
+    post = _blocking(LiveBoard.post)
+    boards = _blocking(LiveBoard.boards)
+    page = _blocking(LiveBoard.page)
+    record = _blocking(LiveBoard.record)
+    records = _blocking(LiveBoard.records)
+    history = _blocking(LiveBoard.history)
+    titles = _blocking(LiveBoard.titles)
+    set_titles = _blocking(LiveBoard.set_titles)
+    remove_title = _blocking(LiveBoard.remove_title)
+    entrants = _blocking(LiveBoard.entrants)
+    register = _blocking(LiveBoard.register)
+    withdraw = _blocking(LiveBoard.withdraw)
+
+    def producer(
+        self,
+        *,
+        linger: float = LINGER,
+        max_pending: int = MAX_PENDING,
+        on_rejected: OnRejected | None = None,
+        rank: bool = False,
+    ) -> SyncProducer:
+        """Make a producer for threads. `LiveBoard.producer` describes the arguments."""
+        producer = self.live.producer(linger=linger, max_pending=max_pending, on_rejected=on_rejected, rank=rank)
+        return SyncProducer(producer, self.background)
+
+    def watch(
+        self, board: str, *, limit: int | None = None, interval: str | None = None, token: AskToken | None = None
+    ) -> Generator[Top]:
+        """Yield the top of a board, and wait for changes in between. See `LiveBoard.watch`.
+
+        `token` is an `async` function, which works in the thread of the client.
+        """
+        tops = self.live.watch(board, limit=limit, interval=interval, token=token)
+
+        async def following() -> Top | None:
+            return await anext(tops, None)
+
+        try:
+            while (top := self.background.run(following())) is not None:
+                yield top
+        finally:
+            self.background.run(tops.aclose())
