@@ -48,9 +48,11 @@ async def walk_over(store: str, count: int, ties: Ties) -> None:
         walks, moves = await asyncio.gather(until(there_and_back(boards, size), done), move())
         still = {f"k{n}" for n in range(count) if n % 10}
         for walk in walks:
-            found = [record.key for page in walk for record in page.records if record.key in still]
+            found = [record.member for page in walk for record in page.records if record.member in still]
             assert len(found) == len(set(found)) == len(still)
-            placed = [(-record.score, record.key) for page in walk for record in page.records if record.key in still]
+            placed = [
+                (-record.score, record.member) for page in walk for record in page.records if record.member in still
+            ]
             assert [score for score, _ in placed] == sorted(score for score, _ in placed)
         assert moves > 5
         if count <= 20_000:

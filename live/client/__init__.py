@@ -14,7 +14,7 @@ from live.client.errors import (
     WatchEndedError,
 )
 from live.client.events import Event
-from live.client.producer import Producer, Result, Totals
+from live.client.producer import EventResult, Producer, Totals
 from live.client.sync_board import SyncLiveBoard
 from live.client.sync_producer import SyncProducer
 from live.client.watching import Top
@@ -32,6 +32,7 @@ __all__ = [
     "EntrantList",
     "Event",
     "EventRecord",
+    "EventResult",
     "Item",
     "LiveBoard",
     "LiveBoardError",
@@ -43,7 +44,6 @@ __all__ = [
     "RecordView",
     "Rejection",
     "RequestRefusedError",
-    "Result",
     "ServerUnavailableError",
     "SyncLiveBoard",
     "SyncProducer",

@@ -42,7 +42,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     lost: int = 0
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class EventResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one event.
 
     Attributes:
@@ -54,6 +54,44 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Literal["accepted", "duplicate", "rejected"]
     rejections: tuple[Rejection, ...] = ()
     records: tuple[EventRecord, ...] = ()
+
+
+class _Waiting:
+    """Encoded events that wait for a batch, which has up to `most` of them.
+
+    `some` is set while events wait, and `enough` when they are to be sent now.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.lines: deque[bytes] = deque()
+        self.some = asyncio.Event()
+        self.enough = asyncio.Event()
+        self._most = most
+        self._size = 0  # bytes
+
+    def put(self, line: bytes) -> None:
+        self.lines.append(line)
+        self._size += len(line)
+        self.some.set()
+        if self._is_full():
+            self.enough.set()
+
+    def take(self) -> list[bytes]:
+        """Remove the events of the next batch."""
+        batch: list[bytes] = []
+        size = 0
+        while self.lines and len(batch) < self._most and size < MAX_BYTES:
+            batch.append(self.lines.popleft())
+            size += len(batch[-1])
+        self._size -= size
+        if not self.lines:
+            self.some.clear()
+        if not self._is_full():
+            self.enough.clear()
+        return batch
+
+    def _is_full(self) -> bool:
+        return len(self.lines) >= self._most or self._size >= MAX_BYTES
 
 
 class Producer:
@@ -78,17 +116,13 @@ class Producer:
     ) -> None:
         self._sender = sender
         self._rank = rank
-        self._max_events = _MAX_RANKED if rank else MAX_EVENTS
-        self._awaited: dict[int, asyncio.Future[Result]] = {}  # results, by how many events came before
+        self._awaited: dict[int, asyncio.Future[EventResult]] = {}  # results, by how many events came before
         self._linger = linger
         self.max_pending = max_pending
         self._on_rejected = on_rejected or _log_rejected
         self._ids = zip(repeat(f"client:{secrets.token_hex(8)}".encode()), count(), strict=False)  # thread-safe
-        self._waiting: deque[bytes] = deque()
-        self._size = 0  # bytes that wait
+        self._waiting = _Waiting(_MAX_RANKED if rank else MAX_EVENTS)
         self._batch: list[bytes] = []  # what is being sent
-        self._some = asyncio.Event()  # something waits
-        self._enough = asyncio.Event()  # what waits is to be sent now
         self._totals = Totals()
         self._settled = 0  # events with a response
         self._progress = asyncio.Event()  # replaced after each batch
@@ -132,14 +166,14 @@ class Producer:
     @property
     def pending(self) -> int:
         """Number of events without a response."""
-        return len(self._batch) + len(self._waiting)
+        return len(self._batch) + len(self._waiting.lines)
 
     def unsent(self) -> list[Event]:
         """Return the events without a response, with their ids.
 
         If you send them again with the same API key, each counts once.
         """
-        return [decode_event(line) for line in (*self._batch, *self._waiting)]
+        return [decode_event(line) for line in (*self._batch, *self._waiting.lines)]
 
     async def send(self, event: Event) -> None:
         """Queue an event. Waits while `max_pending` events have no response.
@@ -151,7 +185,7 @@ class Producer:
         """
         self.put(await self._encoded(event))
 
-    async def post(self, event: Event) -> Result:
+    async def post(self, event: Event) -> EventResult:
         """Send an event, and return what became of it. It shares a batch with others, as in `send`.
 
         Raises:
@@ -169,10 +203,10 @@ class Producer:
         self.check()
         return line
 
-    async def result_of(self, line: bytes) -> Result:
+    async def result_of(self, line: bytes) -> EventResult:
         """Queue an encoded event, and return what became of it."""
         self.check()
-        result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        result: asyncio.Future[EventResult] = asyncio.get_running_loop().create_future()
         self._awaited[self._settled + self.pending] = result
         self.put(line)
         return await result
@@ -191,11 +225,7 @@ class Producer:
 
     def put(self, line: bytes) -> None:
         """Queue an encoded event, even if `max_pending` is reached."""
-        self._waiting.append(line)
-        self._size += len(line)
-        self._some.set()
-        if len(self._waiting) >= self._max_events or self._size >= MAX_BYTES:
-            self._enough.set()
+        self._waiting.put(line)
 
     async def flush(self) -> Totals:
         """Wait until every queued event has a response.
@@ -215,7 +245,7 @@ class Producer:
         """
         while self._settled < count:
             self.check()
-            self._enough.set()  # without lingering
+            self._waiting.enough.set()  # without lingering
             await self._progress.wait()
 
     def check(self) -> None:
@@ -228,21 +258,11 @@ class Producer:
     async def _run(self) -> None:
         try:
             while True:
-                await self._some.wait()
+                await self._waiting.some.wait()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._linger):
-                        await self._enough.wait()
-                # The batch is full or old enough. Move the waiting events into it.
-                size = 0
-                while self._waiting and len(self._batch) < self._max_events and size < MAX_BYTES:
-                    line = self._waiting.popleft()
-                    self._batch.append(line)
-                    size += len(line)
-                self._size -= size
-                if not self._waiting:
-                    self._some.clear()
-                if len(self._waiting) < self._max_events and self._size < MAX_BYTES:
-                    self._enough.clear()
+                        await self._waiting.enough.wait()
+                self._batch = self._waiting.take()  # the batch is full or old enough
                 answer = await self._sender.send(ndjson(self._batch, repeatable=True, rank=self._rank))
                 codes = Counter(self._totals.rejected)
                 codes.update(rejection.code for rejection in answer.rejected)
@@ -272,13 +292,13 @@ class Producer:
                     result.set_exception(self._failure)
 
 
-def _result_of(answer: Answer, index: int) -> Result:
+def _result_of(answer: Answer, index: int) -> EventResult:
     rejections = tuple(rejection for rejection in answer.rejected if rejection.index == index)
     records = () if answer.records is UNSET else tuple(one for one in answer.records if one.index == index)
     if rejections and rejections[0].counted is UNSET:
-        return Result(outcome="rejected", rejections=rejections)
+        return EventResult(outcome="rejected", rejections=rejections)
     is_duplicate = not answer.accepted if answer.duplicates is UNSET else index in answer.duplicates
-    return Result(outcome="duplicate" if is_duplicate else "accepted", rejections=rejections, records=records)
+    return EventResult(outcome="duplicate" if is_duplicate else "accepted", rejections=rejections, records=records)
 
 
 def _log_rejected(event: Event, rejection: Rejection) -> None:

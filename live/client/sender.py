@@ -58,7 +58,7 @@ class Body(NamedTuple):
     rank: bool = False
 
 
-class Reply(NamedTuple):
+class Response(NamedTuple):
     """A response. `retry_after` is the value of the header, or empty."""
 
     status: int
@@ -244,7 +244,7 @@ class Sender:
 
     async def _exchange(
         self, method: str, path: str, data: bytes | None, headers: Mapping[str, str], times: aiohttp.ClientTimeout
-    ) -> "Reply | FailedAttempt":
+    ) -> "Response | FailedAttempt":
         """Send one request. The path is percent-encoded."""
         url = URL(self._root + path, encoded=True)
         try:
@@ -257,7 +257,7 @@ class Sender:
             # API key.
             return FailedAttempt(f"{type(error).__name__} {error}".strip(), lost=True)
         self._patience.has_answer = True
-        return Reply(response.status, body, response.headers.get("Retry-After", ""))
+        return Response(response.status, body, response.headers.get("Retry-After", ""))
 
 
 async def stopped_within(stop: asyncio.Event, seconds: float) -> bool:
@@ -270,7 +270,7 @@ async def stopped_within(stop: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-def read_answer(reply: Reply, url: str, api_key: str | None) -> Answer | FailedAttempt:
+def read_answer(reply: Response, url: str, api_key: str | None) -> Answer | FailedAttempt:
     """Read the response to a POST of events.
 
     Raises:
@@ -291,7 +291,7 @@ def decoded(decode: Callable[[bytes], _T], body: bytes, url: str) -> _T:
         raise NotALiveBoardError(f"the server at {url} is not a Live Board server") from None
 
 
-def refusal(reply: Reply, url: str, api_key: str | None, verb: str = "post") -> FailedAttempt:
+def refusal(reply: Response, url: str, api_key: str | None, verb: str = "post") -> FailedAttempt:
     """Return why the same request, which needs a verb, may succeed later.
 
     Raises:

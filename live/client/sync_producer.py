@@ -6,7 +6,7 @@ from typing import Self
 
 from live.client.background import Background, result_of
 from live.client.events import Event
-from live.client.producer import Producer, Result, Totals
+from live.client.producer import EventResult, Producer, Totals
 
 
 class SyncProducer:
@@ -52,7 +52,7 @@ class SyncProducer:
             self._make_room()
             self._background.call(self._producer.put, line)
 
-    def post(self, event: Event) -> Result:
+    def post(self, event: Event) -> EventResult:
         """Send an event, and return what became of it. Events of several threads share a batch.
 
         Raises:

@@ -467,11 +467,11 @@ class BoardMachine(StoreMachine):
     def compare_folded(self, ledger: Ledger, period: int | None) -> None:
         """The fold of the journal has the records in the same order, ties included."""
         page = self.run(ledger.reader.read(1000, period=period))
-        records = [(record.key, record.score) for record in page.records]
+        records = [(record.member, record.score) for record in page.records]
         assert self.folded.ranking(self.board, self.now, period) == records
         if self.board.ties != "key":
             tags = self.folded.tags(self.board, period if period is not None else page.slot)
-            assert [tags[record.key] for record in page.records] == [
+            assert [tags[record.member] for record in page.records] == [
                 reached_of(self.folded.contents.shape, name[:TAG]) for name in page.names
             ]
 
@@ -490,7 +490,7 @@ class BoardMachine(StoreMachine):
             seen = self.run(select_page(ledger.reader, "before", back, count, period)).records
             assert list(seen) == forth[: len(seen)]
             assert len(seen) == count - (count % size or size)
-        return [self.comparable((record.key, record.score, record.rank)) for record in forth]
+        return [self.comparable((record.member, record.score, record.rank)) for record in forth]
 
     def comparable(self, record: tuple[str, int, int]) -> object:
         """The part of a record that must match: if amounts cancel out, the order of ties is undefined."""

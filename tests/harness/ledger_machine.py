@@ -293,7 +293,7 @@ class LedgerMachine(StoreMachine):
             if not page.records:
                 break
             assert len(walked) < len(expected), "the walk goes round"
-            walked += [(record.key, record.score) for record in page.records]
+            walked += [(record.member, record.score) for record in page.records]
             after = page.last
         assert walked == expected
 

@@ -43,7 +43,7 @@ async def look_up(ledger: Ledger, *wanted: tuple[str, int]) -> list[Page]:
 
 def shown(records: Any) -> list[tuple[str, int, int]]:
     """Member, score and rank of each record."""
-    return [(record.key, record.score, record.rank) for record in records]
+    return [(record.member, record.score, record.rank) for record in records]
 
 
 @pytest.mark.parametrize(("ties", "order", "ranks"), KINDS)
