@@ -1,4 +1,4 @@
-"""The authenticator: finds the producer of a request, without I/O, from the API keys last read from the store."""
+"""The authenticator: finds the producer of a request, without I/O, in its last copy of the API keys."""
 
 import asyncio
 import math
@@ -57,7 +57,7 @@ class _Known(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """What was last read: its version (None: nothing yet), and when the next API key expires, in seconds since 1970."""
+    """The last version of the API keys that was read, and when the next one expires, in seconds since 1970."""
 
     version: str | None = None
     next_end: float = math.inf
@@ -76,11 +76,11 @@ class _Uses:
 
     @property
     def are_due(self) -> bool:
-        """Whether it is time to note them."""
+        """Whether it is time to record the uses."""
         return time.monotonic() >= self._noted + _NOTING
 
     def take(self) -> tuple[set[bytes], Counter[str]]:
-        """Return them, and begin again."""
+        """Return the uses, and begin a new record."""
         self._noted = time.monotonic()
         taken = self.digests, self.refused
         self.digests, self.refused = set(), Counter()
@@ -158,7 +158,7 @@ class Authenticator:
                     await self.open()
                     if self._uses.are_due:
                         await self._store.note_uses(*self._uses.take())
-                        self._change()  # so that each request is looked at again once, and its use noticed
+                        self._change()  # so that each head is checked again once, and its use recorded
                 except StoreUnavailableError as error:
                     if not is_away:
                         log.warning("can't read the API keys", reason=str(error))
@@ -171,12 +171,12 @@ class Authenticator:
                 self._lapse.cancel()
 
     def identify(self, authorization: bytes | None, client: Client, verb: Verb = "post") -> Principal:
-        """Find the producer that the `Authorization` header proves.
+        """Find the producer whose secret is in the `Authorization` header.
 
         Without this header, return the network's anonymous producer.
 
-        Browsers send no API key by themselves. So requests without an API key are checked, because pages of other sites
-        must not send them.
+        For a request without an API key, check that no page of another site has sent it. Browsers send no API keys by
+        themselves.
 
         Raises:
             ProblemError: `credentials_required`, `credentials_invalid`, `origin_forbidden` or `epoch_lost`.
@@ -242,7 +242,7 @@ class Authenticator:
         return None
 
     def reader_of(self, fields: Headers, client: Client, query: Mapping[str, str] = _NO_QUERY) -> Reader:
-        """Find who reads, by the header fields of a request and its query.
+        """Find the reader by the header fields of a request and its query.
 
         An `Authorization` header counts first, then a `token` in the query, then a session of the admin page, then the
         cookie with a token.
@@ -267,15 +267,14 @@ class Authenticator:
         return NOBODY
 
     def token_reader(self, token: bytes) -> Reader:
-        """Find who reads with a viewer token. It opens nothing if it is refused."""
+        """Find the reader of a viewer token. A refused token gives a reader who may read public boards only."""
         if self.tokens is None:
             return _NO_TOKENS
         return self.tokens.reader(token) if _TOKEN.fullmatch(token) else _NO_TOKEN
 
     def reader(self, authorization: bytes) -> Reader:
-        """Find who reads. Credentials that open nothing are no error, because everybody may read public boards.
-
-        Each API key has one reader at a time. It loses what it opens when the API key is revoked.
+        """Find the reader of an API key. Invalid credentials are no error, because everybody may read public boards.
+        Each API key has one reader at a time, who loses the private boards when the API key is revoked.
         """
         if (token := _BEARER_TOKEN.fullmatch(authorization)) is not None:
             return self.token_reader(token[1])
@@ -312,7 +311,7 @@ class Authenticator:
         return self._settings.open or client.at_the_console
 
     def _renew_readers(self) -> None:
-        """Take from each reader what its API key does not open any more."""
+        """Take from each reader the boards that its API key may no longer read."""
         for (name, digest), reader in list(self._readers.items()):
             known = self._known.get(name)
             reader.opens = known.producer.opens if known is not None and digest in known.digests else NO_BOARDS

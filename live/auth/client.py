@@ -1,4 +1,4 @@
-"""The client of a request, as trusted proxies report it, and the host that the client asked for. No I/O but logs."""
+"""The client of a request, as trusted proxies report it, and the host that the client asked for. No I/O except logs."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 EXTENSION: Final = "live.client"
 
 _MOST_KNOWN: Final = 4096
-_LONGEST_KNOWN: Final = 256  # bytes of an origin; valid hosts are not longer either
+_LONGEST_KNOWN: Final = 256  # maximum bytes of an origin; valid hosts are not longer either
 _SCHEMES: Final = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
 
 
@@ -58,7 +58,7 @@ class Client(msgspec.Struct, frozen=True):
 
     @property
     def at_the_console(self) -> bool:
-        """Tell whether a program on this machine asks.
+        """Tell whether the client is a program on this machine.
 
         It uses no proxy, and no host name that a web page could choose.
         """
@@ -77,8 +77,7 @@ class Client(msgspec.Struct, frozen=True):
         """Accept pages of this server and of the `allowed` origins, and clients that are not browsers.
 
         Either scheme is accepted, because TLS may end at a proxy. The check keeps pages of other sites from using the
-        network of their visitors. The check is not authentication. Where an operator can allow origins, any page may
-        read which setting does so.
+        network of their visitors. It is not authentication. The refusal names the setting that allows origins.
 
         Raises:
             ProblemError: `origin_forbidden`.

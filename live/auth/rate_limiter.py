@@ -1,14 +1,14 @@
 """The rate limiter: limits the events of each producer and of each prefix of boards, and the reads of each client.
 
 Events are limited over all processes. A process borrows credit for about a tenth of a second from the store and spends
-it locally, so few requests wait for the store. Each lent event has a time at which it would be due at an even pace, and
-unspent credit expires at that time. So all processes together never admit more than `burst` plus what the rate has
-added since. The number of events in a body is known only after the body was read. These events become a debt of the
-producer. The process pays the debt before it admits more requests of this producer. The events for boards with a prefix
-are always a debt.
+it locally, so few requests wait for the store. Each borrowed event has a time at which it would be due at an even pace.
+If it is not spent by then, it expires. So all processes together never admit more than `burst` plus the events that the
+rate has added since. A process knows the number of events in a body only after it has read the body. These events
+become a debt of the producer, which the process pays before it admits more requests of this producer. The events for
+boards with a prefix are always a debt.
 
-If the server of a Cluster that keeps the count of a producer is away, each process lends the rate of this producer by
-itself, because the boards may lie on other servers.
+One server of a Cluster keeps the count of a producer. While it is away, each process lends credit to the producer by
+itself, because the boards may be on other servers.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class _Account:
         return self.task is None and now >= self.refused_until and spent
 
     def lend(self, rated: Rated, debt: int, need: int, now: float) -> Loan:
-        """Lend credit without the store, in the same way."""
+        """Lend credit without the store, by the same rule."""
         gap = 1 / rated.rate
         self.alone_due = max(self.alone_due, now) + debt * gap
         left = math.floor(rated.burst - (self.alone_due - now) / gap + _ROUNDING)
@@ -164,9 +164,10 @@ class RateLimiter:
         self._owe(producer, self._account(producer), events - 1)
 
     def spend(self, rated: Rated, events: int) -> None:
-        """Admit all of some events, or none, without waiting for the store. They become a debt.
+        """Admit either all of the given events or none, without waiting for the store.
 
-        So what arrives during one call to the store may exceed the rate. It is paid back before more is admitted.
+        They become a debt. So events that arrive during one call to the store may exceed the rate. The debt is paid
+        before more events are admitted.
 
         Raises:
             ProblemError: `rate_exceeded`.
@@ -204,7 +205,7 @@ class RateLimiter:
             del self._reads_due[client]
 
     def give_back(self, producer: Principal) -> None:
-        """Return the price of an admitted request that is not to count. It expires as it would have."""
+        """Return the price of an admitted request that does not count. The credit expires as before."""
         account = self._accounts.get(producer.rate_key)
         if account is not None:
             account.credit += 1
@@ -248,7 +249,8 @@ class RateLimiter:
                 if not need:
                     account.waiting.clear()  # all of them were cancelled
                 debt = max(0, -account.credit)
-                asked_at = self._clock()  # before the store's time, so credit expires too early rather than too late
+                # Taken before the store's time, so credit expires too early rather than too late.
+                asked_at = self._clock()
                 loan = await self._take(rated, account, debt, need, spare)
                 # The store counted the waiting requests at its own time, so no credit for them can have expired.
                 lent = loan.lent - account.admit_waiting(min(need, loan.lent))
@@ -274,7 +276,7 @@ class RateLimiter:
         return _refusal(rated, wait)
 
     async def _take(self, rated: Rated, account: _Account, debt: int, need: int, spare: int) -> Loan:
-        """Ask the store. While it can't be reached, ask again until the write deadline, as the writer does."""
+        """Ask the store. While the store can't be reached, ask again until the write deadline, as the writer does."""
         if self._clock() < account.alone_until:
             await asyncio.sleep(0)
             return account.lend(rated, debt, need, self._clock())
@@ -293,7 +295,7 @@ class RateLimiter:
 
 
 def _refusal(rated: Rated, wait: float) -> ProblemError:
-    """Refuse somebody who sent too much, with headers as in draft-ietf-httpapi-ratelimit-headers-10."""
+    """Make the refusal of a client that sent too much, with headers as in draft-ietf-httpapi-ratelimit-headers-10."""
     seconds = max(1, math.ceil(wait))
     window = max(1, math.ceil(rated.burst / rated.rate))
     quota = max(1, math.floor(rated.rate * window))

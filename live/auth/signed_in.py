@@ -1,4 +1,4 @@
-"""Who reads while signed in to the admin page: every page shows an administrator the boards of the API key."""
+"""The readers who are signed in to the admin page: every page shows them the boards of their API key."""
 
 import asyncio
 import hashlib
@@ -16,16 +16,16 @@ from live.settings import Settings
 from live.store.registry.sessions import SessionStore
 
 MARK: Final = b"live-admin-"
-"""What the `Cookie` field of a browser has that may be signed in."""
+"""A text that is in the `Cookie` field of each browser that is signed in."""
 
 _COOKIE: Final = re.compile(r"[A-Za-z0-9_-]{22}")  # 128 bits
-_EVERY: Final = 2.0  # seconds between two looks at the sessions of those who read
-_KEPT: Final = 60.0  # seconds for which a session is looked at after a request
+_EVERY: Final = 2.0  # seconds between two checks of the readers' sessions
+_KEPT: Final = 60.0  # seconds for which a session is checked after a request
 _ENDED: Final = "the session of the admin page has ended"
 
 
 def page_fault(client: Client, settings: Settings) -> str:
-    """Say why there is no admin page for a client; empty if there is one."""
+    """Say why a client may not open the admin page. The text is empty if it may."""
     if settings.admin_page == "off":
         return "LIVE_ADMIN_PAGE is `off` on this server"
     if settings.admin_page != "on" and not client.at_the_console:
@@ -53,8 +53,8 @@ def session_cookie(header: str, client: Client, settings: Settings) -> str:
 class SignedIn:
     """The readers that this process knows by their sessions. `on_ended` is called when one of them has ended.
 
-    To read is no use of a session, so it does not last longer. A reader that still watches ends with its session.
-    `holder` finds a producer by its id and the fingerprint of its secret.
+    Reading does not prolong a session. When a session ends, so does its reader, even while it watches a board. `holder`
+    finds a producer by its id and the fingerprint of its secret.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class SignedIn:
         return self._readers.get(session_name(cookie)) if cookie and not page_fault(client, self._settings) else None
 
     async def find(self, header: str, client: Client) -> None:
-        """Look for the session of a `Cookie` field, so that its reader is known."""
+        """Look up the session of a `Cookie` field in the store, and remember its reader."""
         cookie = session_cookie(header, client, self._settings)
         if not cookie or page_fault(client, self._settings):
             return
@@ -98,7 +98,7 @@ class SignedIn:
                     self.on_ended()
 
     async def _read(self, name: str) -> Reader:
-        """Make the reader of a session: nobody if the session, or its API key, has ended."""
+        """Make the reader of a session. If the session or its API key has ended, the reader is anonymous."""
         try:
             session = await self._sessions.peek(name)
             producer = None if session is None else self._holder(session.id, session.fingerprint)

@@ -1,4 +1,4 @@
-"""The keys with which viewer tokens are checked: one secret that is shared with the signer, or a set of public keys."""
+"""The keys that verify viewer tokens: one secret that the signer also has, or a set of public keys."""
 
 import asyncio
 import base64
@@ -24,13 +24,13 @@ _LEAST_RSA: Final = 2048  # bits
 _MOST_KEYS: Final = 100
 _LARGEST: Final = 256 * 1024  # bytes of a key set
 _PAUSE: Final = 300.0  # seconds between two requests for a key set
-_LEAST_PAUSE: Final = 10.0  # if a token names a key that is not in it
+_LEAST_PAUSE: Final = 10.0  # the same, if a token names a key that is not in the set
 _FILE_PAUSE: Final = 5.0
 _DEADLINE: Final = 10.0
 
 
 class SharedSecret:
-    """A secret for HS256. There is no other key, whatever the header of a token says."""
+    """A secret for HS256. It is the only key, and a token can't choose another one."""
 
     def __init__(self, secret: str) -> None:
         self.on_changed: Callable[[], None] = lambda: None
@@ -42,7 +42,7 @@ class SharedSecret:
         return "", self._key
 
     def __contains__(self, signer: str) -> bool:
-        """Tell whether the key with this name is valid: the only one always is."""
+        """Tell whether the key with this name is valid. The secret always is."""
         return not signer
 
     async def run(self) -> None:
@@ -50,7 +50,7 @@ class SharedSecret:
 
 
 class KeySet:
-    """The public keys in a file or at an `https` address. If they can't be read again, the last ones stay.
+    """The public keys in a file or at an `https` address. If reading fails, the last keys stay.
 
     A key is named by a digest of all its parts, so another key under the same `kid` is another key.
     """
@@ -151,7 +151,7 @@ def _read(path: Path) -> bytes:
 
 
 def parse_keys(data: bytes) -> dict[str, tuple[str, jwt.PyJWK]]:
-    """Read a JSON Web Key Set: each key by its `kid`, with the name that no other key has.
+    """Read a JSON Web Key Set. Return each key by its `kid`, with a unique name.
 
     Keys for encryption, and of kinds that this server does not use, are left out.
 
@@ -172,7 +172,7 @@ def parse_keys(data: bytes) -> dict[str, tuple[str, jwt.PyJWK]]:
 
 
 def _key_of(each: Mapping[str, Any]) -> tuple[str, tuple[str, jwt.PyJWK]] | None:
-    """Read one key. Its kind fixes the algorithm. Return None for a key that verifies no token."""
+    """Read one key. Its kind determines the algorithm. Return None for a key that can't verify tokens."""
     kind = each["kty"]
     algorithm = _ALGORITHMS.get((kind, None if kind == "RSA" else each.get("crv")))
     if algorithm is None or each.get("use", "sig") != "sig" or each.get("alg", algorithm) != algorithm:

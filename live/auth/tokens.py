@@ -1,7 +1,7 @@
 """Viewer tokens: JSON Web Tokens that say which private boards a viewer may read, and until when.
 
-Whoever shares the secret, or has a private key of the key set, signs them. The server keeps nothing of a token but its
-SHA-256, for as long as somebody reads with it.
+An application that shares the secret, or has a private key of the key set, signs them. The server keeps only the
+SHA-256 of a token, and only while somebody reads with it.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _EXPIRED: Final = "the viewer token has expired"
 
 
 class Claims(msgspec.Struct, frozen=True):
-    """What a token says besides `aud`, `iss` and `nbf`, which the library checks. Other claims mean nothing here."""
+    """The claims that the server reads. The library checks `aud`, `iss` and `nbf`. The server ignores other claims."""
 
     exp: _Date
     iat: _Date | None = None
@@ -49,11 +49,11 @@ class Claims(msgspec.Struct, frozen=True):
 
 
 class TokenError(Exception):
-    """A token is refused. The message says why, and nothing of the token."""
+    """A token is refused. The message says why, and contains no part of the token."""
 
 
 class TokenReader(Reader):
-    """Who reads with a token. `signer` names the key that has signed it."""
+    """The reader of a token. `signer` names the key that has signed the token."""
 
     __slots__ = ("signer",)
 
@@ -66,7 +66,7 @@ class TokenReader(Reader):
 
 
 class CheckingKeys(Protocol):
-    """The keys with which tokens are checked. The key fixes the algorithm."""
+    """The keys that verify tokens. The key determines the algorithm."""
 
     on_changed: Callable[[], None]
 
@@ -85,7 +85,10 @@ class CheckingKeys(Protocol):
 
 
 class Tokens:
-    """Finds readers by their tokens. `on_ended` is called when a token has ended whose reader may still watch."""
+    """Finds readers by their tokens.
+
+    `on_ended` is called when a token has ended, because its reader may still watch.
+    """
 
     def __init__(self, settings: Settings, keys: CheckingKeys) -> None:
         self.on_ended: Callable[[], None] = lambda: None
@@ -99,7 +102,7 @@ class Tokens:
         self._wakes = math.inf  # the time of the alarm, in seconds since 1970
 
     def reader(self, token: bytes) -> Reader:
-        """Find who reads with a token. A token that is refused opens nothing."""
+        """Find the reader of a token. With a refused token, the reader may read public boards only."""
         digest, now = sha256(token).digest(), time.time()
         reader = self._recent.get(digest) or self._readers.get(digest)
         if reader is not None and now < reader.ends:
@@ -159,7 +162,7 @@ class Tokens:
         return payload
 
     def _check_claims(self, claims: Claims, now: float) -> None:
-        """Check what the library does not.
+        """Check the claims that the library does not check.
 
         Raises:
             TokenError: a claim is refused.
@@ -173,7 +176,7 @@ class Tokens:
             raise TokenError("the viewer token has no `iat`, which this server requires")
         if claims.iat is not None and claims.iat < self._since:
             raise TokenError("the viewer token is revoked, with all that were made before LIVE_TOKENS_SINCE")
-        if claims.circle is not UNSET:  # the signer wants to show less than the whole board
+        if claims.circle is not UNSET:  # the signer wants to show only a part of the board
             raise TokenError("the viewer token has the claim `circle`, which this version does not know")
         if claims.key is not None and key_fault(claims.key) is not None:
             raise TokenError("`key` of the viewer token can't be on a board")
@@ -223,7 +226,7 @@ class Tokens:
 
 
 def make_tokens(settings: Settings) -> Tokens | None:
-    """Make what checks viewer tokens, if the settings name a secret or a key set.
+    """Make the object that checks viewer tokens, if the settings name a secret or a key set.
 
     Raises:
         SetupError: they name both, or the file of the key set is not valid.

@@ -2,8 +2,8 @@
 
 Every step is a compare-and-set on all definitions. So one of two concurrent changes wins, and the other change sees the
 result. A definition is written before the data of the board is created, and removed after the data is deleted. Only the
-process that wrote the definition creates the data with its epoch, so a process with old definitions can't revive a
-deleted board. If a process dies in between, another process finishes the work.
+process that wrote the definition creates the data, with the epoch of the definition. So a process with old definitions
+can't revive a deleted board. If a process dies in between, another process finishes the work.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class BoardAdmin:
         return await self._until_done(board, attempt)
 
     async def mistakes(self, board: str, choices: dict[str, Any], maker: Principal) -> list[str]:
-        """List what would be wrong with a new board. Nothing is changed. `maker` is as in `put`.
+        """List the mistakes that a new board would have, without creating it. `maker` is as in `put`.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
@@ -82,7 +82,7 @@ class BoardAdmin:
         found, wrong = await self.known.load(), list[str]()
         if board in self.in_file.by_id or board in found.boards:
             wrong.append("`id`: there is a board with this id")
-        # Texts are checked last, so check each alone too: then all mistakes are told at once.
+        # The board checks its texts last. So check each text separately too, to report all mistakes at once.
         parts: list[dict[str, Any]] = [choices, *({name: choices[name]} for name in _TEXTS if name in choices)]
         for part in parts:
             try:
@@ -137,7 +137,7 @@ class BoardAdmin:
         """Delete a board that nobody has used for `idle_ttl` seconds.
 
         Returns:
-            None if the board is deleted, otherwise the seconds to wait until the next check.
+            The seconds to wait until the next check, or None if the board is deleted.
         """
         wait = await expire(self._client, Keys(self._prefix, board), epoch, idle_ttl + quiet(idle_ttl))
         if wait is None:
@@ -214,7 +214,7 @@ class BoardAdmin:
                 await self.finish(board, reserved)
                 detail = f"the store holds a board {board} of a boards file; choose another id"
                 raise ProblemError("board_in_file", detail)
-            # Delete the data of an unfinished creation or deletion. Nobody else can finish it.
+            # Delete the data of an unfinished creation or deletion. No other process can finish it.
             await delete_keys(self._client, keys, epoch)
         live = msgspec.structs.replace(reserved, state="live")
         entry = entry_of(who, "created", board=board, after=choices)
@@ -261,7 +261,7 @@ class BoardAdmin:
         return True
 
     def _require_place(self, found: Definitions, board: str) -> None:
-        """Check that there may be one more board, in all and with its prefix. Boards in creation count too.
+        """Check that the limits allow one more board, in total and with its prefix. Boards in creation count too.
 
         Raises:
             ProblemError: `too_many_boards`.
@@ -281,7 +281,7 @@ class BoardAdmin:
                 raise ProblemError("too_many_boards", detail)
 
     def _require_members(self, found: Definitions, made: Board) -> None:
-        """Check that the limits of its prefix have room for the members of a board, beside those of the other boards.
+        """Check that all `max_members` of the board's prefix, with this board, fit into its limits.
 
         Raises:
             ProblemError: `too_many_members`.
@@ -306,14 +306,14 @@ class BoardAdmin:
             raise ProblemError("too_many_members", detail)
 
     def _hidden_from(self, maker: Principal | None) -> Callable[[Board], bool]:
-        """Return what tells whether a board does not exist for an administrator."""
+        """Return a function that tells whether a board is hidden from an administrator."""
         if maker is None or not maker.is_limited:
             return lambda _board: False
         default = self._visibility
         return lambda board: (board.visibility or default) != "public" and board.id not in maker.opens
 
     def _require_hidden_unions(self, found: Definitions, board: str, held: Definition, new: Board) -> None:
-        """Check that the unions of a board, and the parts of a union, still fit to who may read it.
+        """Check that the visibility of a board still fits to that of its unions and its parts.
 
         Raises:
             ProblemError: `board_invalid`.
@@ -357,7 +357,7 @@ class BoardAdmin:
 
 
 class _OtherBoards(Mapping[str, Board]):
-    """All boards by id as they will be after a change, for the checks of a definition against other boards.
+    """All boards by id, as they will be after a change. A definition is checked against them.
 
     Decode a run-time board only when a check asks for it. Most checks ask for none.
     """

@@ -1,4 +1,4 @@
-"""Replays of boards in another process. Stepping through a journal in this process would delay viewers."""
+"""Replays of boards in another process. Reading a journal in this process would delay viewers."""
 
 import asyncio
 import os
@@ -28,8 +28,8 @@ from live.system.processes import CHILDREN, follow_parent, return_memory
 
 _R = TypeVar("_R")
 
-MOST_MEMORY: Final = 1024**3  # bytes of the other process; beyond them, no other replay begins, and the newest ends
-_KEPT: Final = 60.0  # seconds without a replay after which the other process ends; to start it takes long
+MOST_MEMORY: Final = 1024**3  # bytes of the other process; beyond this, no more replays begin, and the newest one ends
+_KEPT: Final = 60.0  # seconds without a replay after which the other process ends; starting it takes long
 
 
 class PlayerProcess:
@@ -41,7 +41,7 @@ class PlayerProcess:
         self._rest: asyncio.TimerHandle | None = None  # ends the other process
         self._ended: asyncio.Future[None] | None = None  # done when the last other process has ended
         self._numbers = count(1)
-        self._running: dict[int, str] = {}  # who has opened each replay
+        self._running: dict[int, str] = {}  # the address that has opened each replay
         self._turns = FairQueue(1, settings.max_replays)  # each replay waits for one call at a time
 
     async def begin(
@@ -56,7 +56,7 @@ class PlayerProcess:
         self._running[number] = address
         began = None
         try:
-            if self._ended is not None:  # there is never a second process
+            if self._ended is not None:  # a second process must not start
                 await asyncio.shield(self._ended)
             began = await self._run(address, _begin, number, board, frozenset(hidden), size, at)
         finally:
@@ -125,7 +125,7 @@ class PlayerProcess:
 
 
 class _Replay:
-    """A replay in the other process. It steps through a journal, and makes messages as a channel does."""
+    """A replay in the other process. It reads a journal entry by entry, and makes messages as a channel does."""
 
     def __init__(self, player: Player, top: RunningTop, board: Board, size: int, totals_interval: int) -> None:
         self.player = player
@@ -134,7 +134,7 @@ class _Replay:
         self._variant = Variant(board.id, size, 1, PageHistory(0), board.ranks, totals_interval)
         self._position = ViewerPosition()
         self._shown: Page | None = None  # the page of the last message
-        self._held: Page | None = None  # a page of which nothing was sent yet: only totals changed
+        self._held: Page | None = None  # a page that was held back because only totals changed
 
     def whole(self) -> PlayedFrame | None:
         """Return the whole top."""
@@ -152,8 +152,8 @@ class _Replay:
             if shown is None or (shown.epoch, shown.offset) != (page.epoch, page.offset):
                 is_held = variant.hold(page, now)
             else:
-                # No entry came since the last message: records have left the window by themselves. An update has to
-                # lead to another position, so the next message is then the whole top.
+                # Records left the window without an entry since the last message. So the position is the same, and an
+                # update must lead to another one. The next message is then the whole top.
                 is_held = shown.records == page.records and now < variant.totals_sent_at + variant.totals_interval
                 if not is_held:
                     variant.forget(self._board.ranks)

@@ -20,11 +20,11 @@ from live.store.registry.journals import faults_of
 _BOARDS: Final = 16  # boards per check
 _MOST_LOST: Final = 10  # boards that are named
 _EXPIRY: Final = 60_000  # milliseconds
-_TRIES: Final = 1000  # store keys that are looked at, so that each server has one
+_TRIES: Final = 1000  # store keys to try, until each server has one of them
 
 
 class Faults(NamedTuple):
-    """What is wrong in a process that is ready, for people: with single boards, and with the journals."""
+    """Sentences about the faults of a ready process: those of single boards, and those of the journals."""
 
     boards: list[str]
     journal: list[str]
@@ -78,7 +78,7 @@ class Readiness:
             self._next = first + _BOARDS
             ledgers = every[first : self._next]
             faults = Faults([], [])
-            opened = await open_boards([ledger.state for ledger in ledgers])  # no call for a board that is open
+            opened = await open_boards([ledger.state for ledger in ledgers])  # a board that is open needs no call
             names, has_journal = self._names, self._settings.journal != "off"
             commands: list[tuple[str, tuple[Word, ...]]] = list(tests)
             commands += [(meta, ("HGET", meta, "epoch")) for meta in (ledger.state.keys.meta for ledger in ledgers)]
@@ -150,9 +150,10 @@ class Readiness:
 
 
 def _failures(replies: Sequence[object], unread: StoreUnavailableError | None) -> list[str]:
-    """Return sentences on the servers that failed their test, while another one passed it.
+    """Return sentences about the servers that failed their test, if at least one server passed.
 
-    `unread` says why the definitions can't be read. If each server is there, they can't be read for another reason.
+    `unread` says why the definitions can't be read. If no server failed, the definitions can't be read for another
+    reason.
 
     Raises:
         StoreUnavailableError: no server passed, or the definitions can't be read.

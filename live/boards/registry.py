@@ -35,10 +35,10 @@ from live.store.registry.processes import INTERVAL, Processes
 log = structlog.get_logger()
 
 _PAUSE: Final = 1.0  # seconds between two checks of the store
-_KNOWN_WITHIN: Final = 0.5  # seconds that a change waits for the other processes
+_KNOWN_WITHIN: Final = 0.5  # seconds for which a change waits for other processes to apply it
 _KNOWN_EVERY: Final = 0.01
 _AT_ONCE: Final = 256  # boards that are opened at the same time
-_ASKED_EVERY: Final = 0.1  # seconds between two questions for unknown boards
+_ASKED_EVERY: Final = 0.1  # seconds between two refreshes for unknown boards
 _LONGEST_WAIT: Final = 60.0  # seconds between two checks whether a board is used, because `idle_ttl` can change
 
 
@@ -128,7 +128,7 @@ class BoardRegistry:
                     await self._work.processes.all_run(changes.version)
 
     def defined(self, board: str) -> Board:
-        """Return a board of this process as its file or its creator has defined it: no setting fills gaps."""
+        """Return a board of this process as its file or its creator has defined it, without values from settings."""
         in_file = self._board_admin.in_file.by_id.get(board)
         return read_board(board, self._made[board].choices) if in_file is None else in_file
 
@@ -148,7 +148,7 @@ class BoardRegistry:
         self._questions.join("", self.refresh, callback)
 
     async def leave(self) -> None:
-        """Let the other processes know that this one ends.
+        """Tell the other processes that this one ends.
 
         Raises:
             StoreUnavailableError: the store is unavailable. The other processes notice the end after a few seconds.
@@ -157,7 +157,7 @@ class BoardRegistry:
             await self._work.processes.leave()
 
     async def explain(self, board: str, error: EpochLostError, reader: Reader) -> Exception:
-        """Choose the error to report if the store does not have a board. Somebody may have just deleted the board."""
+        """Choose the error for a board that the store does not have: somebody may have just deleted the board."""
         ledger = self.ledgers.find(board, reader)
         with suppress(StoreUnavailableError, EpochLostError):
             deleted = ledger is None or await ledger.state.is_deleted()
@@ -223,7 +223,7 @@ class BoardRegistry:
             if isinstance(error, EpochLostError):
                 # The board has no data. If it is being deleted, finish the deletion. Otherwise its data was lost.
                 if self._client.is_replica:
-                    pass  # it has the definition, and not yet the data or the deletion
+                    pass  # this server has the definition, but not yet the data or the deletion
                 elif board.idle_ttl is not None and await ledger.state.is_deleted():
                     await self._board_admin.expire(name, definition.epoch, board.idle_ttl)
                 elif await self._board_admin.defined(name) == definition:
@@ -234,7 +234,7 @@ class BoardRegistry:
         return ledger
 
     def _decided(self, board: Board) -> Board:
-        """Apply the limits of the board's prefix, and let a setting say who may read it if its definition does not."""
+        """Apply the limits of the board's prefix, and the setting for its visibility if the definition has none."""
         if board.visibility is None:
             board = msgspec.structs.replace(board, visibility=self._settings.visibility)
         limits = self._board_admin.in_file.limits_of(board.id)
@@ -317,7 +317,7 @@ class BoardWork:
         self._idle_until: dict[Ledger, float] = {}
 
     def start(self, ledger: Ledger, committer: Committer) -> None:
-        """Work for a board from now on."""
+        """Start the background work for a board."""
         self._committers[ledger.state.board.id] = committer
         self._rotation.add(ledger.rotator)
         self._baselines.add(ledger.baseline)
@@ -352,7 +352,7 @@ class BoardWork:
             if not self._writes:
                 return  # when the committers end
             with suppress(StoreUnavailableError):
-                await self.processes.beat()  # before the first work, so that it is shared
+                await self.processes.beat()  # before the first work, so that the work is divided
             tasks.create_task(self._rotation.run())
             tasks.create_task(self._baselines.run())
             while True:

@@ -22,7 +22,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
         board: the only board that the event feeds. It replaces `type`.
         time: an aware datetime. Without a time, the event counts at the time when it arrives.
         id: unique within the `source`. An event with an id counts once, however often it is sent.
-        source: who numbers the ids.
+        source: the system that gives out the ids.
         category: the event feeds only boards that take this category.
         actor: who acted. Boards that count votes require an actor.
         fields: whole numbers by name, for boards whose score is made of fields.
@@ -66,7 +66,7 @@ def decode_event(line: bytes) -> Event:
 def with_identity(line: bytes, run: bytes, number: int, *, has_source: bool) -> bytes:
     """Append an id made of `run` and `number` to a JSON object without trailing white space.
 
-    If the event has its own `source`, the id contains the run, because that source may also number its events.
+    If the event has its own `source`, the id contains the run, so that it differs from other ids of that source.
     """
     if has_source:
         return b'%b,"id":"%b:%d"}' % (line[:-1], run, number)

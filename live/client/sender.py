@@ -91,7 +91,7 @@ async def open_session(
 
 
 class FailedAttempt(NamedTuple):
-    """The reason why an attempt failed that the sender may retry.
+    """An attempt failed, and the sender may retry.
 
     `retry_after` is the number of seconds that the server asks to wait. If `lost` is true, the events may have been
     counted. If `paced` is true, the server works but wants fewer events.
@@ -104,7 +104,7 @@ class FailedAttempt(NamedTuple):
 
 
 class Backoff:
-    """Exponential back-off with full jitter: clients that were disconnected together reconnect at different times.
+    """Exponential back-off with full jitter, so that clients do not all reconnect at the same time.
 
     Pauses are in seconds. Each pause is random. The first one is at most `base`. The maximum doubles with each pause,
     up to `longest`.
@@ -311,7 +311,7 @@ def refusal(reply: Response, url: str, api_key: str | None, verb: str = "post") 
 
 
 def read_failure(status: int, body: bytes, retry_after: str) -> FailedAttempt | None:
-    """Return why the same request may succeed later, or None if the status means that it will fail again."""
+    """Return why the same request may succeed later, or None if it would fail again."""
     problem = f"{status}: {body[:_MAX_SHOWN].decode(errors='replace')}"
     pause = parse_retry_after(retry_after)
     if status in _LOST or b'"outcome_unknown"' in body:

@@ -24,7 +24,7 @@ _LONGEST_PAUSE: Final = 20.0
 _STABLE: Final = 5.0  # seconds after which a connection counts as stable, which resets the back-off
 _MAX_MESSAGE: Final = 16 << 20
 _FINAL: Final = range(3500, 4000)  # close codes after which a client must not reconnect
-_RENEWAL: Final = 30.0  # seconds before its end, a token is replaced; of a short one, in the middle
+_RENEWAL: Final = 30.0  # seconds before its end when a token is replaced; a short one is replaced halfway
 _log = logging.getLogger("live.client")
 
 AskToken = Callable[[], Awaitable[str]]
@@ -59,7 +59,7 @@ class GapError(Exception):
 
 
 class TokenEndedError(Exception):
-    """The viewer token of a connection has ended, or will soon. Another one continues the watch."""
+    """The viewer token of a connection has ended, or will soon. The watch continues with another one."""
 
 
 class Freshness(msgspec.Struct, frozen=True):
@@ -212,7 +212,7 @@ class Watcher:
         patience: Patience | None = None,
         sockets: set[ClientConnection] | None = None,
     ) -> None:
-        self._has_ended_token = False  # then the next connection is made at once, with another one
+        self._has_ended_token = False  # then connect again at once, with another token
         self._url = url
         self._board = board
         self._credentials = credentials
@@ -225,7 +225,7 @@ class Watcher:
         # The earliest time at which the server allows a reconnect. This time and the next one are times of the loop's
         # clock.
         self._earliest = 0.0
-        self._last_contact = 0.0  # the last sign of the server
+        self._last_contact = 0.0  # when the server last sent something
 
     async def tops(self) -> AsyncGenerator[Top]:
         """Yield the top at first, and again whenever it changes or becomes stale.
@@ -251,7 +251,7 @@ class Watcher:
             await asyncio.sleep(pause)
 
     async def _connection(self) -> AsyncGenerator[Top]:
-        """Yield the tops of one connection. End without an error if it makes sense to reconnect."""
+        """Yield the tops of one connection. End without an error if the client should reconnect."""
         state, connected = self._state, None
         own, renewal = self._credentials, None
         if callable(own):
@@ -284,7 +284,7 @@ class Watcher:
             response, self._patience.has_answer = error.response, True
             body = bytes(response.body or b"")
             failure = read_failure(response.status_code, body, response.headers.get("Retry-After", ""))
-            if failure is None:  # it would refuse it again
+            if failure is None:  # a retry would be refused again
                 raise RequestRefusedError(response.status_code, body) from None
             self._problem = failure.problem
             self._wait(failure.retry_after)

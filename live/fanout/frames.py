@@ -1,4 +1,7 @@
-"""Messages to viewers, encoded once for all of them: as JSON, as a WebSocket frame, and as a server-sent event."""
+"""Messages to viewers.
+
+Each is encoded once for all viewers: as JSON, as a WebSocket frame, and as a server-sent event.
+"""
 
 import struct
 from collections.abc import Sequence
@@ -16,7 +19,7 @@ _LEAST_RECORD: Final = len(b'{"key":"a","score":0,"rank":1},')  # bytes of the s
 _LEAST_DEFLATED: Final = 128  # bytes of a message that is worth compressing
 _TEXT: Final = 0x81  # the first byte of a text message in one frame
 _RSV1: Final = 0x40  # the bit that marks a compressed message
-_TWO_BYTES: Final = 126  # the second byte of a frame whose length follows in two bytes; in the next one, in eight
+_TWO_BYTES: Final = 126  # the second byte of a frame whose length follows in two bytes
 _EIGHT_BYTES: Final = 1 << 16
 
 
@@ -38,9 +41,8 @@ class Update(msgspec.Struct, frozen=True, tag="update", tag_field="type"):
     """The changes of the top since an offset. Apply it to the list that you have at that offset.
 
     Remove the members in `removed` and in `changed` from your list. Then insert each record of `changed`, in the given
-    order, at its `position`, or at its `rank` if it has no position. The other ranks follow from the places in the
-    list. If nothing in the top changed, an update has only new totals, and comes at most once per
-    `LIVE_TOTALS_INTERVAL`.
+    order, at its `position`, or at its `rank` if it has no position. The places in the list then give the other ranks.
+    If nothing in the top changed, an update has only new totals, and comes at most once per `LIVE_TOTALS_INTERVAL`.
     """
 
     epoch: str
@@ -89,9 +91,9 @@ class Alive(msgspec.Struct, frozen=True, tag="alive", tag_field="type"):
 
 
 class Replay(msgspec.Struct, frozen=True, tag="replay", tag_field="type"):
-    """From when on the next messages show the past, and how fast they follow.
+    """The time in the past that the next messages show, and how fast they follow.
 
-    `at` is null when the past has reached the present: from then on, the messages are live.
+    `at` is null when the replay has reached the present: the next messages are live.
     """
 
     at: str | None
@@ -192,7 +194,7 @@ def update_frame(old: Page, new: Page, size: int, *, recovered: bool = False) ->
 
 
 def is_surely_smaller(update: Frame, page: Page, size: int) -> bool:
-    """Tell whether an update is certainly smaller than the sync that could replace it, without encoding the sync."""
+    """Tell whether an update is surely smaller than the sync, without encoding the sync."""
     rest = len(update.payload) - _LEAST_RECORD * min(size, len(page.records))
     return rest <= 0 or rest <= sum([len(record.member) - 1 for record in page.records[:size]])
 

@@ -65,9 +65,10 @@ class Hub:
         self._notices = Channels({})
         # When the last viewer left each board whose notices this process receives. Infinite while it has viewers.
         self._subscribed: dict[str, float] = {}
-        self._away: dict[str, str] = {}  # those of which the server is unavailable, and why
+        self._away: dict[str, str] = {}  # the boards whose server of the store is unavailable, and the reason
         self.schedule: TickSchedule[Channel] = TickSchedule(self._tick)
-        # Viewers by address, and by the pattern of a prefix that has limits, such as `acme-*`. No address is like that.
+        # Viewers by address, and by the pattern of a prefix with limits, such as `acme-*`. Addresses and patterns never
+        # collide.
         self._counts: Counter[str] = Counter()
         self._draining = False
         self._tasks: asyncio.TaskGroup | None = None
@@ -95,7 +96,7 @@ class Hub:
         self._replays.end(BOARD_DELETED, board)
 
     def recheck(self, board: str | None = None) -> None:
-        """Disconnect the viewers that may not read a board, or any board, any more."""
+        """Disconnect the viewers that may no longer read their board. `None` checks all boards."""
         for name, channel in list(self.channels.items()) if board is None else [(board, self.channels[board])]:
             if channel.reader.state.board.is_private:
                 for viewer in (*channel.watchers, *self._replays.viewers_of(name)):
@@ -206,10 +207,10 @@ class Hub:
         return channel if subscription.replay is None else self._replays.find(channel, subscription.replay, address)
 
     def _go_live(self, playback: Playback) -> None:
-        """Move the viewers of a replay to the present. They receive the whole top.
+        """Move the viewers of a replay to the present, where they first receive the whole top.
 
-        In a replay, a slot leaves the window at once. In the present, it leaves in steps. So the records at one
-        position can differ.
+        At the same position, replay and present can have different records: in a replay, a slot leaves the window at
+        once, and in the present in steps.
         """
         channel, subscription = playback.present, Subscription(size=default_size(self._settings))
         for viewer in playback.viewers:
@@ -226,7 +227,7 @@ class Hub:
         self._counts[viewer.prefix] += 1
         if board not in self._subscribed:
             # Receive the notices of the board. The viewer causes a first read at once. When the store confirms the
-            # subscription, this is a gap and causes another read. So no change before the first notice is missed.
+            # subscription, the hub reads again, because a notice may have been missed before.
             self._subscribed[board] = math.inf
             self._notices.add(channel.reader.state.keys.channel, board)
         viewer.channel.enter(viewer)
@@ -269,7 +270,7 @@ class Hub:
                         elif time.monotonic() >= empty_since + _LINGER:
                             self._unsubscribe(board)
             finally:
-                self.schedule.stop()  # before the tasks end: a group that ends takes no ticks
+                self.schedule.stop()  # before the tasks end, because a task group that ends starts no ticks
 
     def _tick(self, channels: list[Channel], now: int) -> None:
         """Refresh the channels that are due. One call to the store reads many boards."""
@@ -285,7 +286,7 @@ class Hub:
         found: list[_Found] = []
         for channel, tick in ticks:
             page = next(pages) if tick.size else None
-            if isinstance(page, EpochLostError) and self._tasks is not None:  # the other boards do not wait
+            if isinstance(page, EpochLostError) and self._tasks is not None:  # so that the other boards do not wait
                 self._tasks.create_task(self._take_loss(channel, tick, page))
             else:
                 found.append((channel, tick, page))

@@ -1,4 +1,4 @@
-"""A subscription: what a viewer asks for in the query of the live routes."""
+"""The subscription of a viewer, read from the query of the live routes."""
 
 import re
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _LEAST_SPEED, _MOST_SPEED = 0.1, 100.0
 
 
 class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A replay that a viewer asks for: from a time on (milliseconds since 1970), or always some seconds late."""
+    """A replay that a viewer asks for: from a time on (milliseconds since 1970), or with a delay in seconds."""
 
     at: int | None = None
     speed: float = 1.0
@@ -60,12 +60,12 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
-    """What a viewer asks for: the top `size`, and at most one frame per `interval`.
+    """The wish of a viewer: the top `size`, and at most one frame per `interval`.
 
     `interval` is in milliseconds. 0 means the interval of the board. `epoch` and `offset` are the position of a viewer
     that reconnects. With a `key`, the viewer also receives the rank of that member with `around` neighbours on each
-    side; a reader that is a member need not name it. With a `replay`, the viewer watches the top of the default size at
-    another time. `reader` is who watches.
+    side; a reader whose token has a member need not name it. With a `replay`, the viewer watches the top of the default
+    size at another time.
     """
 
     size: int

@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 
 class ChannelEndedError(Exception):
-    """There is nothing more to watch. `code` is one of `CLOSE_CODES`."""
+    """The channel has ended, so the viewer must disconnect. `code` is one of `CLOSE_CODES`."""
 
     def __init__(self, code: int) -> None:
         super().__init__(CLOSE_CODES[code].reason)
@@ -32,7 +32,10 @@ class ChannelEndedError(Exception):
 
 
 class Source(Protocol):
-    """What viewers watch: the channel of a board, or a replay. `ended` is the close code after the source has ended."""
+    """The source of a viewer's frames: the channel of a board, or a replay.
+
+    `ended` is the close code after the source has ended.
+    """
 
     ended: int | None
 
@@ -114,7 +117,7 @@ class PullViewer(Viewer):
         self._woken.set()
 
     def end(self, code: int) -> None:
-        """Let `next_frame` raise the end."""
+        """Make `next_frame` raise `ChannelEndedError`."""
         self._ended = code
         self._woken.set()
 
@@ -152,7 +155,7 @@ class PageViewer(Viewer):
 
     def __init__(self, channel: Source, group: Subscribers, position: ViewerPosition) -> None:
         super().__init__(channel, group, position)
-        position.sent_at = math.inf  # it takes a page, and no sign of life before
+        position.sent_at = math.inf  # it waits for a page, so it needs no `alive` message
         self._receiver: PageReceiver | None = None
 
     def notify(self, receiver: PageReceiver) -> None:
@@ -167,7 +170,7 @@ class PageViewer(Viewer):
         if top.is_at(self.position):
             self.position.returns = False  # it is as up to date as every other viewer
         elif (page := top.page_elsewhere(self.position)) is not None:
-            self.position.returns = False  # a page is there for it, so the board need not be read
+            self.position.returns = False  # the page is known, so the board need not be read
             self._notify(lambda receiver: receiver.take(page))
 
     def end(self, code: int) -> None:
@@ -181,7 +184,7 @@ class PageViewer(Viewer):
             return
         try:
             tell(receiver)
-        except Exception:  # of one client: the log has it
+        except Exception:  # an error of one client: log it
             log.exception("a client that waits for a page could not be answered")
             with suppress(Exception):
                 receiver.end(FAILED)

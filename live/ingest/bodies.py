@@ -17,7 +17,9 @@ _DECODERS: Final[dict[str, Decoder]] = {
     "application/cloudevents-batch+json": decode_batch,
 }
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
-_CHUNK: Final = 4096  # bytes decompressed at a time: zlib copies what follows a member, and there may be many members
+# Bytes decompressed at a time. After each gzip member, zlib copies the rest of its input, and there may be many
+# members.
+_CHUNK: Final = 4096
 _CHUNKS_A_STEP: Final = 64  # chunks or members decompressed in one step
 _BYTES_A_STEP: Final = 262_144  # bytes that one step decompresses, approximately
 

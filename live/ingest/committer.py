@@ -26,9 +26,9 @@ _DELAY_FROM: Final = 5  # shares in a batch, from which on the next batch is del
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """The result for the entries of one request: the board's offset, None if nothing counted, and refusals by index.
+    """The result for one request: the board's offset (None if nothing counted), and the refusals by index.
 
-    `placements` say by index where entries counted, if one of the requests in the batch asks for that.
+    If a request of the batch asks for records, `placements` say by index where entries counted.
     """
 
     offset: int | None
@@ -37,10 +37,10 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 class Wants(msgspec.Struct, frozen=True):
-    """What a request wants besides being counted.
+    """The options of a request.
 
-    With `records`, it wants to know the records of its members afterwards. With `strict`, each board must count all of
-    its events, or none if it refuses one.
+    With `records`, the response has the records of the members after the events. With `strict`, each board counts all
+    events of the request, or none if it refuses one.
     """
 
     records: bool = False
@@ -101,10 +101,11 @@ class Committer:
         self._rotator = rotator
         self._on_missing = on_missing
         self._retired = False
-        self._accepted = EVENTS_ACCEPTED.labels(self.state.board.id)  # once: a deleted board must not get new series
+        # Looked up once: a deleted board must not get new series.
+        self._accepted = EVENTS_ACCEPTED.labels(self.state.board.id)
         self._settings = settings
         self._waiting: deque[Share] = deque()
-        self._wants: dict[Share, Wants] = {}  # of waiting shares that want more than to be counted
+        self._wants: dict[Share, Wants] = {}  # waiting shares that want more than to be counted
         self.events_waiting = 0
         self._wanted = 1  # shares that start the next batch
         self._arrived = asyncio.Event()
@@ -165,7 +166,7 @@ class Committer:
                 added = await self._add(batch)
             except StoreUnavailableError as error:
                 _reject(batch, error)
-                while self._waiting:  # each batch would wait for the same store until its deadline
+                while self._waiting:  # otherwise each batch would wait for the same store until its deadline
                     _reject(self._take(), StoreUnavailableError(str(error)))
                 self._wants.clear()
             except EpochLostError as error:
@@ -210,7 +211,7 @@ class Committer:
             self._delay = asyncio.get_running_loop().call_later(self._settings.commit_delay, self._delay_over)
 
     def _end_delay(self) -> None:
-        """End the group-commit delay. A timer left running would cut the next delay short."""
+        """End the group-commit delay. If its timer went on, it would cut the next delay short."""
         self._wanted = 1
         if self._delay is not None:
             self._delay.cancel()
@@ -222,7 +223,10 @@ class Committer:
             self._arrived.set()
 
     def _take(self) -> list[Share]:
-        """Remove the next batch from the queue: whole shares, at least one, up to the batch size."""
+        """Remove the next batch from the queue.
+
+        It has whole shares: at least one, and otherwise up to the batch size.
+        """
         batch: list[Share] = []
         size = 0
         while self._waiting and (not batch or size + len(self._waiting[0].entries) <= self._settings.batch_size):
@@ -262,7 +266,7 @@ class Committer:
 def _strict(batch: Sequence[Share], wants: Sequence[Wants]) -> list[range]:
     """Return the indexes of the entries of each strict share in a batch."""
     found, first = [], 0
-    for share, each in zip(batch, wants, strict=False):  # nothing if no share wants more
+    for share, each in zip(batch, wants, strict=False):  # empty if no share is strict
         if each.strict:
             found.append(range(first, first + len(share.entries)))
         first += len(share.entries)
@@ -282,7 +286,7 @@ def _resolve(batch: Sequence[Share], added: Added) -> None:
             own = Committed(None if len(here) == size else added.offset, here, places)
         try:
             share.resolve(own)
-        except Exception:  # the other shares need their answers all the same
+        except Exception:  # the other shares need their answers too
             log.exception("sending an answer failed")
 
 

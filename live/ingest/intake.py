@@ -40,7 +40,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 _T = TypeVar("_T")
 Done = Callable[[Reply], None]
 AskSoon = Callable[[Callable[[Exception | None], None]], None]
-"""Learns of changed boards, and calls back with None or the error."""
+"""A function that reads changed boards, and calls back with None or the error."""
 
 _TIME_SLICE: Final = 0.002  # seconds of decoding before other tasks have their turn
 _BYTES_OF_AN_EVENT: Final = 256  # bytes of a refused body that are charged as one event
@@ -53,7 +53,7 @@ _CLOUDEVENTS: Final = b"application/cloudevents"  # the content types whose body
 
 _encode = msgspec.json.Encoder().encode
 _decoder_of = lru_cache(maxsize=64)(decoder_of)
-_identities_of = lru_cache(maxsize=64)(Identities)  # shared by the heads of a producer: it remembers sources
+_identities_of = lru_cache(maxsize=64)(Identities)  # the heads of a producer share it, because it remembers sources
 # A string of RFC 9651, or the same without its quotes, which many clients omit.
 _IDEMPOTENCY_KEY: Final = re.compile(rb'"([\x21\x23-\x5b\x5d-\x7e]{1,255})"|([\x21\x23-\x5b\x5d-\x7e]{1,255})')
 
@@ -61,9 +61,9 @@ _IDEMPOTENCY_KEY: Final = re.compile(rb'"([\x21\x23-\x5b\x5d-\x7e]{1,255})"|([\x
 class CheckedHead(msgspec.Struct, frozen=True):
     """The result of checking the head of a request.
 
-    `wants` is what the request wants besides being counted. `idempotency_key` makes the whole body idempotent.
-    `only_board` is the single board that takes plain likes of this producer; it is None if there are several, or if
-    bodies are not plain JSON. `boards` are the boards at the time of the check.
+    `wants` has the options of the request. `idempotency_key` makes the whole body count once. `only_board` is the board
+    that takes plain likes of this producer. It is None if there are several such boards, or if bodies are not plain
+    JSON. `boards` are the boards at the time of the check.
     """
 
     producer: Principal
@@ -84,16 +84,19 @@ class PlainShare(Share, Protocol):
 
 
 class _Refused:
-    """The kinds of events that were just refused, although the process had asked for new boards.
+    """The kinds of events that were refused a moment ago, after the process had asked the store for new boards.
 
-    A producer that sends such events all the time need not wait with each request until the process has asked again.
+    A producer that sends such events all the time need not wait in each request for another look at the store.
     """
 
     def __init__(self) -> None:
         self._until: dict[Kind, float] = {}
 
     def add(self, kinds: AbstractSet[Kind]) -> None:
-        """Remember kinds for a moment. Producers choose them, so only some are remembered, and only short ones."""
+        """Remember kinds for a moment.
+
+        Producers choose their texts, so the process remembers only some kinds, and only short ones.
+        """
         if kinds:
             until = time.monotonic() + _REFUSED_FOR
             if len(self._until) + len(kinds) > _MOST_REFUSED:
@@ -132,7 +135,7 @@ class Intake:
         self._refused = _Refused()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._decoding = asyncio.Lock()
-        self._slow = 0  # bodies that take many steps, or wait for their turn
+        self._slow = 0  # bodies that are decoded in many steps, or wait for their turn
         self._outcome: Committed | None = None  # the last outcome of a plain body, and its reply
         self._reply = json_reply(b"")
 
@@ -151,7 +154,7 @@ class Intake:
             ProblemError: `unsupported_media_type`, `body_too_large` or `idempotency_key_invalid`.
         """
         media_type, declared = named.get(b"content-type", b""), named.get(b"content-length", b"")
-        # In binary mode of CloudEvents the headers are the event. The body is its data, which boards ignore.
+        # In binary mode of CloudEvents, the headers are the event. The body is the event's data, which boards ignore.
         is_binary = b"ce-specversion" in named and not media_type.lower().startswith(_CLOUDEVENTS)
         decode: Decoder = (
             (lambda _body, _most: decode_binary(headers)) if is_binary else _decoder_of(media_type.decode("latin-1"))
@@ -299,7 +302,7 @@ class Intake:
         return b"".join(parts)
 
     def _decode(self, head: CheckedHead, body: bytes) -> Steps:
-        """Decode a body in steps. Charge its producer one for each event, and more for work that no event needs."""
+        """Decode a body in steps. Charge the producer one for each event, and more for work that yields no events."""
         steps, taken = _read(head, body, self._settings), 0
         while True:
             try:
@@ -349,7 +352,10 @@ class Intake:
         self.spawn(receive(), done)
 
     def _send(self, head: CheckedHead, decoded: DecodedBody, on_result: OnResult, counted: list[Counted]) -> None:
-        """Give the events of a body to their boards. If one event has none, look for new boards before refusing it."""
+        """Give the events of a body to their boards.
+
+        If no board takes an event, look for new boards before refusing the event.
+        """
 
         def new_posting() -> Posting:
             made = Posting(
@@ -377,7 +383,8 @@ class Intake:
         """Count a body with an `Idempotency-Key`. A repeated request gets the same answer."""
         idempotency_key, producer = head.idempotency_key or "", head.producer.id
         try:
-            decoded = await self._run_steps(self._decode(head, body))  # first: an invalid body must not use up the key
+            # First, because an invalid body must not use up the key.
+            decoded = await self._run_steps(self._decode(head, body))
             # In binary mode the event is not in the body.
             content = _encode((decoded.events, decoded.rejections)) + body
             known = await self._answers.begin(producer, idempotency_key, hashlib.sha256(content).digest())
@@ -432,6 +439,6 @@ def _replying(done: Done, *, strict: bool = False) -> OnResult:
 
 
 def _reply_of(body: bytes, *, refused: bool) -> Reply:
-    """Make the reply with an answer. `refused` says that the request is strict, and that an event was refused."""
+    """Make the reply with an answer. `refused` is true if the request is strict and an event was refused."""
     reply = json_reply(body)
     return msgspec.structs.replace(reply, status=HTTPStatus.UNPROCESSABLE_ENTITY) if refused else reply

@@ -38,7 +38,7 @@ from live.ingest.standings import MOST_RECORDS, Counted
 from live.metrics import EVENTS_DUPLICATE, EVENTS_REJECTED
 from live.store.board.write.placement import Placement
 
-_BOARDS_PER_TURN: Final = 8  # each costs its turn of the event loop up to a quarter of a millisecond
+_BOARDS_PER_TURN: Final = 8  # each takes up to a quarter of a millisecond
 _MOST_SUGGESTIONS: Final = 3  # for each body
 _MOST_COMPARED: Final = 100  # boards; each takes some microseconds
 _PLAIN: Final = (UNSET, UNSET, UNSET)
@@ -86,10 +86,11 @@ class _Share:
 
 
 class Posting:
-    """The decoded events of one body; `on_result` is called once with the outcome. `refusals` samples what is refused.
+    """The decoded events of one body.
 
-    With `idempotency_key`, each event without an id gets an identity from the key. If the body is sent again, such an
-    event counts as accepted in the second answer as in the first.
+    `on_result` is called once with the outcome. `refusals` samples refused events. With `idempotency_key`, each event
+    without an id gets an identity from the key. If the body is sent again, the answer reports such an event as accepted
+    again, and not as a duplicate.
     """
 
     __slots__ = (
@@ -117,13 +118,13 @@ class Posting:
         self._idempotency_key = idempotency_key
         self._identities = identities
         self._implied: set[int] = set()  # indexes of the events whose identity comes from the key
-        self._rejected = [*body.rejections]  # an own list: another posting may route the body again
+        self._rejected = [*body.rejections]  # a new list, because another posting may route the body again
         self._shares: dict[str, _Share] = {}
         self._unknown: set[Kind] = set()
         self._left = 0
 
     def want(self, wants: Wants, counted: list[Counted]) -> None:
-        """Want more than to count the events. If that is records, add the events that may have some to `counted`."""
+        """Set the options of the request. If it asks for records, add the counted events to `counted`."""
         self._wants = wants
         self._counted = counted
 
@@ -150,7 +151,7 @@ class Posting:
             self._submit(shares)
 
     def _spend(self, rates: RateLimiter) -> Mapping[str, ProblemError]:
-        """Count the events of boards whose prefix has a rate. Return why boards refuse theirs."""
+        """Count the events of boards whose prefix has a rate. Return the refusals of boards that exceed it."""
         limited: dict[PrefixLimits, list[_Share]] = {}
         for share in self._shares.values():
             limits = self._boards.by_id[share.board].limits
@@ -165,7 +166,7 @@ class Posting:
         return faults
 
     def _visible_fault(self, problem: ProblemError, board: str) -> ProblemError:
-        """Leave the prefix out for a producer that may not know of the board."""
+        """Remove the prefix from a refusal for a producer that may not know of the board."""
         producer = self._producer
         if board not in self._boards.private or producer.is_limited or board in producer.opens:
             return problem
@@ -173,7 +174,7 @@ class Posting:
         return ProblemError(problem.code, detail, retry_after=problem.retry_after)
 
     def _submit(self, shares: Sequence[tuple[Committer, _Share]]) -> None:
-        """Submit some shares. Submit the others in later turns of the event loop, between those of other requests."""
+        """Submit some shares now, and the others in later turns of the event loop, between those of other requests."""
         for committer, share in shares[:_BOARDS_PER_TURN]:
             try:
                 committer.submit(share, self._wants if not self._wants.strict else self._strictly(share))
@@ -183,14 +184,17 @@ class Posting:
             asyncio.get_running_loop().call_soon(self._submit, shares[_BOARDS_PER_TURN:])
 
     def _withhold(self) -> None:
-        """Refuse the events that no rule refuses: the request is strict, and has events that no board can take."""
+        """Refuse all other events of a strict request, because no board can take one of its events."""
         refused = {rejection.index for rejection in self._rejected}
         left = [index for index in self._body.indexes if index not in refused]
         self._rejected += [Rejection(index, "not_counted", REFUSALS["not_counted"]) for index in left]
         self._shares.clear()
 
     def _strictly(self, share: _Share) -> Wants:
-        """Return what the request wants of a board. It is not strict with boards whose refusals it must not see."""
+        """Return the options of the request for one board.
+
+        A request is not strict with boards whose refusals it must not see.
+        """
         names_it = all(event.board == share.board for event in self._body.events)
         return msgspec.structs.replace(self._wants, strict=names_it or not self._hides(share.board))
 
@@ -219,7 +223,8 @@ class Posting:
         if not faults or (len(faults) < len(self._shares) and all(isinstance(each, _BOARD_FAULTS) for each in faults)):
             outcome = self._answer()  # if another board has counted, it refuses the events of boards that failed
         else:
-            outcome = max(faults, key=lambda fault: getattr(fault, "unknown", False))  # one that may have counted first
+            # An error after which events may have counted comes first.
+            outcome = max(faults, key=lambda fault: getattr(fault, "unknown", False))
         self._shares.clear()  # break the reference cycle: no work for the garbage collector
         self._on_result(outcome)
 
@@ -288,7 +293,7 @@ class Posting:
             if abs(amount) > limit:
                 amount, code = 0, "amount_too_large"
                 share.details[index] = f"board {board.id} takes amounts of this API key from {-limit} to {limit}"
-        elif event.amount is UNSET:  # the default would be a score that nobody reached
+        elif event.amount is UNSET:  # the default amount would be a score that nobody has reached
             code = "amount_required"
         if code is not None:
             extra = msgspec.structs.replace(extra or Extra(), refused=code)
@@ -328,8 +333,8 @@ class Posting:
     def _explain(self, code: str, kind: Kind) -> str:
         """Say why no board takes a kind of events. Suggest the nearest board or type that the producer may know.
 
-        The answer depends on nothing else, so it is the same for a board that is hidden. Only the first kinds of a body
-        get a suggestion, because finding one takes long.
+        The answer depends only on what the producer may know, so it does not reveal hidden boards. Only the first kinds
+        of a body get a suggestion, because finding one takes long.
         """
         board, event_type, _ = kind
         wanted = board if code == "board_unknown" else event_type if code == "type_unknown" else UNSET
@@ -379,9 +384,9 @@ class Posting:
     def _refusals(self) -> tuple[int, tuple[int, ...]]:
         """Collect the refusals. Return the number of accepted events, and the indexes of the duplicates.
 
-        If a board belongs to another producer, or the producer may not read it, its refusal is hidden, unless the event
-        names that board. An event with no other outcome is answered as if that board did not exist. So is what became
-        of an event on a private union that is not the producer's.
+        The answer hides the refusal of a board that belongs to another producer, or that the producer may not read,
+        unless the event names the board. If no other board took the event, the answer is the same as if that board did
+        not exist. This also holds for private unions of other producers.
         """
         body, private = self._body, self._boards.private
         accepted: set[int] = set()
@@ -455,7 +460,7 @@ def _boards_for(
     kind: str | UnsetType,
     category: str | UnsetType,
 ) -> Sequence[tuple[Board, int]] | str:
-    """Do the same as `boards_for`. If the event names a board, the board exists."""
+    """Do the same as `boards_for`, for an event whose board exists if it names one."""
     taken: Sequence[Board]
     if board is not UNSET:
         named = boards.by_id[board]

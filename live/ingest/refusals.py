@@ -1,8 +1,8 @@
-"""A sample of the events that processes refuse, for administrators who look at it.
+"""A sample of refused events, for the admin page.
 
-A process keeps some of its refused events for a moment, and asks then whether somebody looks. Only if so, it puts them
-into a list in the store, which is bounded and expires. So an event that is accepted costs nothing more, and a refused
-event nearly nothing.
+A process keeps some of its refused events for a moment, and then asks the store whether somebody has the page open. If
+so, it puts the events into a list in the store, which is bounded and expires. So accepted events cost nothing more, and
+refused events nearly nothing.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from live.store.connection.client import Store
 _PAUSE: Final = 1.0  # seconds from the first event of a sample to the store
 _MOST: Final = 20  # events of a process in a pause
 _KEPT: Final = 200  # events of all processes
-_SHORT: Final = 64  # characters of what a producer chooses
-_LOOKING: Final = 30_000  # milliseconds for which somebody looks after a look
+_SHORT: Final = 64  # characters of texts that a producer chooses
+_LOOKING: Final = 30_000  # milliseconds for which the page counts as open after a request
 _EXPIRY: Final = 600_000  # milliseconds for which the list stays after its newest event
 
 log = structlog.get_logger()
@@ -46,7 +46,7 @@ class RefusedEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Refusals:
-    """The sample of one process, and the list of all."""
+    """The sample of one process, and the list of all processes."""
 
     def __init__(self, client: Store, prefix: str) -> None:
         names = SystemKeys(prefix)
@@ -104,7 +104,7 @@ class Refusals:
             await asyncio.wait([self._task])
 
     async def look(self) -> list[RefusedEvent]:
-        """Return what all processes have put into the list, the newest first, and let them go on for a while."""
+        """Return the sampled events of all processes, the newest first, and let the processes sample for a while."""
         await self._client.call(self._looking, "SET", self._looking, 1, "PX", _LOOKING)
         held = await self._client.call(self._key, "LRANGE", self._key, 0, _KEPT - 1)
         return [msgspec.json.decode(row, type=RefusedEvent) for row in held]

@@ -40,7 +40,7 @@ SECURITY_HEADERS: Final = (
 
 
 _PRIVATE: Final = (b"cache-control", b"private, no-store")
-_READER_FIELDS: Final = (b"Authorization", b"Cookie")  # the request fields that say who reads
+_READER_FIELDS: Final = (b"Authorization", b"Cookie")  # the request fields that identify the reader
 VARY_BY_READER: Final = (b"vary", b", ".join(_READER_FIELDS))
 
 
@@ -100,7 +100,7 @@ class Reply(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def private(self) -> "Reply":
-        """The same reply for somebody who may read private boards."""
+        """The same reply with headers for a reader of private boards."""
         fields = private(self.extra)
         return msgspec.structs.replace(self, cache=_PRIVATE[1], extra=tuple(f for f in fields if f is not _PRIVATE))
 

@@ -1,8 +1,8 @@
 """Limits the memory of bodies: how many unanswered bytes a process holds, and which connections must wait.
 
 A body is admitted by its declared length before it is read. It counts until it is answered, even if its client leaves
-before. A body that waits holds no memory, so every admitted body can be completed and answered. The client that holds
-least goes first. One address may hold half of everything, unless it is a proxy.
+before. A waiting body takes no memory, so every admitted body can be completed and answered. The client with the fewest
+unanswered bytes goes first. One address may have half of all bytes, unless it is a proxy.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from live.system.processes import return_memory
 
 SMALL_BODIES: Final = 16 * 1024  # bytes of one connection that do not count yet
 _LOT: Final = 16 * 1024**2  # bytes
-_QUIET: Final = 5.0  # seconds until the memory of a lot of bodies is returned
+_QUIET: Final = 5.0  # seconds after which the memory of many bodies is returned to the system
 _ONE_READ: Final = 256 * 1024  # bytes that a connection may have received before it is paused
 
 
@@ -57,7 +57,7 @@ class BodyBudget:
         self._held = 0
         self._waiting: dict[BodySender, _Wait] = {}  # longest first
         self._is_full = False  # whether a body waits for room that other clients hold
-        self._used: float | None = None  # when bodies last held a lot; None once that memory was returned
+        self._used: float | None = None  # when bodies last took much memory; None once that memory was returned
 
     @property
     def waiting(self) -> int:
@@ -109,7 +109,7 @@ class BodyBudget:
             return_memory()
 
     def _count(self, connection: BodySender, client: str, held: int) -> None:
-        """Count the bytes that a connection holds, instead of those before."""
+        """Set the bytes that a connection holds."""
         counted = held if held > SMALL_BODIES else 0
         more = counted - self._counted.pop(connection, 0)
         if counted:
@@ -134,8 +134,9 @@ class BodyBudget:
         while (found := min(self._admissible(), key=lambda each: each[0], default=None)) is not None:
             _, more, connection, client = found
             if not self._fits(more):
-                # A slow body keeps room: close the slowest connection of the client that holds most, if this one holds
-                # less. A client with more than twice as much gets no grace period, as where connections are limited.
+                # Slow bodies may take all the room. Then close the slowest connection of the client that holds most, if
+                # this one holds less. A client that holds more than twice as much gets no grace period, as with the
+                # limits on connections.
                 self._is_full = True
                 most, held = max(self._held_by, key=lambda each: self._held_by[each]), self._held_by.get(client, 0)
                 if most != client and self._held_by[most] > held:
@@ -147,7 +148,10 @@ class BodyBudget:
             connection.admit_body()
 
     def _admissible(self) -> Iterator[tuple[tuple[int, float], int, BodySender, str]]:
-        """Find the waiting bodies within the shares of their clients. Yield their order and the bytes that they add."""
+        """Find the waiting bodies that fit into the shares of their clients.
+
+        Yield their order and the bytes that they add.
+        """
         for connection, (client, since, is_proxy) in self._waiting.items():
             more = connection.held + connection.wanted - self._counted.get(connection, 0)
             if self._is_within_share(client, more, is_proxy=is_proxy):

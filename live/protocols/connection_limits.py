@@ -1,8 +1,8 @@
 """Limits HTTP connections: how many a process holds, how many per client, and how long it waits for each.
 
-A connection has a deadline while the server waits for its client: for the rest of a request, for the client to read an
-answer, for the next request, or for the client to close after its last answer. When a limit is reached, the client with
-the most connections loses one: an idle one first, then its slowest. So a client can slow down only itself.
+A connection has a deadline while its client is expected to do something: to send the rest of a request, to read an
+answer, to send the next request, or to close after its last answer. When a limit is reached, the client with the most
+connections loses one: an idle one first, then its slowest. So a client can slow down only itself.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _LINGER: Final = 10.0  # seconds that a client has to read its last answer and s
 
 
 class Admission(Enum):
-    """What a new connection gets."""
+    """How a new connection is admitted."""
 
     FULL = "full"  # any request
     HEALTH = "health"  # a request about health or metrics
@@ -90,9 +90,9 @@ class ConnectionLimits:
         elif self._count < settings.max_connections:
             has_room = True
         else:
-            # Close a connection of the same client, or of a client with more: the one with the most loses one first,
-            # without a grace period if it has more than twice as many. Nobody knows how many connections each client
-            # behind a proxy has.
+            # Close a connection of the same client, or of a client with more connections. The client with the most
+            # loses one first. If it has more than twice as many, it gets no grace period. Clients behind a proxy are
+            # left out, because nobody knows how many connections each has.
             held = 0 if self._is_proxy(connection.address) else held
             most = [client for client, theirs in self._open.items() if client == own or len(theirs) > held]
             most.sort(key=lambda client: len(self._open[client]), reverse=True)
@@ -109,7 +109,10 @@ class ConnectionLimits:
         return Admission.FULL if has_room else Admission.HEALTH
 
     def closed(self, connection: Limited) -> None:
-        """Forget a connection that is closed or no longer speaks HTTP, or that a viewer uses until `reclaim`."""
+        """Forget a connection that is closed, that no longer speaks HTTP, or that a viewer uses.
+
+        `reclaim` counts the last kind again.
+        """
         client = network_of(connection.address)
         held = self._open.get(client)
         if held is not None and connection in held:
@@ -126,7 +129,7 @@ class ConnectionLimits:
     def reclaim(self, connection: Limited) -> bool:
         """Admit a connection again after its viewer has left. Return False if the limit is reached.
 
-        No other connection is closed for this one: that could be a producer's.
+        Never close another connection for this one, because that could be the connection of a producer.
         """
         if self._count >= self._settings.max_connections:
             return False
@@ -157,7 +160,7 @@ class ConnectionLimits:
     def start_lingering(self, connection: Limited) -> bool:
         """Keep the connection open while its client reads the last answer. Return False to close it now.
 
-        What the client still sends is dropped. A few connections that were not admitted may linger too.
+        Drop all bytes that the client still sends. A few connections that were not admitted may linger too.
         """
         self.busy(connection)
         has_place = connection in self._open.get(network_of(connection.address), ()) or connection in self._health
@@ -205,13 +208,13 @@ class ConnectionLimits:
         for connection in _before(self._lingering, now - _LINGER):
             del self._lingering[connection]
             if connection.unsent:
-                self._lingering[connection] = now  # the time starts when the answer has left
+                self._lingering[connection] = now  # the time starts when the kernel has accepted the answer
             else:
                 self._drop(connection, "lingering")
         for connection in list(self._unread):
             since, before = self._unread[connection]
             size = connection.unsent
-            if size < before:  # the client reads its answers
+            if size < before:  # the client makes progress
                 self._forget_unread(connection)
                 if size:
                     self.unread(connection)
@@ -233,7 +236,7 @@ class ConnectionLimits:
         return self.drop_slowest(held, grace)
 
     def drop_slowest(self, held: Iterable[Limited], grace: float) -> bool:
-        """Close the slowest of some connections that the server has waited for longer than `grace` seconds, if any."""
+        """Close the slowest of some connections, if the server has waited for it for longer than `grace` seconds."""
         now = time.monotonic()
         speeds: dict[Limited, float] = {}  # bytes per second
         for connection in held:

@@ -1,8 +1,9 @@
 """Looks after the WebSockets of all viewers of a process, in one task.
 
 The reaper checks every viewer once in a round, disconnects those that are dead or too slow, and spreads reconnects over
-time. In two of three rounds, it pings only viewers whose system has acknowledged nothing since the last round: every
-viewer receives messages more often than that. A ping costs more, but only a ping reaches a viewer behind a proxy.
+time. Every viewer receives messages several times in a round. So in two of three rounds, the reaper pings only viewers
+whose system has acknowledged no bytes since the last round. A ping costs more, but only a ping reaches a viewer behind
+a proxy.
 """
 
 import asyncio
@@ -77,7 +78,7 @@ class ViewerReaper:
         self._waiting.discard(socket)
 
     def retry_after(self) -> float:
-        """Choose at random after how many seconds a viewer should reconnect, so that not all viewers come at once."""
+        """Choose after how many seconds a viewer should reconnect: at random, so that not all viewers come at once."""
         spread = min(_LONGEST_SPREAD, 1 + self.hub.viewers / _RECONNECTS_PER_SECOND)
         return round(random.uniform(0.1, spread), 2)  # noqa: S311 - nothing depends on this being unpredictable
 

@@ -1,1 +1,1 @@
-"""What the hub runs on: the channels of boards, their frames, cohorts of viewers, and replays."""
+"""The parts of the hub: the channels of boards, their frames, cohorts of viewers, and replays."""

@@ -1,4 +1,4 @@
-"""The channel of one board in one process: it reads the top once per tick, and brings every viewer up to date."""
+"""The channel of one board in one process: it reads the top once per tick, and sends the changes to every viewer."""
 
 import time
 from collections.abc import Sequence
@@ -52,11 +52,11 @@ class BoardStatus:
 
 
 class Tick:
-    """A refresh in progress. Read `size` records, and pass them to `Channel.take`.
+    """A refresh in progress. The caller reads `size` records, and passes them to `Channel.take`.
 
-    `size` is 0 if only the status is due: then read nothing, and pass None. `number` counts the reads of the channel.
-    `reported_at` is when the first change in this tick was reported, or None. `is_outdated` is set if the board is
-    redefined during the tick, because the records that were read then have another meaning.
+    If only the status is due, `size` is 0: the caller then reads nothing, and passes None. `number` counts the reads of
+    the channel. `reported_at` is when the first change in this tick was reported, or None. `is_outdated` is set if the
+    board is redefined during the tick, because the records that were read then have another meaning.
     """
 
     __slots__ = ("is_outdated", "number", "reported_at", "size", "variants")
@@ -143,7 +143,7 @@ class Channel:
         """Add a viewer, and wake it when there is something to send."""
         variant = _variant(viewer.group)
         if not self._viewers:
-            self.status.stale = self._reported_at = None  # unknown without viewers: the next read finds out
+            self.status.stale = self._reported_at = None  # unknown while nobody watched: the next read finds out
             self._changed = False
         self._viewers.add(viewer)
         self._gauge.inc()
@@ -197,7 +197,7 @@ class Channel:
         self.read_again()
 
     def read_again(self) -> None:
-        """Serve every variant at its next tick, because the board may have changed."""
+        """Mark every variant as due at its next tick, because the board may have changed."""
         if not self._viewers:
             return  # the next viewer causes a read
         if self._reported_at is None:
@@ -253,7 +253,7 @@ class Channel:
     def take(self, tick: Tick, page: Page | Exception | None, stale: str | None = None) -> None:
         """Take the page that a tick has read, or the error if the read failed. Then call `send` and `finish`.
 
-        `stale` is the reason why even a page that was read may be out of date.
+        `stale` is the reason why the page may be out of date although the read succeeded.
         """
         if isinstance(page, Exception):
             for variant in tick.variants:
@@ -281,7 +281,7 @@ class Channel:
         await collect(self.due_frame, tick.variants, outbox)
 
     async def finish(self, tick: Tick) -> bool:
-        """Bring the viewers that are in no cohort up to date. Call this after the outbox was flushed.
+        """Send changes to the viewers that are in no cohort. Call this after the outbox was flushed.
 
         Returns:
             Whether rank lookups are due. If so, call `look_up`.
@@ -310,7 +310,7 @@ class Channel:
         self._lookups.forget()
 
     def _mark(self, variant: Variant) -> None:
-        """Serve a variant at its next tick, or at once if it has no page yet."""
+        """Mark a variant as due at its next tick, or at once if it has no page yet."""
         now = self._schedule.now()
         if variant.due is None or variant.are_totals_held:
             variant.are_totals_held = False

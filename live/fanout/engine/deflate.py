@@ -1,7 +1,8 @@
-"""Texts compressed once for all receivers (RFC 1951), and gzip streams made of them (RFC 1952).
+"""Compresses each text once for all receivers (RFC 1951), and makes gzip streams of these texts (RFC 1952).
 
-The dictionary of a text is the few texts before it. References count backwards from the end of what a receiver has
-decompressed, so receivers may differ in everything before the dictionary. No receiver needs its own compressor.
+The dictionary of a text is the few texts before it. References count backwards from the end of the decompressed data.
+So two receivers can share a text if both have its dictionary, whatever they received before. No receiver needs its own
+compressor.
 """
 
 import struct
@@ -10,14 +11,14 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final, TypeAlias
 
-FLUSHED: Final = b"\x00\x00\xff\xff"  # the end of a flush: an empty block, which ends at a whole byte
+FLUSHED: Final = b"\x00\x00\xff\xff"  # the end of a flush: an empty block, which ends on a byte boundary
 _LEVEL: Final = 6
 _WINDOW: Final = -15  # a window of 32 KiB, and no header
 # A member that moves in one message is often in one of the last few messages. A longer dictionary would save little,
-# and receivers that have just joined would stay apart from the others for longer.
+# and it would take longer until new receivers can share texts with the others.
 _DEPTH: Final = 4
 _MOST_HISTORIES: Final = 8  # slow receivers have one each; beyond this number, a text is compressed alone
-_GZIP_HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # no time, and no system
+_GZIP_HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # neither the time nor the operating system
 _LARGEST_STORED: Final = 0xFFFF
 _STORED: Final = struct.Struct("<BHH")
 _LAST: Final = b"\x03\x00"  # an empty last block
@@ -25,7 +26,7 @@ _TRAILER: Final = struct.Struct("<LL")
 
 
 def deflate(text: bytes, dictionary: bytes) -> bytes:
-    """Compress a text into blocks that end at a whole byte, for receivers whose last text was the dictionary."""
+    """Compress a text into blocks that end on a byte boundary, for receivers whose last text was the dictionary."""
     compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW, zdict=dictionary)
     return compressor.compress(text) + compressor.flush(zlib.Z_SYNC_FLUSH)
 
@@ -33,7 +34,7 @@ def deflate(text: bytes, dictionary: bytes) -> bytes:
 class SharedText:
     """A text that many receivers share, compressed once for all with the same history.
 
-    `make` compresses the text, given as its first argument, with the dictionary that is its second.
+    `make` takes the text and the dictionary, and returns the compressed text.
     """
 
     _numbers = count()
@@ -42,7 +43,8 @@ class SharedText:
         self.text = text
         self._make = make
         self._number = next(self._numbers)
-        # By the numbers of the texts in the history. References to the texts themselves would never end.
+        # The keys are the numbers of the texts in the history. References to the texts themselves would keep all of
+        # them in memory.
         self._made: dict[tuple[int, ...], bytes] = {}
 
     def after(self, history: "TextHistory") -> bytes:
@@ -61,7 +63,7 @@ TextHistory: TypeAlias = tuple[SharedText, ...]
 
 
 def following(history: TextHistory, text: SharedText) -> TextHistory:
-    """Return the history of receivers that have now received a text."""
+    """Return the history after a text was received."""
     return (*history, text)[-_DEPTH:]
 
 
@@ -85,9 +87,10 @@ class GzipStream:
         return data
 
     def own(self, text: bytes) -> bytes:
-        """Store a text for this receiver alone, uncompressed: compressing would be work for each receiver.
+        """Store a text for this receiver alone.
 
-        The next text does not refer to this one, so the next text is compressed alone.
+        The text stays uncompressed, because compressing would be work for each receiver. The next text can't use this
+        one as its dictionary, so it is compressed alone.
         """
         self._count(text)
         self._history = ()

@@ -1,9 +1,10 @@
-"""Delivers frames to viewers, which receive the same bytes in cohorts, or are served alone.
+"""Delivers frames to viewers: the same bytes to all members of a cohort, or one frame to a single viewer.
 
 The members of a cohort are at one position, and no data waits to be sent to them. So a frame goes straight to their
-sockets. The loop over a cohort is the hottest one of the fan-out. It writes the same bytes to one file descriptor after
-another, with no lookup, check or await in between. A viewer that can't take a whole frame leaves the cohort. The frames
-of many boards are made first and then written together, because work in between slows down each write.
+sockets. The loop over a cohort takes more time than any other loop of the fan-out. It writes the same bytes to one file
+descriptor after another, with no lookup, check or await in between. A viewer that can't take a whole frame leaves the
+cohort. The frames of many boards are made first and then written together, because work in between slows down each
+write.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from live.fanout.engine.rank_lookups import RankLookup
 from live.fanout.frames import Frame
 from live.metrics import BYTES_SENT, FRAMES_SENT
 
-MOST: Final = 256  # members of a cohort; between two cohorts, other tasks of the event loop run
+MOST: Final = 256  # maximum members of a cohort; between two cohorts, other tasks of the event loop run
 _MOST_AT_ONCE: Final = 256  # frames; then other tasks of the event loop run
 _BROKEN: Final = -1
 _SENT: Final = {
@@ -27,14 +28,14 @@ _SENT: Final = {
 
 
 class ViewerPosition:
-    """What a viewer, or a whole cohort, has received: epoch, offset, and the last state besides records.
+    """The last messages that a viewer, or a whole cohort, has received.
 
-    `epoch` is None before the first message. `returns` is true for a viewer that reconnects with a position, maybe from
-    another process. That position counts as valid, until a read that began after the reconnect shows otherwise.
-    `last_read` is the number of the last read before the reconnect. `sent_at` is when the last message was sent, by the
-    monotonic clock. A position with a `lookup` belongs to a viewer that asked for a member. That viewer never joins a
-    cohort, so copies of a position have no lookup. `deflates` is true for viewers that receive compressed frames.
-    `history` has the last frames that were compressed.
+    `epoch` is None before the first message. `returns` is true for a viewer that reconnects with a position, maybe one
+    from another process. That position counts as valid, unless a read that began after the reconnect shows that it is
+    not. `last_read` is the number of the last read before the reconnect. `sent_at` is when the last message was sent,
+    by the monotonic clock. A position with a `lookup` belongs to a viewer that asked for a member. That viewer never
+    joins a cohort, so copies of a position have no lookup. `deflates` is true for viewers that receive compressed
+    frames. `history` has the last frames that were compressed.
     """
 
     __slots__ = (
@@ -85,7 +86,10 @@ class ViewerPosition:
         return copied
 
     def state(self) -> tuple[object, ...]:
-        """Return what the next frame depends on: viewers at positions with the same state receive the same bytes."""
+        """Return the parts of the position that determine the next frame.
+
+        Viewers with the same parts receive the same bytes.
+        """
         return self.offset, self.epoch, self.stale, self.viewers, self.deflates, self.history
 
     def reset(self) -> None:
@@ -201,7 +205,7 @@ class Cohort:
     def _finish(self, wire: bytes, short: list[tuple[int, int]]) -> list[Member]:
         """Pass the bytes that sockets did not take to their transports."""
         behind: list[Member] = []
-        rest = memoryview(wire)  # a view, because copies of a large frame for many members would fill the memory
+        rest = memoryview(wire)  # a memoryview, because copies of a large frame for many members would fill the memory
         for fd, sent in short:
             member = self._direct.pop(fd)
             if sent == _BROKEN:
@@ -233,7 +237,7 @@ class Subscribers:
         yield from (viewer.position for viewer in self.loose)
 
     def cohort_at(self, position: ViewerPosition) -> Cohort:
-        """Find a cohort at a position with room for one more member, or make it."""
+        """Find a cohort at a position with room for one more member, or make a new one."""
         for cohort in self.cohorts:
             if len(cohort) < MOST and cohort.position.state() == position.state():
                 return cohort
@@ -242,7 +246,7 @@ class Subscribers:
         return cohort
 
     def merge_cohorts(self) -> None:
-        """Join cohorts that have come to the same state, and remove those without members."""
+        """Unite cohorts that have reached the same state, and remove those without members."""
         if len(self.cohorts) == 1 and self.cohorts[0]:
             return
         kept: dict[tuple[object, ...], Cohort] = {}
@@ -260,7 +264,10 @@ DueFrame: TypeAlias = Callable[[Subscribers, ViewerPosition], Frame | None]
 
 
 class Outbox:
-    """Frames that wait to be written. No other task may run before `flush`: a new member of a cohort misses them."""
+    """Frames that wait to be written.
+
+    No other task may run before `flush`, because a new member of a cohort would miss them.
+    """
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Cohort, bytes]] = []
@@ -285,7 +292,7 @@ class Outbox:
 
 
 async def deliver(due_frame: DueFrame, groups: Iterable[Subscribers], silent_since: float = math.inf) -> None:
-    """Send what is due to the viewers that received nothing since a time (default: to all of them).
+    """Send due messages to the viewers that have received nothing since a time. By default, send to all viewers.
 
     Other tasks of the event loop run in between.
     """

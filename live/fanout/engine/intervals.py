@@ -30,9 +30,9 @@ def viewer_interval(board: int, wanted: int) -> int:
 
 
 class TickSchedule(Generic[_T]):
-    """What is due, and when, in milliseconds of the loop's clock.
+    """A timetable of items, in milliseconds of the loop's clock.
 
-    Between `start` and `stop`, it calls `call` with what is due and the time.
+    Between `start` and `stop`, it calls `call` with the items that are due and the time.
     """
 
     def __init__(self, call: Callable[[list[_T], int], None]) -> None:
@@ -43,7 +43,7 @@ class TickSchedule(Generic[_T]):
         self._armed = 0  # the time that the timer is set to
 
     def __len__(self) -> int:
-        """Count what is due, now or later."""
+        """Count the items of the timetable."""
         return sum(map(len, self._due.values()))
 
     def start(self) -> None:
@@ -66,7 +66,7 @@ class TickSchedule(Generic[_T]):
         return int((self._loop or asyncio.get_running_loop()).time() * _MILLI)
 
     def add(self, time: int, channel: _T) -> None:
-        """Add something that is due at a time, or now if that time has passed."""
+        """Add an item that is due at a time, or now if that time has passed."""
         self._due.setdefault(time, set()).add(channel)
         self._arm()
 

@@ -13,7 +13,8 @@ from live.fanout.subscription import Subscription
 from live.store.board.read.reader import BoardReader, EncodedPage
 
 _MOST: Final = 10_000  # lookups that every tick can read
-_BATCH: Final = 200  # lookups per read; then their viewers receive the result, and other tasks of the event loop run
+# Lookups per read. After each read, the viewers receive the results, and other tasks of the event loop run.
+_BATCH: Final = 200
 _MOST_AT_ONCE: Final = 256  # viewers; then other tasks of the event loop run
 
 
@@ -46,7 +47,7 @@ class RankLookup:
 
     @property
     def wanted(self) -> tuple[str, int]:
-        """What to read: the member, and the number of records on each side. The gap needs the record above."""
+        """The member to read, and how many records on each side: at least one, because the gap needs the one above."""
         return self.key, max(self.around, 1)
 
     def is_read_at(self, epoch: str, offset: int) -> bool:
@@ -147,7 +148,7 @@ class RankLookups:
         )
 
     async def look_up(self, reader_of: Callable[[], BoardReader]) -> bool:
-        """Read the lookups that are due and send the results, until none is due.
+        """Read due lookups and send their results, until no lookup is due.
 
         Returns False if the store is unavailable.
         """

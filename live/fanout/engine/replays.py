@@ -24,19 +24,19 @@ log = structlog.get_logger()
 _T = TypeVar("_T")
 
 _STARTED: Final = ""  # the epoch of a position in a buffer; None before the first frame
-_POLL: Final = 0.25  # seconds between two looks at the end of the journal
+_POLL: Final = 0.25  # seconds until the end of the journal is read again
 _BEAT: Final = 1.0  # seconds between two checks for viewers that received nothing for a while
 _AHEAD: Final = 1000  # milliseconds for which messages are made before they are due
 _PRESENT: Final = 3000  # milliseconds; a replay this close to the present becomes live
 _WHOLE: Final = 10.0  # seconds after which the buffer begins again with the whole top, and hides what is hidden now
-_MOST_BYTES: Final = 1024**2  # in the buffer, after which it does so too
+_MOST_BYTES: Final = 1024**2  # in the buffer, after which the buffer also begins again
 _NO_JOURNAL: Final = "the journal does not answer"
 _NO_MEMORY: Final = "too many replays run"
 _RETRY: Final = 5  # seconds
 
 
 class PlayedFrame(msgspec.Struct, frozen=True, array_like=True):
-    """A message: for which time it is (milliseconds since 1970), its type, its JSON, and the position after it."""
+    """A message: the time that it shows (milliseconds since 1970), its type, its JSON, and the position after it."""
 
     at: int
     type: MessageType
@@ -53,9 +53,9 @@ class Played(msgspec.Struct, frozen=True):
     """The next messages of a replay.
 
     Attributes:
-        whole: the whole top before them, if it was asked for and there is one.
+        whole: a message with the whole top before `frames`, if the caller asked for it and the board has a top.
         frames: the messages.
-        now: the time to which the replay has come, in milliseconds since 1970.
+        now: the time in the past that the replay has reached, in milliseconds since 1970.
     """
 
     whole: PlayedFrame | None
@@ -104,9 +104,9 @@ class Players(Protocol):
 class PlaybackBuffer(Subscribers):
     """The frames of a replay by number. The offset of a viewer's position is the number of its next frame.
 
-    The first frames are a snapshot. Viewers begin with the snapshot if they are new, or so slow that their next frame
-    is gone. Viewers that have received every frame before the snapshot leave it out. `size` is how many
-    bytes the frames have.
+    The first frames are a snapshot. Viewers begin with the snapshot if they are new, or if they are so slow that the
+    buffer has dropped their next frame. Viewers that have received every frame before the snapshot skip it. `size` is
+    how many bytes the frames have.
     """
 
     __slots__ = ("_first", "_frames", "_keys", "size")
@@ -115,7 +115,7 @@ class PlaybackBuffer(Subscribers):
         super().__init__()
         self.size = 0
         self._first = 0
-        self._keys = 0  # how many frames viewers leave out that have everything before
+        self._keys = 0  # how many frames of the snapshot are skipped for viewers that have everything before it
         self._frames: list[Frame] = []
 
     @property
@@ -151,7 +151,7 @@ class PlaybackBuffer(Subscribers):
 
 
 class Pace(NamedTuple):
-    """When messages are due. The message for the time `origin` is due at the time `begun`.
+    """Tells when messages are due. The message for the time `origin` is due at the time `begun`.
 
     The other messages follow `speed` times as fast. Both times are in milliseconds since 1970.
     """
@@ -165,7 +165,7 @@ class Pace(NamedTuple):
         return self.begun + (at - self.origin) / self.speed
 
     def now(self) -> int:
-        """Return the time that is shown now."""
+        """Return the time in the past that viewers see now."""
         return round(self.origin + (wall_clock() - self.begun) * self.speed)
 
 
@@ -185,9 +185,9 @@ class Playback:
         size: int,
         on_present: Callable[["Playback"], None] | None,
     ) -> None:
-        """Play the top `size` from the time that the pace shows first.
+        """Play the top `size`, from the first time of the pace on.
 
-        The reads take the turns of the address that asked for the replay. Without `on_present`, the replay stays behind
+        The reads take turns under the address that asked for the replay. Without `on_present`, the replay stays behind
         the present.
         """
         self.present = present
@@ -200,10 +200,10 @@ class Playback:
         self._buffer = PlaybackBuffer()
         self._viewers: set[Viewer] = set()
         self._task: asyncio.Task[None] | None = None
-        self._away: str | None = None  # why viewers were told that nothing comes
-        self._back: list[Frame] = []  # tells them that it comes again, if they were ever told
-        self._number: int | None = None  # of the replay in the other process
-        self._now = pace.origin  # the time to which it has come there
+        self._away: str | None = None  # the reason that viewers were given for a stopped replay
+        self._back: list[Frame] = []  # if viewers were told that the replay has stopped, tell them that it continues
+        self._number: int | None = None  # the number of the replay in the other process
+        self._now = pace.origin  # the time in the past that the other process has reached
         self._whole_at = 0.0  # when the buffer began with the whole top
 
     # A source of viewers
@@ -294,7 +294,7 @@ class Playback:
         while (found := await self._ask(begin())) is None:
             await self._pause(_POLL)
         is_first = self._number is None
-        if self._number is not None:  # the process that knew it has ended
+        if self._number is not None:  # the process that had this replay has ended
             self._players.end(self._number)
         self._number, self._now = found
         if is_first and self._on_present is not None:
@@ -305,7 +305,7 @@ class Playback:
         self._whole_at = time.monotonic()
 
     async def _next_messages(self, until: int) -> Played | None:
-        """Get the messages up to a time. From time to time they begin with the whole top."""
+        """Get the messages up to a time. Every few seconds, they begin with the whole top."""
         assert self._number is not None, "it has begun"  # noqa: S101
         is_long = time.monotonic() >= self._whole_at + _WHOLE or self._buffer.size >= _MOST_BYTES
         hidden = await self._hidden() if is_long else None
@@ -317,7 +317,7 @@ class Playback:
         return [name.decode() for name in await state.call("HKEYS", state.keys.hidden)]
 
     async def _ask(self, answer: Awaitable[_T]) -> _T | None:
-        """Wait for an answer. If there is none now, tell the viewers, wait a moment, and return None."""
+        """Wait for an answer of the other process. If it fails, tell the viewers, wait a moment, and return None."""
         try:
             found = await answer
         except StoreUnavailableError as error:
@@ -347,7 +347,7 @@ class Playback:
         await self._wait_until(min(self._pace.due(self._now), wall_clock() + _POLL * 1000))
 
     async def _wait_until(self, due: float) -> None:
-        """Wait until a time; before that, send what was due until now."""
+        """Send the messages that are due until now. Then wait until a time."""
         if due <= wall_clock():
             return
         await deliver(self.due_frame, [self._buffer])
@@ -388,7 +388,7 @@ class Replays:
         return [viewer for playback in every for viewer in playback.viewers]
 
     def require_room(self, channel: Channel, subscription: Subscription, address: str) -> None:
-        """Check that a viewer can have the replay that it asks for.
+        """Check that the limits allow the replay that a viewer asks for.
 
         Raises:
             ProblemError: `past_unavailable`, `parameter_invalid` or `too_many_viewers`.

@@ -1,4 +1,7 @@
-"""A variant: the top of one board in one size and interval. It decides which frame brings a viewer up to date."""
+"""A variant: the top of one board with one number of records and one interval.
+
+It chooses the next frame of each viewer.
+"""
 
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -43,7 +46,7 @@ class PageHistory:
 
 
 class Variant(Subscribers):
-    """The top `size` of a board. `advance` sets a newer page, and `next_frame` brings a viewer up to date.
+    """The top `size` of a board. `advance` sets a newer page, and `next_frame` returns the frame that a viewer lacks.
 
     A viewer at the position of the previous page receives the update, which is encoded once for all. A viewer that
     reconnects at a position in the history receives the changes it missed. Any other viewer (new, slow, or of another
@@ -65,7 +68,7 @@ class Variant(Subscribers):
         self.interval = interval
         self.due: int | None = None  # when the next read is due, by the loop's clock; None if it is up to date
         self.totals_interval = totals_interval
-        self.totals_sent_at = 0  # when the page was taken that viewers have, by the loop's clock
+        self.totals_sent_at = 0  # when the current page was set, by the loop's clock
         self.are_totals_held = False  # whether the next read only serves to send totals
         self._board = board
         self._ranks = ranks
@@ -73,7 +76,8 @@ class Variant(Subscribers):
         self._read = 0
         self._old: Page | None = None
         self._page: Page | None = None
-        # The frames made from the current page: the whole top, the update, and those that recover, by viewers' offsets.
+        # The frames made from the current page: the whole top, the update, and the updates for returning viewers, by
+        # their offsets.
         self._sync: Frame | None = None
         self._update: Frame | None = None
         self._recoveries: dict[int, Frame] = {}
@@ -94,10 +98,10 @@ class Variant(Subscribers):
         return self._page is None
 
     def hold(self, page: Page, now: int) -> bool:
-        """Hold a page back if nothing in the top changed and totals were sent a moment ago. Return whether it is held.
+        """Tell whether to hold a page back: nothing in the top changed, and totals were sent a moment ago.
 
-        A held page must not be given to `advance`, because viewers stay at the position of the current page. The
-        variant is due when the totals may be sent, or when the board changes again.
+        Do not give such a page to `advance`, because viewers stay at the position of the current page. The variant is
+        due when the totals may be sent, or when the board changes again.
         """
         held = self._page
         if held is not None:
@@ -112,7 +116,10 @@ class Variant(Subscribers):
         return False
 
     def advance(self, page: Page, read: int = 1) -> None:
-        """Make a page the current one, unless the current page is as new. `read` is the number of the page's read."""
+        """Make a page the current one, unless the current page is at least as new.
+
+        `read` is the number of the read that returned the page.
+        """
         held = self._page
         self._read = max(read, self._read)
         if held is not None and held.epoch == page.epoch and held.offset >= page.offset:
@@ -121,11 +128,11 @@ class Variant(Subscribers):
         self._sync, self._update, self._recoveries = None, None, {}
 
     def next_frame(self, position: ViewerPosition) -> Frame | None:
-        """Return the frame that brings a viewer at a position up to date, or None. The position moves past it."""
+        """Return the frame that a viewer at a position lacks, or None. The position moves past the frame."""
         page, old, frame = self._page, self._old, None
         if page is None:
             return None
-        if position.returns:  # the changes that it missed, if the history still has them
+        if position.returns:  # the missed changes, if the history still has them
             if self._is_overtaken(position, page):
                 return None
             known = self._history.find(position.epoch, position.offset, self.size)
@@ -157,7 +164,7 @@ class Variant(Subscribers):
         return None if self._is_overtaken(position, page) else page.top(self.size)
 
     def _is_overtaken(self, position: ViewerPosition, page: Page) -> bool:
-        """Tell whether another process may have sent the viewer a newer state than this process has read."""
+        """Tell whether the viewer may have received a newer state from another process."""
         return position.epoch == page.epoch and position.offset > page.offset and self._read <= position.last_read
 
     def _smaller(self, update: Frame, page: Page, *, recovered: bool = False) -> Frame:

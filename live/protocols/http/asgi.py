@@ -52,7 +52,7 @@ class _Cycle(RequestResponseCycle):
         if message["type"] == "http.response.start":
             self.status = message["status"]
         if self.waiting_for_100_continue and self.more_body:
-            self.keep_alive = False  # the client may or may not send the body, so what follows is ambiguous
+            self.keep_alive = False  # the client may or may not send the body, so the next bytes are ambiguous
         await super().send(message)
 
 
@@ -84,7 +84,7 @@ class AppRequest:
         self.wanted = 0  # bytes that must be admitted before the body is read
         path, _, query = head.target.partition(b"?")
         transport = connection.transport
-        # The connection is weak, so that the garbage collector has no cycle to find.
+        # The reference to the connection is weak, so that no cycle is left to the garbage collector.
         extensions: dict[str, Any] = {VIEWER: {"connection": weakref.ref(connection)}, EXTENSION: client}
         scope: HTTPScope = {
             "type": "http",

@@ -99,10 +99,10 @@ class HttpProtocol(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Answer the complete requests before closing: the client has closed its side.
 
-        Most such clients have left. So an answer that takes long is not waited for.
+        Most such clients have left, so the connection does not wait for slow answers.
         """
         if self._is_viewer or self.transport.get_extra_info("sslcontext") is not None:
-            return False  # a viewer has left, or it is TLS, which can't close one direction alone
+            return False  # a viewer has left, or the connection uses TLS, which can't close one direction alone
         self._half_closed = True
         self._pipeline.cut_off()
         self._shared.limits.busy(self)
@@ -143,7 +143,8 @@ class HttpProtocol(asyncio.Protocol):
                     may_receive = reader.unread < MAX_HEAD if self._is_viewer else pipeline.is_closed
                     break
                 if flow.held > most_held and pipeline.arriving is None:
-                    may_receive = False  # until bodies are answered; with one more, they are at most twice `max_body`
+                    # Wait until bodies are answered; with one more body, they are at most twice `max_body`.
+                    may_receive = False
                     break
                 event = reader.next()
                 if event is None:
@@ -179,7 +180,8 @@ class HttpProtocol(asyncio.Protocol):
             limits.busy(self)  # the client waits for the server
         elif pipeline.awaits_answer and (arriving is None or arriving.is_full):
             return
-        elif arriving is not None or self._reader.inside:  # a body is late even if earlier requests have no answer
+        # A slow body counts as late even if earlier requests have no answer.
+        elif arriving is not None or self._reader.inside:
             limits.receiving(self)
         else:
             limits.idle(self)
@@ -207,7 +209,7 @@ class HttpProtocol(asyncio.Protocol):
                 self.hold(post, head.length)
         elif head.method == b"GET" and not head.has_body and (read := shared.reads.find(head, self.peer)) is not None:
             self._begin_read(Get(self, read, keep_alive=keep_alive))
-        else:  # anything else: the application removes the root path itself, also under other ASGI servers
+        else:  # anything else: the application removes the root path by itself, as under other ASGI servers
             client: Client | ProblemError
             try:
                 client = shared.clients.resolve(self.peer.address, asked.fields, tls=self.peer.tls)
@@ -394,8 +396,8 @@ class HttpProtocol(asyncio.Protocol):
     def release_place(self) -> None:
         """Stop counting the connection: the current request is a viewer's, and viewers have separate limits.
 
-        A viewer may stay for any time, so the connection holds no body meanwhile: neither the body of the viewer's
-        request, nor an incomplete body after that.
+        A viewer may stay for any time. So the connection drops the body of the viewer's request, and an incomplete body
+        after it.
         """
         self._is_viewer = True
         viewer = self._pipeline.first
@@ -410,7 +412,8 @@ class HttpProtocol(asyncio.Protocol):
         self._shared.limits.closed(self)
         if self.buffered:
             self._shared.limits.unread(self)  # earlier answers, which the client must read all the same
-        self.transport.set_write_buffer_limits(high=0)  # a send completes only when the kernel has accepted all of it
+        # A send completes only when the kernel has accepted all of its bytes.
+        self.transport.set_write_buffer_limits(high=0)
         if self._half_closed:
             self.transport.close()  # a viewer has left
 
@@ -480,7 +483,7 @@ class HttpProtocol(asyncio.Protocol):
         self.transport.abort()
 
     def retire(self) -> None:
-        """Announce the end with an answer: the last one that has not begun, or that to the next request.
+        """Announce the end in the last answer if it has not begun, or else in the answer to the next request.
 
         An idle connection stays open: its client may be sending a request.
         """

@@ -131,7 +131,7 @@ class Post:
             cache = self._shared.head_cache
             self._head = cache.known(head, peer) or cache.check(head, peer, cache.producer_of(head, peer))
         except Exception as error:  # noqa: BLE001 - as above
-            if self.reply is None:  # otherwise the body was too large
+            if self.reply is None:  # unless the body was too large
                 self.answer(problem_reply(error))
         else:
             if self._is_complete and self.reply is None:

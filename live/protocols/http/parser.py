@@ -1,8 +1,8 @@
 """Parses HTTP/1.1 requests from the bytes of a connection (RFC 9112), without I/O.
 
-llhttp parses one complete head at a time, with a new parser for each. So it never decides where a body ends or whether
-a connection switches protocols: `RequestReader` derives the end of a body from the head's fields. Therefore no byte of
-a body can be parsed as a request.
+llhttp parses one complete head at a time, with a new parser for each. `RequestReader` derives the end of a body from
+the fields of the head, so llhttp never decides where a body ends or whether a connection switches protocols. Therefore
+no byte of a body can be parsed as a request.
 """
 
 import re
@@ -16,7 +16,7 @@ from live.errors import ProblemError
 from live.network.parameters import require_few
 
 MAX_LINE: Final = 16 * 1024  # bytes of a chunk's size line, and of all trailers together
-_MOST_AT_ONCE: Final = 2048  # chunks decoded in one call, so that many small ones do not hold up the event loop
+_MOST_AT_ONCE: Final = 2048  # chunks decoded in one call, so that many small ones do not block the event loop
 # Extensions are ignored, but may not contain control characters other than a tab.
 _SIZE: Final = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\r\n")
 _TRAILER: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*\r\n")
@@ -317,7 +317,7 @@ def tokens(fields: Fields, name: bytes) -> list[bytes]:
 def _length_of(fields: Fields, version: str) -> int | None:
     """Return the size of the body in bytes, or None if it is chunked (RFC 9112, section 6.3).
 
-    Refuse whatever two parsers could read differently: a second length, a length with chunks, another coding.
+    Refuse fields that two parsers could understand differently: a second length, a length with chunks, another coding.
     """
     lengths = [value for name, value in fields if name == b"content-length"]
     codings = [value for name, value in fields if name == b"transfer-encoding"]

@@ -65,8 +65,8 @@ class WithBody(Protocol):
 class Flow(FlowControl):
     """Pauses and resumes reading. Bytes received before a pause are read first.
 
-    `held` is the number of bytes of bodies that were admitted and are not answered, `waits` the request whose body
-    waits. `is_counted` says whether the budget for bodies knows of them.
+    `held` is the number of bytes of admitted bodies without an answer. `waits` is the request whose body waits.
+    `is_counted` says whether the budget for bodies counts them.
     """
 
     def __init__(self, transport: asyncio.Transport, read_on: Callable[[], None]) -> None:
@@ -146,7 +146,7 @@ class Get:
         self.arrived = perf_counter()
         self.route = OTHER
         self.keep_alive = keep_alive
-        self.abandon: Callable[[], object] | None = None  # ends the work for this request alone, if there is any
+        self.abandon: Callable[[], object] | None = None  # ends the work that is done for this request alone
         self.has_left = False  # whether the client has disconnected
         self.reply: Reply | None = None
 
@@ -156,9 +156,10 @@ class Get:
         return self.reply is not None
 
     def begin(self) -> None:
-        """Read: every earlier request is answered, so this one sees what they changed.
+        """Begin to read.
 
-        If the reply is known at once, the connection must send it: many requests may follow each other like that.
+        Every earlier request is answered, so this one sees their changes. If the reply is known at once, the connection
+        must send it: many such requests may follow each other.
         """
         self._is_beginning = True
         self._read(self)

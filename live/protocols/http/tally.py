@@ -10,14 +10,14 @@ from typing import Final
 from live.metrics import REQUEST_SECONDS, SECONDS
 
 OTHER: Final = "other"  # the route of a request that no route takes, or that is refused before its route is known
-VIEWERS: Final = 0.0  # instead of the time of arrival: a request that waits for changes
+VIEWERS: Final = 0.0  # replaces the time of arrival for a request that waits for changes
 
 
 class RequestTally:
     """The answered requests of a process, by route and status."""
 
     def __init__(self) -> None:
-        # Since the last fold: how many in each bucket, and their seconds.
+        # The number of requests in each bucket since the last fold, and their seconds.
         self._counts: dict[tuple[str, int], list[float]] = {}
 
     def count(self, route: str, status: int, arrived: float) -> None:

@@ -34,7 +34,7 @@ _DATA: Final = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 _PING: Final = Frame(Opcode.PING, b"").serialize(mask=False)
 _PONG: Final = b"\x8a\x80"  # the first bytes of its answer: no payload, masked
 _PONG_SIZE: Final = 6
-_SEND_BUFFER: Final = 16 * 1024  # bytes; the kernel doubles it for its own bookkeeping
+_SEND_BUFFER: Final = 16 * 1024  # bytes; the kernel doubles this number for its own bookkeeping
 _CLOSE_TIMEOUT: Final = 5.0
 _ACKED: Final = struct.Struct("120xQ")  # the offset of `tcpi_bytes_acked` in the kernel's `tcp_info`
 
@@ -76,8 +76,8 @@ class ViewerSocket(asyncio.Protocol):
         own = self._transport.get_extra_info("socket")
         # Set here and not on the listener: large HTTP answers are faster with the kernel's own buffer size.
         own.setsockopt(SOL_SOCKET, SO_SNDBUF, _SEND_BUFFER)
-        # The reaper disconnects slow viewers, not the kernel. The kernel takes a viewer that reads a few bytes at a
-        # time for one that reads nothing: its window never opens far enough for the next segment.
+        # The reaper disconnects slow viewers, not the kernel. To the kernel, a viewer that reads a few bytes at a time
+        # looks like one that reads nothing, because its window never opens far enough for the next segment.
         own.setsockopt(IPPROTO_TCP, TCP_USER_TIMEOUT, 0)
         is_tls = self._transport.get_extra_info("sslcontext") is not None
         # Call `pause_writing` for every byte that waits. asyncio ignores a limit of 0 over TLS, so it is 1 there.
@@ -122,7 +122,7 @@ class ViewerSocket(asyncio.Protocol):
         parser = self._parser
         for start in range(0, len(data), _SLICE):
             if self._frames > MOST_FRAMES:
-                return  # the viewer floods us: the connection ends whatever it sends next
+                return  # the viewer sends too many frames: the connection ends
             parser.receive_data(data[start : start + _SLICE])
             for frame in parser.events_received():
                 self._frames += 1
@@ -231,7 +231,7 @@ class ViewerSocket(asyncio.Protocol):
             self.ping()
 
     def has_progressed(self) -> bool:
-        """Return whether the viewer has acknowledged bytes since the last call, and more are in flight."""
+        """Return whether the viewer has acknowledged bytes since the last call, and whether more are in flight."""
         if self._transport is None:
             return False
         own = self._transport.get_extra_info("socket")
