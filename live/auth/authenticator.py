@@ -274,6 +274,7 @@ class Authenticator:
 
     def reader(self, authorization: bytes) -> Reader:
         """Find the reader of an API key. Invalid credentials are no error, because everybody may read public boards.
+
         Each API key has one reader at a time, who loses the private boards when the API key is revoked.
         """
         if (token := _BEARER_TOKEN.fullmatch(authorization)) is not None:

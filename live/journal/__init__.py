@@ -1,4 +1,4 @@
-"""The journal: everything that was counted, in SQL, from which boards can be rebuilt and the past can be read.
+"""The journal: a copy in SQL of everything that was counted, for rebuilding boards and reading the past.
 
 A function that uses the database raises `JournalError` if the database does not answer.
 """

@@ -46,7 +46,8 @@ _BUSY: Final = 5.0  # seconds to wait for another connection of SQLite, and for 
 _LOCK: Final = 0x6C697665  # the advisory lock of the writer in PostgreSQL
 
 
-# The driver raises its own errors while it connects. The file system raises those of a full disk or missing rights.
+# The first kind comes from the driver while it connects. The file system raises the last kind, for a full disk or
+# missing rights.
 _ERRORS: Final = (SQLAlchemyError, sqlite3.Error, OSError)
 
 
@@ -54,7 +55,7 @@ _PAGE_FAULTS: Final = 20  # that a check of all pages names
 # "malformed" and "not a database" of SQLite; "data corrupted" and "index corrupted" of PostgreSQL.
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, "XX001", "XX002"})
 
-# What SQLite and Python say of a damaged text, which can be that of the schema.
+# The messages of SQLite and Python for a damaged text, such as that of the schema.
 _LOGIN: Final = ("authentication failed", "no password supplied", "FATAL:  role ")  # PostgreSQL gives no code for it
 _NO_TEXT: Final = ("Could not decode to UTF-8", "no such table", "no such column")
 
@@ -81,8 +82,10 @@ class Database:
         self._thread = ThreadPoolExecutor(1, "journal")
         self._engine: Engine | None = None
         self._lock: int | None = None
-        self._holder: Connection | None = None  # holds the advisory lock in PostgreSQL
-        self._files: dict[Path, tuple[int, int]] = {}  # those that this process has open to write: device and inode
+        self._holder: Connection | None = None  # the connection that holds the advisory lock in PostgreSQL
+        self._files: dict[
+            Path, tuple[int, int]
+        ] = {}  # device and inode of the files that this process has open to write
         self.id = ""
 
     @property
@@ -119,7 +122,7 @@ class Database:
                 self._require_files()  # a commit must not spoil a file that somebody has put there
         except _ERRORS as error:
             raise self._failure(error) from error
-        self._require_files()  # what was committed to a file that is gone must not be trimmed in the store
+        self._require_files()  # the store must keep entries that were committed to a file that is gone
         return found
 
     async def check_files(self) -> None:
@@ -155,7 +158,7 @@ class Database:
         return [f"{self.place}: {line}" for row in found for line in str(row).splitlines() if line != "ok"]
 
     def _failure(self, error: Exception) -> JournalError:
-        """Return what to raise for an error of the driver."""
+        """Return the error to raise for an error of the driver."""
         cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
         code = getattr(cause, "sqlite_errorcode", None)
         # The message may hold the user name and the password of the database.
@@ -272,10 +275,13 @@ class Database:
         return engine
 
     def _note_files(self, connection: Any, _record: Any) -> None:  # noqa: ANN401 - of the driver
-        """Remember which files the first connection has opened. A later one may open others: it must not commit."""
+        """Remember which files the first connection has opened.
+
+        A later connection that opens other files must not commit.
+        """
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # opens the write-ahead log
         if not self._files:
-            # Without the lock at its path, another process would write too.
+            # If the lock file is gone from its path, another process could take it and write too.
             paths = (self.path, self.path.with_name(f"{self.path.name}-wal"), self.path.with_suffix(".lock"))
             self._files = {path: _identity(path) for path in paths if path.exists()}
 
@@ -306,7 +312,7 @@ class Database:
 
 
 def columns_in(connection: Connection, table: Table) -> list[ColumnElement[Any]]:
-    """Return the columns of a table that a database has. One that an older version made may lack some, or all."""
+    """Return the columns that a table has in a database. A database of an older version may lack some, or the table."""
     here = inspect(connection)
     names = {column["name"] for column in here.get_columns(table.name)} if here.has_table(table.name) else set()
     return [column for column in table.c if column.name in names]
@@ -347,7 +353,7 @@ def _checked(url: str, path: Path, *, writes: bool) -> URL:
         if writes:
             return URL.create("sqlite", database=str(path))
         return URL.create("sqlite", database=path.absolute().as_uri(), query={"mode": "ro", "uri": "true"})
-    if url.startswith("postgres://"):  # as hosts of databases write it
+    if url.startswith("postgres://"):  # providers of databases write it like this
         url = url.replace("postgres", "postgresql", 1)
     try:
         check_url(url, ["postgresql"])
@@ -368,7 +374,7 @@ def _write_ahead(connection: Any, _record: Any) -> None:  # noqa: ANN401 - of th
     """Sync every commit to disk."""
     os.chmod(connection.execute("PRAGMA database_list").fetchone()[2], 0o600)  # noqa: PTH101
     busy = f"busy_timeout={round(_BUSY * 1000)}"
-    # With secure_delete, nothing stays of rows that were deleted or replaced, which may have an erased member.
+    # Deleted and replaced rows may have an erased member. With secure_delete, no bytes of them stay in the file.
     for pragma in ("journal_mode=WAL", "synchronous=FULL", busy, "foreign_keys=ON", "secure_delete=ON"):
         connection.execute(f"PRAGMA {pragma}")
 
@@ -387,7 +393,7 @@ def _read_only(connection: Any, _record: Any) -> None:  # noqa: ANN401 - of the 
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """Return the device and the inode of a file, which tell it from another one at the same path."""
+    """Return the device and the inode of a file. Another file at the same path has others."""
     status = path.stat()
     return status.st_dev, status.st_ino
 

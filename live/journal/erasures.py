@@ -1,11 +1,11 @@
-"""Keep the list of erased digests of actors, which the journal must not show any more, and apply it to contents.
+"""Keep the list of the erased digests of actors, and remove these digests from contents that are read.
 
 Members that were erased are on the list too, because backups may hold them (see `live.journal.forgetting`).
 
 Erasing an actor appends an `erase` entry to the journal of each board. The fold applies this entry like any other,
 so the place of the entry decides exactly which data came before. When SQL receives the entry, the digests in it join
-the list. Code that reads an earlier instant applies the list at the end. So that instant does not show an actor who
-was erased later. Raw entries still hold the digests until the entries are forgotten.
+the list. Code that reads an earlier instant applies the list at the end. So the past does not show an actor who was
+erased later. Raw entries still hold the digests until the entries are forgotten.
 
 Every backup of the journal contains the list. `live restore` adds the newer list to an older backup that it restores.
 """
@@ -29,7 +29,7 @@ _ADD: Final = msgspec.msgpack.Decoder(Add)
 
 
 def hidden(key: bytes, digest: bytes) -> bytes:
-    """Return the keyed digest of a digest. It reveals nothing without the actor and both secrets."""
+    """Return the keyed digest of a digest. Without both secrets, nobody can check whether it belongs to an actor."""
     return blake2b(digest, digest_size=_DIGEST, key=key, person=b"erased").digest()
 
 
@@ -81,7 +81,7 @@ class Erasures:
     def __init__(self, key: bytes, erased: Mapping[bytes, int]) -> None:
         self._key = key
         self._erased = erased
-        # When the actor was erased, for each digest of an actor and a member that is not on the list. An older backup
+        # The time of the erasure for each digest of an erased actor and a member that the list lacks. An older backup
         # can have votes that no longer existed when the list was made.
         self._with_others: dict[bytes, int] = {}
         self._last = max(erased.values(), default=-1)
@@ -125,7 +125,7 @@ def erasures_of(connection: Connection, prefix: str, board: str) -> Erasures:
 def add_erasures(connection: Connection, prefix: str, board: str, erased: Sequence[tuple[int, Erase]]) -> None:
     """Add the digests in the `erase` entries of a board to the list, each with the time of its entry.
 
-    An entry with the key of another database is left out: this database does not hold what it erased.
+    Skip an entry with the key of another database, because this database has none of the digests that it erased.
     """
     key = key_of(connection)
     rows = [
@@ -150,7 +150,7 @@ def _names_boards(connection: Connection) -> bool:
 
 
 class ErasedList(msgspec.Struct, frozen=True):
-    """A list of erased digests: its key, and its rows of prefix, board (None means any), time and digest."""
+    """A list of erased digests: its key, and its rows of prefix, board (None means all boards), time and digest."""
 
     key: bytes
     rows: list[tuple[str, str | None, int, bytes]]
@@ -179,8 +179,8 @@ def list_in(folder: Path, prefix: str) -> ErasedList | None:
 def import_list(connection: Connection, found: ErasedList, *, replace: bool) -> None:
     """Add `found` to the list in the journal of a backup.
 
-    If the keys of the two lists differ, `found` replaces the other list if that is empty or `replace` is true.
-    Otherwise `found` is left out.
+    If the keys of the two lists differ, they can't be joined. Then `found` replaces the other list if that list is
+    empty or `replace` is true, and is dropped otherwise.
     """
     columns = (ERASED.c.prefix, ERASED.c.board, ERASED.c.time, ERASED.c.digest)
     known = {tuple(row) for row in connection.execute(select(*columns))}

@@ -1,11 +1,11 @@
-"""Forget an erased member in SQL: rewrite everything from before the erasure that has the member.
+"""Forget an erased member in SQL: rewrite all older rows that have the member.
 
 Erasing a member appends a `forget` entry to the journal of each board. The transaction that moves it to SQL rewrites
 the earlier segments, checkpoints and periods of the board, so that no instant shows the member, and no row has the
 name. The past then looks as if the member had never been counted.
 
-In the entries of batches, an empty name and the amount zero replace the member: so every other event keeps its number.
-Digests of voters stay in these entries, like those of actors (see `live.journal.erasures`).
+In the entries of batches, an empty name and the amount zero replace the member, so that every other event keeps its
+number. Digests of voters stay in these entries, like those of actors (see `live.journal.erasures`).
 """
 
 from collections.abc import Callable, Sequence
@@ -65,7 +65,7 @@ def _cached(when: When) -> When:
 
 
 def without(head: Head, body: bytes, gone: Gone) -> bytes | None:
-    """Return the body of an entry without the members that are gone. Return None if it has none of them."""
+    """Return the body of an entry without the erased members. Return None if it has none of them."""
     if head.kind == "tags":
         tags = msgspec.msgpack.decode(body, type=Tags)
         left = [tag for tag in tags if not gone(tag[1])]
@@ -115,7 +115,7 @@ def _without_in_batch(request: _Fields, gone: Gone) -> bytes | None:
     if not is_changed:
         return None
     request["groups"] = _raw(groups)
-    if "reason" in request:  # of a correction of this member
+    if "reason" in request:  # the reason of a correction of this member
         request["reason"] = _raw("")
     request.pop("held", None)
     return _encode(request)
@@ -181,7 +181,7 @@ def _when_of(erase: Erase) -> When:
 
 
 def forget_by(connection: Connection, prefix: str, board: str, erase: Erase) -> None:
-    """Forget the member that a `forget` entry names, in everything that SQL has now."""
+    """Forget the member that a `forget` entry names, in all rows that SQL has now."""
     when = _cached(_when_of(erase))
     for name in (board, *(name for name, _ in erase.elsewhere)):
         forget_in_board(connection, prefix, name, when)

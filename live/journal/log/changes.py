@@ -1,4 +1,4 @@
-"""Which journals have changed: collected from the notices of their boards."""
+"""Learn from the notices of boards which journals have changed."""
 
 import asyncio
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from live.store.connection.notices import Away, Changed, Channels, Missed, liste
 class Changes:
     """Collect the boards that have changed since the last `take`, under one prefix of store keys.
 
-    In place of a board, '' stands for the list of all journals.
+    The empty name stands for the list of all journals.
     """
 
     def __init__(self, client: Store, prefix: str) -> None:
@@ -23,7 +23,7 @@ class Changes:
         self._channels = Channels({SystemKeys(prefix).journals: ""})
         self._followed: set[str] = set()
         self._changed: set[str] = set()
-        self._begun: set[str] = set()  # boards of which the notices have begun
+        self._begun: set[str] = set()  # boards whose notices this process receives
         self._missed = True  # notices may have been missed: every board may have changed
         self._arrived = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Copy to SQL what belongs to no single board, whenever it changes.
+"""Copy data that belongs to no single board to SQL, whenever it changes.
 
 These are the definitions of run-time boards, the API keys, the titles of members, and the secret that signs the cookies
 of visitors.
@@ -78,7 +78,7 @@ class DefinitionLog:
                 await self._copy(kind, found, int(now))
                 self._versions[kind] = now
         secret = replies[-1]
-        if secret is not None and secret != self._versions.get("visitors"):  # without one, the copy stays
+        if secret is not None and secret != self._versions.get("visitors"):  # if the store has no secret, keep the copy
             if await self._ask(("GET", names.visitors), replicated=True) != [secret]:
                 return False
             await self._copy("visitors", {COOKIES: secret.hex()}, 0)
@@ -101,9 +101,10 @@ class DefinitionLog:
             self._last_act = entries[-1][0].decode()
 
     async def _ask(self, *commands: _Words, replicated: bool = False) -> list[Any] | None:
-        """Return the replies of the store. Return None if the store lost data. Ask with `replicated` for what SQL gets.
+        """Return the replies of the store.
 
-        Ask for the store's identity last. If the identity is right, all replies are from this store.
+        Return None if the store lost data. Use `replicated` for data that goes into SQL. Ask for the store's identity
+        last. If the identity is right, all replies are from this store.
         """
         high_water, store = self._client.high_water, SystemKeys(self._prefix).store
         asking: list[tuple[str, _Words]] = [(str(words[1]), words) for words in (*commands, ("GET", store))]

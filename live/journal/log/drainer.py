@@ -4,12 +4,12 @@ An entry is trimmed in the store after SQL has committed it, unless a backup has
 entry before its first entry. SQL refuses the commit if the timeline has moved on. So a drainer that is killed at any
 point, or that runs beside another drainer, neither loses an entry nor stores one twice.
 
-A journal that can't be read from the store waits. It is tried again by itself, so the other journals go on. They also
-go on while what belongs to no board, such as the list of journals, lies on a server that is gone.
+If a journal can't be read from the store, the drainer tries it again separately, and the other journals go on. They
+also go on while the server with the list of journals is away.
 
-Where SQL and the store do not fit together, one of them is ahead. If the store is ahead, entries are missing. Then the
-journal begins again with everything that the board holds. If SQL is ahead, the store has lost data. Then the drainer
-moves no more entries of the board until an operator decides. The other journals go on.
+SQL and the store can disagree in two ways. If entries between both are missing, the journal begins again with
+everything that the board holds. If SQL is ahead, the store has lost data. Then the drainer moves no more entries of the
+board until an operator decides. The other journals go on.
 """
 
 import asyncio
@@ -68,11 +68,11 @@ from live.system.tracing import record_span
 log = structlog.get_logger()
 
 _INTERVAL: Final = 0.25  # seconds from one commit to the next
-_INTERVAL_OF_ACK: Final = 0.01  # the same while producers wait for it
+_INTERVAL_OF_ACK: Final = 0.01  # the same while producers wait for the commit
 _SWEEP: Final = 300.0  # seconds after which every journal is checked
 _RETRY: Final = 30.0  # seconds after a fault that an operator must repair
 _PAUSE: Final = 1.0  # seconds after a failure, and between two checks of the definitions
-_PATIENCE: Final = 0.5  # seconds for which a slow server of several holds up the journals of the others
+_PATIENCE: Final = 0.5  # seconds for which one slow server delays the journals on the other servers
 _BOARDS: Final = 256  # boards in one transaction
 _SMALL: Final = 16 * 1024  # bytes; packing fewer takes less time than starting work in a thread
 
@@ -81,7 +81,10 @@ Name = tuple[str, str]
 
 
 class Drainer:
-    """Move all journals under one prefix of store keys to a database. `writes` says whether it does so now."""
+    """Move all journals under one prefix of store keys to a database.
+
+    `writes` says whether this process does so now.
+    """
 
     def __init__(
         self, client: Store, settings: Settings, database: Database, boards: Callable[[], Boards] = lambda: Boards(())
@@ -96,11 +99,11 @@ class Drainer:
         self._database = database
         self._timelines: dict[Name, Timeline] = {}
         self._definitions = DefinitionLog(client, prefix, database)
-        self._untrimmed: set[Name] = set()  # whose entries are in SQL and may still be in the store
+        self._untrimmed: set[Name] = set()  # journals whose entries are in SQL and may still be in the store
         # Journals that were announced, but had no entry and no board at the last sweep.
         self._unknown: set[Name] = set()
-        self._behind: set[Name] = set()  # of which SQL has more than the store, at the last sweep or since
-        self._recheck = False  # a sweep is due, because one of them may have changed
+        self._behind: set[Name] = set()  # journals of which SQL has more than the store, at the last sweep or since
+        self._recheck = False  # a sweep is due, because a lost journal may have changed
         self._changes = Changes(client, prefix)
         self._health = HealthReport(client, prefix)
         self._scrubber = Scrubber(settings, self._health)
@@ -111,7 +114,7 @@ class Drainer:
 
     @property
     def _delayed(self) -> dict[Name, str]:
-        """The journals that can't be read or trimmed now, and why. Only `_retry_forever` tries them again."""
+        """The journals that can't be read or trimmed now, with the reasons. Only `_retry_forever` tries them again."""
         return self._health.delayed
 
     @contextmanager
@@ -125,7 +128,7 @@ class Drainer:
             self._delay({name: error})
 
     def _delay(self, failed: Mapping[Name, StoreUnavailableError]) -> None:
-        """Delay journals, and log it with the first of them."""
+        """Delay journals, and log the reason for the first of them."""
         new = [(name, error) for name, error in failed.items() if name not in self._delayed]
         if new:
             ((board, epoch), error), others = new[0], len(new) - 1
@@ -134,7 +137,10 @@ class Drainer:
 
     @contextmanager
     def _going_on(self, work: str) -> Iterator[None]:
-        """Go on if the `with` block can't reach what belongs to no board. `work` names what the block does."""
+        """Go on if the `with` block can't reach data that belongs to no single board.
+
+        `work` names the work of the block.
+        """
         try:
             yield
         except JournalError:
@@ -157,12 +163,12 @@ class Drainer:
                     if await self._database.take():
                         await self.claim()
                         self.writes = health.writes = True
-                        health.sql_away = False  # boards wait for their check, which may take longer than they would
+                        health.sql_away = False  # this check may take so long that boards would no longer wait for it
                         await health.publish()
                         await self._work()
                     else:
                         self.writes = False
-                        health.mark_drained(time.monotonic())  # as far as this process knows: another one drains
+                        health.mark_drained(time.monotonic())  # another process drains and reports the state
                 except SetupError as error:
                     self.writes, health.fault = False, str(error)
                     log.error("the journal has stopped", reason=str(error))  # noqa: TRY400 - the reason says all
@@ -179,7 +185,7 @@ class Drainer:
             reporting.cancel()
 
     async def claim(self) -> None:
-        """Make this database the only one into which the store's journals go.
+        """Move all journals of the store to this database from now on.
 
         Raises:
             SetupError: the journals go into another database.
@@ -249,13 +255,16 @@ class Drainer:
             await asyncio.sleep(_PAUSE)
 
     async def _retry_forever(self) -> None:
-        """Drain the delayed journals, and look at those of lost boards. One that takes long to fail holds up nobody."""
+        """Drain the delayed journals, and check those of lost boards.
+
+        A journal that takes long to fail delays no other one.
+        """
         while True:
             await asyncio.sleep(_PAUSE)
             delayed = list(self._delayed)
             await self._drain(delayed, None)
             if back := {name[0] for name in delayed if name not in self._delayed}:
-                self._recheck = True  # nobody has drained what came meanwhile, or seen whether a board went back
+                self._recheck = True  # meanwhile, nobody has drained new entries, or noticed that a board went back
                 self._changes.add(back)
             names = [name for name in self._behind if name in self._timelines]
             with self._going_on("lost boards"):
@@ -290,7 +299,7 @@ class Drainer:
                 self._stop(self._timelines[name], "")
         for name in self._health.lost.keys() - self._behind:
             del self._health.lost[name]
-        # A killed drainer left these entries. SQL has them, and producers may wait to be told so.
+        # A drainer that was killed left these entries. SQL has them, and producers may wait for this news.
         left = [self._timelines[name] for name, stream in streams.items() if stream.entries]
         await self._trim([found for found in left if found.size and (found.board, found.epoch) not in self._behind])
         if not await self._must_keep():
@@ -324,7 +333,10 @@ class Drainer:
         await self._drain([name for name in names if name not in self._delayed])
 
     async def _drain(self, names: list[Name], patience: float | None = _PATIENCE) -> None:
-        """Move all entries of journals to SQL. Delay those whose server alone takes longer than `patience` seconds."""
+        """Move all entries of journals to SQL.
+
+        If one of several servers takes longer than `patience` seconds, delay its journals.
+        """
         for first in range(0, len(names), _BOARDS):
             left = names[first : first + _BOARDS]
             while left:
@@ -352,11 +364,11 @@ class Drainer:
                 segment = await self._segment(timeline, entries)
                 if segment is not None:
                     segments.append(segment)
-                    # A board that had fewer entries than one call reads waits for the next round: small commits cost
-                    # the most.
+                    # If one call has read all entries of a board, the next ones wait for the next round, because many
+                    # small commits cost more.
                     full |= {name} if len(entries) == MOST_ENTRIES else set()
         self._delay(failed)
-        # A process that met an unchecked board has announced a change that has no entry. Rotation does that too.
+        # A process that finds an unchecked board announces a change without an entry. So does a rotation.
         await self._confirm([name for name, entries in zip(names, found, strict=True) if entries == []])
         if not segments:
             return []
@@ -364,7 +376,7 @@ class Drainer:
         try:
             await self._database.run(lambda connection: add_segments(connection, segments))
         except JournalError:
-            self._timelines.clear()  # it is unknown whether it was committed: read it again
+            self._timelines.clear()  # nobody knows whether it was committed: read the timeline again
             raise
         JOURNAL_COMMIT_SECONDS.observe(time.perf_counter() - started)
         record_span("drain", started, boards=len(segments), entries=sum(segment.entries for segment in segments))
@@ -379,9 +391,10 @@ class Drainer:
         return [name for name in names if name in full and name not in self._delayed]
 
     async def _confirm(self, names: Iterable[Name]) -> None:
-        """Check boards after a failover, and let those go on that lack nothing of what was acknowledged.
+        """Check boards after a failover.
 
-        A journal that was delayed is so until its board is checked, so that nobody else checks or drains it meanwhile.
+        A board goes on if it has everything that was acknowledged. A delayed journal stays delayed until its board is
+        checked, so that no other task checks or drains it meanwhile.
         """
 
         async def confirm_one(name: Name) -> None:
@@ -411,7 +424,7 @@ class Drainer:
             raise unchecked(name[0])
 
     async def _send_again(self, timeline: Timeline) -> bool:
-        """Send what SQL has and the store lost again. Return False if that is not possible."""
+        """Send the entries again that SQL has and the store lost. Return False if that is not possible."""
         board = self._compactor.boards().by_id.get(timeline.board)
         if board is None:
             return False
@@ -428,7 +441,7 @@ class Drainer:
         return True
 
     async def _trim(self, timelines: Sequence[Timeline]) -> None:
-        """Delete from the store what SQL has. While a backup needs the entries, only record that SQL has them."""
+        """Delete entries that SQL has from the store. While a backup needs them, only record that SQL has them."""
         self._untrimmed |= {(timeline.board, timeline.epoch) for timeline in timelines}
         paused = await self._must_keep()
 
@@ -444,7 +457,7 @@ class Drainer:
         await asyncio.gather(*map(trim_one, timelines))  # the calls share packets
 
     async def _must_keep(self) -> bool:
-        """Return whether entries stay in the store: a backup needs them, or the store does not say whether one does."""
+        """Return whether entries stay in the store: a backup needs them, or this can't be read from the store."""
         if "" not in self._changes.away:
             with self._going_on("trim"):
                 return await is_trimming_paused(self._client, self._prefix)
@@ -514,7 +527,10 @@ class Drainer:
             (entries,) = required(await read_entries(self._client, [(keys, timeline.epoch, after)]))
 
     async def _is_missing(self, name: Name) -> bool:
-        """Return whether the store should have a board in an epoch: nobody deleted it or accepted a loss."""
+        """Return whether the store should have a board in an epoch.
+
+        It need not after a deletion or an accepted loss.
+        """
         board, epoch = name
         if self._client.high_water.facts.epochs.get(board) == epoch:
             return True  # a board of the boards file, which nobody can delete

@@ -1,4 +1,4 @@
-"""The entries of a journal, decoded. Most are requests of scripts, in the form in which the store keeps them."""
+"""The decoded entries of a journal. Most are requests to scripts, in the form in which the store keeps them."""
 
 import zlib
 from collections.abc import Iterator, Sequence
@@ -178,7 +178,9 @@ class Begin(msgspec.Struct, frozen=True):
 
 
 class Adopt(msgspec.Struct, frozen=True, kw_only=True):
-    """What a board held when its journal began. Numbers are texts, as in the store. An empty text means no number.
+    """The contents of a board when its journal began.
+
+    Numbers are texts, as in the store. An empty text means no number.
 
     After a loss, `parent` is the epoch that the board continues. Otherwise it is empty. `lost` is the offset up to
     which the store lost data that SQL may never have had, or 0.
@@ -216,13 +218,13 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Left = tuple[int, int, int]
-"""The last event that has left a sliding window when the clock was set back: its time (ms), offset and number."""
+"""The last event that had left a sliding window when the clock was set back: its time (ms), offset and number."""
 
 Tags = list[tuple[str, str, int]]
-"""Tags that no event gave: for each the suffix of the ranking, the member, and its number; 0 if it has no tag."""
+"""Tags that came from no event. Each has the suffix of the ranking, the member, and the number; 0 means no tag."""
 
 
-_HEADS: Final = {0xD9: 2, 0xDA: 3, 0xDB: 5}  # the bytes before a long text, by the first one
+_HEADS: Final = {0xD9: 2, 0xDA: 3, 0xDB: 5}  # the length of the header of a long text, by its first byte
 
 
 def content(raw: msgspec.Raw) -> bytes:

@@ -21,13 +21,13 @@ _BOARDS: Final = 256  # boards in one round trip
 
 
 class HealthReport:
-    """What the drainer of this process knows.
+    """The state of the journals, as the drainer of this process knows it.
 
     Attributes:
         fault: why entries are not moved to SQL; empty if they are, or if another process moves them.
-        writes: whether this process moves them.
-        waits: for each kind of work on what belongs to no board that can't be done now, the reason.
-        delayed: for each journal that can't be read from the store now, the reason.
+        writes: whether this process moves entries to SQL.
+        waits: for each kind of work on data that belongs to no board, the reason why it can't be done now.
+        delayed: for each journal, the reason why it can't be read from the store now.
         lost: for each journal of which SQL has more than the store, a sentence that says so.
         damage: what is damaged in SQL; empty if nothing is.
         sql_away: whether SQL does not answer.
@@ -60,7 +60,7 @@ class HealthReport:
         JOURNAL_GAPS.inc(count)
 
     async def run(self) -> None:
-        """Publish the state of the journals until cancelled, while this process moves them, or can't."""
+        """Publish the state of the journals until cancelled, while this process moves them or fails to."""
         while True:
             if self.writes or self.fault:
                 try:

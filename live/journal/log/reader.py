@@ -47,8 +47,8 @@ def contents_of(  # noqa: PLR0913 - from where, and up to where
 
     Leave out actors who were erased later from `board`, which is by default the board of the timeline.
 
-    Without `people`, do not search for erased digests, which saves time. Then votes and the identities of events may be
-    missing, or belong to an erased actor. Only what the board shows is right.
+    Without `people`, do not search for erased digests, which saves time. Then votes and identities may be missing, or
+    belong to an erased actor. Scores and ranks are still right.
 
     With a `link`, stop after the entry that has it instead. `until` is the last segment to read. Call `progress` with
     the number of entries so far, and of all entries.
@@ -81,9 +81,10 @@ def contents_at(
     *,
     follow: Follow = lambda *_: None,
 ) -> Iterator[tuple[int, Snapshot]]:
-    """Yield what a board held at each of some ascending times (milliseconds since 1970, by its clock), in one pass.
+    """Yield the contents of a board at ascending times (milliseconds since 1970, by its clock), in one pass.
 
-    Each result is the same object, moved on to the next time. `follow` is called after each entry that was applied.
+    Each result is the same object, with the contents of the next time. `follow` is called after each entry that was
+    applied.
 
     Raises:
         SetupError: the journal is damaged.
@@ -116,7 +117,7 @@ class EntryReader:
         self._people = people
         self._prefix = prefix
         self._data = data
-        self._unknown: SetupError | None = None  # why SQL does not have what the board held
+        self._unknown: SetupError | None = None  # the reason why SQL lacks the contents of the board
 
     @property
     def is_known(self) -> bool:
@@ -140,7 +141,7 @@ class EntryReader:
         return self._data.link
 
     def apply(self, connection: Connection, head: Head, body: bytes) -> None:
-        """Apply the next entry. If SQL lacks what it continues, wait for an entry with the whole content."""
+        """Apply the next entry. If SQL lacks the entries before it, skip entries until one has the whole contents."""
         if head.kind == "renew":
             try:
                 epoch, link = body.decode(), head.before
@@ -291,7 +292,7 @@ class StoreBehindError(SetupError):
 
 
 class Follower:
-    """The contents of a board, which move on from entry to entry.
+    """The contents of a board, updated entry by entry.
 
     Entries come from SQL, and from the store while SQL lacks them. The drainer may run meanwhile.
     """
@@ -319,7 +320,7 @@ class Follower:
             return
 
         def read(connection: Connection) -> tuple[int, Snapshot]:
-            # In one transaction: an erasure that SQL receives in between is after this instant.
+            # In one transaction, so that an erasure that SQL receives meanwhile counts as later.
             segment = newest_segment(connection, timeline)
             return segment, contents_of(connection, self._prefix, timeline, until=segment, progress=progress)
 
@@ -370,7 +371,7 @@ class Follower:
         )
 
     async def _find(self) -> None:
-        """Find the timeline in SQL, which lacks it until its first entry is there."""
+        """Find the timeline in SQL, if its first entry is there."""
         timeline = await self._database.run(lambda connection: find_timeline(connection, self._prefix, *self._name))
         self._timeline = timeline if timeline is not None and timeline.size else None
 

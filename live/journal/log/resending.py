@@ -1,11 +1,12 @@
-"""Send again what SQL has and the store lost in a failover.
+"""Send entries again that SQL has and the store lost in a failover.
 
-The store holds a beginning of what SQL has. The entries after it are sent again in order, with their old writers and
-numbers, so that a producer's retry is a duplicate whichever comes first. Nobody else changes the board meanwhile,
-because nobody has checked it. Then one transaction replaces the old entries in SQL with those that the store has now.
+The store has only the first of the entries in SQL. The missing ones are sent again in order, with their old writers and
+numbers. So if a producer also retries, the later of both is a duplicate. No other process changes the board meanwhile,
+because the board is not checked yet. Then one transaction replaces the old entries in SQL with those that the store has
+now.
 
-An interruption does no harm: the next attempt sends everything again, and what was counted has the same number. Until
-then, the field `resending` of the board's state keeps everybody from going on with a part.
+After an interruption, the next attempt sends everything again under the same numbers, so each entry counts once. Until
+then, the field `resending` in the board's state keeps all processes from using the incomplete board.
 """
 
 from collections.abc import Sequence
@@ -31,10 +32,10 @@ from live.store.board.write.writer import keys_of_batch, keys_of_buckets
 from live.store.connection.client import Store, required
 
 _Fields = dict[str, msgspec.Raw]
-_FOLLOWING: Final = ("tags", "left")  # entries that scripts append again by themselves
+_FOLLOWING: Final = ("tags", "left")  # kinds of entries that scripts append again by themselves
 _AT_ONCE: Final = 64  # batches in one packet
 _UNLIMITED: Final = 1 << 53
-_REFUSED: Final = ("begin", "adopt", "renew", "erase", "forget", "mend")  # entries that no request makes
+_REFUSED: Final = ("begin", "adopt", "renew", "erase", "forget", "mend")  # kinds of entries that no request makes
 
 
 class UnsentError(Exception):
@@ -77,7 +78,8 @@ async def send_again(
         else:
             for head, body in entries_of_kind:
                 await _moderate(state, head, body)
-    # Begin the new reign beyond every offset that anybody has seen. An increment never lowers what others have set.
+    # Begin the new reign beyond every offset that a client has seen. An increment never lowers a value that another
+    # process has set.
     offset = int(await client.call(keys.meta, "HGET", keys.meta, "offset"))
     await client.call(keys.meta, "HINCRBY", keys.meta, "offset", max(timeline.offset, least, offset) - offset)
     # Replicas hold all of it before SQL drops the old entries.
@@ -97,7 +99,10 @@ async def send_again(
 
 
 def _lost(links: Sequence[str], known: Sequence[tuple[Head, bytes]]) -> tuple[str, list[tuple[Head, bytes]]]:
-    """Return the last link that both have, and the entries of SQL after it. `links` are those of the store."""
+    """Return the last link that store and SQL share, and the entries of SQL after it.
+
+    `links` are those of the store.
+    """
     places = {head.link: place for place, (head, _) in enumerate(known)}
     last = ""
     for link in links:
@@ -125,7 +130,7 @@ async def _entries_after(client: Store, keys: Keys, epoch: str, after: str) -> l
 
 
 def _state_of(client: Store, settings: Settings, board: Board, epoch: str, reign: str) -> BoardState:
-    """Return the state of a board whose scripts run although nobody has checked it under the reign of the server."""
+    """Return a state with which scripts run on a board that is not checked under the reign of the server."""
     scripts = msgspec.structs.replace(
         SCRIPTS,
         add=SCRIPTS.add.under(reign),
@@ -137,7 +142,7 @@ def _state_of(client: Store, settings: Settings, board: Board, epoch: str, reign
 
 
 def _group_of(entry: tuple[Head, bytes]) -> tuple[str, bool]:
-    """Return the kind of an entry, and whether it has identities: only then does its plan depend on their buckets."""
+    """Return the kind of an entry, and whether it has identities. Its plan depends on their buckets only then."""
     head, body = entry
     return head.kind, head.kind == "add" and "identities" in _fields(body)
 
@@ -159,7 +164,10 @@ async def _moderate(state: BoardState, head: Head, body: bytes) -> None:
 
 
 async def _add(state: BoardState, left: Sequence[tuple[Head, bytes]]) -> None:
-    """Send batches again with one packet, by the clock of now. If the clock has moved, the store refuses the rest."""
+    """Send batches again in one packet, by the present clock.
+
+    If the clock moves, the store refuses the remaining ones.
+    """
     for _ in range(MOST_REPLANS):
         planned = [_planned_again(state, head, body) for head, body in left]
         script = cast("Any", state.scripts.add)
@@ -170,7 +178,9 @@ async def _add(state: BoardState, left: Sequence[tuple[Head, bytes]]) -> None:
         )
         for place, reply in enumerate(replies):
             match reply:
-                case [b"ok", *_] | [b"stale"]:  # stale: an earlier attempt has sent it, and a later one of its writer
+                case [b"ok", *_] | [
+                    b"stale"
+                ]:  # stale: an earlier attempt has sent this batch and a later one of its writer
                     continue
                 case [b"replan", newest, now, latest, bucket]:
                     state.update_clock(newest, now, latest)
@@ -193,7 +203,7 @@ def _raw(value: object) -> msgspec.Raw:
 
 
 def _planned_again(state: BoardState, head: Head, body: bytes) -> tuple[list[str], bytes]:
-    """Return the store keys and the request of a batch by the clock of now, without slots that have left the window.
+    """Return the store keys and the request of a batch by the present clock, without slots that have left the window.
 
     The next batch is planned for the clock after this one.
     """
@@ -215,18 +225,18 @@ def _planned_again(state: BoardState, head: Head, body: bytes) -> tuple[list[str
         if oldest is None or start >= oldest:
             groups.append(group | {"keys": _raw(len(keys) + 1)})
             keys += (state.keys.slot(start), *state.table(start).all)
-    if "events" in request:  # an event without a time has that of its batch
+    if "events" in request:  # an event without a time counts at the time of its batch
         events = _fields(request["events"])
         times = msgspec.msgpack.decode(events["times"], type=list[int | bool])
         events["times"] = _raw([head.time // 1000 if time is False else time for time in times])
         request["events"] = _raw(events)
-    # The board has taken these events before, so no limit refuses them now: rotation may be behind, and another server
-    # may have another clock. A refusal would also make the next batches of the packet seem later than this one.
+    # The board has counted these events before, so no limit refuses them now. Otherwise a late rotation or the clock of
+    # another server could cause a refusal, and the next batches of the packet would then overtake this one.
     request.pop("backlog", None)
     request.pop("most_slots", None)
     request.pop("held", None)
     request |= {"most_members": _raw(_UNLIMITED), "future": _raw(_UNLIMITED)}
     state.clock.newest = reached
-    # Without a group, the batch still leaves its number and its identities.
+    # A batch without a group still records its number and its identities.
     changed = {"clock": _raw(clock), "reached": _raw(reached), "groups": _raw(groups)}
     return keys, msgspec.msgpack.encode(request | changed)

@@ -39,7 +39,7 @@ _MOVE: Final = (
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """One timeline of a board, as far as SQL has it.
+    """One timeline of a board, up to its last entry in SQL.
 
     Attributes:
         id: the number of its row.
@@ -75,7 +75,7 @@ class Gap(msgspec.Struct, frozen=True):
 
     @property
     def is_loss(self) -> bool:
-        """Whether the store lost data. Otherwise entries did not reach SQL."""
+        """Whether the store lost data. If not, entries did not reach SQL."""
         return not self.found or (self.found != FIRST and position_of(self.found) <= position_of(self.expected))
 
     @property
@@ -139,7 +139,7 @@ def continued(head: Head, body: bytes) -> tuple[str, int]:
 
 
 class _Continuing(msgspec.Struct, frozen=True):
-    """The only fields of `Adopt` that are decoded here."""
+    """The fields of `Adopt` that this module needs."""
 
     parent: str = ""
     lost: int = 0
@@ -267,7 +267,7 @@ def end_timelines(connection: Connection, timelines: Sequence[Timeline], gaps: S
 
 
 def add_segments(connection: Connection, segments: Sequence[Segment]) -> None:
-    """Add segments to timelines. Each timeline must still end where its segment begins.
+    """Add segments to timelines. Each timeline must still end at the entry before its segment.
 
     Raises:
         ConflictError: a timeline ends elsewhere.
@@ -405,7 +405,7 @@ def _now() -> int:
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """A timeline of which SQL has more than the store. `what` tells people what the store has instead.
+    """A timeline of which SQL has more entries than the store. `what` says in words what the store has instead.
 
     If `gone` is true, the store lacks the whole timeline. Otherwise it has the timeline up to an earlier entry.
     """
@@ -447,7 +447,7 @@ async def find_lost(client: Store, prefix: str, database: Database) -> list[Loss
 
 
 def _what_is_missing(timeline: Timeline, offset: int, journal: bytes | None, waiting: bytes | None) -> str:
-    """Return what the store has instead of the last entry of a timeline; empty if it has that, or more.
+    """Say what the store has instead of the last entry of a timeline. The text is empty if the store has this entry.
 
     `journal` is the link of its last entry, with a size, and `waiting` the head of the first one that SQL lacks.
     """

@@ -1,4 +1,4 @@
-"""Find out who has contributed to members, for administrators: the scores alone do not say it."""
+"""Find the producers and actors who have contributed to members, for administrators."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
@@ -18,10 +18,10 @@ from live.journal.past.worker import database_of
 from live.journal.schema import SEGMENT
 from live.settings import Settings
 
-_LEAST: Final = 10  # what a member has to gain to be noticed
+_LEAST: Final = 10  # the smallest gain that is unusual
 _TWICE: Final = 2
 _MOST: Final = 50  # members that are named
-_SEGMENTS: Final = 4  # of a board, that are looked at for the latest events
+_SEGMENTS: Final = 4  # batches of a board in which the latest events are searched
 _MOST_LATEST: Final = 200  # events of all boards
 _MOST_BATCHES: Final = 20_000  # that are looked at
 _SHOWN: Final = 4  # bytes of the digest of an actor
@@ -30,7 +30,10 @@ _ADD: Final = msgspec.msgpack.Decoder(Add)
 
 
 class Contributed(NamedTuple):
-    """What a producer and an actor added to a member. Either is empty if the journal does not say it."""
+    """The amount that a producer and an actor added to a member.
+
+    Producer and actor are empty if the journal lacks them.
+    """
 
     producer: str
     actor: str
@@ -66,14 +69,17 @@ class LatestEvents(msgspec.Struct, frozen=True):
 
 
 class UnusualList(msgspec.Struct, frozen=True):
-    """The unusual members of a board, and whether all batches of the time were looked at."""
+    """The unusual members of a board, and whether all batches of the time were searched."""
 
     members: Sequence[Unusual]
     is_whole: bool
 
 
 def parts_of(head: Head, batch: Add, group: EntryDelta, place: int, erased: Erasures) -> list[Contributed]:
-    """Return who added what to the member at a place of a group. Actors are known of votes, by part of their digest."""
+    """Return the contributions to the member at an index of a group.
+
+    Of votes, the journal knows a digest of the actor.
+    """
     if group.votes is not None:
         return list(_votes(head, batch, group.votes, place, erased))
     amount, names = group.amounts[place], batch.producers
@@ -94,9 +100,9 @@ def _votes(head: Head, batch: Add, votes: EntryVotes, place: int, erased: Erasur
 
 
 def find_unusual(settings: Settings, board: Board, hidden: frozenset[str], since: int, until: int) -> UnusualList:
-    """Find members whose score has doubled between two times (milliseconds since 1970), or that one source has raised.
+    """Find members that have gained unusually between two times (milliseconds since 1970).
 
-    That is more than half of the gain from one actor, or from one of several producers.
+    Their score has doubled, or more than half of the gain came from one actor, or from one of several producers.
 
     Raises:
         NoPastError: the journal does not reach back so far.
@@ -178,13 +184,13 @@ def _events_of(board: str, head: Head, batch: Add, erased: Erasures, most: int) 
 
 
 _Tally = dict[tuple[str, str], int]
-"""What each actor and producer added to a member."""
+"""The amounts that each actor and producer added to a member."""
 
 
 def _tallies(
     connection: Connection, prefix: str, board: Board, times: tuple[int, int]
 ) -> tuple[dict[str, _Tally], bool]:
-    """Add up who added what to each member between two times, and tell whether that is everything."""
+    """Add up the contributions to each member between two times. Return whether all batches were read."""
     since, until = (at * 1000 for at in times)
     reaches = reaches_of(connection, prefix, board)
     timeline, erased = timeline_at(reaches, times[1]), erasures_of(connection, prefix, board.id)

@@ -79,7 +79,7 @@ def _coverage(connection: Connection, prefix: str, board: Board, timeline: Timel
     if checkpoint is None and segment is None:
         return None
     row = connection.execute(select(LIFE.c.began, LIFE.c.parent).where(LIFE.c.id == timeline.id)).one()
-    # If its first entry is not the beginning of a timeline, later segments need a checkpoint.
+    # If the first entry does not begin a timeline, the segments are useful only from a checkpoint on.
     is_whole = segment is not None and (checkpoint is None or next(read_entries_of(segment))[0].kind in _BEGINNINGS)
     if board.clock == "event":
         data = Snapshot()
@@ -94,11 +94,11 @@ def _coverage(connection: Connection, prefix: str, board: Board, timeline: Timel
         continues = is_whole and row.parent is not None and latest is not None
         return Coverage(timeline, entries if continues else _ALWAYS, entries)
     entries = segment.began // 1000 if is_whole and segment is not None else (checkpoint or 0) // 1000 + 1
-    # Data that the store lost stayed on the board until an operator accepted the loss.
+    # The board kept the lost data until an operator accepted the loss.
     gaps = [gap for gap in gaps_of(connection, [timeline]) if not gap.is_loss]
     stretches = [(gap.since // 1000, gap.time // 1000) for gap in gaps]
     # The previous timeline ended and was forgotten later. The board existed at that time.
     has_lost = row.parent is not None and find_parent(connection, timeline, prefix, row.parent) is None
-    # A timeline begins in the second of its first entry. Nothing counted in between.
+    # Count the whole second of the first entry as part of the timeline. No event counted in it before.
     began = entries if is_whole and row.parent is None else min(row.began // 1000, entries)
     return Coverage(timeline, _ALWAYS if has_lost else began, entries, stretches)

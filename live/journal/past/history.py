@@ -1,4 +1,4 @@
-"""Update scores with each entry of a journal. So a history with many steps reads the entries only once."""
+"""Compute a history by updating scores with each entry of a journal, so that many steps read the entries only once."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -21,7 +21,7 @@ from live.settings import Settings
 _KEEP_SLOTS: Final = frozenset(["hide", "tags", "enter", "withdraw", "erase"])  # entries that change no slot
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
-_MOST_SCORES: Final = 10_000_000  # that a history reads: its steps, times the members on the board
+_MOST_SCORES: Final = 10_000_000  # the limit of a history: its steps times the members on the board
 
 
 def read_history(

@@ -1,4 +1,7 @@
-"""Step through the journal of a board from a time on. This runs in the process that `live.boards.players` starts."""
+"""Read the journal of a board step by step, from a time on.
+
+This runs in the process that `live.boards.players` starts.
+"""
 
 import time
 from collections import deque
@@ -21,14 +24,14 @@ from live.journal.state.top import RunningTop
 _SLICE: Final = 0.05  # seconds of one call, so that other replays get their turn
 _MOST_PAGES: Final = 16  # in one call
 _SEGMENTS: Final = 4  # read at once
-_CHECKPOINT: Final = "checkpoint"  # stands for the deleted entries of a timeline
+_CHECKPOINT: Final = "checkpoint"  # the stand-in for the deleted entries of a timeline
 
 
 class Player:
-    """Read what a board held from the time `now` on, in milliseconds since 1970 by the clock of the store."""
+    """The contents of a board from the time `now` on, in milliseconds since 1970 by the clock of the store."""
 
     def __init__(self, connection: Connection, prefix: str, board: Board, at: int, top: RunningTop) -> None:
-        """Begin at a time, or when the journal begins to cover the board.
+        """Begin at a time, or at the first later time that the journal covers.
 
         Raises:
             NoPastError: the journal does not cover the board.

@@ -18,8 +18,8 @@ from live.system.processes import CHILDREN
 
 _R = TypeVar("_R")
 
-_PROCESSES: Final = 2  # a client uses one of them at a time
-_MOST_WAITING: Final = 32  # queries, because anybody may ask
+_PROCESSES: Final = 2  # processes; a client uses one of them at a time
+_MOST_WAITING: Final = 32  # waiting queries, because anybody may ask
 _PATIENCE: Final = 2.0  # seconds to wait until SQL has everything that the store has
 _POLL: Final = 0.05
 
@@ -37,13 +37,14 @@ class Past:
         self._id = ""
         self._queue = FairQueue(_PROCESSES, _MOST_WAITING)
         self._places = list(range(_PROCESSES))  # those that are free
-        self._wanted = CHILDREN.RawArray("q", _PROCESSES)  # the number of the query in each place, which workers watch
+        # The number of the query in each process. The processes watch it.
+        self._wanted = CHILDREN.RawArray("q", _PROCESSES)
         self._number = 0
 
     async def wait(self, client: str, board: Board, epoch: str, link: str, at: int) -> None:
         """Wait for a client until SQL has everything up to `link`, the last entry in the store.
 
-        On a board with the server's clock, it is enough that SQL has everything before `at` (milliseconds since 1970).
+        On a board with the server's clock, wait only until SQL has everything before `at` (milliseconds since 1970).
 
         Raises:
             JournalBehindError: SQL does not catch up.
@@ -60,7 +61,7 @@ class Past:
             await asyncio.sleep(_POLL)
 
     async def is_of(self, client: str, sink: str) -> bool:
-        """Return whether this database has the id `sink`, which names the database for the store's journals."""
+        """Return whether `sink`, the id of the database for the store's journals, is the id of this database."""
         if not self._id:
             self._id = await self.run(client, identity)
         return self._id == sink
@@ -96,7 +97,7 @@ class Past:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
             if self._wanted[place] == number:  # otherwise it has ended
-                self._wanted[place] = 0  # the place is free when the worker has noticed
+                self._wanted[place] = 0  # the process is free when it has noticed this
             raise
         except BrokenProcessPool as error:  # for example without memory; the next query starts other processes
             if self._pool is pool:
@@ -110,10 +111,10 @@ class Past:
         self._queue.leave(client)
 
     async def aclose(self) -> None:
-        """End the queries and the other processes, and wait for it.
+        """End the queries and the other processes, and wait until they have ended.
 
-        A process that another one has started with `multiprocessing` can't end before its own processes, and it stops
-        the thread that would end them.
+        Without this, a process that `multiprocessing` started would wait for them at its own end, and nothing would end
+        them.
         """
         if self._pool is not None:
             self._wanted[:] = [0] * _PROCESSES

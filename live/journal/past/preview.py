@@ -1,4 +1,4 @@
-"""What a board that does not exist yet would show, by what other boards have counted lately."""
+"""Preview a new board: compute what it would show from the latest events of other boards."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import nlargest, nsmallest

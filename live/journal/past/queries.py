@@ -57,9 +57,9 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """The first time that the journal covers, in milliseconds since 1970, and which of some times it covers.
+    """The first time that the journal covers, in milliseconds since 1970, and which of the requested times it covers.
 
-    `since` is None if it covers no time.
+    `since` is None if the journal covers no time.
     """
 
     since: int | None
@@ -75,10 +75,10 @@ class TopHistory(msgspec.Struct, frozen=True, eq=False, weakref=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What one batch added to a member: the time of the batch (microseconds since 1970), its offset, and the amount.
+    """The change of a member by one batch: the time of the batch (microseconds since 1970), its offset, and the amount.
 
     A correction by an administrator has a `reason`, and where amounts do not add up, its amount is the new score.
-    `producers` and `actors` are who sent it, as far as the journal says it: actors by part of their digest.
+    `producers` and `actors` are the senders that the journal knows; actors are parts of their digests.
     """
 
     at: int

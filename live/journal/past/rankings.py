@@ -33,7 +33,7 @@ from live.settings import Settings
 
 _KEPT: Final = 8  # rankings that stay in memory
 _CHANGES: Final = 20  # newest events of a record that an explanation names
-_SEGMENTS: Final = 200  # newest segments in which an explanation looks for these events
+_SEGMENTS: Final = 200  # newest segments in which an explanation searches these events
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
 
@@ -56,7 +56,7 @@ def find_record(settings: Settings, moment: AsOf, member: str, around: int) -> R
 
 
 def read_reach(settings: Settings, board: Board, times: Sequence[int]) -> Reach:
-    """Tell since when the journal covers a board, and at which of some times (milliseconds since 1970)."""
+    """Return the first time that the journal covers, and which of the given times (milliseconds since 1970)."""
 
     def work(connection: Connection) -> Reach:
         reaches = reaches_of(connection, settings.key_prefix, board)
@@ -72,7 +72,7 @@ def read_period(settings: Settings, moment: AsOf, start: int, limit: int) -> Ran
 
 
 def find_in_period(settings: Settings, moment: AsOf, member: str, around: int) -> RankingSlice | None:
-    """Return a member's record with its neighbours, in a period as for `read_period`. Returns None as `read_period`."""
+    """Return a member's record with its neighbours in a dropped period; None if the journal has no such period."""
     found = database_of(settings).work(partial(period_at, prefix=settings.key_prefix, moment=moment))
     return None if found is None else _around(found, member, around)
 

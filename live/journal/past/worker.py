@@ -20,7 +20,7 @@ from live.system.processes import follow_parent
 _R = TypeVar("_R")
 
 _LONGEST: Final = 10.0  # seconds for one query
-_CHECK: Final = 0.05  # seconds between two looks at the clock and the client of a query
+_CHECK: Final = 0.05  # seconds between two checks of the clock and the client of a query
 
 
 class Ticket(NamedTuple):
@@ -73,7 +73,7 @@ def run_limited(ticket: Ticket, work: Callable[..., _R], *given: object, longest
     try:
         return work(*given)
     except (DepartedError, TooLongError):
-        while _DATABASES:  # it was interrupted anywhere, so its connection may be in any state
+        while _DATABASES:  # the query was interrupted, so the state of its connection is unknown
             _DATABASES.popitem()[1].close()
         raise
     finally:

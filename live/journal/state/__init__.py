@@ -1,1 +1,1 @@
-"""What entries add up to: the state of a board after any of them, and its ranking."""
+"""Computes the state of a board after any entry of its journal, and its ranking."""

@@ -1,8 +1,8 @@
 """Fold the entries of a journal into the contents of a board, by the rules of the scripts but without a store.
 
-The script checked a batch before it applied the whole batch. So the fold only repeats what the script did. The fold
-does not rotate, because rotation follows from the clock. So the contents can have slots that have left the window, and
-`ranking.py` adds up only the slots in the window.
+The script checked each batch before it applied the batch, so the fold applies it without checks. The fold does not
+rotate, because rotation follows from the clock. So the contents can have slots that have left the window. `ranking.py`
+adds up only the slots in the window.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -65,7 +65,7 @@ def apply(data: Snapshot, head: Head, body: bytes) -> None:
         case "begin":
             begun = _BEGIN.decode(body)
             data.shape, data.secret = begun.shape, content(begun.secret)
-        case "renew" | "left":  # nothing else changes; after `renew` the contents continue under another epoch
+        case "renew" | "left":  # the contents stay; after `renew`, they continue under another epoch
             pass
         case "adopt":
             _adopt(data, _ADOPT.decode(body))
@@ -82,7 +82,7 @@ def _erase(data: Snapshot, entry: Erase) -> None:
     """Delete the digests, and the member, that the store has deleted."""
     if gone := set(entry.digests):
         take_out(data, {digest for digest in digests_in(data) if hidden(entry.key, digest) in gone})
-    if entry.member:  # an empty name replaces it in earlier entries
+    if entry.member:  # earlier entries have an empty name instead of the member
         take_out_members(data, lambda name: not name or member_digest(entry.key, name) == entry.member)
 
 
@@ -150,7 +150,7 @@ def _count(data: Snapshot, group: EntryDelta, rules: EntryRules, offset: int) ->
     for index, (member, amount) in enumerate(zip(group.members, group.amounts, strict=True)):
         if not member:  # it was erased
             continue
-        if group.drops and index + 1 in group.drops:  # it was merged with another member
+        if group.drops and index + 1 in group.drops:  # the member was merged with another one
             for held in (slot, ranking.reached, ranking.metadata):
                 held.pop(member, None)
             continue

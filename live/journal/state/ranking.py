@@ -102,7 +102,7 @@ def newest_slot(board: Board, data: Snapshot, now: int) -> int | None:
 def live_slots(board: Board, data: Snapshot, now: int, period: int | None = None) -> Mapping[int, Mapping[str, int]]:
     """Return the slots that count at a time, each with the amounts of its members. Empty slots may be left out.
 
-    By I2, a slot counts while any part of it is inside the window. It does not matter what rotation has subtracted.
+    By I2, a slot counts while any part of it is inside the window, even if rotation has subtracted some members.
     """
     newest = newest_slot(board, data, now)
     if isinstance(board.window, Sliding):
@@ -146,8 +146,8 @@ def order_of(
 ) -> Callable[[str], tuple[int, int, int] | tuple[int, str]]:
     """Return the sort function that puts the member of the first record first.
 
-    Names sort like their UTF-8 bytes. Tags sort by offset and number. Tags rise or fall with time, and a ranking is
-    read forward or backward.
+    Names sort like their UTF-8 bytes. Tags sort by offset and number. Depending on the board, tags rise or fall with
+    time, and the ranking is read forward or backward.
     """
     by_score = 1 if rules.order == "forward" else -1
     if rules.ties is None:

@@ -1,4 +1,4 @@
-"""Everything that a board holds, according to its journal: the result of folding the entries."""
+"""The contents of a board according to its journal: the result of folding the entries."""
 
 from typing import Final, TypeVar
 
@@ -105,7 +105,7 @@ def add(held: dict[_Name, int], name: _Name, amount: int) -> None:
 def reached_of(shape: str, tag: bytes) -> Reached:
     """Return the offset and the number in a tag.
 
-    Tags fall on a board where the last member to reach a score comes first.
+    On a board where the last member to reach a score comes first, tags fall.
     """
     offset, number = int.from_bytes(tag[:_OFFSET]), int.from_bytes(tag[_OFFSET:])
     if msgspec.json.decode(shape, type=Shape).tags == "falling":

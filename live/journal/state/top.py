@@ -1,4 +1,4 @@
-"""Keep the first records of a board up to date with each entry of its journal. So each step of a replay is cheap."""
+"""Update the first records of a board with each entry of its journal, so that each step of a replay is cheap."""
 
 from collections.abc import Callable, Collection, Mapping
 from heapq import heapify, heappop, heappush, nsmallest
@@ -13,9 +13,9 @@ from live.journal.log.entries import Add, Head, Hide, Tags
 from live.journal.state.ranking import live_events, live_slots, newest_slot, order_of, period_name, records_of, rules_of
 from live.journal.state.snapshot import Ranking, Snapshot
 
-_SPARE: Final = 4  # so many times as many records as asked for are kept, before others have to be found again
+_SPARE: Final = 4  # how many times as many records as requested are kept, so that all members need sorting less often
 
-_MOST_LEFT: Final = 1000  # events that have left a sliding window and are not forgotten yet
+_MOST_LEFT: Final = 1000  # maximum events that have left a sliding window and are not forgotten yet
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
 _HIDE: Final = msgspec.msgpack.Decoder(Hide)
@@ -25,8 +25,8 @@ _TAGS: Final = msgspec.msgpack.Decoder(Tags)
 class RunningTop:
     """The first `size` records of a board at ascending times. They follow the entries that are applied to the contents.
 
-    Some more records are kept than asked for. A record moves only when its member changes. So a step looks only at the
-    members that have changed. It looks at all members only when too many of the kept records have fallen behind.
+    It keeps more records than requested. A record moves only when its member changes, so a step looks only at the
+    members that have changed. Only when too many of the kept records have fallen behind, it looks at all members.
     """
 
     def __init__(self, board: Board, hidden: Collection[str], size: int) -> None:
@@ -41,8 +41,8 @@ class RunningTop:
         self._oldest = 0  # the oldest one
         self._leaving: list[tuple[int, int, str, int]] = []  # events of a sliding window, by the time when they leave
         self._changed: set[str] = set()
-        self._kept: set[str] | None = None  # None until they are found
-        self._last: Any = None  # the place of the last record that was kept; None if all were
+        self._kept: set[str] | None = None  # None until the first records are found
+        self._last: Any = None  # the place of the last kept record; None if all records are kept
 
     def follow(self, head: Head, body: bytes, data: Snapshot) -> None:
         """Update the records after an entry was applied to the contents."""
@@ -190,7 +190,7 @@ class RunningTop:
         return found[: self._size]
 
     def _find(self, scores: Mapping[str, int], key: Callable[[str], Any], hidden: Collection[str]) -> list[str]:
-        """Find the first members among all, and keep some more than asked for."""
+        """Find the first members among all, and keep more of them than requested."""
         most = _SPARE * self._size
         shown = [member for member in scores if member not in hidden] if hidden else scores
         found = nsmallest(most, shown, key=key) if len(shown) > most else sorted(shown, key=key)

@@ -1,1 +1,1 @@
-"""Work on what SQL holds: checkpoints, the archive, forgetting old entries, and finding damage."""
+"""Maintains the rows in SQL: checkpoints, the archive, forgetting old entries, and finding damage."""

@@ -1,4 +1,7 @@
-"""Make checkpoints, which have what a board held after a segment. Then earlier entries can be skipped or deleted."""
+"""Make checkpoints: the contents of a board after a segment.
+
+A reader can then skip earlier entries, or they are deleted.
+"""
 
 import math
 from collections.abc import Callable
@@ -82,7 +85,7 @@ def prune(data: Snapshot, dedupe_window: float) -> None:
         least = moment - int(window["length"] or 0) * 1000
         data.log = [event for event in data.log if event.time > least]
     if data.seen:
-        # The shape does not say whether the board remembers identities for its window. Assume that it does.
+        # Assume that the board remembers identities for its whole window, because the shape does not say it.
         remembers = min(int(window.get("length") or 0) + int(window.get("slot") or 0), MOST_REMEMBERED)
         least = max(data.seen) - math.ceil(max(2 * dedupe_window, remembers)) - 2 * data.span
         data.seen = {start: seen for start, seen in data.seen.items() if start >= least}

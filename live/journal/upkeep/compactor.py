@@ -1,4 +1,4 @@
-"""Make checkpoints, archive periods, and delete what is older than the settings say.
+"""Make checkpoints, archive periods, and delete data that is older than the settings say.
 
 A separate process does the work.
 """
@@ -215,7 +215,7 @@ class Rounds:
                 quiet.append((timeline, journal, check))
             else:
                 self._checks[timeline.id] = check
-        quiet.sort(key=lambda found: found[2] is None)  # timelines that may have something due come first
+        quiet.sort(key=lambda found: found[2] is None)  # timelines that may be due come first
         for timeline, _, check in quiet[_MOST_QUIET:]:
             if check is not None:
                 self._checks[timeline.id] = check

@@ -23,11 +23,11 @@ from live.settings import Settings
 log = structlog.get_logger()
 
 _ROWS: Final = 500  # in one second
-_BYTES: Final = 1024**2  # in one second; at least one row
+_BYTES: Final = 1024**2  # bytes in one second; at least one row
 _PAUSE: Final = 1.0  # seconds between two steps
 _REST: Final = 10.0  # seconds after each pass
 WRONG_TYPES: Final = (TypeError, ValueError, OverflowError, MemoryError)
-"""What the driver raises when a damaged row holds values of other types."""
+"""The errors of the driver when a damaged row holds values of other types."""
 
 
 class Batch(msgspec.Struct):
@@ -51,7 +51,7 @@ class Scrubber:
             database = open_journal(self._settings, writes=False)
             if database is None:
                 return
-            try:  # over a new connection: another one has kept pages since before they were damaged
+            try:  # over a new connection, because an old one may have cached pages from before the damage
                 batches, found = scan(database), 0
                 while (step := await database.in_thread(partial(_step, batches))) is not None:
                     if step and not self._health.damage:
@@ -93,14 +93,14 @@ def scan(database: Database, without: Collection[Table] = ()) -> Iterator[Batch]
         return
     for table in METADATA.sorted_tables:
         if table.name not in names:
-            continue  # an older version, which did not have it, has made the journal
+            continue  # an older version without this table has made the journal
         after: tuple[Any, ...] | None = None
         while table not in without:
             try:
                 keys = database.work(partial(_next_keys, table=table, after=after))
             except JournalBrokenError as error:
                 yield Batch(0, 0, [(None, f"{error}, in table {table.name}")])
-                break  # the way to the rows after it is lost
+                break  # the rows after the damage can't be found
             if not keys:
                 break
             last = keys[-1][:-1]
