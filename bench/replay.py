@@ -86,7 +86,7 @@ def replayed(scale: Scale, report: Report) -> list[Row]:
     """
     (board,) = parse_boards('[[board]]\nid = "posts"\nties = "first"\n')
     chance, data, top = random.Random(1), Snapshot(), RunningTop(board, (), _TOP)
-    variant, position = Variant(board.id, _TOP, _TICK, PageHistory(0)), ViewerPosition()
+    variant, position = Variant(board, _TOP, _TICK, PageHistory(0)), ViewerPosition()
     weights, members = list(accumulate(1 / rank for rank in range(1, scale.keys + 1))), list(range(scale.keys))
     chance.shuffle(members)
     offset = 0

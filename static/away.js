@@ -32,7 +32,7 @@ export function startAway(shown) {
   const tell = (told, before) => {
     const nameOf = (/** @type {string} */ key) => nameIn(shown.table.body, key);
     const heading = say("away", { n: Math.round((returned - before.at) / 60_000) });
-    const news = told.map((story) => say("story", { name: nameOf(story.key), what: storyWords(story, nameOf) }));
+    const news = told.map((story) => say("story", { name: nameOf(story.key), what: storyWords(story, nameOf, shown.table.writing) }));
     note = document.createElement("aside");
     note.classList.add("note", "away");
     note.ariaLabel = heading;

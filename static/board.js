@@ -4,7 +4,7 @@ import { Announcer } from "./announcer.js";
 import { LiveBoard } from "./client/live-board.js";
 import { TableView } from "./client/view.js";
 import { gapWords, grouped, placeWords, shareWords } from "./client/words.js";
-import { pinOf, recordAddress, write } from "./page.js";
+import { pinOf, recordAddress, whenWritten, write } from "./page.js";
 import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
 
@@ -63,7 +63,7 @@ class BoardView {
       if (this.board.paused) this.status.show();
       if (snapshot.epoch !== null) this.table.show(snapshot.records);
     });
-    this.board.start();
+    whenWritten(section, this.table, () => this.board.start());
   }
 
   /** What the table shows: the board at present, or at a time. */
@@ -84,7 +84,7 @@ class BoardView {
     }
     if (rankCount === null && !this.past) return; // the server rendered them, and no message has come
     write(parts.rankCount, grouped(rankCount));
-    write(parts.totalScore, grouped(totalScore));
+    write(parts.totalScore, this.table.writing.grouped(totalScore));
     if (parts.next) parts.next.hidden = rankCount === null || rankCount <= records.length;
     this.contest?.show(this.board.snapshot);
     if (parts.empty) parts.empty.hidden = rankCount === null || records.length > 0;
@@ -97,7 +97,7 @@ class BoardView {
 
   /** @param {import("./client/state.js").Around} around */
   #showPlace(around) {
-    const words = placeWords(around.rank, this.packed ? null : around.gap);
+    const words = placeWords(around.rank, this.packed ? null : around.gap, this.table.writing);
     [...(this.parts.place?.children ?? [])].forEach((child, i) => write(child, words[i]));
   }
 }

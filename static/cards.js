@@ -1,10 +1,10 @@
 // @ts-check
 /** The list of boards: each visible card shows the first records and the figures of its board, live. */
 import { LiveBoard } from "./client/live-board.js";
-import { grouped, moveWords, nameWords, stateWords } from "./client/words.js";
+import { grouped, moveWords, nameWords, plain, stateWords } from "./client/words.js";
 import { showMove } from "./marks.js";
 import { Rate } from "./pace.js";
-import { write } from "./page.js";
+import { whenWritten, write } from "./page.js";
 import { baselinePause, Poll } from "./poll.js";
 import { showLocalTimes } from "./times.js";
 
@@ -16,6 +16,7 @@ const CALM = 1000; // milliseconds between two updates of a card
 class Card {
   /** @type {LiveBoard | null} */
   board = null;
+  writing = plain;
   #requested = false;
   #rate = new Rate();
   /** @type {import("./poll.js").Baseline | null} */
@@ -38,7 +39,8 @@ class Card {
     this.board ??= new LiveBoard(location.origin + root, board, { limit: Number(limit), interval: CALM });
     this.board.subscribe(() => this.#request());
     this.board.on("state", ({ name }) => name === "live" || this.#rate.forget());
-    this.board.start();
+    const { board: live } = this;
+    whenWritten(this.element, this, () => live.start());
     this.#poll ??= new Poll(
       () => `${root}v1/boards/${board}/baseline`,
       (/** @type {import("./poll.js").Baseline} */ baseline) => {
@@ -71,12 +73,12 @@ class Card {
     if (snapshot.epoch === null) return;
     const { rankCount, totalScore, viewers } = snapshot;
     write(this.sums.rankCount, grouped(rankCount));
-    write(this.sums.totalScore, grouped(totalScore));
+    write(this.sums.totalScore, this.writing.grouped(totalScore));
     if (viewers !== null) write(this.sums.viewers, grouped(Math.max(1, viewers))); // this page is one of them
     const now = Date.now();
     this.#rate.note(totalScore, now);
     const rate = this.#rate.perMinute(now);
-    if (rate !== null) write(this.sums.rate, grouped(rate));
+    if (rate !== null) write(this.sums.rate, this.writing.grouped(rate));
     const { epoch, period, ranks } = this.#baseline ?? {};
     const before = ranks && epoch === snapshot.epoch && period === (snapshot.period ?? null) ? new Map(Object.entries(ranks)) : null;
     const held = new Map([...this.list.children].map((item) => [/** @type {HTMLElement} */ (item).dataset.key, item]));
@@ -85,7 +87,7 @@ class Card {
       if (item.value !== record.rank) item.value = record.rank;
       if (ranks) showMove(/** @type {HTMLElement} */ (item.firstElementChild).dataset, before?.size ? moveWords(record.rank, before.get(record.key)) : ["", ""]);
       const values = this.fields.length ? this.fields.map((field) => record.fields?.[field] ?? null) : [record.score];
-      item.querySelectorAll(".value").forEach((place, i) => write(place, grouped(values[i])));
+      item.querySelectorAll(".value").forEach((place, i) => write(place, this.writing.grouped(values[i])));
       return item;
     });
     if (items.length !== held.size || items.some((item, i) => item !== this.list.children[i])) {

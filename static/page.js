@@ -1,5 +1,6 @@
 // @ts-check
 /** What the scripts of several pages share. */
+import { plain } from "./client/words.js";
 
 export const MINUTE = 60_000; // milliseconds
 export const HOUR = 60 * MINUTE;
@@ -21,6 +22,21 @@ export function recordAddress(records, key) {
  */
 export function write(element, text) {
   if (element && element.textContent !== text) element.textContent = text;
+}
+
+/**
+ * Begin once scores can be written: with a unit or decimals, that needs another script.
+ *
+ * @param {HTMLElement} element of the board
+ * @param {{writing: import("./client/words.js").Writing}} view
+ * @param {() => void} work
+ */
+export function whenWritten({ dataset: { format } }, view, work) {
+  if (!format) return work();
+  import("./units.js").then(({ writingOf }) => {
+    view.writing = writingOf(JSON.parse(format), plain);
+    work();
+  });
 }
 
 /**

@@ -1,7 +1,7 @@
 // @ts-check
 /** What stands beside a board: the member that you follow, what happened, and who rises fastest. */
 import { say, storyWords, withStory } from "./client/stories.js";
-import { grouped, momentWords, moveWords, placeWords } from "./client/words.js";
+import { momentWords, moveWords, placeWords } from "./client/words.js";
 import { MINUTE, pinOf, write } from "./page.js";
 
 const RISING = 3;
@@ -24,6 +24,7 @@ export class Rail {
    */
   constructor({ board, section, table, packed }, nameOf) {
     this.board = board;
+    this.table = table;
     this.nameOf = nameOf;
     this.gaps = !packed;
     this.key = table.shape.own;
@@ -78,7 +79,7 @@ export class Rail {
         const name = document.createElement("b");
         name.append(isolated(this.nameOf(story.key)));
         const line = document.createElement("li");
-        line.append(time, " ", name, ` ${storyWords(story, this.nameOf)}`);
+        line.append(time, " ", name, ` ${storyWords(story, this.nameOf, this.table.writing)}`);
         if (story.times && story.times > 1) line.append(` ×${story.times}`);
         return line;
       }),
@@ -95,7 +96,7 @@ export class Rail {
       ...rising.map(({ record, pace }) => {
         const line = document.createElement("li");
         const amount = document.createElement("b");
-        amount.textContent = `+${grouped(pace)}`;
+        amount.textContent = signed(pace, this.table.writing);
         line.append(isolated(this.nameOf(record.key)), " ", amount);
         return line;
       }),
@@ -117,7 +118,7 @@ export class Rail {
       card.dataset.known = "";
       write(card.querySelector("h2 span"), ` · ${this.nameOf(this.key)}`);
     }
-    if (this.place) write(this.place, say("place", { place: placeWords(around.rank, this.gaps ? around.gap : null).join("") }));
+    if (this.place) write(this.place, say("place", { place: placeWords(around.rank, this.gaps ? around.gap : null, this.table.writing).join("") }));
     const words = [];
     if (around.rank !== null && ranks && since) {
       const [move] = moveWords(around.rank, ranks.get(this.key));
@@ -126,15 +127,18 @@ export class Rail {
     const place = around.records.findIndex(({ key }) => key === this.key);
     const [own, above] = [around.records[place], around.records[place - 1]];
     const [pace, other] = [own, above].map((one) => one && paceOf(one));
-    if (pace !== undefined) words.push(say("pace", { pace: signed(pace) }));
-    if (above && other !== undefined) words.push(say("gains", { rank: above.rank, pace: say("pace", { pace: signed(other) }) }));
+    if (pace !== undefined) words.push(say("pace", { pace: signed(pace, this.table.writing) }));
+    if (above && other !== undefined) words.push(say("gains", { rank: above.rank, pace: say("pace", { pace: signed(other, this.table.writing) }) }));
     write(part("you-pace"), words.join(" · ") || "\u00a0");
     card.classList.toggle("climbs", words[0]?.startsWith("▲"));
   }
 }
 
-/** @param {number} pace */
-export function signed(pace) {
+/**
+ * @param {number} pace
+ * @param {import("./client/words.js").Writing} writing
+ */
+export function signed(pace, { grouped }) {
   return `${pace > 0 ? "+" : ""}${grouped(pace)}`;
 }
 

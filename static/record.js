@@ -3,13 +3,13 @@
 import { Announcer } from "./announcer.js";
 import { LiveBoard } from "./client/live-board.js";
 import { TableView } from "./client/view.js";
-import { gapWords, grouped, placeWords, short, translate } from "./client/words.js";
-import { recordAddress, write } from "./page.js";
+import { gapWords, grouped, placeWords, translate } from "./client/words.js";
+import { recordAddress, whenWritten, write } from "./page.js";
 import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
 
 const RANK_REST = 5_000; // milliseconds for which the rank must stay the same before it is announced
-const MOST_WHOLE = 1e9; // figures from here on are shortened, and exact in their titles
+const LONG = 12; // characters from which on figures are shortened, and exact in their titles
 
 showLocalTimes();
 const section = /** @type {HTMLElement} */ (document.getElementById("record"));
@@ -51,9 +51,10 @@ function showFigures() {
  * @param {number | null} value
  */
 function writeFigure(element, value) {
-  const isHuge = value !== null && Math.abs(value) >= MOST_WHOLE;
-  write(element, isHuge ? short(value) : grouped(value));
-  if (isHuge) element.setAttribute("title", grouped(value));
+  const text = table.writing.grouped(value);
+  const isHuge = value !== null && text.length >= LONG;
+  write(element, isHuge ? table.writing.short(value) : text);
+  if (isHuge) element.setAttribute("title", text);
   else element.removeAttribute("title");
 }
 
@@ -82,4 +83,4 @@ board.on("change", ({ around }) => {
     announcer.announce(placeWords(rank, null)[0]);
   }, RANK_REST);
 });
-board.start();
+whenWritten(section, table, () => board.start());

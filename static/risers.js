@@ -1,6 +1,5 @@
 // @ts-check
 /** Tells of rows that rise: the score counts up, the row moves, and for a moment it says whom it passed. */
-import { grouped } from "./client/words.js";
 
 /**
  * @typedef {Riser["row"]} Row
@@ -36,7 +35,7 @@ export class Risers {
     const told = chosen.filter(({ row }) => this.#told.has(row) || this.#told.size < MOST_TOLD);
     let wait = 0;
     for (const riser of told) {
-      if (mayWait && countUp(riser)) wait = COUNTING;
+      if (mayWait && countUp(riser, this.table.writing)) wait = COUNTING;
       this.#mark(riser);
     }
     return wait;
@@ -68,9 +67,10 @@ export class Risers {
  * Let a score count up to what it is. Its text has the new value at once; what is seen follows.
  *
  * @param {Riser} riser
+ * @param {import("./client/words.js").Writing} writing
  * @returns {boolean} whether it does
  */
-function countUp({ row, value }) {
+function countUp({ row, value }, { grouped }) {
   const after = row.value;
   if (value === undefined || after === undefined || after === value || row.isShort) return false;
   const { dataset } = row.score;

@@ -35,7 +35,9 @@ export function trendPoints(values, [low, high] = trendScale(values)) {
  *
  * @param {string} length of the window, in words
  * @param {number[]} values those that are drawn
+ * @param {import("./client/words.js").Writing} writing
  */
-export function trendWords(length, values) {
-  return say("trend", { span: length, low: Math.min(...values), high: Math.max(...values), now: values.at(-1) ?? 0 });
+export function trendWords(length, values, { grouped }) {
+  const [low, high, now] = [Math.min(...values), Math.max(...values), values.at(-1) ?? 0].map(grouped);
+  return say("trend", { span: length, low, high, now });
 }

@@ -33,7 +33,7 @@ export function startStory(shown) {
   figures.marks = trends.marks;
   const teller = new Teller(
     (story) => {
-      const told = { story, name: nameOf(story.key), what: storyWords(story, nameOf) };
+      const told = { story, name: nameOf(story.key), what: storyWords(story, nameOf, table.writing) };
       section.dispatchEvent(new CustomEvent("story", { detail: told, bubbles: true }));
     },
     { gaps: !shown.packed },
@@ -121,7 +121,7 @@ class Figures {
       const isDuel = above !== undefined && duels < MOST_DUELS && this.#paces.isDuel(record, above, now);
       if (isDuel) duels++;
       const next = minutes === undefined ? "" : minutes > 1 ? say("passes", { rank: above.rank, minutes }) : say("passes_soon", { rank: above.rank });
-      return /** @type {const} */ ([record.key, { text: pace === undefined ? "" : say("pace", { pace: signed(pace) }), next, isDuel }]);
+      return /** @type {const} */ ([record.key, { text: pace === undefined ? "" : say("pace", { pace: signed(pace, this.table.writing) }), next, isDuel }]);
     });
     if (this.adds) this.marks?.setPaces(new Map(paces));
     this.rail?.showRising(known.flatMap(({ record, pace }) => (pace === undefined ? [] : [{ record, pace }])));

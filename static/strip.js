@@ -12,9 +12,10 @@ export class Strip {
   #baseline = null;
 
   /** @param {import("./story.js").Shown} shown */
-  constructor({ board, section }) {
+  constructor({ board, section, table }) {
     const part = (/** @type {string} */ name) => document.getElementById(name + (section.dataset.tail ?? ""));
     this.board = board;
+    this.table = table;
     this.parts = { rate: part("rate"), rateNote: part("rate-note"), ranked: part("ranked-note"), fight: part("fight"), apart: part("fight-note") };
     board.on("state", ({ name }) => name === "live" || this.#rate.forget());
     document.addEventListener("visibilitychange", () => this.#rate.forget());
@@ -35,10 +36,11 @@ export class Strip {
   /** @param {number} now */
   show(now) {
     const { parts } = this;
+    const { writing } = this.table;
     const { records, rankCount } = this.board.snapshot;
     const rate = this.#rate.perMinute(now);
     if (rate !== null) {
-      write(parts.rate, grouped(rate));
+      write(parts.rate, writing.grouped(rate));
       const before = this.#baseline?.per_minute;
       const n = before ? Math.round(((rate - before) * 100) / before) : 0;
       write(parts.rateNote, before ? say(n > 0 ? "more" : n < 0 ? "less" : "same", { n: Math.abs(n) }) : "");
@@ -54,6 +56,6 @@ export class Strip {
     write(parts.fight, first && second ? `${grouped(first.rank)} ↔ ${grouped(second.rank)}` : "–");
     const times = first && second ? this.#fights.changes(first.key, second.key, now) : 0;
     const n = first && second ? Math.abs(first.score - second.score) : 0;
-    write(parts.apart, first ? (n || times ? say(times ? "apart_changed" : "apart", { n, times }) : translate("tied")) : "");
+    write(parts.apart, first ? (n || times ? say(times ? "apart_changed" : "apart", { n: writing.grouped(n), times }) : translate("tied")) : "");
   }
 }

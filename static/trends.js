@@ -35,11 +35,12 @@ export function slotsPause({ slots }, now) {
  * @param {number[]} values of the slots that have ended
  * @param {[number, number]} scale
  * @param {string} length of the window, in words
+ * @param {import("./client/words.js").Writing} writing
  * @returns {[string, string]}
  */
-function trendOf(values, scale, length) {
+function trendOf(values, scale, length, writing) {
   const points = trendPoints(values, scale);
-  return [points, points && trendWords(length, values)];
+  return [points, points && trendWords(length, values, writing)];
 }
 
 export class Trends {
@@ -98,7 +99,7 @@ export class Trends {
     const length = this.shown.table.body.parentElement?.querySelector("[data-trend]")?.getAttribute("data-trend") ?? "";
     const ended = slots.records.map(({ key, scores }) => /** @type {const} */ ([key, scores.slice(0, -1)]));
     const scale = trendScale(ended.flatMap(([, values]) => values));
-    this.marks.setTrends(new Map(ended.map(([key, values]) => [key, trendOf(values, scale, length)])));
+    this.marks.setTrends(new Map(ended.map(([key, values]) => [key, trendOf(values, scale, length, this.shown.table.writing)])));
     return slotsPause(slots, Date.now());
   }
 }

@@ -167,3 +167,27 @@ async def test_the_readers_own_row_is_highlighted(valkey_url: str) -> None:
             await until_first(page, "me")
             assert await page.get_attribute("#records tr.me", "data-key") == "me"
         assert '<tr data-key="me" class="top top1 me">' in (await client.get("/boards/posts?key=me")).text
+
+
+async def test_scores_have_the_unit_of_their_board(valkey_url: str) -> None:
+    """Live on the page of the board and of a record, in the list of boards, and in an element on another page."""
+    donors = read_board("donors", {"window": "forever", "unit": "€", "scale": 2})
+    async with serving(fresh_settings(valkey_url), donors) as client, browser() as chromium:
+        url, event = client.base_url, {"board": "donors", "key": "Ada"}
+        await post(client, {**event, "amount": 123_450}, {**event, "key": "Bob", "amount": 5})
+        context = await chromium.new_context()
+        pages = {path: await context.new_page() for path in ("/boards/donors", "/boards/donors/records/Ada", "/", "/x")}
+        for path, page in pages.items():
+            await page.goto(f"{url}{path}")
+        await pages["/x"].set_content(
+            f'<script type="module" src="{url}/client/element.js"></script><live-board src="{url}/boards/donors">'
+        )
+        for page in pages.values():
+            await page.get_by_text("1,234.50\u00a0€").first.wait_for(timeout=PATIENCE)
+        await until_live(pages["/boards/donors"])
+        await post(client, {**event, "amount": 1})
+        for page in pages.values():
+            await page.get_by_text("1,234.51\u00a0€").first.wait_for(timeout=PATIENCE)
+        board = pages["/boards/donors"]
+        assert await board.inner_text("#total-score") == "1,234.56\u00a0€"
+        assert await board.locator("td.score").first.get_attribute("data-gap") == "leads by 1234\u00a0€"

@@ -10,10 +10,10 @@ import httpx
 import msgspec
 from playwright.async_api import Page
 
+from live.domain.text import MINUS
 from live.settings import Settings
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
-from live.web.pages.language import MINUS
 from tests.harness.boards import rolling_board
 from tests.harness.browser import IN_BROWSER, PATIENCE, browser, until_live, until_loaded
 from tests.harness.producer import post

@@ -131,7 +131,7 @@ class _Replay:
         self.player = player
         self.top = top
         self._board = board
-        self._variant = Variant(board.id, size, 1, PageHistory(0), board.ranks, totals_interval)
+        self._variant = Variant(board, size, 1, PageHistory(0), totals_interval)
         self._position = ViewerPosition()
         self._shown: Page | None = None  # the page of the last message
         self._held: Page | None = None  # a page that was held back because only totals changed
@@ -156,7 +156,7 @@ class _Replay:
                 # update must lead to another one. The next message is then the whole top.
                 is_held = shown.records == page.records and now < variant.totals_sent_at + variant.totals_interval
                 if not is_held:
-                    variant.forget(self._board.ranks)
+                    variant.forget(self._board)
                     self._position = ViewerPosition()
                     variant.totals_sent_at = now
             if is_held:

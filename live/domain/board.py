@@ -11,6 +11,7 @@ from live.domain.calendar import MIDNIGHT
 from live.domain.limits import PrefixLimits
 from live.domain.packing import MAX_VALUES, Packing
 from live.domain.ranking import Ranks
+from live.domain.text import ScoreFormat
 from live.domain.window import Rolling, Sliding, Window, parse_duration
 
 BOARD_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -78,8 +79,9 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     run-time boards can be `frozen` or have an `idle_ttl`. A frozen board refuses events. A board that nobody uses for
     `idle_ttl` seconds is deleted. `owner` is the id of the API key that created the board, if that API key is limited
     to some boards. With `like_button`, visitors of the board's pages can add likes without an API key. `journal` says
-    what the journal keeps. `visibility` says who may read the board. None means the setting of the server. `limits` are
-    those of the prefix of its id, if there are any.
+    what the journal keeps. `visibility` says who may read the board. None means the setting of the server. With a
+    `score_format`, scores are not shown as whole numbers. `limits` are those of the prefix of the board's id, if there
+    are any.
     """
 
     id: str
@@ -105,6 +107,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     idle_ttl: int | None = None
     owner: str = ""
     visibility: Visibility | None = "public"
+    score_format: ScoreFormat | None = None
     limits: PrefixLimits | None = None
 
     @property

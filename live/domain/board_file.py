@@ -35,7 +35,7 @@ from live.domain.expected import PLACE, at, refusal
 from live.domain.limits import PREFIX, LimitsChoice, PrefixLimits
 from live.domain.packing import Field, Packing
 from live.domain.ranking import Ranks
-from live.domain.text import PATTERN, text_fault, unknown
+from live.domain.text import PATTERN, NumberFormat, ScoreFormat, text_fault, unknown
 from live.domain.window import (
     Duration,
     Rolling,
@@ -58,6 +58,8 @@ DEFAULT_TYPE: Final = "like"
 _MOST_CAP: Final = 100_000
 _MOST_MEMBERS: Final = 1_000_000_000
 _MOST_CONFLATION: Final = 60_000  # milliseconds
+_MOST_UNIT: Final = 16  # characters
+_MOST_SCALE: Final = 9  # decimals
 _COMPARED: Final = frozenset({"window", "clock"})  # by a union, with its parts
 # Choices that only earlier versions knew, each with advice on what to choose instead.
 _GONE: Final = {
@@ -133,6 +135,15 @@ class BoardChoice(Choice, frozen=True, kw_only=True):
     journal_events: Duration | None = None
     journal_periods: Duration | None = None
     visibility: Visibility | None = None
+    unit: Annotated[str, Meta(max_length=_MOST_UNIT, extra_json_schema=_READABLE)] = ""
+    scale: Annotated[int, Meta(ge=0, le=_MOST_SCALE)] = 0
+    format: NumberFormat = "number"
+
+    @property
+    def score_format(self) -> ScoreFormat | None:
+        """How people read scores, unless as whole numbers."""
+        chosen = ScoreFormat(self.unit, self.scale, self.format)
+        return None if chosen == ScoreFormat() else chosen
 
 
 def make_board(choice: BoardChoice) -> Board:
@@ -176,6 +187,7 @@ def make_board(choice: BoardChoice) -> Board:
             periods=None if choice.journal_periods is None else parse_retention(choice.journal_periods),
         ),
         visibility=choice.visibility,
+        score_format=choice.score_format,
     )
 
 
@@ -235,6 +247,11 @@ def _conflicts(choice: BoardChoice) -> Iterator[str]:
         yield f"`max_amount` with `operator = {choice.operator}`: it limits only amounts that are added; leave it out"
     if choice.votes is not None and choice.operator != "incr":
         yield f"`votes` with `operator = {choice.operator}`: votes are added; use incr"
+    for name, other in (("score", choice.score), ("votes", choice.votes)):
+        if choice.score_format is not None and other:
+            yield f"`unit`, `scale` or `format` with `{name}`: people read whole numbers there; leave it out"
+    if choice.unit and choice.format == "duration":
+        yield "`unit` with `format = duration`: `1:23` needs no unit; leave it out"
     votes = choice.votes
     if votes is not None and votes.opens is not None and votes.closes is not None and votes.opens >= votes.closes:
         yield "`votes` closes before it opens"
@@ -301,6 +318,7 @@ def text_mistakes(new: Board, old: Board | None = None) -> Iterator[str]:
         ("title", {new.title}, {old.title} if old else ()),
         ("types", new.source, old.source if old else ()),
         ("category", new.categories, old.categories if old else ()),
+        ("unit", {new.score_format.unit} - {""} if new.score_format else set(), ()),
     ):
         for text in sorted(texts - {*known}):
             if fault := text_fault(text):

@@ -1,14 +1,17 @@
 """What the API answers to those who read. The server makes these structs, and the Python client reads them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from live.domain.board import ClockKind, JournalLevel, Operator, SortOrder, Ties, Visibility
+from live.domain.board import Board, ClockKind, JournalLevel, Operator, SortOrder, Ties, Visibility
 from live.domain.board_file import FieldChoice, VotesChoice
+from live.domain.event import rfc3339
 from live.domain.item import Item
 from live.domain.ranking import Ranks, Record
+from live.domain.text import NumberFormat
 
 
 class BoardSummary(msgspec.Struct, frozen=True):
@@ -36,6 +39,9 @@ class BoardSummary(msgspec.Struct, frozen=True):
     frozen: bool
     idle_ttl: int | None
     visibility: Visibility
+    unit: str = ""
+    scale: int = 0
+    format: NumberFormat = "number"
 
 
 class BoardList(msgspec.Struct, frozen=True):
@@ -44,11 +50,41 @@ class BoardList(msgspec.Struct, frozen=True):
     boards: Sequence[BoardSummary]
 
 
-class BoardPage(msgspec.Struct, frozen=True):
+class BoardFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a page or a `sync` says of its board, where it has it.
+
+    `period_start` and `period_end` bound the period of a calendar board, and `opens` and `closes` the voting. Scores
+    are whole numbers; `unit`, `scale` and `format` say how people read them.
+    """
+
+    period_start: str | UnsetType = UNSET
+    period_end: str | UnsetType = UNSET
+    opens: str | UnsetType = UNSET
+    closes: str | UnsetType = UNSET
+    unit: str | UnsetType = UNSET
+    scale: int | UnsetType = UNSET
+    format: NumberFormat | UnsetType = UNSET
+
+
+def facts_of(board: Board, slot: int | None) -> dict[str, Any]:
+    """Return the facts of a board, for `BoardFacts`. `slot` is the start of the period that is shown."""
+    facts = {} if board.score_format is None else msgspec.structs.asdict(board.score_format)
+    if slot is not None and board.window.tables:
+        period = board.window.slot_at(slot)
+        facts["period_start"] = rfc3339(period.start, 1, "seconds")
+        facts["period_end"] = rfc3339(period.end, 1, "seconds")
+    if board.votes is not None:
+        for name in ("opens", "closes"):
+            time = getattr(board.votes, name)
+            facts[name] = UNSET if time is None else rfc3339(time)
+    return facts
+
+
+class BoardPage(BoardFacts, frozen=True):
     """One page of a board.
 
     `next_cursor` is null on the last page, and `prev_cursor` on the first. `period` is the name of the period of a
-    calendar board, from `period_start` to before `period_end`. `total_score` is null if scores are not amounts, and
+    calendar board. `total_score` is null if scores are not amounts, and
     `entrant_count` is null on boards without registration. `viewer_count` is the number of viewers in all processes;
     the `ETag` does not depend on it. `as_of` is the time of a page of the past. `final` is true on pages of a period
     that the board does not keep any more, from the archive; `revision` says how often the period became final.
@@ -66,8 +102,6 @@ class BoardPage(msgspec.Struct, frozen=True):
     records: Sequence[Record]
     next_cursor: str | None
     prev_cursor: str | None
-    period_start: str | UnsetType = UNSET
-    period_end: str | UnsetType = UNSET
     as_of: str | UnsetType = UNSET
     final: bool | UnsetType = UNSET
     revision: int | UnsetType = UNSET

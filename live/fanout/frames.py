@@ -11,8 +11,10 @@ from typing import Final, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from live.domain.board import Board
 from live.domain.event import rfc3339
 from live.domain.ranking import Page, Ranks, Record, diff
+from live.domain.views import BoardFacts, facts_of
 from live.fanout.engine.deflate import FLUSHED, SharedText, deflate
 
 _LEAST_RECORD: Final = len(b'{"key":"a","score":0,"rank":1},')  # bytes of the shortest possible record
@@ -23,7 +25,7 @@ _TWO_BYTES: Final = 126  # the second byte of a frame whose length follows in tw
 _EIGHT_BYTES: Final = 1 << 16
 
 
-class Sync(msgspec.Struct, frozen=True, tag="sync", tag_field="type"):
+class Sync(BoardFacts, frozen=True, tag="sync", tag_field="type"):
     """The whole top of a board."""
 
     board: str
@@ -160,10 +162,10 @@ def _framed(head: int, payload: bytes) -> bytes:
 ALIVE: Final = Frame("alive", _encode(Alive()))
 
 
-def sync_frame(board: str, page: Page, size: int, ranks: Ranks, *, recovered: bool = False) -> Frame:
+def sync_frame(board: Board, page: Page, size: int, *, recovered: bool = False) -> Frame:
     """Make a sync with the top `size` of a page that starts at rank 1."""
     sync = Sync(
-        board=board,
+        board=board.id,
         epoch=page.epoch,
         offset=page.offset,
         rank_count=page.rank_count,
@@ -171,7 +173,8 @@ def sync_frame(board: str, page: Page, size: int, ranks: Ranks, *, recovered: bo
         recovered=recovered,
         records=page.records[:size],
         period=page.period or UNSET,
-        ranks=UNSET if ranks == "ordinal" else ranks,
+        ranks=UNSET if board.ranks == "ordinal" else board.ranks,
+        **facts_of(board, page.slot),
     )
     return Frame("sync", _encode(sync), position_id(page.epoch, page.offset))
 

@@ -3,7 +3,7 @@
 import { Items } from "./items.js";
 import { LiveBoard } from "./live-board.js";
 import { TableView } from "./view.js";
-import { setLanguage, stateWords, translate } from "./words.js";
+import { plain, setLanguage, stateWords, translate } from "./words.js";
 
 const LANGUAGES = ["en", "zh-Hans"];
 const STYLE = `
@@ -134,10 +134,14 @@ export class LiveBoardElement extends Base {
     /** @type {TableView | undefined} */
     let view;
     board.on("state", () => this.#showState(board));
-    board.on("change", (snapshot) => {
+    board.on("change", async (snapshot) => {
       if (snapshot.epoch === null) return;
+      const { facts } = snapshot;
+      const writing = facts?.format ? (await import("./units.js")).writingOf(facts, plain) : plain;
+      if (board !== this.board) return;
       const fields = Object.keys(snapshot.records[0]?.fields ?? {});
       if (!view || (fields.length && !view.fields.length)) view = this.#table(server, fields, key);
+      view.writing = writing;
       view.show(snapshot.records);
       this.#parts.fallback.hidden = true;
       this.#parts.live.hidden = false;

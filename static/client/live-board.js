@@ -17,7 +17,8 @@ import { openWithToken } from "./tokens.js";
  * @typedef {Omit<Report, "name"> & {name: Report["name"] | "paused"}} State
  *   `since`: when the records were last known to be current, or when the state began. Times in milliseconds since 1970.
  * @typedef {{epoch: string | null, offset: number, records: readonly BoardRecord[], rankCount: number | null,
- *            totalScore: number | null, period?: string, ranks?: import("./state.js").Ranks, viewers: number | null,
+ *            totalScore: number | null, period?: string, ranks?: import("./state.js").Ranks,
+ *            facts?: import("./state.js").Facts, viewers: number | null,
  *            around: import("./state.js").Around | null, state: Readonly<State>, waiting: number}} Values
  * @typedef {Readonly<Values>} Snapshot `epoch` is null before the first records; `waiting`: changes since the pause
  * @typedef {{limit?: number, key?: string, around?: number, interval?: "auto" | number, transports?: TransportName[],
@@ -239,6 +240,9 @@ export class LiveBoard {
       records: board?.records ?? NONE,
       rankCount: board?.rankCount ?? null,
       totalScore: board?.totalScore ?? null,
+      //#region facts
+      facts: board?.facts,
+      //#endregion
       period: board?.period,
       ranks: board?.ranks,
       viewers: this.#viewers,

@@ -1,6 +1,6 @@
 // @ts-check
 /** The row of one member in the table of a board: its content, and its animation to another place. */
-import { grouped, metadataWords, nameWords, short } from "./words.js";
+import { metadataWords, nameWords } from "./words.js";
 
 /**
  * @typedef {import("./state.js").BoardRecord} BoardRecord
@@ -12,8 +12,8 @@ const EASING = "ease-out";
 const ENTRY = 320; // milliseconds in which a new row appears, which is the shortest flight
 const LONGEST_FLIGHT = 900;
 const TOP = 3; // rows that are larger; a class, because `:nth-child` costs the layout of all rows
-const LARGE = 1e7; // scores from here on are shortened where there is little room
-const HUGE = 1e9; // … and everywhere
+const LARGE = 10; // characters from which on scores are shortened where there is little room
+const HUGE = 12; // … and everywhere
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
@@ -103,17 +103,18 @@ export class Row {
    * Write the score, and also a short form where it may not fit.
    *
    * @param {number} score
+   * @param {import("./words.js").Writing} writing
    */
-  writeScore(score) {
+  writeScore(score, writing) {
     this.value = score;
-    const size = Math.max(score, -10 * score); // with its sign, it takes as much room
-    if (!this.write(1, grouped(score)) || (size < LARGE && !this.isShort)) return;
+    const text = writing.grouped(score);
+    if (!this.write(1, text) || (text.length < LARGE && !this.isShort)) return;
     const { dataset } = this.score;
     delete dataset.short;
     delete dataset.tight;
-    this.isShort = size >= LARGE;
-    if (this.isShort) dataset[size < HUGE ? "tight" : "short"] = short(score);
-    if (this.isShort) this.score.title = this.texts[1];
+    this.isShort = text.length >= LARGE;
+    if (this.isShort) dataset[text.length < HUGE ? "tight" : "short"] = writing.short(score);
+    if (this.isShort) this.score.title = text;
     else this.score.removeAttribute("title");
   }
 

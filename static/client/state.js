@@ -5,11 +5,13 @@
  * @typedef {{key: string, score: number, rank: number, position?: number, fields?: Object<string, number>,
  *            metadata?: Object<string, unknown>}} BoardRecord
  * @typedef {"ordinal" | "dense" | "competition"} Ranks
- * @typedef {{epoch: string, offset: number, rankCount: number, totalScore: number | null,
+ * @typedef {{period_start?: string, period_end?: string, opens?: string, closes?: string} & import("./units.js").Format} Facts
+ *   times in RFC 3339, and how people read scores
+ * @typedef {{epoch: string, offset: number, rankCount: number, totalScore: number | null, facts?: Facts,
  *            records: readonly BoardRecord[], period?: string, ranks?: Ranks}} Board ranks: unknown after long polling
  * @typedef {{epoch: string, offset: number, rank_count: number, total_score: number | null, period?: string | null}} Head
- * @typedef {Head & {type: "sync", records: BoardRecord[], ranks?: Ranks, recovered?: boolean, board?: string}} Sync
- * @typedef {Head & {type: "page", records: BoardRecord[]}} Page the answer of a long poll
+ * @typedef {Head & Facts & {type: "sync", records: BoardRecord[], ranks?: Ranks, recovered?: boolean, board?: string}} Sync
+ * @typedef {Head & Facts & {type: "page", records: BoardRecord[]}} Page the answer of a long poll
  * @typedef {Head & {type: "update", since: number, changed: BoardRecord[], removed: string[], recovered?: boolean}} Update
  * @typedef {{type: "status", stale: boolean, reason?: string, retry_after?: number}} Status
  * @typedef {{type: "viewers", count: number}} Viewers
@@ -33,6 +35,9 @@ export function applied(board, message) {
   const head = {
     epoch: message.epoch,
     offset: message.offset,
+    //#region facts: the server writes them into its pages
+    facts: message.type === "update" ? board?.facts : message,
+    //#endregion
     rankCount: message.rank_count,
     totalScore: message.total_score,
     period: message.period ?? undefined,

@@ -1,7 +1,7 @@
 // @ts-check
 /** What happens on a board: a new leader, entries to the top ten, round leads, climbs. No DOM. */
 import { say } from "./say.js";
-import { nameWords } from "./words.js";
+import { nameWords, plain } from "./words.js";
 
 export { say } from "./say.js";
 
@@ -145,11 +145,12 @@ export function withStory(list, story) {
  *
  * @param {Story} story
  * @param {(key: string) => string} [nameOf]
+ * @param {import("./words.js").Writing} [writing]
  */
-export function storyWords({ kind, rank, by, other, at, since }, nameOf = nameWords) {
+export function storyWords({ kind, rank, by, other, at, since }, nameOf = nameWords, writing = plain) {
   if (kind === "lead") return other === undefined ? say("takes_first") : say("takes_first_from", { other: nameOf(other) });
   if (kind === "top") return say("enters_top", { rank });
-  if (kind === "ahead") return say("leads_by", { by });
+  if (kind === "ahead") return say("leads_by", { by: writing.grouped(by) });
   const minutes = Math.round((at - since) / MINUTES);
   return minutes > 0 && minutes <= 15 ? say("climbs_in", { by, rank, minutes }) : say("climbs", { by, rank });
 }

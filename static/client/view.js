@@ -2,7 +2,7 @@
 /** Shows the records of a board in a table body: at most one draw per frame, and rows that move with an animation. */
 import { Beat } from "./beat.js";
 import { flightTime, newRow, Row } from "./row.js";
-import { barWidth, grouped } from "./words.js";
+import { barWidth, grouped, plain } from "./words.js";
 
 /** @typedef {import("./state.js").BoardRecord} BoardRecord */
 
@@ -17,7 +17,8 @@ const MARGIN = 1; // rows around the visible ones
  */
 
 /**
- * @typedef {{fields?: string[], below?: (record: BoardRecord, above: BoardRecord | undefined, under: BoardRecord | undefined) => string,
+ * @typedef {{fields?: string[], below?: (record: BoardRecord, above: BoardRecord | undefined, under: BoardRecord | undefined,
+ *            writing: import("./words.js").Writing) => string,
  *            onDraw?: () => void} & Partial<import("./row.js").Shape>} Options
  *   `fields`: the columns, if they are not the score; `below`: what stands below a score; `onDraw` is called with each draw; `link` returns the address of a
  *   member's page; `own` is the member whose row is highlighted
@@ -42,6 +43,7 @@ export class TableView {
   onRise = undefined;
   /** @type {((waiting: number) => void) | undefined} called with each draw while the order is held */
   onHold = undefined;
+  writing = plain; // how scores are written
   /** @type {((row: Row, record: BoardRecord, first: BoardRecord) => void) | undefined} called when a record is written into
    *    its row */
   onWrite = undefined;
@@ -270,8 +272,8 @@ export class TableView {
     row.write(0, grouped(record.rank));
     row.writeMetadata(record.metadata);
     if (this.fields.length) this.fields.forEach((field, i) => row.write(i + 1, grouped(record.fields?.[field] ?? null)));
-    else row.writeScore(record.score);
-    row.writeGap(this.below(record, this.#records[index - 1], this.#records[index + 1]));
+    else row.writeScore(record.score, this.writing);
+    row.writeGap(this.below(record, this.#records[index - 1], this.#records[index + 1], this.writing));
     row.writeBar(barWidth(record.score, first.score));
     this.onWrite?.(row, record, first);
   }

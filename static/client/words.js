@@ -12,7 +12,7 @@ const INVISIBLE = /^[\p{Cc}\p{Cf}\p{Z}\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164
 const MOST_MEMBERS = 8;
 const MOST_NAME = 32;
 const MOST_VALUE = 40;
-const LONG_GAP = 1e6;
+const LONG_GAP = 9; // characters, without a sign
 
 /**
  * A member as its row shows it: cut in the middle if it is long, and named if it has no visible character.
@@ -27,19 +27,30 @@ export function nameWords(key) {
 }
 
 /**
+ * How the numbers of a board are written: in full, and shorter where there is little room.
+ *
+ * @typedef {{grouped: (value: number | null) => string, short: (value: number) => string}} Writing
+ */
+
+/** @type {Writing} the usual one */
+export const plain = { grouped, short };
+
+/**
  * The gap of a record to the one above it, and of the first of the board to the one below it.
  *
  * @param {{score: number, rank?: number}} record
  * @param {{score: number, rank: number} | undefined} above
- * @param {{score: number}} [below]
+ * @param {{score: number} | undefined} below
+ * @param {Writing} [writing]
  */
-export function gapWords(record, above, below) {
+export function gapWords(record, above, below, writing = plain) {
   const other = above ?? (record.rank === 1 ? below : undefined);
   if (!other) return "";
   const gap = record.score - other.score;
   if (gap === 0) return translate("tied");
   const size = Math.abs(gap);
-  const digits = size < LONG_GAP ? grouped(size) : short(size);
+  const whole = writing.grouped(size);
+  const digits = whole.length < LONG_GAP ? whole : writing.short(size);
   return above ? translate("gap", { gap: `${gap > 0 ? "+" : "−"}${digits}`, rank: above.rank }) : translate("leads", { gap: digits });
 }
 
@@ -108,13 +119,14 @@ export function barWidth(score, first) {
  *
  * @param {number | null} rank null if the member is not on the board
  * @param {number | null} gap points behind the next rank; null for the first, and if it is unknown
+ * @param {Writing} [writing]
  * @returns {[string, string]}
  */
-export function placeWords(rank, gap) {
+export function placeWords(rank, gap, writing = plain) {
   if (rank === null) return [translate("not_ranked"), ""];
   const place = translate("rank", { n: rank });
   if (gap === null) return [place, ""];
-  return [place, gap ? translate("behind", { n: gap }) : translate("tied_with_next")];
+  return [place, gap ? translate("behind", { n: writing.grouped(gap) }) : translate("tied_with_next")];
 }
 
 /**

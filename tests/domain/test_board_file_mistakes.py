@@ -83,6 +83,11 @@ def test_a_mistake_is_reported_with_its_board() -> None:
             'window = { calendar = "day", day_start = "9am" }',
             "day_start = '9am' is not a time from 00:00 to 23:59",
         ),
+        ('unit = "km"\nformat = "duration"', "`unit` with `format = duration`: `1:23` needs no unit; leave it out"),
+        (
+            "scale = 2\nvotes = {}\nwindow = 'forever'",
+            "`unit`, `scale` or `format` with `votes`: people read whole numbers there; leave it out",
+        ),
         ('window = { calendar = "day", last = 1 }', "last = 1 must be from 2 to 1000 periods"),
         ('window = { calendar = "day", last = 1001 }', "last = 1001 must be from 2 to 1000 periods"),
         ('window = { calendar = "day", keep = -1 }', "keep = -1 must be from 0 to 1000 periods"),

@@ -7,10 +7,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from live.domain.event import MAX_SCORE
 from live.domain.ranking import Page, Ranks, Record, with_ranks
 from live.fanout.frames import status_frame, sync_frame, update_frame
+from tests.harness.boards import BOARD
 from tests.harness.viewer import ModelViewer
 
 scores = st.dictionaries(st.text(min_size=1, max_size=4), st.integers(-MAX_SCORE, MAX_SCORE), max_size=8)
@@ -32,7 +34,7 @@ def top(offset: int, board: dict[str, int]) -> Page:
 
 def test_a_sync_has_the_documented_form() -> None:
     """Its fields are in the documented order, and numbers are digits."""
-    frame = sync_frame("posts", page(41, ("p1", 77), rank_count=9312, total=88410), 50, "ordinal")
+    frame = sync_frame(BOARD, page(41, ("p1", 77), rank_count=9312, total=88410), 50)
     assert (frame.type, frame.payload) == (
         "sync",
         (
@@ -65,7 +67,7 @@ def test_a_status_has_the_documented_form() -> None:
 
 def test_a_sync_has_at_most_its_size() -> None:
     """A page may have more records than the viewer watches; the counts are still those of the board."""
-    message = msgspec.json.decode(sync_frame("posts", page(1, ("a", 3), ("b", 2), ("c", 1)), 2, "ordinal").payload)
+    message = msgspec.json.decode(sync_frame(BOARD, page(1, ("a", 3), ("b", 2), ("c", 1)), 2).payload)
     assert [record["key"] for record in message["records"]] == ["a", "b"]
     assert message["rank_count"] == 3
 
@@ -81,7 +83,7 @@ def test_an_update_has_at_most_its_size() -> None:
 def test_any_key_can_be_sent(key: str) -> None:
     """Messages are JSON, with the keys of the board."""
     viewer = ModelViewer()
-    viewer.receive(sync_frame("posts", page(1, (key, 1)), 5, "ordinal").payload)
+    viewer.receive(sync_frame(BOARD, page(1, (key, 1)), 5).payload)
     assert viewer.records == [Record(key, 1, 1)]
 
 
@@ -91,7 +93,7 @@ def test_a_viewer_that_applies_every_message_holds_the_top(boards: list[dict[str
     """Any sequence of boards at any size, with scores up to the limits."""
     pages = [top(offset, board) for offset, board in enumerate(boards)]
     viewer = ModelViewer()
-    viewer.receive(sync_frame("posts", pages[0], size, "ordinal").payload)
+    viewer.receive(sync_frame(BOARD, pages[0], size).payload)
     for old, new in pairwise(pages):
         viewer.receive(update_frame(old, new, size).payload)
     last = pages[-1]
@@ -101,19 +103,17 @@ def test_a_viewer_that_applies_every_message_holds_the_top(boards: list[dict[str
 
 def test_messages_contain_the_period_and_the_kind_of_ranks() -> None:
     """The period is in both messages. The kind of ranks is only in a sync, and only if ranks can be shared."""
-    week = msgspec.structs.replace(page(1, ("a", 3)), period="2026-W47", total_score=None)
-    sync = msgspec.json.decode(sync_frame("posts", week, 5, "dense").payload)
+    week = replace(page(1, ("a", 3)), period="2026-W47", total_score=None)
+    sync = msgspec.json.decode(sync_frame(replace(BOARD, ranks="dense"), week, 5).payload)
     assert (sync["period"], sync["ranks"], sync["total_score"]) == ("2026-W47", "dense", None)
-    update = msgspec.json.decode(
-        update_frame(week, msgspec.structs.replace(week, offset=2, period="2026-W48"), 5).payload
-    )
+    update = msgspec.json.decode(update_frame(week, replace(week, offset=2, period="2026-W48"), 5).payload)
     assert (update["period"], "ranks" in update) == ("2026-W48", False)
 
 
 def test_the_end_of_a_period_empties_the_top() -> None:
     """The first frame of a new period removes the records of the old one."""
-    old = msgspec.structs.replace(page(1, ("a", 3), ("b", 1)), period="2026-W47")
-    new = msgspec.structs.replace(page(2), period="2026-W48")
+    old = replace(page(1, ("a", 3), ("b", 1)), period="2026-W47")
+    new = replace(page(2), period="2026-W48")
     message = msgspec.json.decode(update_frame(old, new, 5).payload)
     assert (message["removed"], message["changed"], message["rank_count"]) == (["a", "b"], [], 0)
 
@@ -134,9 +134,9 @@ def test_a_viewer_holds_the_top_in_each_kind_of_ranks(
     pages = []
     for offset, rows in enumerate(boards):
         made = page(offset, *sorted(rows, key=lambda row: -row[1]))
-        pages.append(msgspec.structs.replace(made, records=tuple(with_ranks(made.records, ranks))))
+        pages.append(replace(made, records=tuple(with_ranks(made.records, ranks))))
     viewer = ModelViewer()
-    viewer.receive(sync_frame("posts", pages[0], size, ranks).payload)
+    viewer.receive(sync_frame(replace(BOARD, ranks=ranks), pages[0], size).payload)
     for old, new in pairwise(pages):
         viewer.receive(update_frame(old, new, size).payload)
     assert viewer.records == list(pages[-1].records[:size])

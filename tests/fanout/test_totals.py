@@ -13,6 +13,7 @@ from live.fanout.engine.delivery import ViewerPosition
 from live.fanout.engine.variant import PageHistory, Variant
 from live.settings import Duration
 from tests.fanout.test_hub import follow, running_hub, top
+from tests.harness.boards import BOARD
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.viewer import ModelViewer
 
@@ -29,7 +30,7 @@ class Simulation:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.variant = Variant("posts", SIZE, TICK, PageHistory(50), totals_interval=TOTALS)
+        self.variant = Variant(BOARD, SIZE, TICK, PageHistory(50), totals_interval=TOTALS)
         self.page = Page(epoch="e", offset=0, rank_count=9, total_score=0, start=0, records=self._records())
         self.now = 10 * TOTALS
         self.reads = 0

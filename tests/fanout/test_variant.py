@@ -5,12 +5,14 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from live.domain.ranking import Page, Record
 from live.fanout.engine.delivery import Cohort, ViewerPosition
 from live.fanout.engine.variant import PageHistory, Variant
 from live.fanout.frames import Frame
 from live.fanout.viewer import PullViewer
+from tests.harness.boards import BOARD
 from tests.harness.viewer import ModelViewer
 
 
@@ -25,7 +27,7 @@ def page(offset: int, epoch: str = "one", **scores: int) -> Page:
 
 def variant_of(size: int) -> Variant:
     """A variant of a board without a history."""
-    return Variant("posts", size, 100, PageHistory(0))
+    return Variant(BOARD, size, 100, PageHistory(0))
 
 
 def types(*frames: Frame | None) -> list[str | None]:
@@ -167,7 +169,7 @@ def test_a_redefined_board_sends_the_whole_top_to_every_viewer() -> None:
     variant.loose.add(alone)
     variant.cohorts.append(Cohort(ViewerPosition("one", 1)))
     variant.advance(page(1, a=1))
-    variant.forget("dense")
+    variant.forget(replace(BOARD, ranks="dense"))
     assert variant.is_empty
     for position in variant.positions:
         assert (position.epoch, position.offset, position.returns) == (None, -1, False)

@@ -13,6 +13,7 @@ from live.fanout.engine.variant import PageHistory, Variant
 from live.fanout.frames import Frame
 from live.fanout.viewer import PageViewer, PushViewer
 from live.metrics import REGISTRY
+from tests.harness.boards import BOARD
 
 
 def page(offset: int, epoch: str = "one") -> Page:
@@ -31,7 +32,7 @@ class Plain:
 
 def at_first_page() -> Variant:
     """A variant with one page."""
-    variant = Variant("posts", 5, 100, PageHistory(0))
+    variant = Variant(BOARD, 5, 100, PageHistory(0))
     variant.advance(page(1))
     return variant
 

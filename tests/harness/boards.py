@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -22,6 +22,9 @@ def rolling_board(
     """A board on a rolling window, fed by likes."""
     made = make_board(BoardChoice(id=board, window=WindowChoice(rolling=window, slot=slot), clock=clock, ties=ties))  # type: ignore[arg-type]
     return msgspec.structs.replace(made, visibility="public")
+
+
+BOARD: Final = rolling_board()
 
 
 @asynccontextmanager

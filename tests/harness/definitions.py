@@ -28,6 +28,8 @@ EVERY_KIND: Final[dict[str, dict[str, Any]]] = {
             "registered": True,
         },
     },
+    "donors": {"window": "forever", "unit": "€", "scale": 2},
+    "laps": {"operator": "best", "sort_order": "asc", "window": "forever", "scale": 3, "format": "duration"},
     "free": {"window": "forever", "votes": {}, "max_amount": 3},
     "union": {"union": ["plain", "other"], "weights": [2, -1]},
 }  # fmt: skip

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 from live.domain.board import Board
-from live.domain.ranking import Page, Ranks
+from live.domain.ranking import Page
 from live.fanout.engine.delivery import Subscribers, ViewerPosition
 from live.fanout.engine.intervals import interval_of, viewer_interval
 from live.fanout.frames import Frame, is_surely_smaller, sync_frame, update_frame
@@ -55,11 +55,10 @@ class Variant(Subscribers):
 
     def __init__(
         self,
-        board: str,
+        board: Board,
         size: int,
         interval: int,
         history: PageHistory,
-        ranks: Ranks = "ordinal",
         totals_interval: int = 0,
     ) -> None:
         """Serve viewers. All times are in milliseconds. `totals_interval` is the minimum between updates of totals."""
@@ -71,7 +70,6 @@ class Variant(Subscribers):
         self.totals_sent_at = 0  # when the current page was set, by the loop's clock
         self.are_totals_held = False  # whether the next read only serves to send totals
         self._board = board
-        self._ranks = ranks
         self._history = history
         self._read = 0
         self._old: Page | None = None
@@ -82,9 +80,9 @@ class Variant(Subscribers):
         self._update: Frame | None = None
         self._recoveries: dict[int, Frame] = {}
 
-    def forget(self, ranks: Ranks) -> None:
+    def forget(self, board: Board) -> None:
         """Send the whole top to every viewer, because the board was redefined or has a new epoch."""
-        self._ranks = ranks
+        self._board = board
         self._old = self._page = None
         self._sync, self._update, self._recoveries = None, None, {}
         for cohort in self.cohorts:
@@ -174,11 +172,11 @@ class Variant(Subscribers):
         whole = self._whole(page)
         if len(update.payload) <= len(whole.payload):
             return update
-        return sync_frame(self._board, page, self.size, self._ranks, recovered=True) if recovered else whole
+        return sync_frame(self._board, page, self.size, recovered=True) if recovered else whole
 
     def _whole(self, page: Page) -> Frame:
         if self._sync is None:
-            self._sync = sync_frame(self._board, page, self.size, self._ranks)
+            self._sync = sync_frame(self._board, page, self.size)
         return self._sync
 
 
@@ -221,9 +219,7 @@ class Variants:
         variant = self.find(subscription)
         if variant is None:
             interval = viewer_interval(self.interval, subscription.interval)
-            variant = Variant(
-                self._board.id, subscription.size, interval, self.history, self._board.ranks, self._totals_interval
-            )
+            variant = Variant(self._board, subscription.size, interval, self.history, self._totals_interval)
             self._variants[subscription.size, interval] = variant
         return variant
 
@@ -251,4 +247,4 @@ class Variants:
         """Forget everything that was read: every viewer receives a sync, and none resumes from an earlier position."""
         self.history.clear()
         for variant in self:
-            variant.forget(self._board.ranks)
+            variant.forget(self._board)

@@ -47,7 +47,7 @@ _QUESTIONS: Final[Mapping[str, str]] = {  # by the choice that a mistake names
     "id": "id", "title": "title", "visibility": "visibility", "types": "source", "sources": "source",
     "window": "window", "calendar": "window", "rolling": "window", "timezone": "window", "slot": "window",
     "operator": "kept", "sort_order": "kept", "votes": "votes", "like_button": "votes", "per_key": "votes",
-    "per_actor": "votes", "ties": "ties",
+    "per_actor": "votes", "ties": "ties", "unit": "unit", "scale": "unit", "format": "unit",
 }  # fmt: skip
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _HOUR: Final = 3600  # seconds
@@ -78,6 +78,7 @@ async def show(desk: Desk, error: Exception | None = None, form: Form = NO_FORM)
         toml=board_toml(board or "…", choices),
         call=_call(board or "ID", choices),
         preview=Preview(why="mistake") if made is None else await _preview(desk, made),
+        score_format=None if made is None else made.score_format,
         windows=WINDOWS,
         voters=VOTERS,
         kinds=KEPT,
@@ -118,7 +119,7 @@ def choices_of_answers(answers: Form) -> dict[str, Any]:
     if answers["votes"] == "once" or (answers["votes"] == "visitors" and has_votes):
         votes["per_key"] = 1
     elif answers["votes"] == "several":
-        votes["per_actor"] = int(answers["count"]) if _NUMBER.fullmatch(answers["count"]) else answers["count"]
+        votes["per_actor"] = _number(answers["count"])
     if "registered" in answers:
         votes["registered"] = True
     return {
@@ -131,7 +132,15 @@ def choices_of_answers(answers: Form) -> dict[str, Any]:
         **({"like_button": True} if answers["votes"] == "visitors" else {}),
         **({"ties": answers["ties"]} if answers["ties"] != "first" else {}),
         "visibility": answers["visibility"],
+        **({"unit": unit} if (unit := answers.get("unit", "").strip()) else {}),
+        **({"scale": _number(answers["scale"])} if answers.get("scale", "0") not in {"", "0"} else {}),
+        **({"format": "duration"} if "duration" in answers else {}),
     }
+
+
+def _number(text: str) -> int | str:
+    """Return the number in a text, or the text, which the check of the definition refuses."""
+    return int(text) if _NUMBER.fullmatch(text) else text
 
 
 def _call(board: str, choices: dict[str, Any]) -> ApiCall:

@@ -18,8 +18,8 @@ from live.web.http.bundle import bundle, script, split_bundle, style
 from live.web.pages.language import TAGS
 from live.web.services import assets
 
-# The scripts of pages, and those that they load once they are live.
-SCRIPTS: Final = {"board.js": ("later.js",), "cards.js": (), "record.js": ("chart.js",)}
+# The scripts of pages, and those that they load once they are live. Pages of boards with units load `units.js` before.
+SCRIPTS: Final = {"board.js": ("later.js",), "cards.js": (), "record.js": ("chart.js",), "units.js": ()}
 ENTRIES: Final = {
     f"{tag}/{name}": (tag, name) for tag in TAGS for page, later in SCRIPTS.items() for name in (page, *later)
 }
@@ -46,12 +46,13 @@ STYLES: Final = (
     "print",
 )  # in this order
 CLIENT: Final = frozenset(
-    {"live-board.js", "view.js", "items.js", "state.js", "words.js", "stories.js", "element.js", "react.js"}
+    {"live-board.js", "view.js", "items.js", "state.js", "words.js", "stories.js", "element.js", "react.js", "units.js"}
 )
 _SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "items.js", "words.js")}  # by others
 _WORDS: Final = "client/words/"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
-_TOKENS: Final = re.compile(r"^ *//#region tokens.*?//#endregion\n", re.MULTILINE | re.DOTALL)  # pages have a cookie
+# What pages have otherwise: a cookie instead of a token, and what the server writes into them of their boards.
+_APART: Final = re.compile(r"^ *//#region (?:tokens|facts).*?//#endregion\n", re.MULTILINE | re.DOTALL)
 _FOREVER: Final = "public, max-age=31536000, immutable"
 
 
@@ -144,7 +145,7 @@ def _page_scripts(tag: str, page: str) -> dict[str, str]:
     usual = f"/{TAGS[0]}.js"
 
     def in_language(path: str) -> str:
-        return _TOKENS.sub("", read(path.replace(usual, f"/{tag}.js") if path.startswith(_WORDS) else path))
+        return _APART.sub("", read(path.replace(usual, f"/{tag}.js") if path.startswith(_WORDS) else path))
 
     return split_bundle(page, SCRIPTS[page], in_language)
 

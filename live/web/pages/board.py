@@ -523,9 +523,10 @@ async def _place_of(visit: Visit, ledger: Ledger, key: str, when: When) -> tuple
     place = next((place for place, record in enumerate(records) if record.member == key), None)
     if place is None:
         return place_words(language, None, None)
-    has_gap = place > 0 and ledger.state.board.score is None
+    board = ledger.state.board
+    has_gap = place > 0 and board.score is None
     gap = abs(records[place - 1].score - records[place].score) if has_gap else None
-    return place_words(language, records[place].rank, gap)
+    return place_words(language, records[place].rank, gap, board.score_format)
 
 
 def _links_of(

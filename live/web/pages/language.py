@@ -7,12 +7,12 @@ from typing import Final
 import msgspec
 from markupsafe import Markup, escape
 
+from live.domain.text import MINUS, ScoreFormat
 from live.web.services import assets
 
 Message = str | dict[str, str]  # a sentence, or its forms for `one` and for any `other` number
 
 TAGS: Final = ("en", "zh-Hans")  # the first is the usual one
-MINUS: Final = "\u2212"
 
 _OWN: Final = ("words", "words/admin")  # folders with the words of the server alone: of all pages, of administrators
 _SHARED: Final = {"words": "{}.js", "storyTable": "story/{}.js"}  # the tables of the page's scripts
@@ -78,9 +78,14 @@ def language_of(requested: str | None, accepted: str) -> Language:
     return languages()[TAGS[0]]
 
 
-def grouped(number: int | None) -> str:
-    """Write a number with thousands separators and a true minus, as in the page's script. None becomes a dash."""
-    return "\u2013" if number is None else f"{number:,}".replace("-", MINUS)
+def grouped(number: int | None, score_format: ScoreFormat | None = None) -> str:
+    """Write a number with thousands separators and a true minus, as in the page's script. None becomes a dash.
+
+    A score is written in the format of its board.
+    """
+    if number is None:
+        return "\u2013"
+    return f"{number:,}".replace("-", MINUS) if score_format is None else score_format.write(number)
 
 
 def _shown(value: str | int) -> str:

@@ -113,7 +113,7 @@ def chart_of(language: Language, board: Board, slots: SlotValues) -> Chart | Non
             period_words(language, window.unit, window.calendar.at(slot.start).name)
             if isinstance(window, Periods)
             else moment_words(language, moment(slot.start * 1000)),
-            grouped(score),
+            grouped(score, board.score_format),
             f"{(top - max(0, score or 0)) * scale:.2f}",
             f"{abs(score or 0) * scale:.2f}",
             place == len(scores) - 1,
@@ -127,7 +127,7 @@ def chart_of(language: Language, board: Board, slots: SlotValues) -> Chart | Non
     else:
         title = language.translate("chart", window=window_words(language, window))
     marks = [round(len(bars) * part / _PARTS) for part in range(1, _PARTS)] if len(bars) >= _PARTS else []
-    return Chart(title, grouped(max(known, default=None)), bars, ticks, marks)
+    return Chart(title, grouped(max(known, default=None), board.score_format), bars, ticks, marks)
 
 
 def _distance(page: Page, place: int, step: int) -> int | None:

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 from urllib.parse import quote, urlencode
 
+import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import escape
 from starlette.datastructures import QueryParams
@@ -20,6 +21,7 @@ from live.auth.client import Client
 from live.domain.board import Board
 from live.domain.item import Item, host_of
 from live.domain.reader import Reader
+from live.domain.text import ScoreFormat
 from live.web.http.middleware import client_of, page_policy
 from live.web.pages import words
 from live.web.pages.language import Language, grouped, language_of, languages
@@ -130,8 +132,15 @@ def make_templates(root: str) -> Environment:
         is_closed=is_closed,
         host_of=host_of,
     )
-    environment.filters.update(grouped=grouped, moment=words.moment, metadata=words.metadata_words, sides=sides)
+    environment.filters.update(
+        grouped=grouped, moment=words.moment, metadata=words.metadata_words, sides=sides, encoded=encoded
+    )
     return environment
+
+
+def encoded(score_format: ScoreFormat) -> str:
+    """Write a format for the script of a page."""
+    return msgspec.json.encode(score_format).decode()
 
 
 def sides(board: Board) -> str | None:

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
@@ -15,9 +16,10 @@ from msgspec import UNSET, UnsetType
 
 from live.domain.calendar import MIDNIGHT, Unit
 from live.domain.ranking import Record
+from live.domain.text import MINUS, ScoreFormat
 from live.domain.window import MOST_FOLDED, Periods, Rolling, Sliding, Window
 from live.web.pages.charts import Line
-from live.web.pages.language import MINUS, Language, grouped
+from live.web.pages.language import Language, grouped
 
 _UNITS: Final = ((86400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds"))
 _PERIOD: Final = re.compile(r"([0-9]+)(?:-[WQ]?([0-9]+))?(?:-([0-9]+))?(?:T([0-9]+)([+-][0-9]+)?)?")
@@ -29,10 +31,10 @@ _INVISIBLE: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
 _MOST_MEMBERS: Final = 8
 _MOST_NAME: Final = 32
 _MOST_VALUE: Final = 40
-_LONG_GAP: Final = 10**6
+_LONG_GAP: Final = len("1,000,000")
 _FIRST: Final = 10  # records among which the closest two are looked for
-_LARGE: Final = 10**7  # a score from which on it is shortened where there is little room
-_HUGE: Final = 10**9  # … and everywhere
+_LARGE: Final = len("10,000,000")  # from here on, a score is shortened where there is little room
+_HUGE: Final = len(f"{MINUS}100,000,000")  # … and everywhere
 _LEAST_POINTS: Final = 2
 _LEAST_PLAIN: Final = 1e-6  # in between, ECMAScript writes numbers without an exponent
 _MOST_PLAIN: Final = 1e21
@@ -116,7 +118,13 @@ def name_words(language: Language, key: str) -> str:
     return key if len(key) <= _LONGEST_NAME else f"{key[:_NAME_START]}\u2026{key[-_NAME_END:]}"
 
 
-def gap_words(language: Language, record: Record, above: Record | None, below: Record | None = None) -> str:
+def gap_words(
+    language: Language,
+    record: Record,
+    above: Record | None,
+    below: Record | None = None,
+    score_format: ScoreFormat | None = None,
+) -> str:
     """Say how far a record is from the one above it, and for the first of the board, from the one below it."""
     other = above or (below if record.rank == 1 else None)
     if other is None:
@@ -124,20 +132,19 @@ def gap_words(language: Language, record: Record, above: Record | None, below: R
     gap = record.score - other.score
     if gap == 0:
         return language.translate("tied")
+    size = grouped(abs(gap), score_format)
+    if len(size) >= _LONG_GAP:
+        size = short(language, abs(gap), score_format)
     if above is None:
-        return language.translate("leads", gap=_gap(language, gap))
-    return language.translate("gap", gap=f"{'+' if gap > 0 else MINUS}{_gap(language, gap)}", rank=above.rank)
+        return language.translate("leads", gap=size)
+    return language.translate("gap", gap=f"{'+' if gap > 0 else MINUS}{size}", rank=above.rank)
 
 
-def _gap(language: Language, gap: int) -> str:
-    return grouped(abs(gap)) if abs(gap) < _LONG_GAP else short(language, abs(gap))
-
-
-def pace_words(language: Language, pace: int | None) -> str:
+def pace_words(language: Language, pace: int | None, score_format: ScoreFormat | None = None) -> str:
     """Write by how much a score changes in an hour: `+412/h`; nothing if it is not known."""
     if pace is None:
         return ""
-    return language.translate("pace", pace=f"{'+' if pace > 0 else ''}{grouped(pace)}")
+    return language.translate("pace", pace=f"{'+' if pace > 0 else ''}{grouped(pace, score_format)}")
 
 
 def closest(records: Sequence[Record]) -> tuple[Record, Record] | None:
@@ -152,8 +159,13 @@ def share_words(votes: int, total: int) -> str:
     return f"{tenths // 10}.{tenths % 10}%"
 
 
-def short(language: Language, number: int) -> str:
-    """Write the first three digits of a large number and its unit, `9.00 Qd`; nothing is rounded up."""
+def short(language: Language, number: int, score_format: ScoreFormat | None = None) -> str:
+    """Write the first three digits of a large number and its unit, `9.00 Qd`; nothing is rounded up.
+
+    A score is written in the format of its board, without decimals.
+    """
+    if score_format is not None:
+        return score_format.write_short(number, partial(short, language))
     digits = str(abs(number))
     units = [unit.split("=") for unit in language.translate("units").split(",")]
     zeros, name = next(((int(z), name) for z, name in reversed(units) if int(z) < len(digits)), (0, ""))
@@ -162,10 +174,9 @@ def short(language: Language, number: int) -> str:
     return f"{MINUS if number < 0 else ''}{whole}{f'.{part}' if part and name else ''}{name}"
 
 
-def score_fit(score: int) -> str:
+def score_fit(text: str) -> str:
     """Say where a score may not fit: in `tight` places, everywhere (`short`), or nowhere (empty)."""
-    size = max(score, -10 * score)  # with its sign, a negative one takes as much room
-    return "" if size < _LARGE else "tight" if size < _HUGE else "short"
+    return "" if len(text) < _LARGE else "tight" if len(text) < _HUGE else "short"
 
 
 def move_words(language: Language, rank: int, before: int | None) -> tuple[str, str]:
@@ -179,9 +190,10 @@ def move_words(language: Language, rank: int, before: int | None) -> tuple[str, 
     return f"\u25bc{grouped(rank - before)}", language.translate("down", n=rank - before)
 
 
-def line_words(language: Language, length: str, line: Line) -> str:
+def line_words(language: Language, length: str, line: Line, score_format: ScoreFormat | None = None) -> str:
     """Say what a sparkline shows, to hear. `length` is the length of the window in words."""
-    return language.translate("trend", span=length, low=line.low, high=line.high, now=line.now)
+    low, high, now = (grouped(value, score_format) for value in (line.low, line.high, line.now))
+    return language.translate("trend", span=length, low=low, high=high, now=now)
 
 
 def trend_scale(values: Iterable[int | None]) -> tuple[int, int]:
@@ -217,14 +229,18 @@ def bar_width(score: int, first: int) -> float:
     return max(0, math.floor(400 * float(score) / first)) / 4 if first > 0 else 0
 
 
-def place_words(language: Language, rank: int | None, gap: int | None) -> tuple[str, str]:
+def place_words(
+    language: Language, rank: int | None, gap: int | None, score_format: ScoreFormat | None = None
+) -> tuple[str, str]:
     """Write a rank in words, in two parts: `rank 1,234`, and `, 5 behind the next`. None means not ranked."""
     if rank is None:
         return language.translate("not_ranked"), ""
     place = language.translate("rank", n=rank)
     if gap is None:
         return place, ""
-    return place, language.translate("behind", n=gap) if gap else language.translate("tied_with_next")
+    return place, language.translate("behind", n=grouped(gap, score_format)) if gap else language.translate(
+        "tied_with_next"
+    )
 
 
 def moment(milliseconds: int) -> datetime:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,7 +15,7 @@ from live.domain.board import Board
 from live.domain.board_file import FieldChoice, VotesChoice
 from live.domain.event import MAX_KEY_BYTES, MAX_SCORE, rfc3339
 from live.domain.reader import Gated, Reader
-from live.domain.views import BoardList, BoardPage, BoardSummary
+from live.domain.views import BoardList, BoardPage, BoardSummary, facts_of
 from live.errors import ProblemError
 from live.ingest.replies import VARY_BY_READER, Reply
 from live.journal.state.ranking import period_name
@@ -140,11 +140,6 @@ class BoardQuery(PageQuery, frozen=True, kw_only=True):
 def _document(found: PageResult) -> BoardPage:
     board, page = found.board, found.page
     following = previous = None
-    starts: str | UnsetType = UNSET
-    ends: str | UnsetType = UNSET
-    if page.slot is not None and board.window.tables:
-        period = board.window.slot_at(page.slot)
-        starts, ends = rfc3339(period.start, 1, "seconds"), rfc3339(period.end, 1, "seconds")
     if page.start + len(page.records) < page.rank_count:
         if found.is_past:
             following = encode_cursor(("past", page.start + len(page.records)))
@@ -165,8 +160,7 @@ def _document(found: PageResult) -> BoardPage:
         records=page.records,
         next_cursor=following,
         prev_cursor=previous,
-        period_start=starts,
-        period_end=ends,
+        **facts_of(board, page.slot),
         **marks_of(found),
     )
 
@@ -252,6 +246,7 @@ def summary_of(board: Board, ledgers: Gated[Ledger], reader: Reader) -> BoardSum
         frozen=board.frozen,
         idle_ttl=board.idle_ttl,
         visibility="private" if board.is_private else "public",
+        **({} if board.score_format is None else msgspec.structs.asdict(board.score_format)),
     )
 
 

@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw
 
 from live.domain.board_file import parse_boards
 from live.settings import Duration
-from live.web.pages.language import languages
+from live.web.pages.language import grouped, languages
 from live.web.pages.words import metadata_words, moment, moment_words, score_fit
 from tests.harness.producer import post
 from tests.harness.server import run_server
@@ -312,5 +312,8 @@ async def test_tables_are_accessible(valkey_url: str) -> None:
 
 def test_a_minus_sign_takes_room_too() -> None:
     """Negative scores are shortened one digit earlier."""
-    fits = {score: score_fit(score) for score in (9_999_999, -999_999, -1_000_000, -99_999_999, -100_000_000, 10**9)}
+    fits = {
+        score: score_fit(grouped(score))
+        for score in (9_999_999, -999_999, -1_000_000, -99_999_999, -100_000_000, 10**9)
+    }
     assert list(fits.values()) == ["", "", "tight", "tight", "short", "short"]

@@ -42,7 +42,7 @@ async def test_the_list_of_boards(valkey_url: str) -> None:
         "operator": "incr", "sort_order": "desc", "ties": "key", "ranks": "ordinal", "clock": "server",
         "types": ["like"], "source": ["like"], "category": [], "union": {}, "score": [], "votes": None, "cap": None,
         "max_amount": 10**9, "max_members": 10**7, "like_button": False, "journal": "events",
-        "frozen": False, "idle_ttl": None, "visibility": "public",
+        "frozen": False, "idle_ttl": None, "visibility": "public", "unit": "", "scale": 0, "format": "number",
     }  # fmt: skip
     async with server(valkey_url, boards=[rolling_board(), both]) as client:
         assert (await client.get("/v1/boards")).json() == {
