@@ -99,6 +99,7 @@ MUTANTS = {
 }
 CAPPED: dict[str, Any] = {"window": "forever", "operator": "best", "cap": 2}
 VOTES: dict[str, Any] = {"window": "forever", "operator": "incr", "votes": {"per_key": 1, "per_actor": 2}}
+SUMS: dict[str, Any] = {"window": "forever", "operator": "incr", "votes": None}
 HOURS: dict[str, Any] = {"window": "hours", "operator": "incr", "clock": "server", "votes": None}
 FOCUS: dict[str, dict[str, Any]] = {  # bugs that show only on some boards draw only these
     "the log keeps expired events": {"window": "sliding"},
@@ -119,8 +120,12 @@ FOCUS: dict[str, dict[str, Any]] = {  # bugs that show only on some boards draw 
     "a shown record is dropped instead of the last": CAPPED,
     "a full ranking grows by a shown record": CAPPED,
     "a merged member stays": {"window": "forever", "operator": "set", "clock": "server"},
-    "an erasure is missing in the journal": {"window": "forever", "operator": "incr", "votes": None},
-    "a hidden level stays": {"window": "forever", "operator": "incr", "votes": None, "ranks": "dense"},
+    "the worst is kept": {"window": "forever", "operator": "best"},
+    "a hidden record stays in the total": SUMS,
+    "a hidden record is ranked": SUMS,
+    "an erasure is missing in the journal": SUMS,
+    "a level stays": {**SUMS, "ranks": "dense"},
+    "a hidden level stays": {**SUMS, "ranks": "dense"},
     "the first value of a hidden record has no place": {"window": "forever", "operator": "set", "ties": "first"},
 }
 REBUILT = {"a member without a tag is hidden unnoticed"}  # mutants that only a rebuild shows
