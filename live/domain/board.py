@@ -18,7 +18,7 @@ BOARD_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 DEFAULT_MAX_AMOUNT: Final = 10**9
 DEFAULT_MAX_MEMBERS: Final = 10_000_000
-MOST_REMEMBERED: Final = 8 * 86_400  # seconds for which a board with a like button may remember who liked
+MOST_REMEMBERED: Final = 8 * 86_400  # maximum seconds for which a board with a like button remembers likes
 LEAST_RETENTION: Final = 3600  # seconds
 MOST_RETENTION: Final = 36_500 * 86_400  # seconds
 _SLOTS_IN_TIME: Final = 64  # minimum number of slots that may wait to be subtracted, on boards with the server's clock
@@ -112,7 +112,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_private(self) -> bool:
-        """Whether only those whom somebody has let in may read the board. An undecided board counts as private."""
+        """Whether the board is not open to everybody. A board whose visibility is not decided yet counts as private."""
         return self.visibility != "public"
 
     @property
@@ -203,7 +203,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
                 return 0
 
     def takes_likes(self, now: float) -> bool:
-        """Tell whether visitors can like members at the time `now`, in milliseconds since 1970."""
+        """Tell whether visitors may like members at the time `now`, in milliseconds since 1970."""
         votes = self.votes or Votes()
         is_open = (votes.opens is None or votes.opens <= now) and (votes.closes is None or now < votes.closes)
         return self.like_button and not self.frozen and is_open
@@ -247,7 +247,7 @@ DEFAULT_BOARD: Final = Board(id="posts", title="Most liked", source=frozenset({"
 
 
 class Boards:
-    """The boards of a server by id, and which boards an event feeds. The object never changes."""
+    """The boards of a server by id, and the boards that an event feeds. The object never changes."""
 
     def __init__(
         self,

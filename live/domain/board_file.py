@@ -52,7 +52,7 @@ _READABLE: Final = {"pattern": PATTERN}  # for contracts: `text_mistakes` checks
 EventType = Annotated[str, Meta(min_length=1, max_length=64, extra_json_schema=_READABLE)]
 Category = Annotated[str, Meta(min_length=1, max_length=256, extra_json_schema=_READABLE)]
 C = TypeVar("C", bound="BoardChoice")
-_NAMELESS: Final = "nameless"  # replaces a missing id, so that the other choices are still checked
+_NAMELESS: Final = "nameless"  # stands for a missing id, so that the other choices are still checked
 _ANY_UNIT: Final = "day"  # replaces an invalid unit
 DEFAULT_TYPE: Final = "like"
 _MOST_CAP: Final = 100_000
@@ -192,7 +192,7 @@ def make_board(choice: BoardChoice) -> Board:
 
 
 def default_max_amount(weights: Collection[int]) -> int:
-    """Return the largest amount if the choices name none. A union allows for the weights of its parts."""
+    """Return the default of `max_amount`. For a union, it takes the weights of the parts into account."""
     return min(MAX_SCORE, DEFAULT_MAX_AMOUNT * max(1, *map(abs, weights), 1))
 
 
@@ -285,7 +285,7 @@ def _union_mistakes(choice: BoardChoice) -> Iterator[str]:
 
 def _window_conflicts(choice: BoardChoice, window: Window | None) -> Iterator[str]:
     """Find choices that contradict the window. `window` is None if the window itself is wrong."""
-    if choice.like_button and window is not None:  # a like of a visitor must be counted exactly once
+    if choice.like_button and window is not None:  # a visitor's like must count exactly once
         if choice.operator != "incr" or choice.union or choice.clock == "event":
             yield "`like_button` with `union`, `clock = event` or an operator other than incr: a like adds 1 now"
         elif choice.votes is not None:
@@ -344,7 +344,7 @@ def read_table(
 ) -> tuple[dict[str, Any], list[Mistake]]:
     """Check a table and its inner tables. Return the choices that can be converted to the struct, and the mistakes.
 
-    The choices have no inner table that lacks a required choice, and no list that has a mistake.
+    The returned choices lack inner tables without a required choice, and lists with a mistake.
     """
     fields = _fields(struct)
     valid: dict[str, Any] = {}
@@ -403,7 +403,7 @@ def _struct_of(kind: Any, *, of_list: bool = False) -> type[msgspec.Struct] | No
 
 
 class CheckedChoices(NamedTuple, Generic[C]):
-    """The valid choices of a table, the board that they make, and all mistakes.
+    """The valid choices of a table, the board made of them, and all mistakes.
 
     `unsure` names the choices whose value is unknown because of a mistake.
     """
@@ -464,9 +464,9 @@ def part_mistakes(
 
 
 def exposure(union: Board, part: Board) -> str | None:
-    """Say why a union must not add up a part that fewer people may read. Return None if it may.
+    """Say why a union must not add up a part: fewer people may read the part.
 
-    The answer is the same with each default of a server, because the default can change.
+    Return None if it may. The answer does not depend on the default visibility of the server, because that can change.
     """
     if part.visibility == "public" or union.visibility in {"private", part.visibility}:
         return None
@@ -517,7 +517,7 @@ def read_limits(tables: object) -> tuple[list[PrefixLimits], list[str]]:
 
 
 def _limit_mistakes(limits: PrefixLimits, boards: Collection[Board]) -> Iterator[str]:
-    """Find limits that the boards of the file exceed by themselves."""
+    """Find limits that the boards of the file already exceed."""
     own = [board for board in boards if board.id.startswith(limits.prefix)]
     if limits.boards is not None and len(own) > limits.boards:
         yield f"{limits.name('boards')} is {limits.boards}, and the file has {len(own)} of these boards"

@@ -4,8 +4,8 @@ Each period ends where the next one begins. Lengths follow the calendar: a day h
 If the clocks are set back over midnight, the new day begins when its date is first shown. A date that a zone skipped is
 not a period. An example is 30 December 2011 in Samoa.
 
-With `day_start = "09:00"`, each day begins at 9:00 on its date: when clocks first show this time or a later one. So
-weeks, months, quarters and years do, on their first day.
+With `day_start = "09:00"`, each day begins at 9:00 on its date: when clocks first show this time or a later one. Weeks,
+months, quarters and years then also begin at 9:00, on their first day.
 
 A week belongs to the year that contains its fourth day, as in ISO 8601. This holds for each first day of the week. So
 the first days of January can belong to the last week of the previous year.
@@ -82,7 +82,7 @@ class Calendar:
         self.week_start = week_start
         self.day_start = timedelta(hours=int(match[1]), minutes=int(match[2]))
         self._weekday = WEEKDAYS.index(week_start)
-        self._starts: list[int] = []  # of the known periods, ascending
+        self._starts: list[int] = []  # the starts of the known periods, ascending
         self._known: dict[int, Period] = {}  # by start
 
     def at(self, seconds: int) -> Period:
@@ -118,7 +118,7 @@ class Calendar:
         """
         match = _FORMS[self.unit].fullmatch(name)
         if match is not None:
-            with suppress(ValueError, OverflowError):  # 30 February, the year 0
+            with suppress(ValueError, OverflowError):  # for example 30 February or the year 0
                 year, *rest = map(int, match.groups())
                 if self.unit == "week":
                     moments = [self._opening(self._first_day(date(year, 1, 4)) + timedelta(weeks=rest[0] - 1))]
@@ -131,7 +131,7 @@ class Calendar:
                     # A clock change cuts off the start or the end of an hour, never both.
                     edges = (datetime(year, month, day, hour, edge, edge, tzinfo=self.zone) for edge in (0, 59))
                     moments = [int(edge.replace(fold=fold).timestamp()) for edge in edges for fold in (0, 1)]
-                for moment in moments:  # one of them is in the period with these numbers, if there is one
+                for moment in moments:  # one of these moments is in the period, if the period exists
                     period = self.at(moment)
                     if period.name == name:
                         return period

@@ -1,6 +1,7 @@
-"""What a unit of work costs, and what a load therefore takes: processes, primaries, memory and bytes. No I/O.
+"""The costs of units of work, and the resources that a load needs: processes, primaries, memory and bytes.
 
-The figures are of one machine on one day. They tell one core from ten, not ten from eleven.
+No I/O. The figures are from one machine on one day. They are rough: they can tell one core from ten, but not ten from
+eleven.
 """
 
 import math
@@ -18,14 +19,14 @@ GB: Final = 1e9
 
 
 class UnitCost(msgspec.Struct, frozen=True):
-    """What one unit of work costs.
+    """The cost of one unit of work.
 
     Attributes:
         work: the unit.
         figure: the cost as people read it.
         value: the same in seconds of a core, or in bytes.
         part: the part of `python -m bench` that measures it.
-        sum: how the figure follows from what that part prints. Without one, it prints the figure.
+        sum: how the figure follows from the output of that part. If it is empty, the part prints the figure itself.
         measured: the day of the measurement.
     """
 
@@ -38,7 +39,7 @@ class UnitCost(msgspec.Struct, frozen=True):
 
     @property
     def command(self) -> str:
-        """The command that measures it again."""
+        """The command that measures the cost again."""
         return f"python -m bench --only {self.part}"
 
 
@@ -79,13 +80,13 @@ UNIT_COSTS: Final = (
     ID_MEMORY, MEMBER_MEMORY, MEMBER_LEAVES, JOURNAL, JOURNAL_BYTES, IDLE_BOARD, BOARD_START,
 )  # fmt: skip
 
-SERVER_BUSY: Final = 0.7  # of a core that a process may use, so that a burst finds some
-STORE_BUSY: Final = 0.4  # of the core of a primary: the rest is for rotation, reads, and the load of a neighbour
+SERVER_BUSY: Final = 0.7  # share of a core that a process may use, so that some is left for bursts
+STORE_BUSY: Final = 0.4  # the same of a primary: the rest is for rotation, reads, and other programs
 LEAST_PRIMARIES: Final = 3  # of a Cluster
 _DAY: Final = 86400.0  # seconds
 _MUCH_EGRESS: Final = 1 * GB  # a second
 _MUCH_MEMORY: Final = 64 * GB  # of ids
-_MANY_MEMBERS: Final = 10_000_000  # of one board: its slot takes eleven minutes to leave
+_MANY_MEMBERS: Final = 10_000_000  # members of one board: its slot takes eleven minutes to leave
 _TOO_MANY_MEMBERS: Final = 100_000_000
 _MUCH_SQL: Final = 100 * GB  # a day
 _MANY_PRIMARIES: Final = 6
@@ -93,7 +94,7 @@ _MANY_PROCESSES: Final = 8
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be carried.
+    """A load to plan for.
 
     Attributes:
         viewers: open connections, on all boards together.
@@ -121,7 +122,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CapacityPart(msgspec.Struct, frozen=True):
-    """What one part of the installation takes. `memory` and `bytes_per_second` are in bytes."""
+    """The resources that one part of the installation needs. `memory` and `bytes_per_second` are in bytes."""
 
     count: int
     cores: float
@@ -130,14 +131,14 @@ class CapacityPart(msgspec.Struct, frozen=True):
 
 
 class CapacityPlan(msgspec.Struct, frozen=True):
-    """What a demand takes, and where another engine is the better choice.
+    """The resources that a load needs, and where another engine is the better choice.
 
     Attributes:
         viewer_processes: processes with the role `viewers`.
         ingest_processes: processes with the role `ingest`.
         primaries: primaries of the store. Each replica takes as much memory again.
         sql_bytes_per_day: what the journal adds to its database.
-        advice: what to set, what to mind, and which engine to put where.
+        advice: sentences about settings, limits and other engines.
     """
 
     viewer_processes: CapacityPart
@@ -148,7 +149,7 @@ class CapacityPlan(msgspec.Struct, frozen=True):
 
 
 def plan(demand: Demand) -> CapacityPlan:
-    """Say what a demand takes."""
+    """Compute the resources that a load needs."""
     ticks = _boards_shown(demand) * demand.frames
     frames = demand.viewers * demand.frames
     board_cores = demand.boards * IDLE_BOARD.value
@@ -193,7 +194,7 @@ def _ids(demand: Demand) -> float:
 
 
 def _advice(demand: Demand, processes: int, primaries: int, event_cost: float) -> Iterator[str]:
-    """Yield what the figures do not say."""
+    """Yield the sentences of advice."""
     limit = 1 / event_cost
     if demand.events / demand.boards > limit:
         yield (

@@ -84,7 +84,7 @@ def decode_batch(body: bytes, max_events: int) -> Steps:
         ProblemError: `malformed_body` or `too_many_events`; nothing of the body counts.
     """
     if not body.lstrip(SPACE.encode()).startswith(b"["):
-        if len(body) <= _MOST_ATTRIBUTES:  # a larger one is not parsed in one piece
+        if len(body) <= _MOST_ATTRIBUTES:  # larger events are not parsed in one piece
             _parse(body)
         raise ProblemError(
             "malformed_body", "a batch must be a JSON array; send one event as application/cloudevents+json"
@@ -166,7 +166,7 @@ def _event_of_part(part: bytes) -> IncomingEvent | Rejection:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ProblemError("malformed_body", f"JSON is malformed: {error}"[:MAX_DETAIL]) from None
         quotes = sum(bytes(value).count(b'"') for value in raw.values())
-        if part.count(b'"') != quotes + 2 * len(raw):  # two for each name, unless a repeated name was dropped
+        if part.count(b'"') != quotes + 2 * len(raw):  # two quotes for each name, unless a repeated name was dropped
             return Rejection(0, "field_duplicate", "an attribute is repeated, or its name contains a quotation mark")
         part = msgspec.json.encode({name: value for name, value in raw.items() if name not in _DATA})
     value = _parse(part)

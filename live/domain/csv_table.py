@@ -1,4 +1,4 @@
-"""Write CSV (RFC 4180) in which no spreadsheet finds a formula, and read cells of such a table."""
+"""Write CSV (RFC 4180) that no spreadsheet runs as formulas, and read cells of such a table."""
 
 import csv
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +15,7 @@ class _File(Protocol):
 
 
 def csv_writer(file: _File, columns: Sequence[str]) -> Callable[[Iterable[Iterable[Cell]]], None]:
-    """Write a header to a file that does not translate line ends. Call the returned function with rows.
+    """Write a header to a file that does not translate line ends. Return a function that writes rows.
 
     An apostrophe comes before a text that may begin a formula. Numbers stay numbers, and None is an empty cell.
     """

@@ -26,7 +26,7 @@ _encode = msgspec.json.Encoder().encode
 
 _QUOTES_OF_A_LIKE: Final = 4  # `{"key":"p1"}`; every other field adds quotes
 _WHOLE: Final = 262_144  # bytes of a body that is decoded in one piece
-_BRACES: Final = 4  # per event; a body with more may have too many events to decode in one piece
+_BRACES: Final = 4  # bytes per event; a body with more events may have too many to decode in one piece
 _SHORT: Final = 2048  # characters; most events are shorter
 _CHECKED: Final = 16  # members checked per step, because normalizing a member can be slow
 _OVERSIZED: Final = Rejection(0, "event_invalid", f"the event is longer than {MOST_EVENT:,} bytes")
@@ -86,7 +86,7 @@ def decode_json(body: bytes, max_events: int) -> Steps:
         try:
             events = _many.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            events = None  # its parts say what is wrong
+            events = None  # decoding its parts finds the mistake
         else:
             limit(len(events), max_events)
     if events is None or _doubled(body, events):  # event by event
@@ -272,7 +272,7 @@ def _parse_within(text: str, position: int) -> int:
             if whole:
                 raise _malformed(error, text, position) from None
             continue
-        if end < size or whole:  # otherwise a number could continue
+        if end < size or whole:  # otherwise a number could continue in the next piece
             return position + end
     detail = f"JSON is malformed, or an event is longer than {MOST_EVENT:,} characters: at character {position}"
     raise ProblemError("malformed_body", detail)

@@ -50,8 +50,8 @@ class IncomingEvent(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
 class Rejection(msgspec.Struct, frozen=True):
     """Why one event of a body was not counted. `board` refused it, on a server with several boards.
 
-    `retryable` says whether the reason can pass, so that the same event can count later. `counted` is set if another
-    board has counted the event, now or before.
+    `retryable` is true if the same event may count later. `counted` is set if another board has counted the event, now
+    or before.
     """
 
     index: int
@@ -62,7 +62,7 @@ class Rejection(msgspec.Struct, frozen=True):
     counted: Literal[True] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
-        """Look up whether the reason can pass."""
+        """Look up whether the same event may count later."""
         if self.code in RETRYABLE:
             msgspec.structs.force_setattr(self, "retryable", True)  # noqa: FBT003 - of a struct that is being made
 
@@ -132,7 +132,7 @@ class Identities:
 
     def __init__(self, producer: str) -> None:
         self._producer = producer
-        self._sources: dict[str, Any] = {}  # the part of the hash that all events of a source share
+        self._sources: dict[str, Any] = {}  # the state of the hash after the part that all events of a source share
 
     def of(self, event: IncomingEvent) -> bytes:
         """Compute the identity of an event with an id.
@@ -160,7 +160,7 @@ class Identities:
         return blake2b(f"{self._producer}\n*{key}\n{index}".encode(), digest_size=16).digest()
 
 
-_LIKE: Final = (1, None, None, None)  # what follows the member in the entry of a like
+_LIKE: Final = (1, None, None, None)  # the rest of a like's entry, after the member
 
 
 class Likes(Sequence[Entry]):

@@ -1,4 +1,4 @@
-"""What a value may be, in plain words: the message for a value that a setting or a choice of a board does not take."""
+"""Messages for invalid values of settings and choices of boards: they say in plain words which values are valid."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
@@ -25,11 +25,11 @@ _PLURAL: Final[Mapping[object, str]] = {str: "texts", int: "whole numbers"}
 
 
 def refusal(value: object, kind: Any) -> str:  # noqa: ANN401 - a type from an annotation
-    """Say what a value should be, for a value that is not of this kind. A list says it of its first wrong element.
+    """Say which values are valid, for a value that is not. For a list, say it about its first wrong element.
 
     Args:
         value: from TOML, JSON or an environment variable.
-        kind: the annotation of what takes the value.
+        kind: the annotation of the setting or choice.
     """
     words = [word for part in _parts(kind) if get_origin(part) is Literal for word in get_args(part)]
     if isinstance(value, str) and words and len(_parts(kind)) == 1:
@@ -44,7 +44,7 @@ def refusal(value: object, kind: Any) -> str:  # noqa: ANN401 - a type from an a
 
 
 def at(value: object, kind: Any, place: str) -> tuple[object, Any]:  # noqa: ANN401 - as above
-    """Return the element at a place such as `[2]` in a list, and its kind; without a place, what was given."""
+    """Return the element at a place such as `[2]` in a list, and its kind. Without a place, return the arguments."""
     if place.startswith("[") and isinstance(value, Sequence):
         return value[int(place[1:-1])], get_args(_list_of(kind))[0]
     return value, kind

@@ -26,7 +26,7 @@ Url = Annotated[str, Meta(extra_json_schema={"maxLength": MOST_URL, "pattern": _
 
 
 class Item(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What pages show of a member. `image` is the URL of a small picture."""
+    """The title, link and picture of a member. `image` is the URL of a small picture."""
 
     member: Key = msgspec.field(name="key")
     title: Title

@@ -1,4 +1,4 @@
-"""Limits: rates, and what all boards whose ids begin with a prefix may have together. No I/O and no clock."""
+"""Limits: rates, and the limits that all boards with a prefix share. No I/O and no clock."""
 
 import re
 from typing import Annotated, ClassVar, Final, Protocol
@@ -11,10 +11,11 @@ _MOST: Final = 2**53
 
 
 class Rated(Protocol):
-    """What has a rate. `rate` counts a second, 0 means no limit, and `burst` may come at once.
+    """A client, producer or prefix with a rate.
 
-    All with the same `rate_key` share a rate. `unit` is what is counted, and `whom` says who is limited. `limit` says
-    where an operator finds the limit; it is empty if only a command can change it.
+    `rate` is per second (0 means no limit), and `burst` units may come at once. All with the same `rate_key` share a
+    rate. `unit` is what is counted, and `whom` is the subject of a refusal. `limit` is the name of the setting; it is
+    empty if only a command can change the limit.
     """
 
     unit: ClassVar[str]
@@ -57,7 +58,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class LimitsChoice(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """The choices of a `[limits."acme-*"]` table. What is left out has no limit."""
+    """The choices of a `[limits."acme-*"]` table. A choice that is left out has no limit."""
 
     boards: Annotated[int, Meta(ge=0, le=_MOST)] | None = None
     members: Annotated[int, Meta(ge=1, le=_MOST)] | None = None
@@ -66,9 +67,10 @@ class LimitsChoice(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_o
 
 
 class PrefixLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What the boards with a prefix may have together.
+    """The limits that all boards with a prefix share.
 
-    `members` limits the sum of their `max_members`. `rate` is in events per second that they count, 0 means no limit.
+    `members` limits the sum of their `max_members`. `rate` limits the events per second that they count; 0 means no
+    limit.
     """
 
     prefix: str

@@ -1,7 +1,8 @@
 """Packs several fields into one exact integer score, for example levels first, then revives, then time.
 
-The fields are the digits of a number in mixed radix, the most important one first. Each digit has as many values as the
-range of its field, so no value is wasted. Scores compare like the fields one after another, each in its own direction.
+The fields are the digits of a number with a mixed base, the most important one first. Each digit has as many values as
+the range of its field, so no value is wasted. Scores compare like the fields one after another, each in its own
+direction.
 """
 
 import re
@@ -11,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-MAX_VALUES: Final = 2**53  # doubles, which sorted sets store, represent every whole number up to here
+MAX_VALUES: Final = 2**53  # sorted sets store doubles, which represent every whole number up to this one
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 

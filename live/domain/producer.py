@@ -67,7 +67,7 @@ class Principal(msgspec.Struct, frozen=True):
         return ALL_BOARDS if self.boards is None else self.boards
 
     def feeds(self, board: str) -> bool:
-        """Tell whether a private board exists for what the producer posts. None does without an API key."""
+        """Tell whether the producer may feed a private board. Without an API key, it may not."""
         return bool(self.id) and (self.boards is None or board in self.boards)
 
     def require(self, verb: Verb) -> None:
@@ -199,7 +199,7 @@ def liking(network: str, rate: int, burst: int) -> Principal:
 
 
 def signing_in(network: str) -> Principal:
-    """Return the sender of API keys that a network enters on the admin page: five a minute."""
+    """Return the sender for the API keys that a network enters on the admin page: five a minute."""
     sender = anonymous(network, 5 / 60, 5)
     return msgspec.structs.replace(sender, rate_key=f"signing-in:{sender.rate_key}")
 

@@ -33,7 +33,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Made:
-    """A cache of things that were made from a page, such as its JSON. Everyone who has the page shares them.
+    """A cache of things that were made from a page, such as its JSON. All users of the page share it.
 
     `size` is the number of bytes that these things take. If `on_growth` is set, it is called with each change of
     `size`.
@@ -51,7 +51,7 @@ class Made:
         return self._things.get(kind, (None, 0))[0]
 
     def keep(self, kind: Hashable, thing: _T, size: int = 0) -> _T:
-        """Keep a thing of `size` bytes in place of the last thing of its kind, and return the new thing."""
+        """Cache a thing of `size` bytes, which replaces the last one of its kind. Return the thing."""
         growth = size - self._things.get(kind, (None, 0))[1]
         self._things[kind] = thing, size
         self.size += growth

@@ -1,6 +1,6 @@
-"""Who reads boards, and the gate: only with a reader can code get hold of what belongs to a board. No I/O and no clock.
+"""Readers of boards, and the gate: code gets the data of a board only with a reader who may read it.
 
-For someone who may not read a private board, it does not exist.
+No I/O and no clock. For all other readers, a private board does not exist.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,7 +13,7 @@ from live.domain.text import nearest
 from live.errors import BOARD_DELETED, ProblemError, StoreUnavailableError
 
 _T = TypeVar("_T")
-_MOST_COMPARED: Final = 100  # boards, to find the one that was meant
+_MOST_COMPARED: Final = 100  # maximum boards in which the nearest name is searched
 
 
 class BoardScope(msgspec.Struct, frozen=True):
@@ -39,13 +39,14 @@ ALL_BOARDS: Final = BoardScope.of(("*",))
 
 
 class Reader:
-    """Who reads: everybody may read public boards, and `opens` are the private boards that this reader may read too.
+    """The reader of a request.
 
-    `opens` shrinks when the credentials of a reader end, so that what the reader has open can end as well. `sees_more`
-    says whether it ever had a board: only this reader may keep a response to it. `fault` is what is wrong with the
-    credentials, for the refusal of a board. If the reader is not `sure`, the credentials can't be checked now. `member`
-    is the member that a viewer is, and `ends` the time in seconds since 1970 at which the credentials end, if they do.
-    What a reader watches ends with `end_code`. `api_key` is the id of a valid API key, or empty.
+    `opens` are the private boards that it may read, besides all public ones. When the credentials end, `opens` shrinks,
+    so that connections of the reader can end too. `sees_more` is true if the reader ever had a private board: then no
+    cache may share a response to it. `fault` says what is wrong with the credentials, for the refusal of a board. If
+    the reader is not `sure`, the credentials can't be checked now. `member` is the member of a viewer token, and `ends`
+    is when the credentials end, in seconds since 1970, if they do. Connections of the reader end with `end_code`.
+    `api_key` is the id of a valid API key, or empty.
     """
 
     __slots__ = ("__weakref__", "api_key", "end_code", "ends", "fault", "is_sure", "member", "opens", "sees_more")
@@ -73,14 +74,14 @@ class Reader:
         return not board.is_private or board.id in self.opens
 
     def end(self, fault: str) -> None:
-        """Take from the reader all that it opens, and say why."""
+        """Take all private boards from the reader, and set the reason."""
         self.opens = NO_BOARDS
         self.fault = fault
 
     def refusal(self, wanted: str = "", visible: Collection[str] = ()) -> Exception:
         """Make the error for a board that does not exist for this reader.
 
-        It depends only on the reader, on the id that it `wanted` and on the boards that are `visible` to it.
+        The error depends only on the reader, on the `wanted` id, and on the boards that are `visible` to the reader.
         """
         if not self.is_sure:
             return StoreUnavailableError("can't read the API keys")
@@ -89,7 +90,7 @@ class Reader:
         return ProblemError("board_not_found", f"{detail}; {self.fault}" if self.fault else detail)
 
     def require_sure(self) -> None:
-        """Refuse to make a list of boards while it might lack some.
+        """Refuse a list of boards while it could lack some boards of the reader.
 
         Raises:
             StoreUnavailableError: the credentials can't be checked now.
@@ -103,9 +104,9 @@ SERVER: Final = Reader(ALL_BOARDS)  # the server's own work, never for a request
 
 
 class Gated(Generic[_T]):
-    """What belongs to each board. Only who may read a board can get hold of it.
+    """One object for each board, which only a reader of the board can get.
 
-    There is no other way in, so code that has no reader does not type-check.
+    There is no other way to get it, so code without a reader does not type-check.
     """
 
     def __init__(self) -> None:
@@ -113,7 +114,7 @@ class Gated(Generic[_T]):
         self._public: dict[str, _T] = {}
 
     def put(self, board: Board, thing: _T) -> None:
-        """Add what belongs to a board, or replace it. The definition of the board says who may get hold of it."""
+        """Add or replace the object of a board. The definition of the board says who may get it."""
         self._all[board.id] = thing
         if board.is_private:
             self._public.pop(board.id, None)
@@ -121,7 +122,7 @@ class Gated(Generic[_T]):
             self._public[board.id] = thing
 
     def remove(self, board: str, reader: Reader) -> _T | None:
-        """Remove and return what belongs to a board."""
+        """Remove and return the object of a board."""
         found = self.find(board, reader)
         if found is not None:
             del self._all[board]
@@ -129,14 +130,14 @@ class Gated(Generic[_T]):
         return found
 
     def find(self, board: str, reader: Reader) -> _T | None:
-        """Return what belongs to a board, or None if the board does not exist for the reader."""
+        """Return the object of a board, or None if the board does not exist for the reader."""
         found = self._public.get(board)
         if found is None and board in reader.opens:
             found = self._all.get(board)
         return found
 
     def all(self, reader: Reader) -> list[_T]:
-        """Return what belongs to each board that the reader may read, in the order of the boards."""
+        """Return the objects of all boards that the reader may read, in the order of the boards."""
         if reader.opens is NO_BOARDS and len(self._public) == len(self._all):
             return list(self._all.values())
         return [thing for board, thing in self._all.items() if board in self._public or board in reader.opens]

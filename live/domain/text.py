@@ -13,12 +13,13 @@ PATTERN: Final = (
     r"^[^\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b\u200e\u200f\u2028-\u202e"
     r"\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb]*$"
 )
-"""A regular expression for contracts, which every dialect reads: the text has none of the characters that are refused.
+"""A regular expression for contracts, valid in all dialects: it matches texts without refused characters.
 
 Dialects have different escapes for characters beyond U+FFFF, so it accepts those. No JSON contains surrogates.
 """
 
-_REFUSED: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # a terminal obeys them, or they change what is around
+# A terminal obeys these characters, or they change the text around them.
+_REFUSED: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _JOINERS: Final = "\u200c\u200d"  # format characters that emoji and some scripts need
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Mn", "Zl", "Zp", "Zs"})
 _INVISIBLE: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
@@ -26,9 +27,9 @@ _ESCAPE: Final = re.compile(r"\\(?:u[0-9A-Fa-f]{4}|.)")
 _MINUTES: Final = 60
 NO_BREAK: Final = "\u00a0"
 _SPACE: Final = {ord(space): None for space in "\t\r\n"}
-_MOST_SHOWN: Final = 64  # characters of the unknown name
+_MOST_SHOWN: Final = 64  # characters of an unknown name that a message shows
 _LIKENESS: Final = 0.7  # from 0 to 1; below this, `LIVE_` alone makes two names similar
-_MOST_LISTED: Final = 32  # known names; longer lists are not useful
+_MOST_LISTED: Final = 32  # known names that a message lists
 
 MINUS: Final = "\u2212"
 
@@ -79,7 +80,7 @@ def text_fault(text: str) -> str | None:
 
 def character_fault(text: str) -> str | None:
     """Say which control or format character a text contains, or return None."""
-    if text.isprintable():  # then none of its characters is of a refused category; this is much faster
+    if text.isprintable():  # a printable text has no character of a refused category, and this check is much faster
         return None
     found = next((character for character in text if _is_refused(character)), None)
     return None if found is None else f"contains the control or format character U+{ord(found):04X}"

@@ -1,4 +1,4 @@
-"""URLs of stores, databases and servers: which ones are refused, and which parts of them messages and logs may show.
+"""URLs of stores, databases and servers: refuses ambiguous ones, and removes secrets for messages and logs.
 
 A URL can contain a user name and a password. If these contain characters with a meaning in URLs, parsers of URLs
 disagree about where they end. Then an error message of a parser can quote a part of the password.
@@ -14,7 +14,7 @@ _ENCODE: Final = (
     "percent-encode the characters @ / ? # % and : in the user name and in the password (%40 %2F %3F %23 %25 and %3A)"
 )
 _SECRETS: Final = ("user", "username", "password", "sentinel_username", "sentinel_password")  # options with secrets
-_SEVERAL: Final = ("+sentinel", "+cluster")  # ends of the schemes whose URLs name several servers
+_SEVERAL: Final = ("+sentinel", "+cluster")  # endings of the schemes whose URLs name several servers
 
 
 def check_url(url: str, schemes: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""What the API answers to those who read. The server makes these structs, and the Python client reads them."""
+"""The responses of the API to readers. The server makes these structs, and the Python client reads them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -136,7 +136,8 @@ class RecordView(msgspec.Struct, frozen=True):
 class RecordList(msgspec.Struct, frozen=True):
     """Records of several members, in the order of the request. Members that are not on the board are omitted.
 
-    A reply to a `prefix` has those that were found, by rank. Its `next_cursor` is null if all names were looked at.
+    A reply to a `prefix` has the members that were found, by rank. Its `next_cursor` is null if all names were
+    searched.
     """
 
     board: str
@@ -168,7 +169,7 @@ class RecordHistory(msgspec.Struct, frozen=True):
 
 
 class HistoryList(msgspec.Struct, frozen=True):
-    """How records moved: each at the same times, the first one first.
+    """How records moved: the score and rank of each at the same times, the first record first.
 
     `since` is the first time that the journal has of the board. Only a history without `key` has it.
     """

@@ -44,7 +44,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(milliseconds: int) -> str:
-    """Write a duration that `parse_duration` has read, as a whole number of the largest unit if it is short enough."""
+    """Write a duration from `parse_duration`, as a whole number of the largest possible unit."""
     for least in (1000, 1):  # thousandths
         for unit, length in reversed(_UNITS.items()):
             thousandths, rest = divmod(milliseconds * 1000, length)
@@ -98,7 +98,7 @@ class Rolling(msgspec.Struct, frozen=True):
     def parse(cls, rolling: str, slot: str) -> "Rolling":
         """Build a window from two durations in whole seconds, such as `24h` and `1h`."""
         seconds, mistakes = [], []
-        for name, text in (("rolling", rolling), ("slot", slot)):  # the error has all mistakes at once
+        for name, text in (("rolling", rolling), ("slot", slot)):  # the error lists all mistakes at once
             try:
                 seconds.append(_seconds(name, text))
             except ValueError as error:
@@ -234,7 +234,9 @@ def closes_at(window: Window, slot: Slot, time: int, newest: int) -> int | None:
 
 
 def fold_size(window: Window, most: int) -> int:
-    """Return how many slots to add up, so that `most` points cover the window. The open slot is a point of its own.
+    """Return how many slots to add up to one point, so that `most` points cover the window.
+
+    The open slot is a separate point.
 
     Slots with a ranking of their own are not added up.
     """

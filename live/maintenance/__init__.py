@@ -1,1 +1,1 @@
-"""Hold the commands of operators, one in each module."""
+"""The work of the commands for operators, one command in each module."""

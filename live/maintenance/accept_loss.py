@@ -1,4 +1,4 @@
-"""Accept a loss of data when an operator asks for it: the boards continue with what the store holds."""
+"""Accept a loss of data when an operator asks for it: the boards continue with the data in the store."""
 
 import hashlib
 import secrets
@@ -19,11 +19,11 @@ from live.store.registry.definitions import DefinitionStore
 
 log = structlog.get_logger()
 
-_UNKNOWN: Final = ("", -1)  # the position of a board that nobody has seen
+_UNKNOWN: Final = ("", -1)  # the position of a board of which no position is known
 
 
 async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWatch, losses: Losses) -> None:
-    """Take the store as it is, and record that an operator accepted the loss.
+    """Continue with the data in the store, and record that an operator accepted the loss.
 
     Each lost board gets a new epoch, so that no viewer, page or cursor mixes the old data with the new. After a loss of
     the whole store these are all boards. A run-time board that is defined but has no data starts empty. A union keeps

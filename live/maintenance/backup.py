@@ -1,11 +1,11 @@
 """Copy a journal while servers use it: first the database, then the entries that still wait in the store.
 
-The copy is a file of SQLite, also if the journal is on a PostgreSQL server, whose rows are copied. So a backup has
-one form, and can be checked without a second server. Restoring it runs no statement of somebody who has changed it.
+The copy is an SQLite file, also for a journal on a PostgreSQL server. So all backups have one form, and can be checked
+without a server. If somebody has changed a backup, restoring it still runs no statement from it.
 
 While the database is copied, no entry is trimmed. So every entry that the copy lacks is still in the store. These
 entries are added to the copy. So a backup is one complete journal, from which `live rebuild` and `live restore` restore
-everything. The entries of each board are folded before the backup is declared complete, which proves that it can be
+everything. Before the backup is complete, the entries of each board are folded, which proves that the board can be
 rebuilt.
 """
 
@@ -65,9 +65,9 @@ _MISSING: Final = (
 _LOST: Final = (
     "the store lost data: {}. Rebuild it first with `live rebuild`, or accept the loss with `live serve --accept-loss`"
 )
-_PAGES: Final = 1024  # of the database in one step
-_ROWS: Final = 500  # of a PostgreSQL database in one step
-_LARGE_ROWS: Final = 4  # each with everything that a board or a period holds
+_PAGES: Final = 1024  # pages of an SQLite database in one step
+_ROWS: Final = 500  # rows of a PostgreSQL database in one step
+_LARGE_ROWS: Final = 4  # rows, each with everything that a board or a period holds
 _BOARDS: Final = 256  # in one call
 FORMAT: Final = 1
 NAME: Final = "manifest.json"
@@ -102,7 +102,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         schema: the version of the journal's tables.
         prefix: the prefix of store keys.
         journal: the id of the journal's database.
-        made: when it was complete, in microseconds since 1970.
+        made: when the backup was complete, in microseconds since 1970.
         boards: the position of each board.
         files: the other files of the backup.
         left_out: the boards without a journal, which the backup does not hold.
@@ -161,7 +161,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check_files(folder: Path, manifest: Manifest, show: Callable[[int, int], None]) -> None:
-    """Compare every file of a backup with its checksum. Call `show` with the number of bytes so far, and of all.
+    """Compare every file of a backup with its checksum. Call `show` with the number of bytes done, and of all bytes.
 
     Raises:
         SetupError: the manifest names no journal or a file that no backup has, or a file is missing or differs.
@@ -231,7 +231,8 @@ def _complete(
     """Add the boards file and the manifest."""
     copy.path.with_suffix(".lock").unlink()
     with closing(sqlite3.connect(copy.path)) as connection:
-        connection.execute("PRAGMA journal_mode=DELETE")  # one file, which can be read where nothing may be written
+        # A single file, which can be read where nothing may be written.
+        connection.execute("PRAGMA journal_mode=DELETE")
     if settings.boards is not None:
         shutil.copyfile(settings.boards, folder / BOARDS)
         (folder / BOARDS).chmod(0o600)
@@ -262,7 +263,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _delete_files(folder: Path) -> None:
-    """Delete what was written so far, so that the same command can run again."""
+    """Delete the files written so far, so that the same command can run again."""
     for path in folder.iterdir():
         path.unlink()
 
@@ -299,7 +300,7 @@ def copy_database(path: Path, target: Path, show: Progress) -> None:
         ):
             source.execute("BEGIN")  # one view of the database; otherwise each write makes the copy begin again
             source.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            copy.execute("PRAGMA synchronous=OFF")  # it is synced at the end
+            copy.execute("PRAGMA synchronous=OFF")  # the copy is synced at the end
             source.backup(copy, pages=_PAGES, progress=lambda _, left, total: show(total - left, total))
     except (sqlite3.Error, OSError) as error:
         raise JournalError(f"the journal can't be copied: {error}") from error
@@ -327,7 +328,7 @@ def copy_rows(given: Connection, target: Connection, prefix: str, show: Progress
     METADATA.create_all(target)
     of_prefix = select(LIFE.c.id).where(LIFE.c.prefix == prefix)
     queries = []
-    for table in METADATA.sorted_tables:  # each one after those that it refers to
+    for table in METADATA.sorted_tables:  # tables in the order of their references
         columns = columns_in(given, table)
         if not columns:
             continue

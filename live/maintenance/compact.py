@@ -1,4 +1,4 @@
-"""Forget the past of boards now: put what a board holds into a checkpoint, and delete all its earlier rows."""
+"""Forget the past of boards now: store the contents of a board in a checkpoint, and delete all earlier rows."""
 
 from collections.abc import Callable, Collection
 from functools import partial
@@ -18,7 +18,7 @@ from live.journal.upkeep.checkpoints import prune
 
 
 class Compacted(msgspec.Struct, kw_only=True):
-    """What was dropped of one timeline of a board.
+    """The rows that were dropped of one timeline of a board.
 
     Attributes:
         board: the id of the board.
@@ -26,7 +26,7 @@ class Compacted(msgspec.Struct, kw_only=True):
         entries: the number of entries that were dropped.
         bytes: the compressed size of the entries and checkpoints that were dropped.
         since: the first time that the journal still covers, in microseconds since 1970.
-        fault: why nothing was dropped; empty if something was.
+        fault: why nothing was dropped; empty on success.
     """
 
     board: str

@@ -1,7 +1,7 @@
 """Find what one producer or one actor contributed to a board, in its journal.
 
-A batch that takes contributions back names their identities. An identity follows from an entry and a contributor. So
-the journal remembers what was taken back for as long as it remembers the contributions.
+A batch that takes contributions back names their identities. An identity is computed from an entry and a contributor.
+So the journal knows which contributions were taken back as long as it has them.
 """
 
 import asyncio
@@ -45,8 +45,8 @@ class Trail(msgspec.Struct, frozen=True):
     """The entries of a board since a time.
 
     Attributes:
-        parts: the timelines of the board, the oldest first, each with the link of the last entry that counts.
-        waiting: the entries that are not in SQL.
+        parts: the timelines of the board, the oldest first, each with the link of its last valid entry.
+        waiting: the entries that are not in SQL yet.
         since: the time from which on entries are wanted, in microseconds since 1970.
         reach: the time since which the journal has every entry. 0 means since the board began.
     """
@@ -110,7 +110,7 @@ def _parts(
         if first is None and len(parts) == 1 and waiting:
             first = parse_head(waiting[0].head), waiting[0].content
         if first is None:
-            return parts, int(last.split(" ")[1])  # the time in the link
+            return parts, int(last.split(" ")[1])  # the time is a part of the link
         head, body = first
         (epoch, _), last = continued(head, body), head.before
         parent = find_parent(connection, timeline, prefix, epoch) if epoch else None
@@ -130,14 +130,14 @@ class Vote(msgspec.Struct, frozen=True):
 
 
 class Contribution(msgspec.Struct, frozen=True):
-    """What a producer or an actor contributed with one entry of the journal.
+    """The contribution of a producer or an actor in one entry of the journal.
 
     Attributes:
-        identity: names the contribution, 16 bytes.
-        amounts: what it added to the slots. A contest has `votes` instead.
+        identity: 16 bytes that identify the contribution.
+        amounts: the amounts that it added to slots. A contest has `votes` instead.
         votes: its votes.
         events: its events in a sliding window: the time in milliseconds, the member and the amount of each.
-        alone: whether it needs its own batch, so that `Voided.like` knows what it was.
+        alone: whether taking it back needs a separate batch, so that `Voided.like` can tell what it was.
     """
 
     identity: bytes
@@ -148,13 +148,13 @@ class Contribution(msgspec.Struct, frozen=True):
 
 
 class Voided:
-    """The contributions that were taken back: the identity of each, and what a like had added."""
+    """The contributions that were taken back: the identity of each, and the amount of a like."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Amount | None] = {}
 
     def read(self, body: bytes) -> None:
-        """Learn from an entry of the journal what was taken back. Ignore all entries except those of voids."""
+        """Record the contributions that an entry of a void took back. Ignore all other entries."""
         if _SENT.decode(body).producers != [VOIDER]:
             return
         whole = _ADD.decode(body)
@@ -180,19 +180,18 @@ class Voided:
         return identity in self._known
 
     def like(self, identity: bytes) -> Amount | None:
-        """Return what a like that was taken back alone had added: the slot or the time, the member and the amount."""
+        """Return the slot or the time, the member and the amount of a like that was taken back in a separate batch."""
         return self._known.get(identity)
 
 
 Find = Callable[[str, Head, bytes], list[Contribution]]
-"""Finds what somebody contributed with an entry, unless it was taken back or its actor was erased.
-
-It receives the epoch, head and body.
+"""A function that finds the contribution of a person in an entry, unless it was taken back or its actor was erased. It
+receives the epoch, head and body.
 """
 
 
 class ProducerTrace:
-    """Find what a producer contributed. `unnamed` counts the entries that name no producer."""
+    """Finds the contributions of a producer. `unnamed` counts the entries that name no producer."""
 
     def __init__(self, board: Board, producer: str, voided: Voided, erased: Erasures) -> None:
         self._board = board
@@ -250,7 +249,7 @@ class ProducerTrace:
 
 
 class ActorTrace:
-    """Find what an actor contributed: votes in a contest, or a visitor's likes on another board.
+    """Finds the contributions of an actor: votes in a contest, or a visitor's likes on another board.
 
     `secrets` are all secrets that the board has used for the digests of voters.
     """
@@ -323,12 +322,12 @@ class _Sent(msgspec.Struct, frozen=True):
 
 
 def identity_of(epoch: str, head: Head, name: str) -> bytes:
-    """Return the identity of what `name` contributed with an entry."""
+    """Return the identity of the contribution of `name` in an entry."""
     return blake2b(f"{epoch} {head.id} {name}".encode(), digest_size=IDENTITY, person=b"void").digest()
 
 
 def _part(group: EntryDelta, number: int) -> list[int]:
-    """Return what one of several producers added to each member of a group."""
+    """Return the amounts that one of several producers added to the members of a group."""
     parts: Mapping[int, list[int]] = dict(group.parts)
     if number:
         return _dense(parts.get(number, []), len(group.members))

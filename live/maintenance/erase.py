@@ -45,11 +45,11 @@ from live.store.connection.client import Store, required
 from live.store.connection.durability import rewrite_log
 from live.store.connection.loss import LossWatch
 
-_NOW: Final = 2**63  # what the store holds was not erased, or has come again
+_NOW: Final = 2**63  # the store has the digests again after their erasure, or still
 _STEP: Final = 1000  # votes that are looked up at once
 _PATIENCE: Final = 60.0  # seconds to wait until a server has moved entries to SQL
 _POLL: Final = 0.1
-_VISITOR: Final = re.compile("[0-9a-f]{32}")  # how events name the visitors of pages
+_VISITOR: Final = re.compile("[0-9a-f]{32}")  # the beginning of the actor in events of visitors
 BEHIND: Final = "entries of the journal still wait in the store: look at `live journal status`, and run it again"
 
 _NOWHERE: Final = (
@@ -64,7 +64,7 @@ _MEND: Final = msgspec.msgpack.Decoder(Mend)
 class Search:
     """Find the digests of an actor on a board, except those that were erased before.
 
-    The actor has a digest with each member. They are searched only where the digest of the actor alone is found.
+    The actor has one digest alone and one with each member. The second kind is searched only where the first is found.
     `found` collects the digests.
     """
 
@@ -82,14 +82,17 @@ class Search:
         self._digests: set[bytes] = set()
 
     def add_secret(self, secret: bytes) -> None:
-        """Add a key that the digests of voters may have."""
+        """Add a possible key of the digests of voters."""
         if secret and secret not in self._secrets:
             self._secrets.add(secret)
             self.voters.add(voter_digests(secret, self._actor, "")[0])
             self._digests |= self.voters | {voter_digests(secret, self._actor, member)[1] for member in self._voted}
 
     def add_shape(self, shape: str) -> None:
-        """Add choices (JSON) that the board has had: a like names its period as the calendar does."""
+        """Add choices (JSON) that the board has had.
+
+        A like contains the name of its period, which depends on the calendar.
+        """
         decoded = msgspec.json.decode(shape, type=Shape) if shape else None
         if decoded is not None and decoded.tables and shape not in self._calendars:
             self._calendars[shape] = msgspec.convert(decoded.window, Periods).calendar
@@ -102,7 +105,7 @@ class Search:
 
     def add_liked(self, members: Iterable[str], periods: Iterable[int | None]) -> None:
         """Add members that the actor may have liked, and in which periods."""
-        if not self.is_visitor:  # only the server itself makes likes, and names visitors
+        if not self.is_visitor:  # likes come from the server itself, which names the visitors
             return
         new = set(product(members, periods)) - self._liked
         self._liked |= new
@@ -177,17 +180,17 @@ def search_journal(connection: Connection, prefix: str, board: str, search: Sear
 
 
 class Erased(msgspec.Struct, kw_only=True):
-    """What was erased from a board.
+    """The result of an erasure on a board.
 
     Attributes:
         board: the id of the board.
         digests: how many digests the store held.
-        entries: how many entries of the journal contain digests of the actor. Nothing shows these digests any more.
+        entries: how many entries of the journal contain digests of the actor. Requests no longer show these digests.
         checkpoints: how many checkpoints of the journal have digests.
         votes: how many votes were taken back.
-        amount: what was subtracted for likes and votes.
+        amount: the amounts that were subtracted for likes and votes.
         waiting: on a dry run, how many entries of the journal wait in the store. `erase` searches them too.
-        notes: what could not be taken back, one sentence each.
+        notes: a sentence for each contribution that could not be taken back.
     """
 
     board: str
@@ -213,14 +216,14 @@ class Erasing:
         self._in_file = in_file
         self._database = database
         self._drainer = drainer
-        # What the journals of boards have that the store lacks, and that no entry of their own can name.
+        # Digests in the journals of boards that the store lacks, so that these boards can't have an `erase` entry.
         self._elsewhere: list[tuple[str, list[bytes]]] = []
 
     async def erase(self, actor: str, boards: Iterable[str], *, take_back: bool) -> tuple[list[Erased], str]:
         """Erase an actor from some boards, or from all. With `take_back`, take back votes and likes first.
 
-        Every step can be repeated: after an interruption, the same call continues. The second result is what an
-        operator still has to do.
+        Every step can be repeated: after an interruption, the same call continues. The second result lists the
+        remaining tasks of the operator.
 
         Raises:
             SetupError: nobody moves entries to SQL, the store has lost data, there is no such board, a board can't give
@@ -304,7 +307,7 @@ class Erasing:
                 table = start if held.shape.tables else None
                 votes = keys.table(table).votes
                 voted = await self._client.call(votes, "HMGET", votes, *(search.voters or {b""}))
-                # A vote that came while others were deleted has no digest of the actor alone.
+                # A vote that came during the deletion has only the digest with the member.
                 if any(voted) or not is_first:
                     search.add_voted(await members_of(self._client, keys, start))
                 if search.is_visitor:
@@ -313,7 +316,7 @@ class Erasing:
             one.digests += len(found)
             if key is None or not (found or search.found):
                 return
-            # The actor may have voted again by now, so the store is searched until nothing is left.
+            # The actor may have voted again meanwhile, so search the store until no digest is left.
             entry = Erase(key=key, digests=[hidden(key, digest) for digest in search.found])
             is_done = True
             if held.journaled or found:
@@ -351,7 +354,7 @@ class Erasing:
                 continue
             board, epoch = known[one.board]
             settings = self._settings
-            if dry:  # opening a board begins or ends its journal, if its definition says so
+            if dry:  # opening a board begins or ends its journal, as its definition says
                 board = msgspec.structs.replace(board, journal=Journaling())
                 settings = msgspec.structs.replace(settings, journal="off")
             ledger = Ledger(self._client, board, settings, born=epoch)

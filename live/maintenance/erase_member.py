@@ -38,7 +38,7 @@ _ADD: Final = msgspec.msgpack.Decoder(Add)
 
 
 class ErasedMember(msgspec.Struct, kw_only=True):
-    """What was erased of a member from a board.
+    """The result of erasing a member on a board.
 
     Attributes:
         board: the id of the board.
@@ -63,7 +63,7 @@ class ErasedMember(msgspec.Struct, kw_only=True):
 
 
 class ErasedPerson(msgspec.Struct, kw_only=True):
-    """What was erased of a member: from each board, and whether it had a title and entries in the audit log."""
+    """The result of erasing a member: for each board, and whether it had a title and entries in the audit log."""
 
     boards: list[ErasedMember]
     title: bool = False
@@ -96,13 +96,13 @@ class MemberErasing(Erasing):
         await self._forget_title(member)
         person.log_entries = await AuditTrail(self._client, self._prefix).redact(member.__eq__)
         await StoredResponses(self._client, self._settings).forget(member)
-        refusals = SystemKeys(self._prefix).refusals  # a sample, which may name the member
+        refusals = SystemKeys(self._prefix).refusals  # the sample of refused events may name the member
         await self._client.write(refusals, "DEL", refusals)
         digest, last, elsewhere = member_digest(key, member), "", list[tuple[str, list[bytes]]]()
         for one in [one for one in person.boards if one.is_known]:
             is_journaled = await self._is_journaled(one.board) if one.board in known else False
             if is_journaled and not last:
-                last = one.board  # its entry comes last, and names the others
+                last = one.board  # the entry of this board comes last, and completes the erasure
                 continue
             if is_journaled or one.in_store:
                 await self._forget(known[one.board][0], member, Erase(key=key, digests=[], member=digest))

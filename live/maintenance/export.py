@@ -22,7 +22,7 @@ from live.journal.schema import LIFE, SEGMENT
 from live.journal.state.ranking import newest_slot
 from live.journal.state.snapshot import Snapshot
 
-_ROWS: Final = 10_000  # of a ranking in one piece
+_ROWS: Final = 10_000  # rows of a ranking in one piece
 _ADD: Final = msgspec.msgpack.Decoder(Add)
 _ITEM: Final = msgspec.json.Decoder(Item)
 
@@ -50,7 +50,7 @@ EVENT_COLUMNS: Final[tuple[Column, ...]] = (
 
 
 class Part(NamedTuple):
-    """Rows of an export, and its progress: how much is done, and how much there is in all."""
+    """Rows of an export, and the progress: the amount that is done, and the total amount."""
 
     rows: list[Row]
     done: int
@@ -58,7 +58,7 @@ class Part(NamedTuple):
 
 
 class Newest(NamedTuple):
-    """What a board's journal says at its end.
+    """The state of a board at the end of its journal.
 
     Attributes:
         hidden: the members that are hidden then. They stay hidden in the past.
@@ -81,7 +81,7 @@ def ranking_columns(board: Board) -> tuple[Column, ...]:
 
 
 def newest_of(database: Database, board: Board, now: int) -> Newest:
-    """Return what a board's journal says at its end. `now` is in milliseconds since 1970."""
+    """Return the state of a board at the end of its journal. `now` is in milliseconds since 1970."""
 
     def read(connection: Connection) -> Newest:
         timelines = timelines_of(connection, database.prefix, board.id)

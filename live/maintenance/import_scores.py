@@ -29,7 +29,7 @@ from live.store.registry.definitions import DefinitionStore
 from live.store.registry.items import Items
 
 MOST_LINE: Final = 16 * 1024  # bytes
-MOST_NAMED: Final = 100  # refused lines that a result names
+MOST_NAMED: Final = 100  # maximum refused lines that a result lists
 _PIECE: Final = 1000  # lines
 _MOST_READ: Final = 20_000  # values of members in slots that the script compares for one batch
 _PAUSE: Final = 0.2
@@ -39,7 +39,10 @@ _COLUMNS: Final = {"key": "member"}  # as `live export` names it
 
 
 class ScoreLine(msgspec.Struct, frozen=True):
-    """What a line says of a member. `time` is in milliseconds since 1970; None means now. An empty title means none."""
+    """The score of a member in a line.
+
+    `time` is in milliseconds since 1970; None means now. An empty title means none.
+    """
 
     number: int
     member: str
@@ -49,7 +52,10 @@ class ScoreLine(msgspec.Struct, frozen=True):
 
 
 class RefusedLine(msgspec.Struct, frozen=True):
-    """A line that is not imported, and why. The elements of a sorted set are numbered as they come."""
+    """A line that is not imported, and the reason.
+
+    The elements of a sorted set are numbered in the order in which they are read.
+    """
 
     line: int
     member: str
@@ -57,7 +63,7 @@ class RefusedLine(msgspec.Struct, frozen=True):
 
 
 class SourcePart(msgspec.Struct, frozen=True):
-    """Some lines of the source, how much of it was read, and how much there is: 0 if that is not known."""
+    """Some lines of the source, the size that was read so far, and the whole size: 0 if that is not known."""
 
     lines: list[ScoreLine | RefusedLine]
     done: int
@@ -190,7 +196,7 @@ async def sorted_set_parts(url: str, key: str) -> AsyncIterator[SourcePart]:
 class Importing:
     """Sets the scores of a board to those of a source, and the titles of its members. Servers may run.
 
-    `reason` is what the journal says of each change. `items` are the titles.
+    `reason` is the reason of each change in the journal. `items` has the titles.
     """
 
     def __init__(self, client: Store, settings: Settings, board: str, reason: str) -> None:
@@ -201,7 +207,9 @@ class Importing:
         self._items = Items(client, settings.key_prefix, settings.max_items)
 
     async def run(self, parts: AsyncIterator[SourcePart], show: Callable[[int, int, int], None]) -> Imported:
-        """Import the parts one after another. `show` receives what was read, all there is, and the number of lines.
+        """Import the parts one after another.
+
+        `show` receives the size that was read, the whole size, and the number of lines.
 
         Raises:
             SetupError: there is no such board, it is a union or frozen, or a union of it refuses.
@@ -283,7 +291,7 @@ class Importing:
 
 
 async def _patiently(writer: BoardWriter, corrections: list[Correction]) -> list[Corrected | str]:
-    """Correct, and wait while the journal is behind."""
+    """Correct scores. While the journal is behind, wait and try again."""
     loop = asyncio.get_running_loop()
     give_up = loop.time() + _PATIENCE
     while True:

@@ -1,8 +1,8 @@
-"""Merge two members that are one person: give the events of one to the other on all boards, and undo that.
+"""Merge two members that are one person: move the events of one to the other on all boards. Or undo this.
 
-Each board does it in one batch of its own journal, with the number of the merge in its reason. To undo it, the entries
-since then are read again: where amounts add up, what was moved moves back. Elsewhere the journal is folded as if the
-merge had not been there, which tells what both members would have.
+Each board makes one batch, whose reason in the journal has the number of the merge. An undo reads the entries since the
+merge. On boards that add amounts, it moves the same amounts back. On other boards, it folds the journal without the
+merge, to compute what both members would have.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ _ADD: Final = msgspec.msgpack.Decoder(Add)
 
 
 class Merged(msgspec.Struct, kw_only=True):
-    """What a merge, or the undo of one, changed on a board.
+    """The result of a merge, or of the undo of one, on a board.
 
     Attributes:
         board: the id of the board.
@@ -76,7 +76,7 @@ def reason_of(number: int, old: str, new: str, *, undo: bool = False) -> str:
 
 
 class Merge(msgspec.Struct):
-    """A merge in a journal: its number, its entry, and the two members, the one that has gone last."""
+    """A merge in a journal: its number, its entry, and the two members. The member that was given up comes last."""
 
     number: int
     epoch: str
@@ -85,7 +85,7 @@ class Merge(msgspec.Struct):
 
     @property
     def members(self) -> list[str]:
-        """Both members: the one that the events went to, and the other one. A member that was erased is empty."""
+        """Both members: the one that received the events, and the one that was given up. An erased member is empty."""
         return (
             list((self.add.events or self.add.groups[0]).members[-2:])
             if self.add.events
@@ -137,16 +137,16 @@ def move_back(merge: Merge, held: dict[str, dict[int, bytes]], reason: str) -> M
 
 
 class Retraced:
-    """What a board holds, and what it would hold without a merge, as entries from that merge on are applied.
+    """The contents of a board with and without a merge. Both are updated with each entry from the merge on.
 
     Raises:
         SetupError: the journal has begun again since then.
     """
 
     def __init__(self, before: Snapshot, merge: Merge, entries: Sequence[tuple[Head, bytes]]) -> None:
-        """Apply entries from the merge on to what the board held before it.
+        """Apply entries from the merge on to the contents before it.
 
-        Merges that were undone by now are left out too, and so is their undoing, which put back what both had then.
+        Also skip merges that were undone meanwhile, together with their undos.
         """
         self._merge = merge
         self._actual, self._other = before, unpack(pack(before))
@@ -178,12 +178,12 @@ class Retraced:
 
 
 def newest_of(entries: Iterable[Found], members: tuple[str, str]) -> dict[int, bool | None]:
-    """Return for each slot whether the first member got an amount after the second one. None means not known.
+    """Return for each slot whether the amount of the first member is newer than that of the second. None means unknown.
 
     Of events in one batch, those of the second member are newer where time does not decide ties.
     """
     last: dict[tuple[int, str], tuple[int, int]] = {}
-    saved: dict[tuple[str, int], list[tuple[int, int]]] = {}  # what a merge has changed in a slot
+    saved: dict[tuple[str, int], list[tuple[int, int]]] = {}  # the values in a slot that a merge has changed
     never = (-1, 0)
     for number, (_, head, body) in enumerate(entries):
         if head.kind != "add":
@@ -224,7 +224,7 @@ class Merging:
         self._database = database
 
     async def merge(self, old: str, new: str, *, dry: bool) -> tuple[int, list[Merged]]:
-        """Give the events of one member to another on all boards. Return the number of the merge.
+        """Move the events of one member to another on all boards. Return the number of the merge.
 
         Raises:
             SetupError: the store has lost data.
@@ -240,7 +240,7 @@ class Merging:
         return number, [one for one in found if one.slots or one.fault]
 
     async def undo(self, number: int, *, dry: bool) -> list[Merged]:
-        """Undo a merge on all boards. What was undone stays undone.
+        """Undo a merge on all boards. A merge that is already undone stays undone.
 
         Raises:
             SetupError: the store has lost data.
@@ -302,7 +302,7 @@ class Merging:
         return one
 
     async def _newer(self, state: BoardState, members: tuple[str, str]) -> dict[int, bool]:
-        """Return for each slot in which both members have something whether that of the first one is newer."""
+        """Return for each slot in which both members have an amount whether that of the first one is newer."""
         held = await read_held(state, members)
         starts = [start for start, value in held[members[0]].items() if value and held[members[1]][start]]
         if not starts:
@@ -348,7 +348,7 @@ class Merging:
         def read(connection: Connection) -> Retraced | None:
             timeline = find_timeline(connection, self._prefix, state.board.id, merge.epoch)
             if timeline is None or position_of(timeline.drained) < position_of(merge.head.id):
-                return None  # it is not in SQL yet
+                return None  # the merge is not in SQL yet
             before = contents_of(connection, self._prefix, timeline, link=merge.head.before)
             if before.link != merge.head.before:
                 raise SetupError(_GONE)
@@ -364,7 +364,7 @@ class Merging:
 
 
 def _note(one: Merged, board: Board, move: Move) -> None:
-    """Note what a move changed."""
+    """Record the changes of a move."""
     one.slots = move.slots
     if not move.slots:
         return

@@ -39,7 +39,7 @@ _ITEMS: Final = 1000  # titles in one command
 _NONE_LEFT: Final = "0 0 0 0"  # see `lib/journal.lua`
 _Texts = dict[str, dict[str, str]]
 _Line = list[Timeline]
-"""A timeline, and those that it continues, the newest one first."""
+"""A timeline, and the timelines that it continues, the newest first."""
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ async def load(  # noqa: PLR0913 - where from, where to, and how
 
 
 def image_of(board: Board, data: Snapshot, dedupe_window: float) -> BoardImage:
-    """Return what the store keys of a board hold, by its contents. Leave out slots that have left the window."""
+    """Return the contents of each store key of a board. Leave out slots that have left the window."""
     now = data.time // 1000
     log, slots = live_events(board, data, now), live_slots(board, data, now)
     newest = newest_slot(board, data, now)
@@ -205,7 +205,7 @@ class Rebuilding:
             return await load_all(lines)
         missing = await self._missing(lines, wanted)
         watch = LossWatch(self._client, self._prefix)
-        self._client.high_water.active = False  # a loss that the rebuild repairs is neither recorded nor logged
+        self._client.high_water.active = False  # do not record or log a loss that the rebuild repairs
         losses = await watch.find()
         self._client.high_water.active = True
         if not missing and losses:
@@ -228,7 +228,7 @@ class Rebuilding:
         await DefinitionLog(self._client, self._prefix, self._database).follow()
         if wanted.name is None:
             names = [(timeline.board, timeline.epoch) for timeline in over]
-            streams = required(await read_streams(self._client, self._prefix, names))  # what the store holds goes on
+            streams = required(await read_streams(self._client, self._prefix, names))  # boards in the store go on
             ended = [timeline for timeline, stream in zip(over, streams, strict=True) if stream.ended]
             await self._database.run(lambda connection: end_timelines(connection, ended))
         return done
@@ -242,7 +242,7 @@ class Rebuilding:
         drainer = Drainer(self._client, self._settings, self._database)
         await drainer.claim()
         await drainer.drain([board])
-        await self.rebuild(Wanted(board=board, dry=True))  # raises an error if that is not possible
+        await self.rebuild(Wanted(board=board, dry=True))  # raises an error if the board can't be rebuilt
         await delete_keys(self._client, Keys(self._prefix, board), epoch)
         (done,) = await self.rebuild(Wanted(board=board))
         return done
@@ -252,7 +252,7 @@ class Rebuilding:
             raise SetupError("another process writes to the journal: stop the servers that use it, and try again")
 
     async def _lines(self, wanted: Wanted, texts: _Texts) -> tuple[list[_Line], list[Timeline]]:
-        """Return the last timeline of each wanted board, with those that it continues, and those that end here.
+        """Return the last timeline of each wanted board with those that it continues, and the timelines that end.
 
         The last timeline of a run-time board is that of its definition. It is empty if the board never had a journal.
         """
@@ -289,7 +289,8 @@ class Rebuilding:
         for line in reversed(of_board):
             if any(timeline.epoch == begun.epoch for timeline in line):
                 return {**newest, begun.board: line}
-            if line[0].epoch == self._epoch(begun, wanted):  # rebuilt, and its definition is not in SQL yet
+            # The board was rebuilt, and its definition is not in SQL yet.
+            if line[0].epoch == self._epoch(begun, wanted):
                 return {**newest, begun.board: [line[0], begun]}
         find = partial(find_timeline, prefix=self._prefix, board=begun.board, epoch=begun.epoch)
         held = await self._database.run(find)
@@ -353,13 +354,13 @@ class Rebuilding:
         )
 
     async def _restore_texts(self, texts: _Texts, lines: Sequence[_Line], wanted: Wanted) -> None:
-        """Write what belongs to no single board. The definitions of run-time boards get the new epochs."""
+        """Write the data that belongs to no single board. The definitions of run-time boards get the new epochs."""
         epochs = {timeline.epoch: self._epoch(line[0], wanted) for line in lines for timeline in line}
         names = SystemKeys(self._prefix)
         definitions: dict[str, str] = {}
         for name, defined in texts["boards"].items():
             definition = msgspec.json.decode(defined, type=Definition)
-            if wanted.board in (None, name) and definition.epoch in epochs:  # otherwise it was not rebuilt
+            if wanted.board in (None, name) and definition.epoch in epochs:  # otherwise the board was not rebuilt
                 renewed = msgspec.structs.replace(_with_parts(definition, epochs), epoch=epochs[definition.epoch])
                 definitions[wanted.name or name] = msgspec.json.encode(renewed).decode()
         if wanted.board is not None and wanted.name is None:

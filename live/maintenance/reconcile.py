@@ -1,7 +1,7 @@
 """Compare a board in the store with its journal while both are in use.
 
-The store is read in pieces. Each piece names the last entry of the journal at its instant. The piece is compared
-with what the board held after that entry, according to the journal. The entry is in SQL, or still waits in the store.
+The store is read in pieces. With each piece, the last entry of the board at that instant is read. The piece is compared
+with the contents that the journal gives after this entry. The entry is in SQL, or still waits in the store.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _SHOWN: Final = 20  # most differences that a report names
 Kind = Literal["log", "taken", "slot", "hidden", "votes", "metadata", "entrants", "reached"]
 
 _TEXTS: Final = ("metadata", "entrants", "reached")
-_RAW: Final = ("log", "votes")  # their names can be any bytes
+_RAW: Final = ("log", "votes")  # store keys whose names can be any bytes
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -74,19 +74,19 @@ def places_of(board: Board, keys: Keys, starts: Iterable[int]) -> Iterator[Place
 
 
 class Expected:
-    """What the store should hold at the instant of a piece, according to the journal."""
+    """The data that the store should hold at the instant of a piece, according to the journal."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
         self._data = Snapshot()
         self._log = LiveLog()
         self._is_sliding = isinstance(board.window, Sliding)
-        self._waiting: dict[str, dict[str, int]] = {}  # what events add up to that wait to be subtracted
+        self._waiting: dict[str, dict[str, int]] = {}  # the sums of events that wait to be subtracted
         self._oldest: int | None = None
-        self._live: list[Mapping[str, int]] = []  # what each slot in the window holds
+        self._live: list[Mapping[str, int]] = []  # the contents of each slot in the window
 
     def move(self, data: Snapshot, piece: Piece) -> None:
-        """Move to the instant of a piece. `data` is what the board held after the entry that the piece names."""
+        """Move to the instant of a piece. `data` has the contents after the entry of the piece."""
         window = self._board.window
         self._data = data
         self._oldest = None if piece.newest is None else window.oldest(piece.newest)
@@ -144,7 +144,7 @@ class Expected:
         return getattr(data.rankings.get(place.suffix, _NONE), place.kind)
 
     def _counts(self, member: str, period: int | None) -> bool:
-        """Return whether a slot in the window holds something of a member."""
+        """Return whether a slot in the window has a member."""
         if self._is_sliding:
             return member in self._log.sums
         if period is not None:
@@ -185,8 +185,7 @@ class Report(msgspec.Struct, kw_only=True):
         compared: how many values of each kind were compared.
         drifted: how many values differ.
         drift: the first of them.
-        fault: why the values could not be compared; empty if they were.
-        repaired: whether the side that is wrong was replaced.
+        fault: why the values could not be compared; empty on success. repaired: whether the wrong side was replaced.
     """
 
     board: str
@@ -200,7 +199,7 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 _Wanted = dict[Place, dict[bytes, None]]
-"""Names to look at, by their store key."""
+"""Names to compare, by their store key."""
 
 
 class Reconciler:
@@ -212,7 +211,7 @@ class Reconciler:
         self._progress = progress
         self._expected = Expected(state.board)
         self._report = Report(board=state.board.id, epoch=state.epoch or state.born)
-        self._known: set[tuple[str, bytes]] = set()  # what differs: a scan may return a name twice
+        self._known: set[tuple[str, bytes]] = set()  # the differences by name, because a scan may return a name twice
         self._size = 0
 
     async def compare(self) -> Report:
@@ -238,7 +237,7 @@ class Reconciler:
                     await self._settle(burst, seen, missing)
                     burst = []
         await self._settle(burst, seen, missing)
-        again: list[tuple[Place, Piece]] = []  # by name, what a walk did not show
+        again: list[tuple[Place, Piece]] = []  # compare names that the walk did not return
         for place, wanted in missing.items():
             left = list(wanted)
             for start in range(0, len(left), MOST_NAMES):
@@ -248,7 +247,7 @@ class Reconciler:
         return self._report
 
     async def _pieces(self, place: Place) -> AsyncIterator[Piece]:
-        """Yield everything under a store key."""
+        """Yield all names and values under a store key."""
         cursor = "0"
         while True:
             piece = await read_piece(self._state, place.key, is_sorted=place.kind == "log", cursor=cursor)
@@ -260,9 +259,10 @@ class Reconciler:
     async def _settle(
         self, pieces: Sequence[tuple[Place, Piece]], seen: set[bytes] | None = None, missing: _Wanted | None = None
     ) -> None:
-        """Compare pieces, each with the journal's state of its instant.
+        """Compare each piece with the state of the journal at its instant.
 
-        `seen` collects the names under a store key. After its last piece, `missing` gets the names that it lacks.
+        `seen` collects the names under a store key. After the last piece of a store key, `missing` receives the names
+        that it lacks.
         """
         for place, piece in pieces:
             data = await self._follower.advance(piece.link)
@@ -321,7 +321,10 @@ async def compare_board(
     epoch: str,
     show: Progress,
 ) -> tuple[Report, bool]:
-    """Compare a board in the store with its journal. Return the report, and whether the store lacks what SQL has."""
+    """Compare a board in the store with its journal.
+
+    Return the report, and whether the store lacks entries that SQL has.
+    """
     state = BoardState(client, board, settings, born=epoch)
     await state.open()
     with existing_journal(settings, writes=False) as database:

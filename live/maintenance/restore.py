@@ -30,7 +30,7 @@ from live.system.files import replacing, sync_folder
 log = structlog.get_logger()
 _PIECE: Final = 4 * 1024**2  # bytes in memory at once
 _STORE: Final = ("appendonlydir", "*.rdb")  # the files of the embedded store
-_ASIDE: Final = "before-restore-"  # how the names of directories with what was set aside begin
+_ASIDE: Final = "before-restore-"  # the beginning of the names of directories with data that was set aside
 
 
 def clear(database: Database, settings: Settings, *, force: bool) -> Path | None:
@@ -85,7 +85,7 @@ def put_back(folder: Path, database: Database) -> None:
             with Database("sqlite", folder, database.prefix, writes=False) as backup:
                 backup.work(partial(copy_rows, target=target, prefix=database.prefix))
             target.execute(update(ABOUT).where(ABOUT.c.name == "id").values(value=new_id))
-            for table in METADATA.sorted_tables:  # new rows get numbers after those that were copied
+            for table in METADATA.sorted_tables:  # new rows get higher numbers than the copied ones
                 if "id" in table.c:
                     newest = select(func.max(table.c.id)).scalar_subquery()
                     target.execute(select(func.setval(func.pg_get_serial_sequence(table.name, "id"), newest)))
@@ -176,7 +176,8 @@ async def restore(
 def _carry_over(aside: Path, database: Database, *, is_own: bool = True) -> None:
     """Add the list of erased digests in a journal that was set aside to the restored journal.
 
-    A journal that an earlier call set aside may belong to other boards. Its list must not replace one with another key.
+    A journal that an earlier call set aside may belong to other boards. Its list must not replace a list with another
+    key.
     """
     try:
         found = list_in(aside, database.prefix)

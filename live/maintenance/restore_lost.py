@@ -1,4 +1,4 @@
-"""Send again by hand what the journal has of a board and the store lost, while no server runs."""
+"""Send the lost entries of a board from the journal to the store again, by hand and while no server runs."""
 
 import msgspec
 
@@ -15,7 +15,7 @@ from live.store.connection.client import Store
 
 
 class RestoredBoard(msgspec.Struct, frozen=True):
-    """A board that has again what the journal has: its epoch, and its offsets before and now."""
+    """A restored board: its epoch, and its offsets before and now."""
 
     board: str
     epoch: str

@@ -1,4 +1,4 @@
-"""What the journal holds, and whether it is sound."""
+"""Report the contents of the journal, and whether they are damaged."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -90,7 +90,7 @@ def status(connection: Connection, prefix: str) -> list[TimelineStatus]:
 
 
 class DaySize(msgspec.Struct, frozen=True):
-    """What the journal holds of a day in UTC (days since 1970): compressed bytes, and entries."""
+    """The size of one day in the journal (UTC, days since 1970): compressed bytes, and entries."""
 
     day: int
     bytes: int
@@ -98,14 +98,14 @@ class DaySize(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """The state of boards in the journal, and what it holds of each day, the last one first."""
+    """The state of boards in the journal, and the size of each day, the last day first."""
 
     boards: Sequence[TimelineStatus]
     days: Sequence[DaySize]
 
 
 def measure_journal(settings: Settings, boards: Sequence[str] | None) -> Measured:
-    """Measure what the journal holds of some boards, or of all. This runs in a process that reads the past."""
+    """Measure the journal of some boards, or of all. This runs in a process that reads the past."""
 
     def work(connection: Connection) -> Measured:
         prefix = settings.key_prefix
@@ -122,7 +122,7 @@ def measure_journal(settings: Settings, boards: Sequence[str] | None) -> Measure
 
 
 async def lost_at_most(client: Store | None, settings: Settings, found: Sequence[TimelineStatus]) -> dict[str, str]:
-    """Say for each fault what is lost of the events that were acknowledged, by the settings of servers.
+    """Say for each fault which acknowledged events it would lose, by the settings of the servers.
 
     `client` is None if the store does not answer.
 
@@ -204,7 +204,7 @@ def verify(database: Database, prefix: str, show: Progress) -> Verification:
                 if link is not None and head.before != link and head.kind != "adopt":
                     found.append(f"an entry is missing before offset {head.offset}")
                 link, entries = head.link, entries + 1
-                is_whole = is_whole or link == timeline.link  # a running server may have added more since
+                is_whole = is_whole or link == timeline.link  # a running server may have added entries meanwhile
             done += 1
             show(done, total)
         if link is not None and not is_whole:

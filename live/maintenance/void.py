@@ -1,4 +1,4 @@
-"""Void what a producer or an actor contributed since a time: take it back from every board."""
+"""Void the contributions of a producer or an actor since a time: take them back from every board."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +35,7 @@ from live.store.registry.trail import digest_of_person
 
 Progress = Callable[[str, int, int], None]
 SEVERAL_WEIGHTS: Final = "it is a union with several weights, and the journal does not say which board a like came from"
-"""Why nothing of a visitor is taken back."""
+"""The reason why no like of a visitor is taken back."""
 
 _MICROSECONDS: Final = 1000  # in a millisecond
 _NO_JOURNAL: Final = "it has no journal, so nothing of it can be taken back"
@@ -43,11 +43,11 @@ _NO_ACTORS: Final = "it does not tell actors apart: only boards with `votes` or 
 _MOST_CONTRIBUTIONS: Final = 256  # in one batch
 _MOST_AMOUNTS: Final = 2000
 _EXAMPLES: Final = 10  # members that a dry run names
-_ATTEMPTS: Final = 20  # each one means that somebody changed the same votes meanwhile
+_ATTEMPTS: Final = 20  # attempts; each failure means that somebody changed the same votes meanwhile
 
 
 class Taken(msgspec.Struct):
-    """What was taken back: batches of contributions, changes of members' scores, the sum of amounts, and votes.
+    """The result: batches of contributions, changes of members' scores, the sum of amounts, and votes.
 
     `members` has the change of each member's score in the current ranking.
     """
@@ -69,10 +69,10 @@ class TakingBack:
     async def take_back(
         self, contributions: Sequence[Contribution], show: Callable[[int, int], None], *, dry: bool
     ) -> Taken:
-        """Take back contributions as far as they still count, each only once, even if other processes do the same.
+        """Take back the contributions that still count, each only once, even if other processes do the same.
 
-        The newest ones go first, so that votes which were cast and withdrawn never count below zero. With `dry`,
-        nothing changes.
+        The newest ones go first, so that the count of votes which were cast and withdrawn never falls below zero. With
+        `dry`, nothing changes.
 
         Raises:
             SetupError: the board is frozen, or refuses for another reason.
@@ -154,13 +154,16 @@ class _Batch:
         return {start: list(pairs) for start, pairs in found.items()}
 
     def refuse(self, numbers: Sequence[int]) -> None:
-        """Leave out votes of the last plan, counted from 1, unless they have changed since they were read."""
+        """Leave votes of the last plan out from now on, unless they have changed since they were read.
+
+        Their numbers begin at 1.
+        """
         net = self._net()
-        # A vote would come back if its withdrawal is taken back.
+        # Taking back a withdrawal would bring the vote back.
         self._refused |= {place for number in numbers if net[place := self._planned[number - 1]][1] < 0}
 
     def fill(self, board: Board, plan: Plan) -> None:
-        """Plan to take back what still counts by the board's clock."""
+        """Plan to take back the contributions that still count by the board's clock."""
         plan.identities = {one.identity: number for number, one in enumerate(self.left)}
         plan.producers = [VOIDER]
         groups: dict[int, SlotPlan] = {}
@@ -207,7 +210,7 @@ class _Batch:
 
 
 def _changes(board: Board, plan: Plan) -> dict[str, int]:
-    """Add up what a plan changes of each member in the current ranking."""
+    """Add up the changes of a plan for each member in the current ranking."""
     found: dict[str, int] = {}
     for start, group in plan.slots.items():
         if not board.window.tables or start == plan.current:
@@ -237,7 +240,7 @@ def _pieces(contributions: Sequence[Contribution]) -> Iterator[list[Contribution
 
 
 class Criteria(msgspec.Struct, kw_only=True):
-    """What to void: the producer or the actor, and the times (milliseconds since 1970) between which it was counted."""
+    """The contributions to void: of a producer or an actor, counted between two times (milliseconds since 1970)."""
 
     producer: str | None = None
     actor: str | None = None
@@ -246,7 +249,7 @@ class Criteria(msgspec.Struct, kw_only=True):
 
 
 def whom_of(criteria: Criteria) -> dict[str, str | None]:
-    """Say for the audit log of whom something is taken back: the producer, or a digest of a person."""
+    """Return the name for the audit log: the producer, or a digest of the person."""
     if criteria.actor is None:
         return {"producer": criteria.producer}
     return {**digest_of_person(criteria.actor, "actor")}
@@ -261,18 +264,18 @@ class VoidedScore(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """What was taken back from a board.
+    """The result of a void on a board.
 
     Attributes:
         board: the id of the board.
         batches: the number of batches to which the producer or actor contributed.
         changes: how many scores of members in slots changed.
-        amount: what was subtracted in all.
+        amount: the sum that was subtracted.
         votes: how many votes were taken back.
         members: how many members have another score in the current ranking.
         examples: of a dry run, the members whose scores would change most.
-        fault: why nothing was taken back from the board; empty if something was.
-        notes: what can't be taken back, one sentence each.
+        fault: why nothing was taken back from the board; empty on success. notes: a sentence for each kind of
+            contributions that can't be taken back.
     """
 
     board: str
@@ -287,7 +290,10 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 
 class Voiding:
-    """Take back contributions from the boards of one key prefix. Call `show` with a board, what is done, and all."""
+    """Take back contributions from the boards of one key prefix.
+
+    Call `show` with a board, the number of steps done, and of all.
+    """
 
     def __init__(self, client: Store, settings: Settings, in_file: Boards, database: Database, show: Progress) -> None:
         self._client = client
@@ -365,9 +371,9 @@ class Voiding:
 async def find_contributions(
     client: Store, database: Database, ledger: Ledger, criteria: Criteria, notes: list[str]
 ) -> tuple[list[Contribution], int]:
-    """Return somebody's contributions that were not taken back, and from when on the journal has every entry.
+    """Return the contributions that were not taken back yet, and the time since which the journal has every entry.
 
-    Add to `notes` what the journal does not say. The time is in microseconds since 1970, 0 for the beginning.
+    Add a sentence to `notes` for what the journal lacks. The time is in microseconds since 1970, 0 for the beginning.
 
     Raises:
         SetupError: the journal is damaged.
@@ -400,7 +406,7 @@ async def find_contributions(
 
 
 def _may_count(board: Board, time: int, now: int) -> bool:
-    """Return whether what was counted before a time (microseconds since 1970) may still count now (milliseconds)."""
+    """Return whether events from before a time (microseconds since 1970) may still count now (milliseconds)."""
     match board.window:
         case Rolling(length, slot) if board.clock == "server":
             return time // _MICROSECONDS > now - (length + slot) * 1000
