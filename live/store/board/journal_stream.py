@@ -60,14 +60,14 @@ async def begin_journal(
 ) -> str:
     """Begin the journal of a board that has data: its next entry has everything that the board holds.
 
-    A journal that has already begun begins again only with `again`, or if it lacks a batch. If it lacks none, and such
-    an entry is still the last one in the stream, that entry is enough. Return the id of the entry. Return an empty
-    string if no entry was needed, or if the board has another epoch.
+    A journal that has begun begins again only with `again`, or if it lacks a batch. If it lacks none, and the last
+    entry in the stream has the whole contents already, that entry is enough. Return the id of the entry. Return an
+    empty string if no entry was needed, or if the board has another epoch.
     """
     async with announced(client, keys, epoch):
         buckets: list[int] = []
         walked: tuple[int, int] | None = None  # the newest bucket and the span of buckets at the last look
-        while True:  # until the slots and buckets that the script was given are those of the board
+        while True:  # repeat until the board has the same slots and buckets as the request
             # The state comes before the walk: the script compares.
             newest, shape, span = await client.call(keys.meta, "HMGET", keys.meta, "bucket", "shape", "span")
             starts = await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)
@@ -124,7 +124,7 @@ async def read_entries(
 ) -> list[list[Entry] | StoreUnavailableError]:
     """Return the oldest entries of each journal after an id, with one round trip, and errors in their place.
 
-    Replicas hold them, so that SQL never has what the store lacks after a failover.
+    Replicas hold these entries, so that SQL never has entries that the store lacks after a failover.
 
     `wanted` has for each journal the store keys of its board, the epoch and the id. If one of several servers takes
     longer than `patience` seconds, an error is in place of the entries of its boards.

@@ -134,7 +134,7 @@ class SystemKeys:
 
     @property
     def memory(self) -> str:
-        """What memory the store took when somebody looked at it on the admin page."""
+        """The memory of the store at the times when somebody opened the admin page."""
         return f"{self.prefix}:{{:memory}}"
 
     @property

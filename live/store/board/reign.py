@@ -1,9 +1,8 @@
-"""The fence after a failover: a board is checked before anybody changes or reads it again.
+"""The check after a failover: each board is checked before a process changes or reads it again.
 
 A replica that was promoted may lack what the old primary had acknowledged. Its replication id is new, so scripts refuse
-every board until somebody has checked it under this reign. The process that moves journals to SQL checks the boards
-that have a journal, because SQL shows what is missing. Any process checks the other boards by what its data directory
-knows.
+every board until a process has checked it under this reign. The process that moves journals to SQL checks the boards
+that have a journal, because SQL shows what is missing. Any process checks the other boards by its data directory.
 """
 
 import time
@@ -21,15 +20,16 @@ from live.store.registry.journals import is_sql_away
 
 CONFIRM: Final = Script("confirm", ConfirmRequest)
 
-MOST_CHECKS: Final = 20  # in a row, of a board that is refused again: connections may be of several reigns for a moment
-_PATIENCE: Final = 2.0  # seconds that a board waits for SQL, unless producers wait for SQL as well
+# Checks in a row of a board that is refused again: for a moment, connections may have different reigns.
+MOST_CHECKS: Final = 20
+_PATIENCE: Final = 2.0  # seconds for which a board waits for SQL, unless producers wait for SQL too
 _ASKING: Final = 0.5  # seconds between two requests to check a board
 
 
 class Unchecked(NamedTuple):
-    """A board that nobody has checked: its offset, the link of the last entry in its journal, empty if it has none.
+    """An unchecked board: its offset, and the link of the last entry in its journal, empty without a journal.
 
-    `resending` says that somebody has begun to send again what a failover lost.
+    `resending` is set if a process has begun to send lost entries again.
     """
 
     offset: int
@@ -86,7 +86,7 @@ class Fence:
     async def check(self, epoch: str, offset: int, journal: bytes, *, resending: bool) -> None:
         """Check the board, and return when a script may run again. `journal` is empty if the board has no journal.
 
-        While something is being sent again, nobody goes on without SQL, also after the process that sends it has ended.
+        While lost entries are being sent again, no process goes on without SQL, even if the sending process has ended.
 
         Raises:
             StoreUnavailableError: the board waits for the process that moves journals to SQL.

@@ -140,7 +140,7 @@ class BoardState:
         self.on_sooner: Callable[[], None] = _nothing
         # Called after a batch, with whether it moved the board's clock.
         self.on_added: Callable[[bool], None] = _nothing
-        self.secret = b""  # the key of the digests of voters
+        self.secret = b""  # keys the digests of voters
         self.buckets = Buckets()
         self._noted = float("-inf")  # when this process last recorded that the board is used
         self._rules: tuple[Board, Rules] = (board, rules_of(board))

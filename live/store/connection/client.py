@@ -63,7 +63,7 @@ class Store(Redis):
 
     @property
     def has_shards(self) -> bool:
-        """Whether store keys lie on several servers, one of which may be away alone."""
+        """Whether store keys are on several servers, so that one of them can be away alone."""
         return isinstance(self.servers, Cluster)
 
     async def call(self, key: str, *words: Word) -> Any:  # noqa: ANN401 - any reply
@@ -85,8 +85,7 @@ class Store(Redis):
     def write(self, key: str, *words: Word) -> Awaitable[Any]:
         """Send a command as `call`, and return when `LIVE_WAIT_REPLICAS` replicas hold its effect.
 
-        That is also so if the command finds that it has nothing to change. Whatever is acknowledged to somebody goes
-        this way.
+        This also holds if the command finds nothing to change. Use it for everything that a client gets acknowledged.
 
         Raises:
             StoreUnavailableError: as `call`, or `unknown`, because too few replicas have confirmed in time.
@@ -109,7 +108,7 @@ class Store(Redis):
     def read(self, key: str, *words: Word) -> Awaitable[Any]:
         """Send a command that only reads as `call`, to a primary that its replicas have confirmed lately.
 
-        Whatever is shown to somebody as the present comes this way, or from the hub, which does the same.
+        Use it for everything that clients see as the present. The hub makes the same check by itself.
 
         Raises:
             StoreUnavailableError: as `call`, or because too few replicas confirm: another server may be the primary.
@@ -141,7 +140,9 @@ class Store(Redis):
     async def outcomes(
         self, commands: Sequence[tuple[str, tuple[Word, ...]]], *, replicated: bool = False
     ) -> list[Any]:
-        """Send commands as `calls`, and return errors among the replies, so that each board has its own outcome.
+        """Send commands as `calls`.
+
+        Return errors among the replies, so that an error of one board does not hide the others.
 
         With `replicated`, replicas hold what the commands have changed or read, as after `write`.
 
@@ -193,9 +194,9 @@ class Store(Redis):
         return reply if parse is None else parse(reply, **options)
 
     async def names(self, pattern: str) -> AsyncIterator[str]:
-        """Yield the store keys that match a glob, in one walk. One that exists all the time comes once.
+        """Yield the store keys that match a glob, in one walk.
 
-        One that moves to another server of a Cluster meanwhile may be left out.
+        A store key that exists during the whole walk comes once, unless it moves to another server of a Cluster.
         """
         seen: set[bytes] = set()
         try:
@@ -344,5 +345,5 @@ def may_have_run(error: Exception) -> bool:
 
 
 def is_unanswered(error: StoreUnavailableError) -> bool:
-    """Return whether a call failed because a server did not answer, and not because it refused, or holds wrong data."""
+    """Return whether a call failed because a server did not answer. Refusals and wrong data do not count."""
     return isinstance(error.__cause__, ERRORS) and not isinstance(error.__cause__, ResponseError)

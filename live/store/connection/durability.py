@@ -70,7 +70,7 @@ def _require_answer(replies: Sequence[tuple[str, Any]]) -> None:
 def _is_away(reply: object) -> bool:
     """Return whether a server gave no answer, or can't answer now.
 
-    One that does not permit a command, to this user or to anybody as managed services do, is there.
+    A server that does not permit a command does answer. Managed services do not permit some.
     """
     if isinstance(reply, NoPermissionError) or (isinstance(reply, ResponseError) and "unknown command" in str(reply)):
         return False
@@ -110,7 +110,7 @@ async def rewrite_log(client: Store) -> str:
     """Make all servers of the store rewrite their append-only files, and wait until they have.
 
     Returns:
-        What an operator still has to do; empty if there is nothing to do.
+        The remaining tasks of the operator; empty if there are none.
 
     Raises:
         StoreUnavailableError: a server can't write the file.

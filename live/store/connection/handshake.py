@@ -1,4 +1,4 @@
-"""What a process checks over each new connection: the role of the server, and the format of the stored data.
+"""The checks over each new connection: the role of the server, and the format of the stored data.
 
 The format is a number in the store, by which a server knows whether it can read the data.
 """
@@ -20,7 +20,7 @@ FORMAT: Final = 1
 
 _REIGN: Final = 16  # digits of a replication id, enough to tell them apart
 
-Kind = Literal["one", "sentinel", "cluster"]  # what the URL of a store says that its servers are
+Kind = Literal["one", "sentinel", "cluster"]  # the kinds of servers that the URL of a store can name
 
 
 class StoreRoleError(StoreUnavailableError):
@@ -45,7 +45,7 @@ def is_login(error: BaseException | None) -> bool:
 
 
 async def about(connection: PipelinedConnection) -> dict[bytes, Any]:
-    """Return what a server says of itself, such as its `role` and its `mode`; empty if it does not say.
+    """Return the facts that a server reports, such as its `role` and its `mode`; empty if it reports none.
 
     Raises:
         ResponseError: the server refuses, for example because it is loading its data.
@@ -56,7 +56,7 @@ async def about(connection: PipelinedConnection) -> dict[bytes, Any]:
         return {}  # a user of the store without this permission
     except ResponseError as error:
         if "unknown command" in str(error):
-            return {}  # a server that is older, and so no Cluster of today
+            return {}  # an older server, so not one of a supported Cluster
         raise
     return dict(zip(fields[::2], fields[1::2], strict=True))
 
@@ -80,7 +80,7 @@ async def require_primary(connection: PipelinedConnection, _holds: Holds, url: s
         try:
             _, host, port, *_ = await connection.call("ROLE")
             primary = f"{host.decode(errors='replace')}:{port}"
-        except (ResponseError, ValueError):  # it does not say whose copy it is, or has become a primary meanwhile
+        except (ResponseError, ValueError):  # it does not name its primary, or has become a primary meanwhile
             primary = ""
         scheme = "rediss" if url.startswith("rediss") else "redis"
         known = (f" of {primary}", f"use {scheme}://{primary}") if primary else ("", "use the URL of its primary")
@@ -96,7 +96,7 @@ async def require_kind(connection: PipelinedConnection, kind: Kind, url: str) ->
     """
     fields = await about(connection)
     scheme, _, place = url.partition("://")
-    place = place.partition("/")[0] or "HOST:PORT"  # a unix socket says nothing about the others
+    place = place.partition("/")[0] or "HOST:PORT"  # a unix socket does not tell the addresses of the other servers
     scheme = "redis" if scheme == "unix" else scheme
     match fields.get(b"mode"):
         case b"cluster" if kind != "cluster":
@@ -120,7 +120,7 @@ async def require_kind(connection: PipelinedConnection, kind: Kind, url: str) ->
 async def learn_reign(connection: PipelinedConnection, _holds: Holds) -> None:
     """Learn the reign of a server from its replication id, which is new after each promotion.
 
-    A server that does not tell has none. Then boards go on after a failover as those of a single server do.
+    If the server does not report it, there is no reign. Then boards go on after a failover without a check.
 
     Raises:
         ResponseError: the server is a replica, or refuses, for example because it is loading its data.

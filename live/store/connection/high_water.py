@@ -1,4 +1,4 @@
-"""What a server knows about its store. From this, kept in the data directory, it notices a loss of data (I8).
+"""The facts about the store that a server keeps in its data directory, so that it notices a loss of data (I8).
 
 For each prefix of store keys, `witness-<prefix>.json` holds the identity of the store, whether API keys are required,
 the epochs of the boards of the boards file, what was lost, and which losses an operator has accepted. A loss concerns
@@ -6,8 +6,8 @@ one board, or the whole store: its identity, the definitions of boards, or the p
 disk, at once or, if another process is writing, half a second later. The numbers that grow often are in the files of
 `shared_offsets.py`: the highest offset of each board, and the versions of definitions and producers.
 
-A single server has synced whatever it shows, so whatever was seen has to be there later. Where replicas are promoted,
-only what was acknowledged has to be there.
+A single server of the store has synced everything that it shows, so everything that clients saw must be there later.
+Where replicas are promoted, only acknowledged changes must be there.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ _RESTART: Final = "another process accepted the loss of data: start this one aga
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     """A loss that an operator has accepted; `at` is in seconds since 1970.
 
-    `boards` are those whose loss was accepted; None for the whole store.
+    `boards` are the boards whose loss was accepted; None for the whole store.
     """
 
     at: int
@@ -54,10 +54,10 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about the store.
+    """The known facts about the store.
 
-    `store` is its identity, empty if it is not known yet. `lost` says what the whole store lost, and `lost_boards` what
-    single boards lost. Versions that know no loss of a board wrote every loss into `lost`.
+    `store` is its identity, empty if it is not known yet. `lost` describes a loss of the whole store, and `lost_boards`
+    the losses of single boards. Older versions wrote every loss into `lost`.
     """
 
     store: str = ""
@@ -78,7 +78,7 @@ class HighWater:
     def __init__(self, folder: Path, prefix: str) -> None:
         self.path = folder / f"witness-{prefix}.json"
         self.active = False
-        self.keeps_seen = True  # a server that no replica replaces has synced whatever it shows
+        self.keeps_seen = True  # a server that no replica can replace has synced everything that it shows
         self.facts = Facts()
         self.offsets = SharedOffsets(folder, prefix)
         self._lock_path = folder / f"witness-{prefix}.lock"
@@ -87,7 +87,8 @@ class HighWater:
         self._restart = False
         self._restart_boards: dict[str, str] = {}  # boards whose loss another process has accepted
         self._new_epochs: dict[str, str] | None = None  # of boards, which `remembering_epochs` collects
-        self._unwritten: list[_Change] = []  # changes that another process, which may be frozen, keeps from the file
+        # Changes that wait because another process, which may be frozen, has locked the file.
+        self._unwritten: list[_Change] = []
         self.refresh()
 
     # What is known
@@ -135,14 +136,14 @@ class HighWater:
         if self.active:
             try:
                 self.offsets.note(board, epoch, offset)
-            except OSError as error:  # such as a full disk; events that were counted are still acknowledged
+            except OSError as error:  # for example a full disk; events that were counted are still acknowledged
                 log.error("positions can't be shared with other processes", reason=str(error))  # noqa: TRY400 - it says all
 
     def note_version(self, what: Versioned, version: int) -> None:
         """Remember a version as `note` does."""
         self.note(_VERSION + what, self._generation, version)
 
-    # What replies of the store show
+    # Facts from replies of the store
 
     def check_offset(self, board: str, epoch: str, offset: int, known: int) -> None:
         """Compare the offset of a board with the one that was `known` before the request.

@@ -59,7 +59,8 @@ class LossWatch:
         self._client = client
         self._prefix = prefix
         self._names = SystemKeys(prefix)
-        # A replica that is behind has lost nothing, and may not say so to the servers that share a data directory.
+        # A replica that is behind has lost nothing, so it must not report a loss to the servers that share a data
+        # directory.
         client.high_water.active = not client.is_replica
 
     def guard_connections(self) -> None:
@@ -80,7 +81,7 @@ class LossWatch:
                 async with store_errors():
                     await self._client.servers.learn_reigns()
             except StoreUnavailableError:
-                pass  # those who need the store report it, and the next connection is compared
+                pass  # callers that need the store report the error, and the next connection is compared
             except (SetupError, OSError) as error:
                 log.error("the data directory can't be used", reason=str(error))  # noqa: TRY400 - the reason says all
 
@@ -119,7 +120,7 @@ class LossWatch:
         high_water = self._client.high_water
         if high_water.lost:
             return
-        high_water.offsets.refresh()  # what other processes have acknowledged counts too
+        high_water.offsets.refresh()  # read the positions that other processes have acknowledged
         known = high_water.lost_boards
         try:
             losses = await self._compare(
@@ -146,11 +147,12 @@ class LossWatch:
         holds: Holds = lambda _key: True,
         reign: Callable[[str], str] | None = None,
     ) -> Losses:
-        """Return what is missing or went back. Remember a store that the data directory does not know.
+        """Return the losses of a store.
 
-        Read what is known first, and then what the store holds. Of several servers, compare what one of them holds.
-        Leave out boards that can't be read: nothing can be written to them either, and they are compared over the next
-        connection. Leave out positions of boards that nobody has checked after a failover: see `store/board/reign.py`.
+        Remember a store that is new to the data directory. Read the known positions first, and then those in the store.
+        Of several servers, compare what one of them holds. Skip boards that can't be read: nothing can be written to
+        them either, and the next connection compares them. Skip positions of boards that are not checked after a
+        failover: see `store/board/reign.py`.
         """
         high_water = self._client.high_water
         known, positions = high_water.facts, high_water.board_positions if boards else {}
@@ -210,7 +212,7 @@ class LossWatch:
 def _what_is_lost(
     board: str, state: list[bytes | None], reign: str, expected: str | None, position: tuple[str, int]
 ) -> str:
-    """Say what a board lost, by its epoch, its offset and its reign in the store; empty if it lost nothing."""
+    """Describe the loss of a board, by its epoch, its offset and its reign in the store; empty if it lost nothing."""
     epoch, offset, checked = ((word or b"").decode() for word in state)
     known_epoch, highest = position
     if expected is not None and epoch != expected:

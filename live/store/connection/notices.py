@@ -1,8 +1,8 @@
-"""Change notices: receive what the scripts announce, and report every gap in which notices may be missing.
+"""Change notices: receive the notices of scripts, and report every gap in which notices may be missing.
 
-Each board has a channel, which lies in the slot of its store keys. So a process listens to each server that holds one
-of its channels, and a gap or a silent server concerns only the boards of this server. So does a primary that has lost
-the replicas for which writes wait: another server may be the primary by now.
+Each board has a channel on the server of its store keys. So a process listens to each server that has one of its
+channels, and a gap or a silent server affects only the boards of this server. A primary that has lost its replicas
+counts as silent, because another server may be the primary by now.
 """
 
 import asyncio
@@ -97,12 +97,12 @@ class _Ear(StoreConnection):
         super().__init__()
         self.server = server
         self.channels: set[bytes] = set()
-        self.confirmed: set[bytes] = set()  # those of which every announcement arrives
-        self.refusal: ResponseError | None = None  # why the server closes this connection
+        self.confirmed: set[bytes] = set()  # the channels whose notices all arrive
+        self.refusal: ResponseError | None = None  # the reason why the server closes this connection
         self.has_heard = False  # since somebody last looked
         self._ears = ears
         self._is_open = False
-        self._moved: dict[int, ResponseError] = {}  # what the server says of slots that it does not hold
+        self._moved: dict[int, ResponseError] = {}  # the errors of the server for slots that it does not hold
 
     def begin(self) -> None:
         """Subscribe to all channels: the connection is open. One command each, because commands can't span slots."""
@@ -127,7 +127,7 @@ class _Ear(StoreConnection):
                 self._end_if_idle()
 
     def received(self, reply: Any) -> None:  # noqa: ANN401 - any reply
-        """Take a notice, or what the server says of a subscription."""
+        """Take a notice, or the reply to a subscription."""
         self.has_heard = True
         match reply:
             case [b"smessage", channel, _]:
@@ -167,7 +167,7 @@ class Ears:
         self._servers = servers
         self._boards = boards
         self._ears: dict[PrimaryConnection, _Ear] = {}
-        self._homeless: dict[bytes, Exception | None] = {}  # channels without a server, and why they have none
+        self._homeless: dict[bytes, Exception | None] = {}  # channels without a server, with the reason
         self._notices: list[Notice] = []
         self._arrived = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -257,7 +257,7 @@ class Ears:
             self._placing = None
 
     async def _find(self, key: str, error: Exception | None, failed: Exception | None) -> PrimaryConnection:
-        """Find the server of a channel. If nobody said where another one is, do not ask again."""
+        """Find the server of a channel. If the last search for another channel found no server, do not ask again."""
         if error is not None:
             await self._servers.learn(key, error)
         server = self._servers.primary(key)
@@ -280,7 +280,7 @@ class Ears:
         error: Exception = LostConnectionError("the connection to the store was lost")
         is_away = False
         try:
-            async with store_errors():  # a block of its own, because this call may swallow a cancellation
+            async with store_errors():  # a separate block, because this call may swallow a cancellation
                 await ear.open(ear.server.pool)
             async with store_errors():
                 await ear.server.require_replicas()
@@ -299,7 +299,7 @@ class Ears:
             self.place(ear.channels, error)
 
     async def _watch(self, ear: _Ear) -> None:
-        """Return when another server holds the channels of an ear, or when the connection is lost after it worked.
+        """Return when another server holds the channels, or when the connection is lost after it worked.
 
         Raise an error when the server is silent, when it refuses, when it has lost its replicas, and when it is a
         replica that may be out of date.

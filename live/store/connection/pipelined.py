@@ -32,10 +32,11 @@ class _Reign(str):
 REIGN: Final = _Reign()
 """The last word of a command, in whose place a connection sends the reign of its server."""
 
-ERRORS: Final = (RedisError, OSError, TimeoutError)  # what calls of redis-py and of our connection raise
+ERRORS: Final = (RedisError, OSError, TimeoutError)  # the errors that redis-py and our connection raise
 
 SILENCE: Final = 3  # timeouts of a call: how long a store may owe replies and send nothing
-_AGAIN: Final = 0.1  # seconds until an attempt to connect is cancelled again: redis-py may swallow a cancellation
+# Seconds until a connection attempt is cancelled once more, because redis-py may swallow a cancellation.
+_AGAIN: Final = 0.1
 _CHECKS: Final = 10  # checks for late replies, in the timeout of a call
 
 _USER: Final = re.compile(r"(?<![^ ])User .*?(?= has no )", re.DOTALL)
@@ -69,7 +70,7 @@ def as_unavailable(error: Exception) -> StoreUnavailableError:
 
 
 class OurConnection:
-    """What we add to the connections of redis-py, which have no public way to give their transport away."""
+    """Takes the transport from a connection of redis-py, which has no public way to give it away."""
 
     _reader: asyncio.StreamReader | None
     _writer: asyncio.StreamWriter | None
@@ -94,10 +95,10 @@ class StoreConnection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.ended = False  # lost, or about to be: a command that is sent now would get no reply
+        self.ended = False  # the connection is lost, or about to be: a command that is sent now would get no reply
         self._reader = hiredis.Reader(replyError=_error)
         self._transport: asyncio.Transport | None = None
-        self.reign = ""  # tells the reigns of servers apart; empty where no replica is promoted
+        self.reign = ""  # the reign of the server; empty where no replica is promoted
         self._unsent: list[bytes] = []
         self._writer: asyncio.StreamWriter | None = None
 
@@ -123,7 +124,7 @@ class StoreConnection(asyncio.Protocol):
             self._unsent.append(hiredis.pack_command(words))  # type: ignore[arg-type] # the stub is wrong
 
     def _flush(self) -> None:
-        """Write what was sent since the last turn of the event loop."""
+        """Write the commands that were sent since the last turn of the event loop."""
         assert self._transport is not None, "open first"  # noqa: S101
         unsent, self._unsent = self._unsent, []
         if not self.ended:

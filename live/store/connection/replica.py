@@ -1,7 +1,7 @@
-"""A replica that is only read: by processes that show boards far from the primary, or without a right to write.
+"""A replica that is only read, by processes that show boards far from the primary or may not write.
 
-A replica may be behind its primary. What it holds was true, so it is shown while the primary keeps in touch. After
-that, the replica counts as unavailable, so viewers see their boards as stale.
+A replica may be behind its primary. While the primary keeps in touch, its state is recent enough to show. After that,
+the replica counts as unavailable, and viewers see their boards as stale.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from live.store.connection.replicated import PrimaryConnection
 from live.store.connection.topology import Servers
 
 _CHECK_INTERVAL: Final = 0.5  # seconds
-_PING_PERIOD: Final = 10  # seconds between two pings of a primary that has nothing to send, unless the server says
+_PING_PERIOD: Final = 10  # seconds between two pings of an idle primary, unless the server tells its own value
 _SLACK: Final = 2  # seconds, because a ping may be late and ages are whole seconds
 
 
 class Replica(Servers):
-    """A single replica. It stays one server when it is promoted: then it is up to date."""
+    """A single replica. When it is promoted, it is up to date from then on."""
 
     def __init__(self, pool: ConnectionPool, timeout: float, url: str) -> None:
         super().__init__(pool, timeout)
         self._url = url
-        self._behind = ""  # why the data may be out of date
+        self._behind = ""  # the reason why the data may be out of date
         self.on_connect.append(self._check_on_connect)
 
     def primary(self, _key: str) -> PrimaryConnection | None:

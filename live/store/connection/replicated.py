@@ -65,7 +65,7 @@ class PrimaryConnection(SharedConnection):
         self._asking: asyncio.Task[None] | None = None
 
     async def writes(self, commands: Sequence[Words]) -> list[Any]:
-        """Send commands as `calls`, and return when the replicas hold their effects, and what they have read.
+        """Send commands as `calls`. Return when the replicas hold their effects and the data that they read.
 
         All that is sent in one turn of the event loop, or while another packet waits, shares a packet and a WAIT. If
         too few replicas confirm in time, each reply that is no refusal is a `ReplicasError`.
@@ -79,7 +79,9 @@ class PrimaryConnection(SharedConnection):
         return await future
 
     async def require_replicas(self) -> float:
-        """Return until when the server is trusted to be the primary. If it is not now, ask its replicas, once for all.
+        """Return until when the server counts as the primary.
+
+        If this time is over, ask its replicas, once for all callers.
 
         Any write that replicas confirm renews the trust, so the replicas of a busy server need not be asked.
 
@@ -124,7 +126,7 @@ class PrimaryConnection(SharedConnection):
         if (sending := self._sending) is not None:
             sending.cancel()
             await asyncio.wait([sending])
-        unsent, self._unsent, self._sending = self._unsent, [], None  # it may not have begun
+        unsent, self._unsent, self._sending = self._unsent, [], None  # the task may not have begun
         _fail([future for _, future in unsent], LostConnectionError(_CLOSED))
         await super().close()
 
@@ -151,7 +153,7 @@ class PrimaryConnection(SharedConnection):
             self._sending = None
 
     async def _confirmed(self, commands: list[Words]) -> list[Any]:
-        """Send commands, a fence, and a WAIT. The fence goes over the same connection, so to the same server."""
+        """Send commands, a test write, and a WAIT, all over the same connection and so to the same server."""
         connection = await self._line.opened()
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -188,7 +190,7 @@ class PrimaryConnection(SharedConnection):
 
 
 def _retrieve(task: "asyncio.Task[None]") -> None:
-    """Retrieve the error of a task: all who wait for it may have left."""
+    """Retrieve the error of a task, because all callers that waited for it may have left."""
     if not task.cancelled():
         task.exception()
 

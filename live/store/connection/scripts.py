@@ -75,7 +75,7 @@ class Script(Generic[_R]):
         return type(self)(self.name, self.request, source, waits=self.waits)
 
     def under(self, reign: str) -> Self:
-        """Return the script with a reign of its own, instead of that of the server to which it is sent."""
+        """Return the script with a given reign, instead of that of the server to which it is sent."""
         return type(self)(self.name, self.request, self.source, waits=self.waits, reign=reign)
 
     async def __call__(self, store: _Store, keys: Sequence[str], request: _R) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The highest offset of each board that the processes of a server have to find again.
+"""The highest offset of each board that must be in the store after a restart, shared by the processes of a server.
 
 Each process writes a file of its own, mapped into memory, so that other processes read an offset as soon as it is
 acknowledged. No process waits for another one, so a process that is frozen or killed at any point holds up nobody:
@@ -84,7 +84,7 @@ class SharedOffsets:
     def __init__(self, folder: Path, prefix: str) -> None:
         self._folder = folder / f"positions-{prefix}"
         self._own: _OwnFile | None = None
-        self._read: dict[Path, bytes] = {}  # what other files held when they were last read
+        self._read: dict[Path, bytes] = {}  # the contents of the other files when they were last read
         self.known: Positions = {}
         self.refresh(adopt=False)
 
@@ -120,7 +120,7 @@ class SharedOffsets:
                 for path in self._others():
                     self._merge_file(path, adopt=adopt)
             except FileNotFoundError:
-                continue  # another process took over a file, maybe into one that is not in the list
+                continue  # another process took the file over, maybe into a file that is not in the list
             else:
                 return
         raise OSError(f"the files in {self._folder} keep changing")
@@ -152,7 +152,7 @@ class SharedOffsets:
         return [path for path in self._folder.iterdir() if path != own and not path.name.startswith(_NEW)]
 
     def _merge_file(self, path: Path, *, adopt: bool) -> None:
-        """Merge one file into what this process knows. If the epochs of a board differ, keep what is known."""
+        """Merge one file into the known offsets. If the epochs of a board differ, keep the known one."""
         is_abandoned = adopt and _is_abandoned(path)  # before it is read, so that nothing is added afterwards
         content = path.read_bytes()
         if content != self._read.get(path):

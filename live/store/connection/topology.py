@@ -40,7 +40,7 @@ Command = tuple[str, tuple[Word, ...]]  # a store key, and the words of a comman
 Place = tuple[str, int]  # a host and a port
 
 _PAUSE: Final = 0.05  # seconds until a command that was refused is sent again
-_DISCOVERY: Final = 1.0  # seconds within which a server or a Sentinel has to say where the primaries are
+_DISCOVERY: Final = 1.0  # seconds within which a server or a Sentinel must name the primaries
 _REDIRECTIONS: Final = ("MOVED", "ASK")
 _NOT_READY: Final = ("TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "NOREPLICAS", "READONLY")
 
@@ -71,7 +71,7 @@ def refusal(reply: object) -> str:
 class Servers:
     """The servers of a store: here a single one, which holds every store key. Its refusals are errors."""
 
-    promotes = False  # whether a replica, which may lack something, may become a primary
+    promotes = False  # whether a replica, which may lack changes, can become a primary
 
     def __init__(self, pool: ConnectionPool, timeout: float, awaited: Awaited = NO_REPLICAS) -> None:
         self.on_connect: list[Hook] = []
@@ -84,7 +84,7 @@ class Servers:
         return self.shared
 
     def require_current(self) -> None:
-        """Raise an error while the data may be older than what viewers may take for new. Primaries are up to date."""
+        """Raise an error while the data may be too old to show as the present. Primaries are up to date."""
 
     async def find(self, key: str) -> PrimaryConnection:
         """Find the primary that holds a store key.
@@ -137,7 +137,7 @@ class Servers:
 
 
 class _Discovered(Servers):
-    """Servers that others name. What one refuses without running is sent again, until the deadline."""
+    """Servers that other servers name. Commands that one refuses without running are sent again, until the deadline."""
 
     promotes = True
 
@@ -164,7 +164,7 @@ class _Discovered(Servers):
                 raise reply
 
     async def send(self, commands: Sequence[Command], *, replicated: bool = False) -> list[Any]:
-        """Send commands, and again what was refused."""
+        """Send commands, and send refused ones again."""
         replies: list[Any] = [None] * len(commands)
         await self._send(commands, range(len(commands)), replies, replicated=replicated)
         await self._send_refused(commands, replies, replicated=replicated)
@@ -182,14 +182,14 @@ class _Discovered(Servers):
         return replies[0]
 
     async def learn(self, key: str, error: Exception) -> None:
-        """Learn where the servers are. Pause if the same server may answer soon."""
+        """Ask where the servers are. If the same server may answer soon, pause."""
         if not isinstance(error, ResponseError):
             self._lost()
         elif refusal(error) and await self._redirect([(key, error)]):
             await asyncio.sleep(_PAUSE)
 
     async def _send_refused(self, commands: Sequence[Command], replies: list[Any], *, replicated: bool) -> None:
-        """Send what was refused until it is answered or the deadline has passed."""
+        """Send refused commands again until each has a reply or the deadline has passed."""
         until = asyncio.get_running_loop().time() + self._patience
         while (again := [index for index, reply in enumerate(replies) if refusal(reply)]) and (
             asyncio.get_running_loop().time() < until
@@ -263,7 +263,7 @@ class Watched(_Discovered):
         await self._primary_pool.sentinel_manager.aclose()
 
     async def _require_primary(self, connection: PipelinedConnection, _holds: Holds) -> None:
-        """Refuse a server that is no longer the primary. Ask another Sentinel next."""
+        """Check that a server is still the primary. If not, refuse it, and ask another Sentinel next."""
         fields = await about(connection)
         if fields.get(b"role", b"master") != b"master":
             await self._primary_pool.distrust()
@@ -301,14 +301,15 @@ class PrimaryPool(SentinelConnectionPool):
         self._names = Sentinel(places, sentinel_kwargs=asking | secure)  # type: ignore[no-untyped-call]
         self._url = url
         self._asking = asyncio.Lock()  # redis-py reorders its list after an answer, and two at a time would lose one
-        super().__init__(name, self._names, connection_class=ours(managed), **self._options)  # type: ignore[no-untyped-call]
+        # Type: ignore[no-untyped-call].
+        super().__init__(name, self._names, connection_class=ours(managed), **self._options)
 
     def pool_of(self, host: str, port: int) -> ConnectionPool:
-        """Return what connects to another server with the same options."""
+        """Return a function that connects to another server with the same options."""
         return ConnectionPool(ours(self._kind), host=host, port=port, **self._options)
 
     async def distrust(self) -> None:
-        """Ask the Sentinel last that has answered: it names a server that is not the primary."""
+        """Move the Sentinel that has answered to the end, because it names a server that is not the primary."""
         async with self._asking:
             self._names.sentinels.append(self._names.sentinels.pop(0))
 
@@ -477,7 +478,7 @@ class Cluster(_Discovered):
     def _end_learning(self, task: asyncio.Task[None]) -> None:
         self._learning = None
         if not task.cancelled():
-            task.exception()  # somebody may wait for it; otherwise the next attempt may find an answer
+            task.exception()  # report the error to callers that wait; without callers, the next attempt may succeed
 
     async def _learn(self) -> None:
         """Ask which server holds which slots. All callers wait for the same answer."""
@@ -497,7 +498,10 @@ class Cluster(_Discovered):
         await self._retire()
 
     async def _retire(self) -> None:
-        """Use no connection again whose server is no longer a primary. If it becomes one, it begins another reign."""
+        """Drop connections to servers that are no longer primaries.
+
+        If such a server becomes one again, it begins another reign.
+        """
         primaries = {node.name for node in self._nodes.get_nodes_by_server_type("primary")}
         before = self._retired
         self._retired = [self._connections.pop(name) for name in self._connections.keys() - primaries]
@@ -505,7 +509,7 @@ class Cluster(_Discovered):
             await connection.close()
 
     async def _reason(self, error: Exception) -> Exception:
-        """Find out why the servers do not say who holds what."""
+        """Find out why the servers do not say which of them holds which slots."""
         said: Exception = error
         for place in self._places:
             reason = await _wrong_kind(self._pool_of(*place), "cluster", self._url)

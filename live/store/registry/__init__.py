@@ -1,1 +1,1 @@
-"""Keep what the store holds besides boards: definitions, producers, their credit, leases, viewers, stored responses."""
+"""The data in the store besides boards: definitions, producers, their credit, leases, viewers, stored responses."""

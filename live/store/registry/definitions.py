@@ -107,7 +107,8 @@ class DefinitionStore(VersionedHash):
         names = SystemKeys(prefix)
         super().__init__(client, "definitions", names.definitions)
         self._changes_key, self._trail_key, self._store_key = names.changes, names.trail, names.store
-        self._decoded: dict[str, tuple[bytes, Definition]] = {}  # what was read last: few of many boards change
+        # The last read definitions, because few of many boards change.
+        self._decoded: dict[str, tuple[bytes, Definition]] = {}
         self._define = define
 
     async def load(self) -> Definitions:

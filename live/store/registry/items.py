@@ -35,7 +35,7 @@ class Items:
     """The items of one key prefix.
 
     A process remembers the items that it has read until any item changes. It does not remember which members have none,
-    because anyone can ask for any name. While there are no items, it only asks once a second whether there are any.
+    because anyone can ask for any name. While there are no items, it asks only once a second whether there are any.
     """
 
     def __init__(self, client: Store, prefix: str, most: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -109,7 +109,7 @@ class Items:
 
     def _remember(self, item: Item, size: int) -> None:
         if item.member in self._known:
-            return  # read twice at the same time
+            return  # two requests read the same item at the same time
         if self._memory + size + _ITEM > _MOST_MEMORY:
             self._forget()
         self._known[item.member] = item

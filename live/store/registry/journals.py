@@ -1,4 +1,4 @@
-"""What all journals share in the store: the report on their health, and the pause of their trimming.
+"""The data that all journals share in the store: the report on their health, and the pause of their trimming.
 
 The process that moves entries to SQL makes the report, and the readiness check of every process reads it. A backup
 pauses trimming, so that the store still has every entry that the copy of the database lacks. The pause is a lease: it
@@ -18,8 +18,8 @@ from live.errors import SetupError
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store
 
-_EXPIRY: Final = 10_000  # milliseconds after which the process that reported it seems to have ended
-_FAULT_EXPIRY: Final = 3_000  # milliseconds after which a fault that nobody reports again seems to be over
+_EXPIRY: Final = 10_000  # milliseconds after which the reporting process counts as ended
+_FAULT_EXPIRY: Final = 3_000  # milliseconds after which a fault that is not reported again counts as over
 _LONGEST_LAG: Final = 10.0  # seconds
 _NEARLY: Final = 0.9  # of the backlog that a board may have
 PAUSE_LEASE: Final = 30.0  # seconds
@@ -71,7 +71,7 @@ async def publish_health(client: Store, prefix: str, health: JournalHealth, faul
 
 
 def faults_of(health: bytes | None, fault: bytes | None, backlog: int) -> list[str]:
-    """Return what is wrong with the journals, for people; `backlog` is how many bytes of a board may wait."""
+    """Return sentences about the faults of the journals. `backlog` is how many bytes of a board may wait."""
     faults = [] if fault is None else [fault.decode()]
     if health is None:
         return faults or ["no process moves the journals to SQL"]
@@ -135,7 +135,8 @@ async def paused_trimming(
 async def is_trimming_paused(client: Store, prefix: str) -> bool:
     """Return whether a backup pauses trimming. Ask after SQL has committed the entries, and before you trim them.
 
-    A backup pauses trimming before it copies the database. So the copy holds what was committed before the pause.
+    A backup pauses trimming before it copies the database. So the copy has all entries that were committed before the
+    pause.
     """
     key = SystemKeys(prefix).pause
     return bool(await client.call(key, "EXISTS", key))

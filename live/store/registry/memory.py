@@ -14,7 +14,7 @@ _MOST: Final = 24 * 14  # looks
 
 
 class MemoryLook(msgspec.Struct, frozen=True):
-    """What each server took at a time in seconds since 1970: the bytes in use, and the most that it may use."""
+    """The memory of each server at a time in seconds since 1970: the bytes in use, and the maximum."""
 
     at: int
     servers: dict[str, tuple[int, int]]

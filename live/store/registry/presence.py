@@ -39,7 +39,7 @@ VIEWERS: Final = Script("viewers", ViewersRequest, waits=False)
 BEAT: Final = 5.0  # seconds from one report of a process to the next
 _TTL: Final = 3 * BEAT
 _TTL_MS: Final = round(_TTL * 1000)
-_BOARDS_A_CALL: Final = 64  # which takes the store a few milliseconds at most
+_BOARDS_A_CALL: Final = 64  # boards in one packet, which takes the store a few milliseconds at most
 
 
 class Presence:
@@ -48,7 +48,7 @@ class Presence:
     def __init__(
         self, client: Store, prefix: str, present: Script[PresenceRequest] = PRESENT, primary: Store | None = None
     ) -> None:
-        """Report to a store. For a replica, report to its primary, or to nobody if the primary is not known."""
+        """Report to a store. For a replica, report to its primary. If the primary is not known, do not report."""
         self._client = client
         self._reports = primary if client.is_replica else client
         self._prefix = prefix
@@ -89,7 +89,7 @@ class Presence:
                 for (board, keys, request), reply in zip(calls, replies, strict=True):
                     found = reply
                     if isinstance(reply, ResponseError):
-                        # A store that has forgotten the script gets its source with a call of its own.
+                        # If the store has forgotten the script, a separate call sends the source.
                         try:
                             found = await self._present(reports, keys, request)
                         except StoreUnavailableError as error:

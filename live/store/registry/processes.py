@@ -35,7 +35,7 @@ _JUMP: Final = 2.0  # seconds between two clocks that have not been set
 
 
 class Beat(NamedTuple):
-    """What has happened since the last beat: whether a process has ended, and whether a clock was set."""
+    """The events since the last beat: whether a process has ended, and whether a clock was set."""
 
     has_ended: bool
     was_set: bool
@@ -66,9 +66,11 @@ class Processes:
         return Beat(has_ended=not known <= self._all, was_set=was_set)
 
     async def all_run(self, version: str) -> bool:
-        """Report the version of the definitions that this process runs. Return whether no other process runs less.
+        """Report the version of the definitions that this process runs.
 
-        A process that has reported no version is of an older version of the server, or has not begun. The version is
+        Return whether all other processes run it or a newer one.
+
+        A process without a reported version is one of an older version of the server, or has not begun. The version is
         empty before the first definition, and reported as 0.
         """
         self._version = version or "0"

@@ -97,7 +97,7 @@ class ProducerStore(VersionedHash):
         self, producer: str, change: Callable[[StoredProducer | None, int], StoredProducer]
     ) -> StoredProducer:
         for _ in range(_MAX_TRIES):
-            # Replicas must hold what the caller learns.
+            # Replicas must hold the data that the caller reads.
             known = await self._client.write(self.key, "HGET", self.key, producer) or b""
             now = int((await self._client.call(self.key, "TIME"))[0])
             record = change(_decode(producer, known) if known else None, now)

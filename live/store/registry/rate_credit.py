@@ -15,7 +15,7 @@ class CreditRequest(msgspec.Struct):
     Attributes:
         rate: events a second.
         burst: events that may come at once.
-        debt: events that were counted beyond the last credit. They are paid first, whatever is left.
+        debt: events that were counted beyond the last credit. They are paid first, even if no credit is left.
         need: waiting requests, one event each.
         spare: events to lend in addition, at most a quarter of what is left, so that other processes get some.
     """

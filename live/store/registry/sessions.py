@@ -35,7 +35,9 @@ _MOST: Final = 1000  # sessions; the oldest ones end first
 
 
 class Session(msgspec.Struct, frozen=True):
-    """The time for which a browser is signed in with an API key, which `id` and the `fingerprint` of its secret name.
+    """The session of a browser that is signed in with an API key.
+
+    `id` and `fingerprint` name the API key and its secret.
 
     `created` and `used` are in seconds since 1970, by the store's clock.
     """
@@ -69,7 +71,7 @@ class SessionStore:
         await self._client.write(self._key, "HSET", self._key, name, msgspec.json.encode(session))
 
     async def find(self, name: str, *, is_use: bool) -> Session | None:
-        """Return a session that has not ended. If this `is_use` of it, it lasts longer.
+        """Return a session that has not ended. With `is_use`, the session lasts longer.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
@@ -79,7 +81,7 @@ class SessionStore:
         return msgspec.json.decode(reply[1], type=Session) if reply[0] == b"ok" else None
 
     async def peek(self, name: str) -> Session | None:
-        """Return a session that has not ended, which is no use of it.
+        """Return a session that has not ended, without prolonging it.
 
         Raises:
             StoreUnavailableError: the store is unavailable.

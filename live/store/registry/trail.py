@@ -1,4 +1,4 @@
-"""The audit log in the store: who did what as an administrator, by a request or a command."""
+"""The audit log in the store: the actions of administrators, by requests and commands."""
 
 import getpass
 import hashlib
@@ -18,11 +18,11 @@ MOST_ENTRIES: Final = 10_000
 """About how many entries the store keeps. The journal in SQL keeps all."""
 
 MOST_BYTES: Final = 16_384
-"""The most that the JSON of an entry takes. A larger entry has its size instead of what was before and after."""
+"""The maximum size of an entry's JSON. A larger entry has its size instead of the values before and after."""
 
 
 SERVER: Final = "server"
-"""Who deletes a board that has expired, and makes the first admin API key."""
+"""The name of the server as an administrator. It deletes expired boards and creates the first admin API key."""
 
 
 class NoteRequest(msgspec.Struct):
@@ -49,7 +49,7 @@ OF_MEMBERS: Final = frozenset(
 
 
 class ActOrigin(msgspec.Struct, frozen=True):
-    """Where an act comes from: the address of the client, and its `X-Request-Id`. A command has neither."""
+    """The origin of an action: the address of the client, and its `X-Request-Id`. A command has neither."""
 
     address: str = ""
     request: str = ""
@@ -60,7 +60,7 @@ ORIGIN: Final[ContextVar[ActOrigin]] = ContextVar("ORIGIN")
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One act of an administrator.
+    """One action of an administrator.
 
     Attributes:
         at: the time in milliseconds since 1970, by the store's clock.
@@ -88,7 +88,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def entry_of(who: str, what: str, **fields: Any) -> AuditEntry:  # noqa: ANN401 - the fields of an entry
-    """Make an entry of what this task does. What the server does by itself has no origin."""
+    """Make an entry for an action of this task. An action of the server itself has no origin."""
     origin = ActOrigin() if who == SERVER else ORIGIN.get(ActOrigin())
     return AuditEntry(who=who, what=what, address=origin.address, request=origin.request, **fields)
 
@@ -140,7 +140,7 @@ def digest_of_person(name: str, whom: str) -> dict[str, str]:
 
 
 async def note_command(client: Store, prefix: str, what: str, **fields: Any) -> None:  # noqa: ANN401 - of an entry
-    """Add an entry of what a command has done, with the user who runs it."""
+    """Add an entry for the action of a command, with the user who runs it."""
     await AuditTrail(client, prefix).add(entry_of(command_user(), what, **fields))
 
 
@@ -152,9 +152,9 @@ async def acting(
     before: Any,  # noqa: ANN401 - of an entry
     **fields: Any,  # noqa: ANN401
 ) -> AsyncIterator[dict[str, Any]]:
-    """Note that an act of many steps begins, and after it what came of it. The caller fills in the rest of that entry.
+    """Add an entry when an action of many steps begins, and another with its result.
 
-    So an act that was interrupted has left an entry too.
+    The caller fills in the second one. So an interrupted action has left an entry too.
     """
     await trail.add(entry_of(who, "begun", **fields, before=before, after={"act": what}))
     found: dict[str, Any] = {"before": before}
@@ -163,7 +163,7 @@ async def acting(
 
 
 def command_user() -> str:
-    """Name who runs a command, as entries do."""
+    """Return the name of the user who runs a command, in the form of entries."""
     try:
         return f"command:{getpass.getuser()}"
     except (KeyError, OSError):  # a container need not know the user
@@ -171,7 +171,7 @@ def command_user() -> str:
 
 
 def redacted(entry: AuditEntry, gone: Callable[[str], bool]) -> AuditEntry:
-    """Return an entry without the members that are gone, or the same entry if it names none of them."""
+    """Return an entry without erased members, or the same entry if it names none of them."""
     if entry.what not in OF_MEMBERS:
         return entry
     if entry.key and gone(entry.key):
@@ -183,7 +183,7 @@ def redacted(entry: AuditEntry, gone: Callable[[str], bool]) -> AuditEntry:
 
 
 def _without(value: Any, gone: Callable[[str], bool]) -> Any:  # noqa: ANN401 - decoded JSON
-    """Return what was there before or after without members: without their items, and an empty text for a name."""
+    """Return the value before or after without erased members: without their items, and with empty names."""
     match value:
         case dict():
             fields = {name: _without(field, gone) for name, field in value.items() if not gone(name)}

@@ -100,7 +100,7 @@ class Auditor:
         await self._find_strays(repair=repair)
         await self._pass(repair=repair)
         self._report.repaired = repair and not self._report.clean
-        if self._report.repaired:  # a second pass corrects the totals; the report is that of the first
+        if self._report.repaired:  # a second pass corrects the totals; report the results of the first pass
             found, self._report = self._report, AuditReport(board=self._report.board)
             await self._pass(repair=False, settle=True)
             found.totals = self._report.totals
@@ -165,7 +165,7 @@ class Auditor:
         self, table: Table, starts: list[str], members: list[bytes], sums: _Sums, *, repair: bool
     ) -> None:
         keys, shape = self._keys, self._shape
-        # Without totals: a repair corrects those at the end.
+        # Repair the records only. The totals are corrected at the end.
         ties = None if shape.tags == "key" else shape.tags
         rules = Rules(operation=shape.operation, order="", ties=ties, dense=shape.levels)
         while True:
@@ -211,7 +211,7 @@ class Auditor:
         prefix = self._keys.slot("")
         found = [name async for name in self._client.names(self._keys.slot_pattern)]
         suspects = sorted(set(found) - await self._listed())
-        known = await self._listed()  # a slot that is new since the walk is listed by now
+        known = await self._listed()  # a slot that began after the walk is listed by now
         self._report.stray_slots = [name for name in suspects if name not in known and await self._call("EXISTS", name)]
         if repair and self._report.stray_slots:
             starts = {key.removeprefix(prefix) for key in self._report.stray_slots}

@@ -17,7 +17,7 @@ class PieceRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     Attributes:
         epoch: the epoch that the caller knows.
-        cursor: what the last piece returned, or `0`.
+        cursor: the cursor of the last piece, or `0`.
         count: about how many names to return.
         names: the names to return, in place of a cursor.
         sorted: whether the store key holds a sorted set.

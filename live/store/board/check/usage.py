@@ -20,7 +20,7 @@ Kind = Literal["member", "event", "fixed"]
 
 
 class Cost(NamedTuple):
-    """The cost of a collection: what its number of elements grows with, and the bytes of an element if it is large."""
+    """The cost of a collection: whether it grows with members or events, and the bytes of an element if it is large."""
 
     kind: Kind
     each: int
@@ -40,7 +40,7 @@ COSTS: Final[Mapping[str, Cost]] = {
     "votes": Cost("event", 41),
 }
 _FIXED: Final = Cost("fixed", 0)
-_PACKED: Final = 512  # elements up to which a store may keep a collection in one piece, where they take less
+_PACKED: Final = 512  # maximum elements of a collection that a store keeps packed, so that they take less memory
 _SAMPLES: Final = 500  # elements of a collection that are measured
 _COUNTING: Final = {"zset": "ZCARD", "set": "SCARD", "hash": "HLEN"}
 
@@ -158,7 +158,7 @@ async def measure(client: Store, prefix: str, board: str, names: Sequence[str]) 
         what = name.removeprefix(f"{Keys(prefix, board).channel}:").partition(":")[0]
         kind = (await client.call(name, "TYPE", name)).decode()
         if kind not in _COUNTING:
-            continue  # it was deleted in between
+            continue  # the store key was deleted meanwhile
         size = await client.call(name, "MEMORY", "USAGE", name, "SAMPLES", _SAMPLES)
         elements = await client.call(name, _COUNTING[kind], name)
         parts.append(KeyUsage(COSTS.get(what, _FIXED), size or 0, elements))

@@ -16,7 +16,7 @@ ERASE: Final = Script("erase", EraseRequest)
 
 
 class Held(msgspec.Struct, frozen=True):
-    """Facts about a board that erasing needs, as the store has them.
+    """The facts about a board that an erasure needs.
 
     `secret` is the key of the digests of voters, `starts` are the starts of the slots, and `journaled` says whether the
     board has a journal.

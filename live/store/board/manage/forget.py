@@ -1,4 +1,4 @@
-"""Find a member in a board of the store, and delete everything that the board has of it."""
+"""Find a member in a board of the store, and delete all data of the member."""
 
 from collections.abc import Collection
 from typing import Any, Final
@@ -17,7 +17,7 @@ FORGET: Final = Script("forget", ForgetRequest)
 
 
 async def knows_member(client: Store, keys: Keys, board: Board, member: str) -> bool:
-    """Return whether the store has anything of a member under the store keys of a board."""
+    """Return whether a member is under any store key of a board."""
     starts = [int(start) for start in await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)]
     tables = [keys.table(start) for start in starts] if board.window.tables else [keys.table()]
     hashes = [keys.entrants, keys.hidden, keys.taken, *map(keys.slot, starts)]
@@ -37,7 +37,7 @@ async def forget_member(
 ) -> bool:
     """Delete a member from a board, and append the entry to its journal, in one step.
 
-    A board with a `cap` can't tell from its past which records the member has displaced. So its journal begins again
+    The past of a board with a `cap` does not tell which records the member has displaced. So its journal begins again
     with what the board holds. If there is no such board, return False.
     """
     reply: list[Any] = [b"epoch", b""]
@@ -66,6 +66,6 @@ async def forget_member(
         reply = await FORGET(client, names, request)
     if board.cap is not None and await client.call(keys.meta, "HEXISTS", keys.meta, "journal"):
         await begin_journal(client, keys, epoch, again=True)
-        notice = f"{epoch}:{reply[1].decode()}"  # the drainer moves what the board announces
+        notice = f"{epoch}:{reply[1].decode()}"  # the drainer reads boards that announce a change
         await client.call(keys.channel, "SPUBLISH", keys.channel, notice)
     return True

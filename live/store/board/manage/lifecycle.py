@@ -58,7 +58,7 @@ async def renew(client: Store, keys: Keys, epoch: str, known: tuple[str, int] = 
     """Give a board a new epoch and keep its data. Return False if there is no such board.
 
     If the board has a journal, the journal of the new epoch begins with everything that the board holds. `known` is the
-    epoch and the highest offset that the board is known to have had. From these, the journal records what was lost.
+    last known epoch and the highest known offset of the board. From these, the journal records how much was lost.
     """
     reply = await RENEW(client, [keys.meta], RenewRequest(epoch, keys.channel, *known))
     if reply[0] != b"ok":
@@ -88,8 +88,8 @@ async def delete_keys(client: Store, keys: Keys, epoch: str) -> None:
     """Delete everything that a board owned, in steps. A board with another epoch is left alone.
 
     The names of the store keys follow from the board's state and its list of slots. The first step renames the state,
-    so that no script adds anything while the steps run. Any number of processes may do this at once, and any of them
-    may stop on the way: the list of slots and the renamed state are deleted last.
+    so that no script adds anything while the steps run. Several processes may delete a board at once, and each may stop
+    at any point, because the list of slots and the renamed state are deleted last.
     """
     starts: list[str] = []
     while (left := await _delete_step(client, keys, epoch, starts)) is not None:
@@ -120,8 +120,8 @@ async def _delete_step(
 def _buckets(span: int, newest: int, now: int) -> Iterator[int]:
     """Yield the starts of all buckets of identities, `span` seconds each, that the store may hold.
 
-    A bucket is kept for the longest time that a board remembers identities, and a few spans. The newest one may be
-    ahead of the store's clock, if the clock was set back.
+    A bucket stays for the longest time that a board remembers identities, plus a few spans. If the clock was set back,
+    the newest bucket may be ahead of it.
     """
     kept = max(LONGEST, MOST_REMEMBERED) + 5 * span
     first = (now - kept) // span * span

@@ -1,4 +1,4 @@
-"""What operators do to single members: register them for a contest, and hide them."""
+"""Moderates single members: registers them for a contest, and hides them."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ class BoardModeration:
         state, own = self.state, self.state.keys
         await state.open_to_write()
         reply: list[Any] = [b""]
-        while reply[0] != b"ok":  # else the slots have changed in between
+        while reply[0] != b"ok":  # otherwise the slots have changed meanwhile
             keys, parts = [own.meta, own.slots, own.hidden, state.journal], []
             for start in await state.call("ZRANGE", own.slots, 0, -1):
                 table = state.table(int(start))

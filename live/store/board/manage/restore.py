@@ -59,7 +59,7 @@ async def restore(
 ) -> bool:
     """Write a board. Return False if the store has the board already.
 
-    Delete first what an interrupted call left behind. Call `progress` with the number of elements so far.
+    First, delete the data that an interrupted call has left. Call `progress` with the number of elements so far.
     """
     if await client.call(keys.meta, "EXISTS", keys.meta):
         return False
@@ -75,7 +75,10 @@ async def restore(
 
 
 async def _sent(client: Store, packets: Iterable[list[_Command]]) -> AsyncIterator[int]:
-    """Send packets in order. Make a packet while the store works on the last. Yield the number of elements of each."""
+    """Send packets in order.
+
+    While the store works on one packet, make the next. Yield the number of elements of each.
+    """
     sending: deque[tuple[asyncio.Task[list[Any]], int]] = deque()
     try:
         for commands in packets:

@@ -1,4 +1,4 @@
-"""The baseline of a board: its ranking at the start of the hour, against which movement is measured.
+"""The baseline of a board: its ranking at the start of the hour. Pages compute movement from it.
 
 The store keeps one baseline for each board, so every viewer sees the same movement.
 """
@@ -150,7 +150,7 @@ class Baselines:
 class BaselineKeeper:
     """Keep the baselines of all boards of a process, a few at a time.
 
-    A board without records is looked at again when an event arrives in this process.
+    A board without records is checked again when an event arrives in this process.
     """
 
     def __init__(self) -> None:
@@ -197,7 +197,7 @@ class BaselineKeeper:
             self._timetable.set(board, time.monotonic() + wait)
 
     def _expect(self, board: BoardBaseline, moved: bool) -> None:  # noqa: FBT001 - a callback
-        """Look at a board at the next full minute, if it had no records, or if a period may have begun."""
+        """Check a board at the next full minute, if it had no records, or if a period may have begun."""
         if math.isfinite(board.due) and (board.is_empty or moved):
             late = max(0, time.monotonic() - board.due)
             self._timetable.bring_forward(board, board.due + math.ceil(late / _MINUTE) * _MINUTE)

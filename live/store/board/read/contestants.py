@@ -16,13 +16,13 @@ from live.store.board.read.reader import BoardReader, ReadPlan
 from live.store.board.requests import ContestantsRequest
 
 _PIECE: Final = 1500  # contestants, which takes the store up to a millisecond
-_MOST_PIECES: Final = 20  # that a list of contestants looks at
+_MOST_PIECES: Final = 20  # members that a list of contestants looks at
 START: Final = "0"
 """As the cursor of a piece: the first piece, or no more pieces."""
 
 
 class ContestantsPlace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A place in the list of contestants: the cursor of a piece, and the last member before the place."""
+    """A place in the list of contestants: the cursor of a piece, and the last member before it."""
 
     cursor: Annotated[str, Meta(pattern="^[0-9]{1,15}$")] = START
     after: Annotated[str, Meta(max_length=MAX_KEY_BYTES)] = ""
@@ -68,7 +68,8 @@ async def list_contestants(reader: BoardReader, place: ContestantsPlace | None, 
 async def read_piece(reader: BoardReader, cursor: str, count: int, *, voted: bool) -> EntrantsPiece:
     """Read about `count` contestants that are not hidden. Without `voted`, leave out those that have votes.
 
-    The pieces that follow each other from START to START have every contestant that is there all the time.
+    The pieces of a whole walk, from START until START comes back, have each contestant that was registered all the
+    time.
     """
 
     def request(plan: ReadPlan) -> ContestantsRequest:

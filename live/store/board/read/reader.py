@@ -18,7 +18,7 @@ from live.store.connection.client import Store
 from live.store.connection.scripts import Script, text
 
 _MOST_WORK: Final = 1500  # records in one call, which blocks the store for a millisecond or two
-_WORK: Final = 20  # to find a member costs as much as to read so many records
+_WORK: Final = 20  # records: finding a member costs as much as reading this many
 _UNCHANGED: Final = 2  # words of the reply if the board is at the known position
 _AT_ONCE: Final = 2  # calls in flight, so that the store need not wait for us; more would delay other clients
 HIGH: Final = 40  # bits of a total below its higher part
@@ -205,7 +205,9 @@ class BoardReader:
         )
 
     def is_answered(self, reply: list[Any], known: int) -> bool:
-        """Return whether a reply holds records. If not, the board's clock had moved, and is now known: ask again.
+        """Return whether a reply has records.
+
+        If it has none, the board's clock has moved. The clock is known now: ask again.
 
         `known` is the highest offset that was known before the request.
         """
@@ -220,7 +222,7 @@ class BoardReader:
         return True
 
     async def select(self, selection: Selection, held: PageReading | None = None) -> PageReading:
-        """Read a selection. Return `held`, an earlier reading of it, if the board is still at that position."""
+        """Read a selection. If the board is still at the position of `held`, an earlier result, return `held`."""
 
         def request(plan: ReadPlan) -> ReadRequest:
             return plan.read(selection, held.page if held is not None and plan.fits(held) else None)
@@ -305,7 +307,7 @@ def page_of(reply: list[Any], board: Board, period: int | None) -> Page:
     names, numbers = rows[::2], rows[1::2]
     try:
         scores = list(map(int, numbers))
-    except ValueError:  # a store that does not write whole numbers as such
+    except ValueError:  # a store that writes whole numbers in another form
         scores = [int(float(number)) for number in numbers]
     members = list(map(bytes.decode, names if board.tags == "key" else [name[TAG:] for name in names]))
     first = int(start or 0)

@@ -15,13 +15,13 @@ from live.domain.ranking import Page
 from live.store.board.read.reader import BoardReader, PageReading, Selection
 from live.store.registry.presence import Presence
 
-_MOST_MEMORY: Final = 20_000_000  # bytes of all readings that are held, with what was made of them
+_MOST_MEMORY: Final = 20_000_000  # bytes of all cached readings, with the replies that were made of them
 _RECORD: Final = 400  # bytes, approximately
 _CROWD: Final = 8  # callers of one call
 _PACE: Final = 0.004  # seconds between two calls for a crowd
 _FIRST: Final = Selection("rank", 0, "", 1)
 _READING: Final = 8000  # bytes of a reading without records
-_NAMES: Final = 4  # bytes of memory for a byte of a name, at most
+_NAMES: Final = 4  # maximum bytes of memory for one byte of a name
 _COUNT_SERVES: Final = 0.25  # seconds; processes report their viewers every few seconds
 _MOST_COUNTS: Final = 1024
 
@@ -37,8 +37,9 @@ class SingleFlight:
 
     A call answers only callers that came before the call began. So its result is never older than their requests. While
     a call is in progress, new callers wait for the next call, which they share. After a call that at least `crowd`
-    callers shared, the next call begins at least `pace` seconds later, so that many callers share it too. So a crowd
-    costs a bounded number of calls, even on a board that changes all the time. Fewer callers do not wait for `pace`.
+    callers shared, the next call begins at least `pace` seconds later, so that many callers share it too. So many
+    callers cause a bounded number of calls, even on a board that changes all the time. If fewer callers shared the
+    call, the next one does not wait for `pace`.
     """
 
     def __init__(self, crowd: int = _CROWD, pace: float = _PACE) -> None:
@@ -84,7 +85,7 @@ class SingleFlight:
                     try:
                         callback(result)
                     except Exception:
-                        log.exception("a caller of a shared call failed")  # the others learn the result all the same
+                        log.exception("a caller of a shared call failed")  # the other callers still receive the result
                 if len(callers) >= self._crowd:
                     await asyncio.sleep(max(0, began + self._pace - loop.time()))
         finally:
@@ -133,7 +134,8 @@ class SharedPages:
         self._calls = SingleFlight()
         self._held: OrderedDict[tuple[BoardReader, Selection], PageReading] = OrderedDict()
         self._size = 0
-        self._counts: dict[str, tuple[int, float]] = {}  # the viewers of boards, and until when a count serves
+        # The numbers of viewers of boards, and until when each is valid.
+        self._counts: dict[str, tuple[int, float]] = {}
 
     async def read(self, reader: BoardReader, selection: Selection, *, counted: bool = False) -> PageResult:
         """Read a selection, and count the viewers of the board if asked to.
@@ -198,7 +200,7 @@ class SharedPages:
             made = reading.page.made
             made.keep("reading", None, _size_of(selection, reading.page))
             made.on_growth = self._grow
-            self._grow(made.size)  # which drops what was not used for longest
+            self._grow(made.size)  # which drops the reading that was unused for longest
         return reading
 
     def _grow(self, size: int) -> None:

@@ -1,4 +1,4 @@
-"""What members hold in each slot of a board's window: the data of sparklines and charts."""
+"""Reads the amounts of members in each slot of a board's window, for sparklines and charts."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,9 +19,9 @@ _MOST_VALUES: Final = 2500  # of one request; the store reads them in about a mi
 
 
 class SlotValues(msgspec.Struct, frozen=True, eq=False, weakref=True):
-    """What members hold in the slots of a window, folded into points.
+    """The amounts of members in the slots of a window, added up to points.
 
-    What a point holds is read at one instant, or in a few pieces if it has many slots.
+    A point is read at one instant, or in a few pieces if it has many slots.
 
     Attributes:
         epoch: the epoch of the board.
@@ -49,7 +49,7 @@ class TopSlots:
     async def of(self, reader: BoardReader) -> SlotValues:
         """Return the slots of the first `TOP_RECORDS` records in `TOP_POINTS` points, read once for each new point."""
         state, window = reader.state, reader.state.board.window
-        newest = state.clock.newest  # as far as it is known without the store
+        newest = state.clock.newest  # the clock as last read, without asking the store
         if state.board.clock == "server":
             newest = max(newest or 0, window.slot_at(int(self._now())).start)
         if newest is not None and isinstance(window, Rolling):

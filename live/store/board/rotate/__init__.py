@@ -1,1 +1,1 @@
-"""Subtract what has left the window of a board, when it is due."""
+"""Subtracts slots, events and periods that have left the window of a board."""

@@ -1,7 +1,7 @@
 """Rotation: subtracts slots that have left the window, one bounded step at a time, for all boards of a process.
 
-Each step returns when the next slot is due, and the board sleeps until then. An event that is old, or that moves the
-board's clock, may make something due sooner: it wakes the board in the process that added the event.
+Each step returns when the next slot is due, and the board sleeps until then. An old event, or one that moves the
+board's clock, may make the board due sooner: it wakes the board in the process that added the event.
 
 Of several processes, one owns a board. The others check the board a little after it is due, in case the owner does not.
 So ownership only saves work: any number of processes may rotate a board at once. When a process ends, or the clock of
@@ -29,12 +29,12 @@ log = structlog.get_logger()
 _CATCH_UP_BUDGET: Final = 1.0
 _PAUSE: Final = 1.0  # seconds between two checks of a board that keeps changing, and after a failure
 _LONGEST_PAUSE: Final = 3600.0  # seconds between two checks of a board to which nothing happened
-FALLBACK: Final = 2.0  # seconds after which a process checks a board of another process that was due
+FALLBACK: Final = 2.0  # seconds after which a process checks a due board that another process owns
 _AT_ONCE: Final = 64  # steps in flight, so that a thousand due boards do not block the store
 
 
 class BoardRotator:
-    """Subtract what has left a board's window: old slots, events or periods."""
+    """Subtracts old slots, events or periods that have left a board's window."""
 
     def __init__(self, state: BoardState) -> None:
         self.state = state
@@ -44,8 +44,8 @@ class BoardRotator:
         """Do one bounded step of rotation.
 
         Returns:
-            None if there may be more to do now. Otherwise the seconds until something can be due, or infinity if that
-            depends on the next event.
+            None if more may be due now. Otherwise the seconds until the board can be due, or infinity if only an event
+            can make it due.
         """
         state = self.state
         await state.open_to_write()
@@ -152,13 +152,13 @@ async def catch_up(rotator: BoardRotator) -> None:
 
 
 class _ScheduledBoard:
-    """What a process knows about the rotation of one board. Times are in seconds of the monotonic clock.
+    """The rotation of one board, as a process knows it. Times are in seconds of the monotonic clock.
 
     Attributes:
         rotator: rotates the board.
-        due: since when, or from when, there is something to do. Before the first step this is the time of the start.
+        due: when the board was or will be due. Before the first step, this is the time of the start.
         checked_at: when the last step ended.
-        is_busy: whether something happened to the board here since a step found nothing to do.
+        is_busy: whether this process has changed the board since a step found nothing to do.
         lag: the metric.
     """
 
@@ -178,7 +178,7 @@ class Rotation:
     def __init__(self, interval: float, owns: Callable[[str], bool] = lambda _: True) -> None:
         """Rotate the boards that this process `owns` when they are due, and other boards a little later.
 
-        A board to which something happened is checked again after `interval` seconds at the latest.
+        A board that was changed is checked again after `interval` seconds at the latest.
         """
         self._interval = interval
         self._owns = owns

@@ -10,11 +10,11 @@ from typing import Final, Generic, TypeVar
 
 _T = TypeVar("_T", bound=Hashable)
 
-_SPARE: Final = 64  # entries that no longer count, beside as many as there are items
+_SPARE: Final = 64  # outdated entries that are kept, beside as many as there are items
 
 
 class Timetable(Generic[_T]):
-    """When each item is due, in seconds of the monotonic clock. An item that is taken has to be set again."""
+    """When each item is due, in seconds of the monotonic clock. After an item was taken, set it again."""
 
     def __init__(self) -> None:
         self._times: dict[_T, tuple[float, int]] = {}

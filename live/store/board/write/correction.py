@@ -42,9 +42,9 @@ class Corrected(msgspec.Struct, frozen=True):
 
 
 async def correct(writer: BoardWriter, corrections: Sequence[Correction]) -> list[Corrected | str]:
-    """Correct the scores of distinct members exactly once, whatever others change meanwhile.
+    """Correct the scores of distinct members exactly once, even if other processes change them meanwhile.
 
-    Return what each correction did, or the code of its refusal.
+    Return the result of each correction, or the code of its refusal.
 
     Raises:
         StoreUnavailableError, JournalBehindError, EpochLostError: as `BoardWriter.add`.
@@ -99,7 +99,7 @@ async def read_held(state: BoardState, members: Sequence[str]) -> dict[str, dict
 
 
 class _Attempt:
-    """One attempt to apply corrections, on what their members were seen to hold in each slot.
+    """One attempt to apply corrections, made from the amounts that the members had when they were read.
 
     Attributes:
         outcomes: for each member its score before, as far as slots in the window hold it, and afterwards; or the code

@@ -1,4 +1,4 @@
-"""Give what one member holds to another, and take that back: each as one batch, which viewers see as any other."""
+"""Moves the amounts of one member to another, or moves them back, as one batch. Viewers see an ordinary change."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -20,14 +20,14 @@ _ATTEMPTS: Final = 100  # each one means that a member received something betwee
 
 
 class Value(NamedTuple):
-    """What a member has in a slot of a board with the best or the last amount, and its metadata (JSON)."""
+    """The value of a member in a slot of a board with the best or the last amount, and its metadata (JSON)."""
 
     value: int
     metadata: bytes = b""
 
 
 class Move(msgspec.Struct):
-    """What a merge, or the undo of one, changes on a board, as of what its members were seen to hold.
+    """The changes of a merge, or of its undo, on a board, computed from the last read amounts of its members.
 
     Attributes:
         members: the members, in the order in which they reach their new scores.
@@ -48,7 +48,7 @@ class Move(msgspec.Struct):
     slots: int = 0
 
     def fill(self, board: Board, plan: Plan) -> None:
-        """Plan the move by the board's clock, as far as it still counts."""
+        """Plan the amounts of the move that still count by the board's clock."""
         plan.producers, plan.reason, plan.held = [MERGER], self.reason, self.held
         if isinstance(board.window, Sliding):
             length = board.window.length * 1000
@@ -162,7 +162,9 @@ async def read_move(state: BoardState, members: tuple[str, str], reason: str, ne
 
 
 async def put_move(writer: BoardWriter, make: Callable[[], Awaitable[Move]], *, dry: bool = False) -> Move:
-    """Apply a move exactly once, whatever others change meanwhile. `make` makes it from what is there now.
+    """Apply a move exactly once, even if other processes change the members meanwhile.
+
+    `make` makes it from the present amounts.
 
     Raises:
         SetupError: the board refuses it.

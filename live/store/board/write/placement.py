@@ -12,7 +12,7 @@ from live.store.board.write.plan import Plan, slot_of
 class Placement(msgspec.Struct, frozen=True):
     """Where an entry counted: the start of its slot, and whether it was a new best of its member.
 
-    `is_best` is None on boards that keep no best value, and if nobody knows it because a reply of the store was lost.
+    `is_best` is None on boards that keep no best value, and if a reply of the store was lost.
     """
 
     slot: int | None
@@ -24,7 +24,8 @@ def placements_of(
 ) -> dict[int, Placement]:
     """Return the placement of each entry that a plan has counted, by its index.
 
-    `beaten` is what a best value had to beat for each member of each slot, in the order of the plan; empty for nothing.
+    `beaten` has, for each member of each slot in the order of the plan, the value that a new best had to beat; empty
+    for none.
     """
     counted = [index for index in indexes if index not in plan.refused]
     if board.operator != "best" or not beaten:

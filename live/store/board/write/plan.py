@@ -25,7 +25,7 @@ Senders = Sequence[tuple[str, int]]
 
 
 class SlotPlan(msgspec.Struct):
-    """What a plan does to one slot.
+    """The changes of a plan in one slot.
 
     Attributes:
         amounts: the amount of each member.
@@ -315,12 +315,12 @@ def refused_by_store(
                 for index in planned
                 if (slot_of(board, plan, entries[index]), entries[index][0]) in places
             }
-        case [b"range", *words]:  # what the slots hold of members whose entries leave the range together
+        case [b"range", *words]:  # the amounts in slots of members whose entries together leave the range
             triples = zip(words[::3], words[1::3], words[2::3], strict=True)
             held: dict[tuple[int | None, str], int] = {
                 (int(start), member.decode()): int(value) for start, member, value in triples
             }
-            for index in planned:  # one by one, in order
+            for index in planned:  # check their entries one by one, in order
                 key, amount, *_ = entries[index]
                 place = (slot_of(board, plan, entries[index]), key)
                 if place not in held:

@@ -15,8 +15,8 @@ def withheld_by(strict: Sequence[range], known: Mapping[int, str], planned: Mapp
     """Return the entries that must not count because another entry of their range is refused.
 
     `known` are the codes with which the store has refused entries, and `planned` those of the plan, by index. A
-    duplicate of the store was counted before, so it is as good as counted. A duplicate of the plan is not: it counts if
-    the entry that it repeats does not.
+    duplicate that the store found was counted before, so it is no refusal. A duplicate within the plan counts if the
+    entry that it repeats does not, so it is withheld too.
     """
     found: set[int] = set()
     for indexes in strict:

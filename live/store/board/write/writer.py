@@ -64,7 +64,7 @@ class BoardWriter:
     async def add(
         self, entries: Sequence[Entry], senders: Senders = (), *, places: bool = False, strict: Sequence[range] = ()
     ) -> Added:
-        """Count a batch and return when the store has synced it to disk. `senders` tells the journal who sent it.
+        """Count a batch and return when the store has synced it to disk. `senders` are the producers, for the journal.
 
         With `places`, tell where each entry counted. If one entry of a `strict` range of indexes is refused and no
         duplicate, the others of the range are refused as `not_counted`. The whole batch is applied at one instant.
@@ -86,7 +86,7 @@ class BoardWriter:
                 repeated = offset is None and "duplicate" in refused.values()
                 if (offset is None and not repeated) or await self.is_in_sql(offset):
                     break
-                if refused:  # the other primary may not refuse the same
+                if refused:  # another primary may refuse other entries
                     raise StoreUnavailableError(f"board {state.board.id}: another server took over", unknown=True)
                 again = True
             moved = (state.clock.newest, state.clock.latest) != before
@@ -100,8 +100,9 @@ class BoardWriter:
     async def is_in_sql(self, offset: int | None) -> bool:
         """Wait until the journal's database has a batch, if producers wait for it.
 
-        Without an offset, wait for all that the board has counted until now: a duplicate acknowledges an earlier batch.
-        Return False if another server has become the primary: it may lack the batch, and have others up to this offset.
+        Without an offset, wait for everything that the board has counted until now, because a duplicate acknowledges an
+        earlier batch. Return False if another server has become the primary: it may lack the batch, and have others up
+        to this offset.
 
         Raises:
             StoreUnavailableError: the write deadline has passed, and the result is unknown.
@@ -169,7 +170,7 @@ class BoardWriter:
             board = state.board  # one value for the plan and its script, because an operator may change the board
             plan, withheld = make_plan(board, entries, indexes, state.clock, newest_time, state.secret, senders), 0
             while strict and len(held_back := withheld_by(strict, refused, plan.refused)) > withheld:
-                withheld = len(held_back)  # what is withheld can change what else the plan refuses
+                withheld = len(held_back)  # withheld entries can change which other entries the plan refuses
                 kept = [refusing(entry) if at in held_back else entry for at, entry in enumerate(entries)]
                 plan = make_plan(board, kept, indexes, state.clock, newest_time, state.secret, senders)
             match await self._send(board, plan, future, unknown=again, beaten=places and board.operator == "best"):
@@ -316,7 +317,7 @@ class BoardWriter:
                 match reply:
                     case [b"ok", offset, *_]:
                         state.check_offset(offset, known)
-                        state.require_no_loss()  # nothing is acknowledged on top of what was lost
+                        state.require_no_loss()  # acknowledge nothing on a board that lost data
                     case [b"replan", newest, now, latest, bucket]:
                         state.update_clock(newest, now, latest)
                         state.buckets.newest = int(bucket)
