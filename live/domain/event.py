@@ -164,7 +164,7 @@ _LIKE: Final = (1, None, None, None)  # the rest of a like's entry, after the me
 
 
 class Likes(Sequence[Entry]):
-    """Entries that are one like each.
+    """Entries of which each is one like.
 
     Only their members are stored, so adding up such a body is several times as fast.
     """
@@ -194,7 +194,7 @@ def join(parts: Sequence[Sequence[Entry]]) -> Sequence[Entry]:
 
 
 def keys_of_likes(entries: Sequence[Entry]) -> list[str] | None:
-    """Return the members if all entries are one like each, without more fields. Otherwise return None."""
+    """Return the members if each entry is one like without more fields. Otherwise return None."""
     if isinstance(entries, Likes):
         return entries.keys
     if entries and all(entry[1:] == _LIKE for entry in entries):

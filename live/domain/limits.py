@@ -42,7 +42,7 @@ class Rated(Protocol):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """A client that reads, by its API key or its network. `rate_key` is `key <id>` or the network."""
+    """A client that reads. It is identified by its API key or its network: `rate_key` is `key <id>` or the network."""
 
     rate_key: str
     rate: float

@@ -203,7 +203,8 @@ async def back_up(
         in_file: the boards of the boards file.
         source: the journal.
         folder: the directory.
-        show: called with the number of pages so far, and of all pages. A PostgreSQL server has rows instead.
+        show: called with the number of pages copied so far, and the number of all pages. A PostgreSQL server has rows
+            instead.
         lease: seconds for which trimming stays paused if this process is killed.
 
     Raises:
@@ -324,7 +325,7 @@ def copy_from_server(source: Database, copy: Database, show: Progress) -> None:
 
 
 def copy_rows(given: Connection, target: Connection, prefix: str, show: Progress = lambda *_: None) -> None:
-    """Copy every row of a key prefix into a database without rows. Call `show` with the rows so far, and of all."""
+    """Copy every row of a key prefix into an empty database. Call `show` with the number of copied and of all rows."""
     METADATA.create_all(target)
     of_prefix = select(LIFE.c.id).where(LIFE.c.prefix == prefix)
     queries = []

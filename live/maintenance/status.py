@@ -168,7 +168,7 @@ def _time(microseconds: int) -> str:
 def verify(database: Database, prefix: str, show: Progress) -> Verification:
     """Read every row of the journal, in the thread of the caller, also if some are damaged.
 
-    Call `show` with the number of segments so far, and of all.
+    Call `show` with the number of segments read so far, and the number of all segments.
     """
     faults, timelines = database.check_pages(), []
     try:

@@ -51,7 +51,7 @@ def contents_of(  # noqa: PLR0913 - from where, and up to where
     belong to an erased actor. Scores and ranks are still right.
 
     With a `link`, stop after the entry that has it instead. `until` is the last segment to read. Call `progress` with
-    the number of entries so far, and of all entries.
+    the number of entries read so far, and the number of all entries.
 
     Raises:
         SetupError: the journal is damaged, or SQL lacks the timeline that this one continues.
@@ -309,7 +309,9 @@ class Follower:
         self._last = (0, 0)  # the position of the last entry that was read
 
     async def begin(self, progress: Progress) -> None:
-        """Read everything that SQL has. Call `progress` with the number of entries so far, and of all.
+        """Read all entries in SQL.
+
+        Call `progress` with the number of entries read so far, and the number of all entries.
 
         Raises:
             SetupError: the journal is damaged.

@@ -122,7 +122,9 @@ async def stop_journal(client: Store, keys: Keys, epoch: str) -> None:
 async def read_entries(
     client: Store, wanted: Sequence[tuple[Keys, str, str]], patience: float | None = None
 ) -> list[list[Entry] | StoreUnavailableError]:
-    """Return the oldest entries of each journal after an id, with one round trip, and errors in their place.
+    """Return the oldest entries of each journal after an id, with one round trip.
+
+    A journal that fails has an error instead.
 
     Replicas hold these entries, so that SQL never has entries that the store lacks after a failover.
 

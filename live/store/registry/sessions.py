@@ -15,7 +15,7 @@ class SessionRequest(msgspec.Struct):
 
     Attributes:
         name: the SHA-256, in hexadecimal.
-        idle: seconds after which a session ends that nobody uses.
+        idle: seconds without use after which a session ends.
         longest: seconds after which every session ends.
         step: seconds from one note of its use to the next; -1 to note none.
     """

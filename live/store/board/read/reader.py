@@ -271,7 +271,10 @@ def _shown_epoch(epoch: bytes | None, reign: bytes | None) -> str:
 
 
 async def read_tops(client: Store, wanted: Sequence[tuple[BoardReader, int]]) -> list[Page | Exception]:
-    """Read the tops of several boards, each of its own size, with one round trip, and errors in their place."""
+    """Read the tops of several boards, each of its own size, with one round trip.
+
+    A board that fails has an error instead.
+    """
     plans = [board.plan() for board, _ in wanted]
     commands = [
         (
