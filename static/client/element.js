@@ -32,7 +32,8 @@ tbody th > bdi { display: block; overflow: hidden; line-height: 1.25; text-overf
   .picture { top: calc(50% - .75rem); width: 1.5rem; height: 1.5rem; line-height: 1.5rem; }
   .picture ~ :is(bdi, .about) { margin-inline-start: 1.9rem; }
   .rank { width: 2.25rem; }
-  .score { width: 5.75rem; font-size: .9375rem; }
+  .score { width: 5.75rem; }
+  tbody .score { font-size: .9375rem; }
   tbody th > bdi { display: -webkit-box; max-height: 2.5em; font-size: .9375rem; overflow-wrap: anywhere; white-space: normal; -webkit-box-orient: vertical; -webkit-line-clamp: 2; }
   .packed .picture { display: none; }
   .packed .picture ~ :is(bdi, .about) { margin-inline-start: 0; }
