@@ -16,6 +16,7 @@ import pytest
 from playwright.async_api import Request
 from websockets.asyncio.client import connect
 
+from live.domain.board import Board
 from tests.harness.admin import Administrator, add_key, trail_of
 from tests.harness.boards import rolling_board
 from tests.harness.browser import CHROMIUM, launched, rows, until_first, until_live, until_loaded
@@ -73,6 +74,47 @@ async def test_no_viewer_token_is_in_the_log(valkey_url: str, tmp_path: Path) ->
 
         await eventually(logged)
         assert "of-a-viewer" not in (tmp_path / "access.log").read_text(encoding="utf-8")
+
+
+async def test_a_proxy_may_sign_people_in(valkey_url: str, tmp_path: Path) -> None:
+    """With the documented lines. Who is signed in reads a private board; the service that signs in gets no API key."""
+    page = (Path(__file__).parents[1] / "docs" / "private-boards.md").read_text(encoding="utf-8")
+    (recipe,) = re.findall(r"^```nginx\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    asked: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Stand in for oauth2-proxy: whoever has a cookie is signed in."""
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        status = b"202 Accepted" if b"signed=in" in asked[-1] else b"401 Unauthorized"
+        writer.write(b"HTTP/1.1 %b\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % status)
+        await writer.drain()
+        writer.close()
+
+    settings = fresh_settings(valkey_url, trusted_proxies=TRUSTED)
+    key = await add_key(settings, "dashboard", verbs=("read",))
+    staff = Board(id="staff", title="Staff", visibility="private")
+    async with run_server(settings, [staff]) as server, await asyncio.start_server(answer, "127.0.0.1", 0) as service:
+        port = service.sockets[0].getsockname()[1]
+        lines = recipe.replace("dashboard.THE-SECRET", key).replace("127.0.0.1:4180", f"127.0.0.1:{port}")
+        place = "    location / {\n        proxy_pass http://live_board;\n    }\n"
+        with nginx(server, tmp_path, (place, lines)) as url:
+            async with httpx.AsyncClient(base_url=url, headers={"Authorization": "Bearer of.a-client"}) as client:
+                for method, path in (
+                    ("GET", "/boards/staff"),
+                    ("POST", "/v1/events"),
+                    ("GET", "/v1/boards/staff/live"),
+                ):
+                    refused = await client.request(method, path, content=b"x" * 100 if method == "POST" else None)
+                    assert refused.headers["location"].endswith(f"/oauth2/sign_in?rd={path}")
+                assert (await client.get("/oauth2/auth")).status_code == 404
+                client.cookies.set("signed", "in")
+                assert (await client.get("/v1/boards/staff")).status_code == 200
+                async with connect(
+                    f"{url.replace('http', 'ws')}/v1/boards/staff/live", additional_headers={"Cookie": "signed=in"}
+                ) as viewer:
+                    assert '"sync"' in str(await viewer.recv())
+                assert (await client.post("/v1/events", json={"key": "a"})).status_code == 403
+    assert not any(key.encode() in head for head in asked)
 
 
 @pytest.mark.skipif(FAIL2BAN is None, reason="fail2ban is not installed")

@@ -19,6 +19,7 @@ from tests.harness.tokens import SECRET
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "private-boards.md").read_text(encoding="utf-8")
 NODE: Final = shutil.which("node")
+GO: Final = shutil.which("go")
 
 
 def opened(token: str) -> tuple[bool, str | None]:
@@ -59,12 +60,17 @@ def test_mistakes_are_named() -> None:
 
 
 @pytest.mark.slow
-def test_the_recipes_sign_tokens(tmp_path: Path) -> None:
-    """As they are written, in Python and in Node.js."""
-    (python,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-    node = re.findall(r"^```js\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[0]
-    (tmp_path / "sign.mjs").write_text(node, encoding="utf-8")
-    for command in ([sys.executable, "-c", python], *([[NODE, str(tmp_path / "sign.mjs")]] if NODE else [])):
-        environment = {**os.environ, "LIVE_TOKEN_SECRET": SECRET}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        assert opened(done.stdout) == (True, "ann")
+@pytest.mark.parametrize(
+    ("language", "name", "command"),
+    [("python", "sign.py", [sys.executable]), ("js", "sign.mjs", [NODE]), ("go", "sign.go", [GO, "run"])],
+)
+def test_the_recipes_sign_tokens(tmp_path: Path, language: str, name: str, command: list[str | None]) -> None:
+    """As they are written."""
+    if command[0] is None:
+        pytest.skip(f"what runs {name} is not installed")
+    recipe = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[0]
+    (tmp_path / name).write_text(recipe, encoding="utf-8")
+    environment = {"GOCACHE": str(tmp_path / "cache"), **os.environ, "LIVE_TOKEN_SECRET": SECRET}
+    words = [*map(str, command), str(tmp_path / name)]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    assert opened(done.stdout) == (True, "ann")
