@@ -127,7 +127,7 @@ async def test_the_commands_replay_and_audit(tmp_path: Path) -> None:
     settings = fresh_settings("", boards=boards, data_dir=tmp_path / "d")
     server = ServerProcess(settings, tmp_path)
     server.start()
-    replayed = await asyncio.to_thread(live, server, "send", str(REAL_INPUT), "--to", server.url, "--json")
+    replayed = await asyncio.to_thread(live, server, "send", str(REAL_INPUT), "--server", server.url, "--json")
     async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
         await compare(client, load())
     audited = await asyncio.to_thread(live, server, "audit", "--json")

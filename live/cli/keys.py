@@ -39,7 +39,7 @@ _NO_USES: Final[Mapping[str, int]] = {}
 
 
 BoardsOption = Annotated[
-    str | None, typer.Option("--boards", help="Boards that it is for, such as a,b or acme-*; * for all.")
+    str | None, typer.Option("--board", help="Boards that it is for, such as a,b or acme-*; * for all.")
 ]
 VerbsOption = Annotated[str | None, typer.Option("--verbs", help=f"What it may do: {', '.join(VERBS)}. Default: post.")]
 MaxAmountOption = Annotated[
@@ -70,7 +70,7 @@ def add(  # noqa: PLR0913 - one parameter per flag
         str | None, typer.Option("--for", metavar="TIME", help="How long it is valid, such as 30d; never for no end.")
     ] = None,
     any_board: Annotated[
-        bool, typer.Option("--any-board", help="Accept ids in --boards that no board has yet.")
+        bool, typer.Option("--any-board", help="Accept ids in --board that no board has yet.")
     ] = False,
     store: StoreOption = None,
     data_dir: DataDirOption = None,
@@ -84,7 +84,7 @@ def add(  # noqa: PLR0913 - one parameter per flag
     An API key with the verb read may read private boards. One with the verb admin may too, and changes boards and
     records. With this verb alone, it does not change who may post.
 
-    Example: live keys add shop --boards posts --rate 500
+    Example: live keys add shop --board posts --rate 500
     """
     with clear_errors():
         settings = load_settings(store=store, data_dir=data_dir)
@@ -98,7 +98,7 @@ def add(  # noqa: PLR0913 - one parameter per flag
                     named = [board for board in scope.boards if not board.endswith(ALL)]
                     if wrong := [unknown("board", board, known) for board in named if board not in known]:
                         raise SetupError(
-                            f"--boards: {'; '.join(wrong)}. For a board that you create later, add --any-board. Boards "
+                            f"--board: {'; '.join(wrong)}. For a board that you create later, add --any-board. Boards "
                             "of a file are known if LIVE_BOARDS names the file"
                         )
                 return await add_key(client, settings.key_prefix, command_user(), producer, scope)
@@ -183,7 +183,7 @@ def make_scope(
     )
     fault = next(scope_faults(scope), None)
     if fault is not None:
-        raise SetupError(f"--{fault}")
+        raise SetupError(f"--{fault}".replace("--boards:", "--board:", 1))  # the API names the field
     return scope
 
 

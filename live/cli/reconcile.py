@@ -49,11 +49,10 @@ def reconcile(
     board: Annotated[
         list[str] | None, typer.Option("--board", help="A board to compare; may be repeated. Default: all boards.")
     ] = None,
-    repair: Annotated[bool, typer.Option("--repair", help="Replace one side where they differ. Needs --to.")] = False,
-    to: Annotated[
+    repair: Annotated[
         Side | None,
         typer.Option(
-            "--to", help="What --repair replaces: `store` if the journal is right, `journal` if the store is."
+            "--repair", help="Replace this side where they differ: `store` if the journal is right, else `journal`."
         ),
     ] = None,
     store: StoreOption = None,
@@ -63,25 +62,23 @@ def reconcile(
 ) -> None:
     """Compare boards in the store with their journals while events come; exit with 1 if they differ.
 
-    With `--repair --to journal`, the journal of such a board begins again with what the store holds. With `--repair
-    --to store`, the board is rebuilt from its journal under a new epoch: stop the servers before. Without --store, the
+    With `--repair journal`, the journal of such a board begins again with what the store holds. With `--repair
+    store`, the board is rebuilt from its journal under a new epoch: stop the servers before. Without --store, the
     command uses the embedded store of the data directory.
 
     Example: live reconcile --board posts
     """
     with clear_errors():
-        if repair is not (to is not None):
-            raise SetupError("--repair and --to go together: say which side a repair replaces, `store` or `journal`")
         settings = load_settings(store=store, boards=boards, data_dir=data_dir)
         with progress_bar("Comparing", quiet=as_json) as show:
             try:
-                reports = asyncio.run(_reconcile(settings, board or [], to, show))
+                reports = asyncio.run(_reconcile(settings, board or [], repair, show))
             except EpochLostError as error:
                 raise SetupError(f"{error}. Run the command again when the board is back") from None
     equal = not any(report.drifted or report.fault for report in reports)
     if not reported({"equal": equal, "boards": reports}, as_json=as_json):
         for report in reports:
-            verdict = f"the {to} is replaced" if report.repaired else "DRIFT" if report.drifted else "equal"
+            verdict = f"the {repair} is replaced" if report.repaired else "DRIFT" if report.drifted else "equal"
             compared = f"{counted(sum(report.compared.values()), 'value')} compared at offset {report.offset:,}"
             if report.fault:
                 verdict, compared = verdict if report.repaired else "NOT COMPARED", report.fault
@@ -124,7 +121,7 @@ async def _reconcile(settings: Settings, wanted: list[str], side: Side | None, s
                 continue
             if side is Side.JOURNAL:
                 if behind:
-                    reason = "Accept the loss with `live serve --accept-loss`, or use --to store"
+                    reason = "Accept the loss with `live serve --accept-loss`, or use --repair store"
                     raise SetupError(f"{report.fault}. {reason}")
                 await begin_journal(client, Keys(settings.key_prefix, one.id), epoch, again=True)
                 now = epoch

@@ -71,7 +71,7 @@ StoreOption = Annotated[
         "--store", help="address of the store; without one, the embedded store of the data directory [LIVE_STORE]"
     ),
 ]
-UrlOption = Annotated[str, typer.Option("--to", help="URL of the running server.")]
+UrlOption = Annotated[str, typer.Option("--server", metavar="URL", help="Address of the running server.")]
 KeyOption = Annotated[
     str | None,
     typer.Option(

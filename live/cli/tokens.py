@@ -26,7 +26,7 @@ def root() -> None:
 @tokens.command()
 def sign(
     *,
-    boards: Annotated[str, typer.Option("--boards", help="Private boards that it opens, such as a,b or acme-*.")],
+    boards: Annotated[str, typer.Option("--board", help="Private boards that it opens, such as a,b or acme-*.")],
     length: Annotated[str, typer.Option("--for", metavar="TIME", help="How long it is valid, such as 8h.")] = "8h",
     key: Annotated[str | None, typer.Option("--key", help="The member that the viewer is.")] = None,
     server: Annotated[
@@ -38,7 +38,7 @@ def sign(
 
     Whoever has the token, or the link, may read the boards until it ends. The link goes to the first board.
 
-    Example: live tokens sign --boards staff --for 8h
+    Example: live tokens sign --board staff --for 8h
     """
     with clear_errors():
         settings = load_settings()

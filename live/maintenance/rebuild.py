@@ -212,7 +212,7 @@ class Rebuilding:
             raise SetupError(
                 f"the journal has nothing to rebuild, and the store lost data: {losses}. Restore a backup, or accept "
                 "the loss with `live serve --accept-loss`. If the store holds an older state of a board, rebuild it "
-                "with `live reconcile --board ID --repair --to store`"
+                "with `live reconcile --board ID --repair store`"
             )
         drainer = Drainer(self._client, self._settings, self._database)
         # This ends the losses of the boards that are rebuilt. A loss of the whole store ends with all of them.

@@ -46,7 +46,7 @@ async def restore_lost(client: Store, settings: Settings, database: Database, bo
             after = await send_again(client, settings, database, timeline, board, least=known)
         except UnsentError as error:
             raise SetupError(
-                f"{error}. Rebuild the board with `live reconcile --board {name} --repair --to store`, or accept the "
+                f"{error}. Rebuild the board with `live reconcile --board {name} --repair store`, or accept the "
                 "loss with `live serve --accept-loss`"
             ) from None
         await trim(client, keys, epoch, after.drained, after.size)

@@ -99,7 +99,7 @@ def folder() -> Iterator[Path]:
 
 def test_an_api_key_is_printed_once_and_works(commands: Commands) -> None:
     """It is alone on standard output, for scripts. Everything else goes to standard error."""
-    words = ("add", "shop", "--boards", "posts, news", "--any-board", "--verbs", "post,admin", "--rate", "2.5")
+    words = ("add", "shop", "--board", "posts, news", "--any-board", "--verbs", "post,admin", "--rate", "2.5")
     ended = run_live("keys", *words, environment=BARE | commands.environment)
     assert ended.returncode == 0, ended.stderr
     (key,) = ended.stdout.splitlines()
@@ -108,14 +108,14 @@ def test_an_api_key_is_printed_once_and_works(commands: Commands) -> None:
     record = commands.records()["shop"]
     assert (record.boards, record.verbs, record.rate) == (("posts", "news"), ("post", "admin"), 2.5)
     assert record.secrets[0].fingerprint in ended.stderr
-    assert commands.json("add", "shop", "--boards", "*")["boards"] is None
+    assert commands.json("add", "shop", "--board", "*")["boards"] is None
 
 
 def test_secrets_and_digests_are_not_listed(commands: Commands) -> None:
     """Neither the text nor the JSON contains them. Fingerprints are listed."""
     first = commands.json("add", "shop")
     key = first["key"]
-    commands.output_of("add", "other", "--boards", "posts", "--rate", "1000")
+    commands.output_of("add", "other", "--board", "posts", "--rate", "1000")
     commands.output_of("revoke", "other")
     secret = key.partition(".")[2]
     digest = digest_of(secret.encode())
@@ -152,8 +152,8 @@ def test_a_producer_changes_its_api_key(commands: Commands) -> None:
         (["add", "Shop"], "live: the producer's id 'Shop' does not match ^[a-z0-9][a-z0-9_-]{0,63}$"),
         (["add", "shop", "--verbs", "post,fly"], "live: --verbs: unknown verb 'fly'; expected post, read, admin"),
         (
-            ["add", "shop", "--boards", "Posts"],
-            "live: --boards: 'Posts' is neither a valid board id nor a prefix such as acme-*",
+            ["add", "shop", "--board", "Posts"],
+            "live: --board: 'Posts' is neither a valid board id nor a prefix such as acme-*",
         ),
         (["add", "shop", "--rate", "-1"], "live: --rate must be a number from 0.001 to 1000000000, or 0 for no limit"),
         (["add", "shop", "--rate", "nan"], "live: --rate must be a number from 0.001 to 1000000000, or 0 for no limit"),
@@ -171,13 +171,13 @@ def test_errors_are_one_line(commands: Commands, arguments: list[str], line: str
 def test_an_unknown_board_is_refused(commands: Commands, folder: Path) -> None:
     """The message suggests the most similar board of the boards file or the store. --any-board permits it."""
     (folder / "boards.toml").write_text('[[board]]\nid = "songs"\n')
-    assert "there is no board `postss`; did you mean `posts`?" in commands.refused("add", "shop", "--boards", "postss")
+    assert "there is no board `postss`; did you mean `posts`?" in commands.refused("add", "shop", "--board", "postss")
     commands.environment["LIVE_BOARDS"] = str(folder / "boards.toml")
-    printed = commands.refused("add", "shop", "--boards", "songs,nope")
-    assert "--boards: there is no board `nope`; there are: songs. For a board that you create later" in printed
+    printed = commands.refused("add", "shop", "--board", "songs,nope")
+    assert "--board: there is no board `nope`; there are: songs. For a board that you create later" in printed
     assert commands.records() == {}
-    assert commands.json("add", "shop", "--boards", "nope", "--any-board")["boards"] == ["nope"]
-    commands.output_of("add", "shop", "--boards", "songs")
+    assert commands.json("add", "shop", "--board", "nope", "--any-board")["boards"] == ["nope"]
+    commands.output_of("add", "shop", "--board", "songs")
 
     async def open_board() -> None:
         async with open_ledger(
@@ -186,8 +186,8 @@ def test_an_unknown_board_is_refused(commands: Commands, folder: Path) -> None:
             await ledger.state.open()
 
     asyncio.run(open_board())
-    commands.output_of("add", "news", "--boards", "news,songs")
-    commands.output_of("add", "all", "--boards", "*")
+    commands.output_of("add", "news", "--board", "news,songs")
+    commands.output_of("add", "all", "--board", "*")
 
 
 def test_an_empty_list_says_so(commands: Commands) -> None:

@@ -78,7 +78,7 @@ def test_a_replay_with_refused_events_is_no_success(machine: Machine, tmp_path: 
     """The others count. The command lists the codes, on a terminal and as JSON."""
     path = tmp_path / "likes.ndjson"
     path.write_text('{"type": "like", "key": "r"}\n{"type": "lke", "key": "r"}\n', encoding="utf-8")
-    words = ("send", str(path), "--to", machine.server.url, "--key", machine.keys["ann"])
+    words = ("send", str(path), "--server", machine.server.url, "--key", machine.keys["ann"])
     ended = machine.run(*words)
     assert (ended.returncode, "1 rejected as type_unknown" in ended.stdout) == (1, True), ended
     again = machine.run(*words, "--restart", "--json")

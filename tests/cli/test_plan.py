@@ -153,7 +153,7 @@ def test_memory_that_depends_on_members_asks_for_them() -> None:
 
 def test_the_command_reads_the_settings_that_matter() -> None:
     """The viewers of a process, the boards of a server, and how long ids are remembered."""
-    arguments = ("plan", "--viewers", "1000", "--boards", "5", "--events", "1000", "--ids", "--json")
+    arguments = ("plan", "--viewers", "1000", "--board-count", "5", "--events", "1000", "--ids", "--json")
     small = {"LIVE_MAX_VIEWERS": "100", "LIVE_MAX_BOARDS": "2", "LIVE_DEDUPE_WINDOW": "10s"}
     made = msgspec.json.decode(run_command(*arguments, **small).stdout, type=CapacityPlan)
     assert made.viewer_processes.count == 10
@@ -164,11 +164,11 @@ def test_the_command_reads_the_settings_that_matter() -> None:
 @pytest.mark.parametrize(
     ("arguments", "environment", "message"),
     [
-        (("--boards", "3"), {}, "there is nothing to plan: give --viewers, --events or --members"),
+        (("--board-count", "3"), {}, "there is nothing to plan: give --viewers, --events or --members"),
         (("--viewers", "3"), {"LIVE_MAX_VIEWERS": "0"}, "LIVE_MAX_VIEWERS is 0"),
         (("--viewers", "3"), {"LIVE_MAX_VIEWRS": "1"}, "did you mean `LIVE_MAX_VIEWERS`?"),
         (("--viewers", "-1"), {}, "--viewers"),
-        (("--boards", "0"), {}, "--boards"),
+        (("--board-count", "0"), {}, "--board-count"),
     ],
 )
 def test_a_mistake_is_refused(arguments: tuple[str, ...], environment: dict[str, str], message: str) -> None:

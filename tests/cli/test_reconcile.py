@@ -41,7 +41,7 @@ async def test_the_exit_status_tells_whether_there_is_drift(valkey_url: str, tmp
         assert status == 1
         assert "ann: value of" in text
         assert text.splitlines()[2].endswith("store 50, journal 7")
-        status, text, _ = await reconcile(board, "--repair", "--to", "journal", "--json")
+        status, text, _ = await reconcile(board, "--repair", "journal", "--json")
         found = msgspec.json.decode(text)
         assert (status, found["equal"]) == (1, False)
         (differences,) = found["boards"]
@@ -50,8 +50,8 @@ async def test_the_exit_status_tells_whether_there_is_drift(valkey_url: str, tmp
         assert (await reconcile(board))[0] == 0
         status, text, error = await reconcile(board, "--repair")
         assert (status, text) == (2, "")
-        assert "--to" in error
-        status, text, error = await reconcile(board, "--repair", "--to", "store")
+        assert "--repair" in error
+        status, text, error = await reconcile(board, "--repair", "store")
         assert (status, "equal" in text) == (0, True), "nothing differs, so nothing is replaced"
 
 
@@ -69,7 +69,7 @@ async def test_without_a_server_what_waits_is_compared_and_stays(valkey_url: str
         assert await board.waiting() == 1, "a comparison moves nothing"
         await wrong_value(board)
         await board.settle_ranking()
-        status, text, error = await reconcile(board, "--repair", "--to", "store")
+        status, text, error = await reconcile(board, "--repair", "store")
         assert (status, text.split(";")[0]) == (1, f"first (epoch {epoch}): the store is replaced"), error
         board.ledger = Ledger(board.client, board.board, board.settings)
         assert await board.rows() == rows

@@ -33,11 +33,11 @@ def opened(token: str) -> tuple[bool, str | None]:
 
 def test_a_token_is_signed_with_a_link() -> None:
     """Programs take the token from the output, or everything as JSON."""
-    ended = run_command("tokens", "sign", "--boards", "st*,staff", "--for", "5m", LIVE_TOKEN_SECRET=SECRET)
+    ended = run_command("tokens", "sign", "--board", "st*,staff", "--for", "5m", LIVE_TOKEN_SECRET=SECRET)
     assert ended.returncode == 0, ended.stderr
     assert opened(ended.stdout) == (True, None)
     assert f"http://127.0.0.1:8000/boards/staff?token={ended.stdout.strip()}" in ended.stderr
-    words = ("--boards", "staff", "--key", "ann", "--server", "https://x.example/live/", "--json")
+    words = ("--board", "staff", "--key", "ann", "--server", "https://x.example/live/", "--json")
     found = json.loads(run_command("tokens", "sign", *words, LIVE_TOKEN_SECRET=SECRET).stdout)
     assert opened(found["token"]) == (True, "ann")
     assert found["link"] == f"https://x.example/live/boards/staff?token={found['token']}"
@@ -47,12 +47,12 @@ def test_mistakes_are_named() -> None:
     """Nothing is signed."""
     secret = {"LIVE_TOKEN_SECRET": SECRET}
     for words, environment, advice in (
-        (("--boards", "staff"), {}, "LIVE_TOKEN_SECRET is not set"),
-        (("--boards", "Staff"), secret, "neither a valid board id nor a prefix"),
-        (("--boards", "staff", "--for", "2d"), secret, "from 1s to 86400s"),
-        (("--boards", "staff", "--for", "soon"), secret, "--for must be a time"),
-        (("--boards", "staff", "--key", "a\nb"), secret, "--key can't be a member"),
-        (("--boards", "staff", "--server", "x"), secret, "is not a URL"),
+        (("--board", "staff"), {}, "LIVE_TOKEN_SECRET is not set"),
+        (("--board", "Staff"), secret, "neither a valid board id nor a prefix"),
+        (("--board", "staff", "--for", "2d"), secret, "from 1s to 86400s"),
+        (("--board", "staff", "--for", "soon"), secret, "--for must be a time"),
+        (("--board", "staff", "--key", "a\nb"), secret, "--key can't be a member"),
+        (("--board", "staff", "--server", "x"), secret, "is not a URL"),
     ):
         ended = run_command("tokens", "sign", *words, **environment)
         assert (ended.returncode, ended.stdout) == (2, ""), words

@@ -149,7 +149,7 @@ async def test_a_store_that_goes_back_leaves_the_journal_readable(own_store: Sto
         faults = {report["board"]: report["fault"] for report in compared["boards"]}
         assert "it lost data" in faults["posts"]
         assert not faults["quiet"], "only boards that lost data are concerned"
-        taught = live.run("reconcile", "--board", "posts", "--repair", "--to", "journal")
+        taught = live.run("reconcile", "--board", "posts", "--repair", "journal")
         assert (taught.returncode, "--accept-loss" in taught.stderr) == (2, True)
         live.server.stop()
         live.server.start()
@@ -195,10 +195,10 @@ async def test_a_lost_board_can_be_rebuilt_from_its_journal(own_store: StoreProc
     with served(own_store, tmp_path) as live:
         await go_back(live)
         await eventually(lambda: is_lost(live), 30)
-        running = live.run("reconcile", "--repair", "--to", "store")
+        running = live.run("reconcile", "--repair", "store")
         assert (running.returncode, "stop the servers" in running.stderr) == (2, True)
         live.server.stop()
-        done = live.run("reconcile", "--repair", "--to", "store", "--json")
+        done = live.run("reconcile", "--repair", "store", "--json")
         reports = {report["board"]: report for report in msgspec.json.decode(done.stdout)["boards"]}
         assert [name for name, report in reports.items() if report["repaired"]] == ["posts", "hot", "replayed"]
         live.server.start()

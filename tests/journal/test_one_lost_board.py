@@ -277,7 +277,7 @@ async def lose_and_start_again(machine: Machine, far: Far, lose: Lose) -> tuple[
     [
         (Far.go_back, ()),
         (Far.lose_state, ()),
-        (Far.go_back, ("reconcile", "--board", "far", "--repair", "--to", "store")),
+        (Far.go_back, ("reconcile", "--board", "far", "--repair", "store")),
         (Far.lose_state, ("rebuild", "--board", "far")),
     ],
     ids=["back-accept", "gone-accept", "back-reconcile", "gone-rebuild"],

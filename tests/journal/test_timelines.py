@@ -298,7 +298,7 @@ async def heal(board: Journaled, folder: Path) -> None:
     assert "can't be rebuilt from its journal" in refused
     prefix, database = board.settings.key_prefix, board.databases[0]
     (verdict,) = (await asyncio.to_thread(verify, database, prefix, lambda *_: None)).boards
-    assert "--repair --to journal" in verdict.faults[0]
+    assert "--repair journal" in verdict.faults[0]
     await begin_journal(board.client, board.ledger.state.keys, "old", again=True)
     await board.like("a")
     await drainer.sweep()

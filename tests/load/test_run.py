@@ -263,7 +263,7 @@ async def test_a_report_has_a_row_for_each_time(url: str) -> None:
 @pytest.mark.parametrize(("slo", "met"), [("p99=60s", True), ("p99=0.001ms", False)])
 async def test_the_exit_status_tells_whether_the_load_test_passed(url: str, slo: str, met: bool) -> None:  # noqa: FBT001
     """0 if it did, 1 if not; with --json the command prints one object."""
-    words = ["load", "--to", url, "--rate", "50", "--viewers", "20", "--slo", slo, "--duration", "1s", "--json"]
+    words = ["load", "--server", url, "--rate", "50", "--viewers", "20", "--slo", slo, "--duration", "1s", "--json"]
     ended = await asyncio.to_thread(run_live, *words, environment=os.environ)
     report = msgspec.json.decode(ended.stdout, type=LoadReport)
     assert (ended.returncode, ended.stderr) == (0 if report.passed else 1, "")
@@ -282,7 +282,7 @@ async def test_producers_send_an_api_key_and_viewers_need_none(valkey_url: str, 
     if given != "none":
         environment["LIVE_KEY"] = f"shop.{secret if given == 'right' else 'sesame'}"
     async with run_server(settings, [rolling_board()]) as address:
-        words = ["load", "--to", address, "--duration", "1s", "--viewers", "5", "--json", "--rate", "50"]
+        words = ["load", "--server", address, "--duration", "1s", "--viewers", "5", "--json", "--rate", "50"]
         ended = await asyncio.to_thread(run_live, *words, environment=environment)
     if given == "right":
         report = msgspec.json.decode(ended.stdout, type=LoadReport)

@@ -62,10 +62,10 @@ async def run_send(*arguments: str, **environment: str) -> tuple[int | None, str
 async def test_a_run_sends_its_api_key(tmp_path: Path, url: str, key: str) -> None:
     """It comes from the environment, or from the flag, which takes precedence."""
     path = str(write(tmp_path / "e.ndjson", many(1500)))
-    status, printed = await run_send(path, "--to", url, LIVE_KEY=f" {key}\n")
+    status, printed = await run_send(path, "--server", url, LIVE_KEY=f" {key}\n")
     assert status == 0
     assert "1,500 events sent: 1,500 counted" in printed
-    status, printed = await run_send(path, "--to", url, "--key", key, LIVE_KEY=f"shop.{SECRET}")
+    status, printed = await run_send(path, "--server", url, "--key", key, LIVE_KEY=f"shop.{SECRET}")
     assert (status, key in printed) == (0, False)
     assert await scores(url) == sums([*many(1500), *many(1500)])
 
@@ -77,7 +77,7 @@ async def test_without_a_correct_api_key_the_command_gives_advice(tmp_path: Path
         ({}, "live: the server requires an API key (401: "),
         ({"LIVE_KEY": f"shop.{SECRET}"}, "live: the server does not accept this API key of producer 'shop' (401: "),
     ):
-        status, printed = await run_send(path, "--to", url, **environment)
+        status, printed = await run_send(path, "--server", url, **environment)
         assert (status, printed.count("\n")) == (2, 1)
         assert printed.startswith(message)
         assert "`live keys add" in printed

@@ -65,7 +65,7 @@ async def test_a_file_counts_once_if_the_command_is_killed_repeatedly(valkey_url
     chance = random.Random(3)
     killed = 0
     async with lossy(server.url, share=0.05) as proxy:
-        words = ["send", str(path), "--to", proxy.url, "--json"]
+        words = ["send", str(path), "--server", proxy.url, "--json"]
         while killed < 4:
             started = ForkedProcess(words, os.environ, tmp_path, tmp_path / "killed", tmp_path / "killed")
             await first_batch_of(proxy, chance)

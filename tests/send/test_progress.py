@@ -101,7 +101,7 @@ async def test_a_killed_run_continues(valkey_url: str, tmp_path: Path) -> None:
     boards.write_text('[[board]]\nid = "posts"\nclock = "event"')
     server = ServerProcess(fresh_settings(valkey_url, port=free_port(), boards=boards), tmp_path)
     server.start()
-    command = [sys.executable, "-m", "live", "send", str(path), "--to", server.url]
+    command = [sys.executable, "-m", "live", "send", str(path), "--server", server.url]
     first = await asyncio.create_subprocess_exec(*command, "--speed", "1")
     options = SendOptions(path=path, url=server.url)
 

@@ -271,7 +271,7 @@ def contents_of_parent(
     if data.link != link:
         raise SetupError(
             f"the journal does not hold what board {timeline.board!r} had when epoch {timeline.epoch} began. "
-            f"If the store holds the board, run `live reconcile --board {timeline.board} --repair --to journal`"
+            f"If the store holds the board, run `live reconcile --board {timeline.board} --repair journal`"
         )
     return data
 

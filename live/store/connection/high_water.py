@@ -389,7 +389,7 @@ def _try_lock(file: int) -> bool:
 CHOICES: Final = (
     "Restore the lost data (start the right store, or restore it from a newer backup) and start the server again. "
     "Or rebuild the boards from the journal with `live rebuild`, or those of which the store holds an older state with "
-    "`live reconcile --repair --to store`. "
+    "`live reconcile --repair store`. "
     "Or accept the loss with `live serve --accept-loss`: boards continue with what the store holds, and boards that "
     "it does not hold start empty. If you use another store on purpose, choose another --data-dir. "
     "What is known is in {path}"
@@ -397,6 +397,6 @@ CHOICES: Final = (
 BOARD_CHOICES: Final = (
     "Restore the lost data of the board (from a newer copy of the store) and start the server again. Or stop the "
     "server and rebuild the board from the journal: with `live rebuild --board {board}` if the store does not hold it, "
-    "else with `live reconcile --board {board} --repair --to store`. Or accept the loss with `live serve "
+    "else with `live reconcile --board {board} --repair store`. Or accept the loss with `live serve "
     "--accept-loss`: the board continues with what the store holds, and else starts empty. What is known is in {path}"
 )

@@ -153,7 +153,7 @@ async def test_every_act_is_in_the_audit_log_once(valkey_url: str, tmp_path: Any
     await run("adopted", "journal", "adopt")
     await run("compacted", "journal", "compact", "--yes", "--board", "contest")
     await store.call(keys.meta, "HINCRBY", keys.slot(0), "a", "1")
-    await run("reconciled", "reconcile", "--board", "posts", "--repair", "--to", "journal", *boards, status=1)
+    await run("reconciled", "reconcile", "--board", "posts", "--repair", "journal", *boards, status=1)
     shown = json.loads(await command(settings, "trail", "--json"))["trail"]
     assert [entry["what"] for entry in shown] == expected
     assert all(entry["who"] for entry in shown)
