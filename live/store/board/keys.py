@@ -158,6 +158,11 @@ class SystemKeys:
         return f"{self.processes}:versions"
 
     @property
+    def process_faults(self) -> str:
+        """Why live processes are not ready."""
+        return f"{self.processes}:faults"
+
+    @property
     def journal_health(self) -> str:
         """The health of the journals."""
         return f"{self.journals}:health"

@@ -2,10 +2,11 @@
 -- Records that a process is alive, and names all processes that are.
 -- KEYS[1] processes — hash: process, the time of its last beat (ms); expires when no process is left
 -- KEYS[2] versions — hash: process, the version of the definitions that it runs; expires like the other
+-- KEYS[3] faults — hash: process, why it is not ready; expires like the others
 -- Request: BeatRequest
 -- Returns {now, process, version, ...} — now in milliseconds; a version is '' where a process has reported none
 local request = cmsgpack.unpack(ARGV[1])
-local processes, versions = KEYS[1], KEYS[2]
+local processes, versions, faults = KEYS[1], KEYS[2], KEYS[3]
 --@include clock
 
 local reply, held = {digits(now), request.process, request.version}, redis.call('HGETALL', processes)
@@ -16,6 +17,7 @@ for i = 1, #held, 2 do
     else
       redis.call('HDEL', processes, held[i])
       redis.call('HDEL', versions, held[i])
+      redis.call('HDEL', faults, held[i])
     end
   end
 end
@@ -23,4 +25,10 @@ redis.call('HSET', processes, request.process, digits(now))
 redis.call('PEXPIRE', processes, request.ttl)
 redis.call('HSET', versions, request.process, request.version)
 redis.call('PEXPIRE', versions, request.ttl)
+if request.fault == '' then
+  redis.call('HDEL', faults, request.process)
+else
+  redis.call('HSET', faults, request.process, request.fault)
+  redis.call('PEXPIRE', faults, request.ttl)
+end
 return reply

@@ -20,17 +20,22 @@ from live.store.connection.scripts import Script
 
 
 class BeatRequest(msgspec.Struct):
-    """Record that a process is alive, for `ttl` ms, and which version of the definitions of boards it runs."""
+    """Record that a process is alive, for `ttl` ms, and which version of the definitions of boards it runs.
+
+    `fault` is why it is not ready; it is empty if it is.
+    """
 
     process: str
     ttl: int
     version: str
+    fault: str
 
 
 BEAT: Final = Script("beat", BeatRequest, waits=False)
 
 INTERVAL: Final = 2.0  # seconds from one beat to the next
 _TTL_MS: Final = 6_000
+_LONGEST_FAULT: Final = 500  # characters
 _JUMP: Final = 2.0  # seconds between two clocks that have not been set
 
 
@@ -48,7 +53,7 @@ class Processes:
         self._client = client
         self._beat = beat
         names = SystemKeys(prefix)
-        self._key, self._versions_key = names.processes, names.process_versions
+        self._keys = [names.processes, names.process_versions, names.process_faults]
         self._version = ""
         self._own = secrets.token_hex(8)
         self._all: frozenset[str] = frozenset({self._own})
@@ -79,8 +84,10 @@ class Processes:
 
     async def _report(self) -> tuple[int, dict[str, str]]:
         """Return the time of the store, and the version that each live process has reported."""
-        request = BeatRequest(self._own, _TTL_MS, self._version)
-        now, *found = await self._beat(self._client, [self._key, self._versions_key], request)
+        water = self._client.high_water
+        fault = (water.lost or "; ".join(water.lost_boards.values()))[:_LONGEST_FAULT]
+        request = BeatRequest(self._own, _TTL_MS, self._version, fault)
+        now, *found = await self._beat(self._client, self._keys, request)
         names = (process.decode() for process in found[::2])
         return int(now), dict(zip(names, (version.decode() for version in found[1::2]), strict=True))
 
@@ -98,8 +105,7 @@ class Processes:
         Raises:
             StoreUnavailableError: the store is unavailable; the others notice after a few seconds.
         """
-        keys = (self._key, self._versions_key)
-        await self._client.calls([(key, ("HDEL", key, self._own)) for key in keys])
+        await self._client.calls([(key, ("HDEL", key, self._own)) for key in self._keys])
 
 
 class HoldRequest(msgspec.Struct):

@@ -41,11 +41,15 @@ class JournalState(msgspec.Struct, frozen=True):
 
 
 class ServerProcess(msgspec.Struct, frozen=True):
-    """A process of the servers: seconds since it said that it is alive, and the version of definitions that it runs."""
+    """A process of the servers: seconds since it said that it is alive, and the version of definitions that it runs.
+
+    `fault` is why it is not ready; it is empty if it is.
+    """
 
     name: str
     ago: float
     version: int
+    fault: str
 
 
 class StoreMemory(msgspec.Struct, frozen=True):
@@ -143,13 +147,15 @@ def _at_end(measured: Measured | None, retention: int) -> int | None:
 async def _processes(desk: Desk) -> list[ServerProcess]:
     client, names = desk.live.client, SystemKeys(desk.live.settings.key_prefix)
     key = names.processes
-    (seconds, micro), beats, versions = await client.calls([
-        (key, ("TIME",)), (key, ("HGETALL", key)), (key, ("HGETALL", names.process_versions)),
+    (seconds, micro), beats, *others = await client.calls([
+        (key, ("TIME",)), *((one, ("HGETALL", one)) for one in (key, names.process_versions, names.process_faults)),
     ])  # fmt: skip
     now = int(seconds) + int(micro) / 1e6
-    known = dict(zip(versions[::2], versions[1::2], strict=True))
+    versions, faults = (dict(zip(other[::2], other[1::2], strict=True)) for other in others)
     found = [
-        ServerProcess(name.decode(), max(0.0, now - int(at) / 1000), int(known.get(name) or 0))
+        ServerProcess(
+            name.decode(), max(0.0, now - int(at) / 1000), int(versions.get(name) or 0), faults.get(name, b"").decode()
+        )
         for name, at in zip(beats[::2], beats[1::2], strict=True)
     ]
     return sorted(found, key=lambda process: process.name)

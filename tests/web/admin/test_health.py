@@ -10,6 +10,7 @@ from live.domain.board_file import parse_boards
 from live.store.board.keys import Keys, SystemKeys
 from live.store.connection.client import connect
 from live.store.registry.memory import MemoryLook
+from live.store.registry.processes import Processes
 from tests.harness.admin import add_key, administrator, trail_of
 from tests.harness.producer import post
 from tests.harness.settings import fresh_settings
@@ -35,6 +36,13 @@ async def test_the_page_says_what_is_safe_and_checks_boards(valkey_url: str, tmp
         page = text_of((await browser.get("health")).text)
         assert "the store restarts nothing" in page
         assert "The process that answers is ready" in page
+        other = connect(valkey_url, fresh_settings(valkey_url, key_prefix=settings.key_prefix))
+        other.high_water.active = True
+        other.high_water.lose_boards({"vote": "<vote> went back"})
+        await Processes(other, settings.key_prefix).beat()
+        await other.aclose()
+        alive = (await browser.get("health")).text.partition('id="alive"')[2].partition("</ul>")[0]
+        assert (text_of(alive).count("ready"), alive.count("&lt;vote&gt; went back")) == (1, 1)
         assert time.strftime("%Y-%m-%d", time.gmtime()) in page
         assert "of posts" not in page
         names = SystemKeys(settings.key_prefix)
