@@ -1,6 +1,8 @@
 """Only admin API keys can change boards and records, unless the operator says otherwise and it is safe."""
 
+import hmac
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -8,12 +10,17 @@ import pytest
 from msgspec.structs import replace
 
 from live.domain.board_file import BoardChoice, VotesChoice, make_board
-from live.domain.producer import Scope
+from live.domain.producer import Principal, Scope
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
+from live.web.admin.routes import PAGES
+from tests.harness.admin import Administrator, add_key, administrator
 from tests.harness.boards import rolling_board
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.producer import post
 from tests.harness.server import run_server, server
 from tests.harness.settings import fresh_settings
+from tests.harness.tokens import SECRET
 from tests.harness.waiting import eventually
 
 pytestmark = pytest.mark.security
@@ -121,3 +128,74 @@ async def test_an_operator_chooses_the_role_that_changes_boards(valkey_url: str)
                 else:
                     assert set(found) <= {404, 405}, role
         settings, wanted = replace(settings, admin_roles=("viewers",)), {"ingest": False, "viewers": True}
+
+
+# What an administrator of other boards tries with each page: an act of its forms, and the fields besides.
+FORMS: list[tuple[str, str, dict[str, str]]] = [
+    ("boards/{board}", "freeze", {}), ("boards/{board}", "delete", {"id": "theirs"}),
+    ("new", "create", {"id": "theirs", "source": "a"}), ("new", "preview", {"id": "theirs", "source": "theirs"}),
+    *((page, act, {"key": "Zoe"}) for page in ("members", "member", "unusual") for act in ("hide", "show")),
+    ("member", "correct", {"how": "add", "amount": "5", "reason": "x"}),
+    ("member", "title", {"title": "x"}), ("member", "untitle", {}),
+    ("void", "try", {"producer": "chief", "since": "2020-01-01T00:00:00Z"}),
+    ("void", "void", {"producer": "chief", "since": "2020-01-01T00:00:00Z"}),
+    ("health", "audit", {}), ("health", "reconcile", {}), ("events", "send", {"key": "Zoe"}),
+    ("keys", "add", {"id": "mine"}), ("keys", "preview", {"id": "mine"}), ("keys", "revoke", {"id": "chief"}),
+    ("keys", "sign", {"opens": "theirs"}), ("log", "undo", {"entry": "1:hidden:theirs:Zoe"}),
+]  # fmt: skip
+ROUTES: list[tuple[str, str, Any]] = [
+    *((method, "/v1/boards/theirs", {"title": "x"}) for method in ("PUT", "PATCH", "DELETE")),
+    *((method, "/v1/boards/theirs/records/Zoe", {"hidden": True}) for method in ("PUT", "PATCH", "DELETE")),
+    ("PUT", "/v1/items/Zoe", {"title": "x"}), ("DELETE", "/v1/items/Zoe", None), ("PUT", "/v1/items", {"items": []}),
+    ("GET", "/v1/keys", None), ("PUT", "/v1/keys/mine", {}), ("DELETE", "/v1/keys/chief", None),
+    ("POST", "/v1/tokens", {"boards": ["theirs"]}),
+]  # fmt: skip
+
+
+async def check_scope(browser: Administrator, limited: str, chief: dict[str, str]) -> None:
+    """Try every page, form and route about a private board that the API key does not include."""
+    api, before = browser.client, await state_of(browser.client, chief)
+    for page in PAGES:
+        for query in ("", "?board=theirs&key=Zoe&q=theirs", "?board=theirs&key=Zoe"):
+            shown = await browser.get(page.path.format(board="theirs") + query)
+            assert shown.status_code in {200, 303, 400, 403, 422}, (page.path, query)
+            assert not any(text in shown.text for text in ("Of theirs", "4,242", "4242")), (page.path, query)
+    for name, act, fields in FORMS:
+        path = name.format(board="theirs")
+        address = f"/admin/{path} {act}".encode()
+        token = hmac.digest(next(iter(api.cookies.values())).encode(), address, "sha256").hex()[:32]
+        form = {"board": "theirs", **fields, "act": act, "token": token}
+        answer = await browser.send(path + "?key=Zoe" * (path == "member"), form)
+        assert answer.status_code in {200, 403, 404, 409, 422}, (name, act)
+        assert not any(text in answer.text for text in ("Of theirs", "4,242", "4242")), (name, act)
+    for method, path, body in ROUTES:
+        answer = await api.request(method, path, json=body, headers={"Authorization": f"Bearer {limited}"})
+        assert answer.status_code == 403, (method, path)
+    assert await state_of(api, chief) == before
+
+
+async def state_of(api: httpx.AsyncClient, chief: dict[str, str]) -> list[Any]:
+    """What the owner of the board sees of it, of titles, of API keys and of the audit log."""
+    paths = ("boards/theirs/definition", "boards/theirs/records/Zoe", "items/Zoe", "trail")
+    found = [(await api.get(f"/v1/{path}", headers=chief)).json() for path in paths]
+    keys = (await api.get("/v1/keys", headers=chief)).json()["keys"]
+    return [*found, [(one["id"], one["verbs"], len(one["secrets"])) for one in keys]]
+
+
+async def test_an_administrator_of_two_boards_can_do_nothing_with_others(valkey_url: str, tmp_path: Path) -> None:
+    """By no page, form or route. A new page has to be tried too."""
+    acts = {(page.path, act) for page in PAGES for act in page.acts}
+    assert acts - {("session/end", "out"), ("session/end", "everywhere")} == {(name, act) for name, act, _ in FORMS}
+    settings = fresh_settings(valkey_url, journal="sqlite", data_dir=tmp_path, token_secret=SECRET)
+    limited = await add_key(settings, "limited", "posts", "mine", verbs=("admin", "post"))
+    chief = await add_key(settings, "chief", verbs=("admin", "post"))
+    headers = {"Authorization": f"Bearer {chief}"}
+    async with administrator(settings, key=limited) as browser:
+        async with httpx.AsyncClient(base_url=browser.client.base_url, headers=headers) as api:
+            board = {"title": "Of theirs", "types": ["theirs"], "visibility": "private"}
+            assert (await api.put("/v1/boards/theirs", json=board)).status_code == 201
+            await api.put("/v1/items/Zoe", json={"title": "The Zoe"})
+            await post(api, {"key": "Zoe", "type": "theirs", "amount": 4242})
+        await check_scope(browser, limited, headers)
+        with must_be_caught("boards are not compared"), replaced(Principal, "require_board", lambda *_: None):
+            await check_scope(browser, limited, headers)

@@ -1,5 +1,6 @@
 """The pages of members: finding, hiding, correcting, titles, what is unusual, and taking back what somebody sent."""
 
+import asyncio
 import re
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -130,3 +131,30 @@ async def test_members_are_found_changed_and_taken_back_by_forms(valkey_url: str
         assert 'value="title"' not in shown
         for board in ("posts", ""):
             assert (await browser.act("void", "try", producer="other", board=board, since=since)).status_code == 403
+
+
+async def test_two_people_moderate_a_member_at_once(valkey_url: str, tmp_path: Path) -> None:
+    """No correction is lost, and each entry of the audit log has what it found."""
+    settings = fresh_settings(valkey_url, data_dir=tmp_path, journal="sqlite")
+    chief = await add_key(settings, "chief", verbs=("admin", "post"))
+    async with (
+        administrator(settings, key=chief) as one,
+        httpx.AsyncClient(base_url=one.client.base_url, timeout=30) as client,
+    ):
+        two = Administrator(client)
+        await two.sign_in(chief)
+        await one.act("events", "send", key="Ada", amount="100")
+
+        async def moderate(browser: Administrator, amount: int) -> None:
+            for _ in range(5):
+                fields = {"how": "add", "amount": str(amount), "reason": "at once"}
+                assert (await browser.act("member?key=Ada&board=posts", "correct", **fields)).status_code == 303
+
+        await asyncio.gather(moderate(one, 1), moderate(two, 10))
+        hiding = [browser.act("members?board=posts", "hide", key="Ada") for browser in (one, two)]
+        assert [answer.status_code for answer in await asyncio.gather(*hiding)] == [303, 303]
+        assert (await one.act("members?board=posts", "show", key="Ada")).status_code == 303
+        assert (await client.get("/v1/boards/posts/records/Ada")).json()["score"] == 155
+    scores = [entry for entry in await trail_of(settings) if entry.what == "corrected"]
+    assert [entry.before["score"] for entry in scores[:-1]] == [entry.after["score"] for entry in scores[1:]]
+    assert len(scores) == 10

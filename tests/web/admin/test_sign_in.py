@@ -7,6 +7,8 @@ import httpx
 import msgspec
 import pytest
 
+from live.auth.authenticator import Authenticator
+from live.domain.producer import anonymous
 from live.settings import HostPattern, ProxyNetwork
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import connect
@@ -157,6 +159,9 @@ async def test_a_session_ends_with_its_key_its_time_and_everywhere(valkey_url: s
             return not await has_session(browser)
 
         await eventually(ended)
+        chief = anonymous("", 0, 1, admin=True)
+        with must_be_caught("a revoked key"), replaced(Authenticator, "holder", lambda *_: chief):
+            assert not await has_session(browser)
     await producers_store.aclose()
 
 
