@@ -301,8 +301,7 @@ class PrimaryPool(SentinelConnectionPool):
         self._names = Sentinel(places, sentinel_kwargs=asking | secure)  # type: ignore[no-untyped-call]
         self._url = url
         self._asking = asyncio.Lock()  # redis-py reorders its list after an answer, and two at a time would lose one
-        # Type: ignore[no-untyped-call].
-        super().__init__(name, self._names, connection_class=ours(managed), **self._options)
+        super().__init__(name, self._names, connection_class=ours(managed), **self._options)  # type: ignore[no-untyped-call]
 
     def pool_of(self, host: str, port: int) -> ConnectionPool:
         """Return a function that connects to another server with the same options."""
