@@ -66,17 +66,17 @@ BOARDS: Final[dict[str, dict[str, Any]]] = {
 CONTEST: Final = "song"
 
 _PAUSE: Final = 0.15  # seconds between two rounds
-_WAIT: Final = 1.0  # seconds between two checks whether another process still sends them
+_WAIT: Final = 1.0  # seconds between two checks whether another process still sends sample events
 _RECONSIDER: Final = 40  # rounds after which another member becomes a favourite
 _BURST: Final = 30  # rounds for which a burst lasts, about five seconds
-_BURSTS: Final = 0.004  # probability that one begins in a round
+_BURSTS: Final = 0.004  # probability that a burst begins in a round
 _LEAST: Final = 0.3  # the weight of every member, so that each place of the board moves every few seconds
 _UNLIKE: Final = 0.06  # probability that a recent like is taken back
 _CLIMB: Final = 0.1  # probability of a climb in a round
 _HOURS: Final = 24  # of history
-_LIKES: Final = 60  # an hour and post, on average
+_LIKES: Final = 60  # likes of a post in an hour, on average
 _VOTING: Final = timedelta(minutes=5)
-_RESULT: Final = timedelta(minutes=1)  # for which the result of a contest stays
+_RESULT: Final = timedelta(minutes=1)  # seconds for which the result of a contest stays
 _FAULTS: Final = (StoreUnavailableError, EpochLostError, ProblemError)
 _PRODUCER: Final = Principal(":demo", None, frozenset({"post"}), 0, 1, "demo")  # with an id, it feeds private boards
 
@@ -158,8 +158,8 @@ class Demo:
     async def _begin(self, board: str) -> None:
         """Give empty boards, and their unions, the likes of a day.
 
-        They have identities. If several processes send the history, it counts once. If it can't be sent, the later
-        likes fill the board as well.
+        These likes have identities, so they count once even if several processes send them. If they can't be sent,
+        later likes fill the board too.
         """
         now = time.time()
         for own, members in ((board, POSTS), ("photos", PHOTOS)):
@@ -201,7 +201,7 @@ class Demo:
             events += [IncomingEvent(key=key, type="vote", actor=f"guest {chance.getrandbits(40)}") for key in songs]
         if chance.random() < _CLIMB:
             climber = chance.choice(CLIMBERS)
-            # Everyone gets better: most climbs are lower than the highest one, and some a little higher.
+            # Make a climb: most are lower than the highest one so far, and some a little higher.
             best = self._climbs.get(climber, chance.randrange(1200, 4000))
             metres = min(8848, best + round(chance.gauss(-150, 160)))
             self._climbs[climber] = max(best, metres)

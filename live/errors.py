@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 
 class ProblemType(NamedTuple):
-    """Why a whole request is refused: the HTTP status and title of one stable `code`."""
+    """The reason why a whole request is refused: the HTTP status and title of one stable `code`."""
 
     status: int
     title: str
@@ -102,12 +102,12 @@ REFUSALS: Final[Mapping[str, str]] = {
     "amount_required": "the board keeps amounts as scores, and the event has none",
     "not_counted": "the request is strict, and another event of it is refused",
 }
-# Refusals whose reason can pass: the same event can count later.
+# Refusals after which the same event may count later.
 RETRYABLE: Final = frozenset({"early", "board_unavailable", "not_open", "frozen", "board_full", "not_counted"})
 
 
 class Close(NamedTuple):
-    """Why a socket closes, and whether the client should reconnect."""
+    """The reasons why sockets close, and whether the client should reconnect."""
 
     reason: str
     reconnect: bool
@@ -169,7 +169,7 @@ class SetupError(Exception):
 
 
 class NotFoundError(SetupError):
-    """Nothing has the name that a command was given. The message says so, and suggests the nearest name."""
+    """A command was given a name that does not exist. The message suggests the nearest name."""
 
 
 class JournalError(StoreUnavailableError):

@@ -29,7 +29,7 @@ _TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.Except
 
 
 def _plain_traceback(file: TextIO, info: ExcInfo) -> None:
-    """Write a traceback whose messages a terminal does not obey."""
+    """Write a traceback, with control characters in its messages escaped."""
     text = StringIO()
     structlog.dev.plain_traceback(text, info)
     file.write(visible_lines(text.getvalue()))
@@ -78,7 +78,7 @@ class _Cause:
 
     def __init__(self, text: str, level: int, reported: float) -> None:
         self.text = text
-        self.reason: object = None  # of the last line, if it had one
+        self.reason: object = None  # the traceback of the last line, if it had one
         self.level = level
         self.reported = reported
         self.count = self.total = 0

@@ -140,9 +140,10 @@ class ProcessTotals(Collector):
         self._parent = parent
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the sums. Of limits and of times of start, the first process counts."""
+        """Yield the sums of all processes. For limits and start times, yield the value of the first process."""
         ended = -1.0
-        while ended != (ended := self._cpu_of_ended()):  # otherwise a process that ends now could count twice
+        # In this order, because a process that ends now could otherwise count twice.
+        while ended != (ended := self._cpu_of_ended()):
             sums = self._sums()
         if cpu := sums.get("process_cpu_seconds"):
             (total,) = cpu.samples

@@ -71,7 +71,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(0))
     configure_logs(settings.log_level)
     manager = ServiceManager.take()
-    if manager.listener is not None:  # who can reach it decides what the server demands
+    if manager.listener is not None:  # the server demands an API key if others can reach the socket
         settings = msgspec.structs.replace(settings, host=manager.listener.getsockname()[0])
     boards = load_boards(settings.boards)
     if len(boards.by_id) > settings.max_boards:
@@ -94,7 +94,8 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
         if admin_key and settings.role in settings.admin_roles:
             try:
                 _announce_key(settings, asyncio.run(provide_admin_key(settings)))
-            except StoreUnavailableError as error:  # of one server of several: the store has answered before
+            # One server of several does not answer; the store has answered before.
+            except StoreUnavailableError as error:
                 log.warning("the admin API key can't be read now", reason=str(error))
         relax_collector()
         log.info(
@@ -212,7 +213,7 @@ async def _check(client: Store, settings: Settings, boards: Boards, *, accept: b
     if settings.store_primary and not client.is_replica:
         raise SetupError("LIVE_STORE_PRIMARY is for a store that is a replica, and this one is a primary")
     if settings.journal == "off" and not client.is_replica:
-        # Nobody would move the entries of earlier journals out of the store.
+        # No process would move the entries of earlier journals out of the store.
         with _unless_away(client, "earlier journals"):
             for board, epoch in await journals(client, settings.key_prefix):
                 await stop_journal(client, Keys(settings.key_prefix, board), epoch)
@@ -234,7 +235,7 @@ async def _check(client: Store, settings: Settings, boards: Boards, *, accept: b
 
 @contextmanager
 def _unless_away(client: Store, what: str) -> Iterator[None]:
-    """Leave the check in the `with` block out if one of several servers does not answer.
+    """Skip the check in the `with` block if one of several servers does not answer.
 
     A loss of data is also noticed later: each new connection is compared, and so are the journals.
     """
@@ -284,11 +285,11 @@ async def _check_for_losses(client: Store, settings: Settings, boards: Boards, *
         SetupError: the store as a whole lost data.
     """
     if client.is_replica:
-        return  # it may not have received everything yet
+        return  # a replica may not have received everything yet
     high_water, prefix = client.high_water, settings.key_prefix
     watch = LossWatch(client, prefix)
-    lost: list[Loss] = []  # what the journal knows and the store does not hold
-    is_known = settings.journal == "off"  # whether everything that can tell of a loss was asked
+    lost: list[Loss] = []  # the losses that only the journal knows
+    is_known = settings.journal == "off"  # whether both the data directory and the journal were compared
     is_other = False  # whether the store never had this journal
     try:
         with _journal(settings) as journal:
@@ -398,7 +399,7 @@ def bound_sockets(settings: Settings, inherited: socket.socket | None = None) ->
     """Bind a socket for each worker to the same port. The kernel spreads connections evenly over them.
 
     The first one is bound alone, so that the port is refused if any other server uses it. If a service manager passes
-    on a socket, the workers share it: whichever is free accepts the next connection.
+    on a socket, the workers share it: a free worker accepts the next connection.
 
     Raises:
         SetupError: the address is not available.

@@ -19,7 +19,8 @@ from live.errors import SetupError
 from live.network.forwarded import check_network
 from live.network.hosts import check_origin, check_pattern, check_root_path
 
-OTHER_VARIABLES = ("LIVE_KEY", "LIVE_IMPORT_REDIS")  # read by `live send` and `live load`, and by `live import`
+# The first is for `live send` and `live load`, the second for `live import`.
+OTHER_VARIABLES = ("LIVE_KEY", "LIVE_IMPORT_REDIS")
 
 _PREFIX = "LIVE_"
 # Settings that only earlier versions knew, each with advice on what to set instead.
@@ -30,7 +31,7 @@ _GONE = {
     )
 }
 LEAST_MEMORY = 16 * 1024**2  # bytes; a store needs that much to start
-LONGEST_CACHED = 60  # seconds; a cache may keep pages of the past for as long
+LONGEST_CACHED = 60  # seconds; a cache may keep pages of the past for this long
 LEAST_SECRET = 32  # bytes
 LONGEST = 7 * 86400  # seconds; a longer time is a mistake, and the kernel accepts at most 24 days
 
@@ -272,7 +273,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # fmt: on
 
     def __post_init__(self) -> None:
-        """Set the defaults that depend on the store: a replica may take over only where several servers form one."""
+        """Set the defaults that depend on the store: only in a store of several servers, a replica may take over."""
         several = any(kind in self.store.partition("://")[0] for kind in ("+sentinel", "+cluster"))
         if not self.write_deadline:
             msgspec.structs.force_setattr(self, "write_deadline", Duration(8 if several else 2))
@@ -322,7 +323,7 @@ def _parse_instant(text: str) -> Instant:
 def _parse_token_secret(text: str) -> TokenSecret:
     if len(text.encode()) < LEAST_SECRET:
         raise ValueError(f"it has less than {LEAST_SECRET} bytes; `openssl rand -hex 32` makes one that is long enough")
-    if "-----BEGIN" in text or text.lstrip().startswith(("{", "ssh-")):  # everybody may know a public key
+    if "-----BEGIN" in text or text.lstrip().startswith(("{", "ssh-")):  # a public key is no secret
         raise ValueError("it is a key, not a random text; LIVE_TOKEN_JWKS is for public keys")
     return TokenSecret(text)
 

@@ -1,4 +1,4 @@
-"""`live audit`: compares scores with what the slots hold."""
+"""`live audit`: compares scores with the sums of the slots."""
 
 import asyncio
 from typing import Annotated

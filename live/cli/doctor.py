@@ -34,7 +34,7 @@ _SPARE: Final = 256  # descriptors for everything but connections
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What one check found. A `fault` keeps a server from working, and a `warning` says what can go wrong later."""
+    """The result of one check. A `fault` keeps a server from working, and a `warning` says what can go wrong later."""
 
     check: str
     state: Literal["ok", "warning", "fault"]
@@ -190,7 +190,7 @@ async def _check_store(at: _Examination, settings: Settings) -> None:
 
 
 def _compare_clocks(at: _Examination, told: Any, before: float) -> None:  # noqa: ANN401 - any reply
-    """Compare the clock of a server of the store with the one of this machine, which it was asked after `before`."""
+    """Compare the clock of a server of the store with that of this machine. `before` is when the server was asked."""
     if isinstance(told, Exception):
         return
     seconds = int(told[0]) + int(told[1]) / 1e6

@@ -104,5 +104,5 @@ def main() -> None:
     Logs go to standard error, so that standard output has nothing but the result, such as JSON.
     """
     os.umask(UMASK)
-    configure_logs("info")  # `live serve` sets its own level later
+    configure_logs("info")  # `live serve` sets its log level later
     app()

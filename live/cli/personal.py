@@ -1,4 +1,4 @@
-"""`live void` and `live erase`: take back what somebody contributed, and erase a person."""
+"""`live void`, `live erase` and `live merge`: take contributions back, erase a person, and merge two members."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -241,7 +241,7 @@ async def _acting(
 async def _erasing(settings: Settings, *, dry_run: bool) -> AsyncIterator[tuple[Store, MemberErasing]]:
     with existing_journal(settings) as own, existing_journal(settings, writes=False) as shared:
         async with opened_store(settings) as client:
-            # If no server runs, nobody else moves the entries to SQL.
+            # If no server runs, this command has to move the entries to SQL.
             is_own = not dry_run and await own.take()
             drainer = Drainer(client, settings, own) if is_own else None
             in_file = load_boards(settings.boards)
@@ -329,7 +329,7 @@ def _print_erased(found: list[Erased]) -> None:
 
 
 async def _require_known(client: Store, settings: Settings, criteria: Criteria) -> None:
-    """Nothing was found of a producer or an actor. Check that the producer exists, because the name may be a mistake.
+    """If nothing was found of a producer, check that it exists, because the name may be a mistake.
 
     Raises:
         NotFoundError: the producer does not exist, or an actor is given. Nobody knows which actors exist.

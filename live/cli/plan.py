@@ -1,4 +1,4 @@
-"""`live plan`: what a load takes, by the unit costs of the day."""
+"""`live plan`: computes the resources that a load needs, from measured unit costs."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`live restore-lost`: sends again what the journal has of a board and the store lost."""
+"""`live restore-lost`: sends the entries of a board that the store has lost again, from the journal."""
 
 import asyncio
 from typing import Annotated

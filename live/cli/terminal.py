@@ -32,9 +32,9 @@ def _width() -> int | None:
 
 
 class Terminal(Console):
-    """A console on which the terminal obeys no text, because a `str` is shown with escapes.
+    """A console that shows control characters in each `str` as escapes, so that the terminal does not obey them.
 
-    Renderables come from the program.
+    Renderables come from the program, and are not escaped.
     """
 
     def print(self, *objects: Any, **options: Any) -> None:  # noqa: ANN401 - as the console

@@ -12,7 +12,7 @@ from live.errors import SetupError
 
 try:
     from hdrh.histogram import HdrHistogram
-except ModuleNotFoundError:  # it has no wheels for every platform, so it comes with an extra
+except ModuleNotFoundError:  # it has no wheels for some platforms, so it comes with an extra
     HdrHistogram = None
 
 _LONGEST: Final = 3_600_000_000  # microseconds

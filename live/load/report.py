@@ -1,4 +1,4 @@
-"""What a load test found, as JSON and as a table."""
+"""The results of a load test, as JSON and as a table."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -15,7 +15,7 @@ from live.load.producers import Counts
 from live.load.worker import Result
 
 ENOUGH: Final = 0.95  # of the requested likes
-_STEPS: Final = 10  # of a ramp, in the report
+_STEPS: Final = 10  # steps of a ramp in the report
 
 
 class RampStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +80,7 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_report(options: Options, results: Sequence[Result], started: float, last_offset: int) -> LoadReport:
-    """Put together what all processes measured."""
+    """Unite the measurements of all processes."""
     plan = options.schedule
     acks = sorted(chain.from_iterable(result.acknowledged for result in results), key=lambda ack: ack.due)
     in_time = sum(ack.likes for ack in acks if ack.at <= started + plan.seconds)

@@ -23,7 +23,7 @@ _LENGTH: Final = 4  # bytes before each message
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """To a child: what to do, as process `process` of `processes`."""
+    """To a child: its task, as process number `process` of `processes`."""
 
     url: str
     board: str
@@ -61,7 +61,7 @@ class Sent(msgspec.Struct, frozen=True, tag=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """From a child: everything that it measured."""
+    """From a child: all of its measurements."""
 
     counts: Counts
     acknowledged: list[Acknowledged]

@@ -1,1 +1,1 @@
-"""What the headers of a request say about its client, its host and its proxies. No I/O."""
+"""Reads the client, the host and the proxies of a request from its headers. No I/O."""

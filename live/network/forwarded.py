@@ -22,7 +22,7 @@ _NODE: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+))(?::[0-9]{1,5}|:_[
 
 
 class Hop(NamedTuple):
-    """What one proxy reports about the sender of its request: address, protocol and host."""
+    """The report of one proxy about the sender of its request: address, protocol and host."""
 
     node: str | None
     proto: str | None

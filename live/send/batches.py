@@ -24,10 +24,10 @@ class EventBatch(msgspec.Struct):
     events: list[bytes] = []
     size: int = 0
     read: int = 0  # bytes of the file read, for the progress bar
-    at: float | None = None  # in a paced run, the time of the first event that has one
+    at: float | None = None  # in a paced run, the time of the first event that has a time
 
     def due_later(self, at: float | None, speed: float) -> bool:
-        """Return whether an event belongs to the next batch, because its time `at` is too much later."""
+        """Return whether an event belongs to the next batch, because its time `at` is too late for this one."""
         return self.at is not None and at is not None and at - self.at > _SAME_TIME * speed
 
     def add(self, event: bytes, at: float | None) -> bool:

@@ -1,1 +1,1 @@
-"""What the operating system gives a process: memory, open files, and files that are replaced as a whole."""
+"""Services of the operating system for a process: memory, open files, and files that are replaced as a whole."""

@@ -26,7 +26,7 @@ _PAUSE: Final = 0.05
 def make_private(folder: Path) -> None:
     """Create a data directory, or make an existing one private to its owner.
 
-    Files that are not the server's stay as they are.
+    Other files in the directory stay as they are.
 
     Raises:
         SetupError: the directory cannot be used, or it or a file of the server in it belongs to another user.
@@ -58,7 +58,7 @@ def take_lock(folder: Path, patience: float, in_use: Callable[[], bool]) -> IO[s
     while True:
         lock = _opened(path)
         held = os.fstat(lock.fileno())
-        exposed = bool(held.st_mode & UMASK) or held.st_uid != os.geteuid()  # another user may have it open
+        exposed = bool(held.st_mode & UMASK) or held.st_uid != os.geteuid()  # another user may have the lock file open
         if _locked(lock):
             is_there = False
             with suppress(FileNotFoundError):
@@ -145,6 +145,6 @@ def _held_by_us(lock: IO[str]) -> bool:
             for descriptor in (process / "fd").iterdir():
                 if os.path.samestat(mine, descriptor.stat()):
                     return True
-        except OSError:  # it has ended, or closed the file
+        except OSError:  # the process has ended, or closed the file
             continue
     return False

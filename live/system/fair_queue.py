@@ -26,7 +26,7 @@ class FairQueue:
         Raises:
             ProblemError: `overloaded`, when the queue is full.
         """
-        if self._free and client not in self._served:  # then nobody waits but clients that have a turn
+        if self._free and client not in self._served:  # then only clients that have a turn already can be waiting
             self._serve(client)
             return
         if self.waiting >= self._most_waiting:
@@ -48,7 +48,7 @@ class FairQueue:
         except asyncio.CancelledError:
             if waiter.cancelled():
                 self._forget(client, waiter)
-            elif waiter.exception() is None:  # it got its turn in the same moment
+            elif waiter.exception() is None:  # it got its turn at the same moment
                 self.leave(client)
             raise
 
@@ -60,7 +60,7 @@ class FairQueue:
             waiters = self._waiters[following]
             waiter = waiters[0]
             self._forget(following, waiter)
-            if waiters:  # the others come after those of all other clients
+            if waiters:  # its other requests come after those of all other clients
                 self._waiters[following] = self._waiters.pop(following)
             if not waiter.done():  # otherwise it was cancelled
                 self._serve(following)

@@ -1,4 +1,4 @@
-"""What a process sets up for itself: its limits, its end with its parent, and its garbage collection."""
+"""The setup of a process: its limits, its end with its parent, and its garbage collection."""
 
 import ctypes
 import gc
@@ -22,9 +22,9 @@ SHARED_LIMITS: Final = (
 )  # fmt: skip
 # File descriptors that are kept for listeners, files, pipes, refused connections and health checks.
 RESERVED: Final = 128
-# Starts the other processes of a server. A process of this context is forked from one that has imported everything, so
-# it starts in milliseconds: an interpreter of its own would import for half a second. This process has threads, so it
-# can't be forked itself.
+# Starts the other processes of a server. A process of this context is forked from a fork server that has imported
+# everything, so it starts in milliseconds. A new interpreter would import for half a second. This process can't be
+# forked itself, because it has threads.
 CHILDREN: Final = get_context("forkserver")
 CHILDREN.set_forkserver_preload(["live.workers.worker"])
 _LEAST: Final = 64  # minimum number of connections to start with
@@ -47,8 +47,8 @@ def end_with_parent(parent: int) -> None:
 def start_fork_server() -> None:
     """Start the process from which `CHILDREN` are forked before it is needed.
 
-    A SIGTERM to all processes of the server leaves it alone, because it reports how the others end. It ends with the
-    last of them.
+    This fork server ignores a SIGTERM to all processes of the server, because it reports how the other processes end.
+    It ends after the last of them.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # it inherits this
     try:

@@ -1,4 +1,4 @@
-"""What a service manager, such as systemd, tells a server, and what the server tells it.
+"""Talks to a service manager, such as systemd, and takes its socket.
 
 The protocols are those of `sd_notify(3)` and `sd_listen_fds(3)`. Without a service manager, nothing happens.
 """

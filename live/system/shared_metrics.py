@@ -16,7 +16,7 @@ from prometheus_client.mmap_dict import MmapedDict
 
 _FOLDER: Final = "live-metrics-"  # the names of folders begin with this
 _YOUNG: Final = 60.0  # seconds in which a folder without a lock may be one that has just been made
-_ENDED: Final = 0  # stands for all processes that have ended, in the name of their file
+_ENDED: Final = 0  # the part of a file's name that stands for all processes that have ended
 
 
 class SharedMetrics:
@@ -86,7 +86,8 @@ def _add(ended: Path, sums: Path) -> None:
     try:
         # A process that was killed at its start may have left an empty file.
         with suppress(struct.error, RuntimeError):
-            for key, value, timestamp, _ in MmapedDict.read_all_values_from_file(str(ended)):  # type: ignore[no-untyped-call]
+            # Type: ignore[no-untyped-call].
+            for key, value, timestamp, _ in MmapedDict.read_all_values_from_file(str(ended)):
                 total.write_value(key, total.read_value(key)[0] + value, timestamp)  # type: ignore[no-untyped-call]
     finally:
         total.close()  # type: ignore[no-untyped-call]

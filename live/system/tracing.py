@@ -1,4 +1,4 @@
-"""Spans of what a server does, for OpenTelemetry. Without the extra `otel`, nothing happens."""
+"""Spans of the operations of a server, for OpenTelemetry. Without the extra `otel`, there are none."""
 
 import time
 from collections.abc import Iterable

@@ -1,6 +1,7 @@
-"""What the processes of this server have counted lately, for the admin page.
+"""Recent figures of the processes of this server, for the admin page.
 
-The figures are those of `/metrics`. They are read every ten seconds, and only while somebody looks at them.
+They come from the same counters as `/metrics`. They are read every ten seconds, and only while somebody has the page
+open.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from live.system.shared_metrics import SharedMetrics
 
 _EVERY: Final = 10.0  # seconds
 _KEPT: Final = 60  # samples
-_WANTED: Final = 900.0  # seconds for which the figures are read after somebody has looked
+_WANTED: Final = 900.0  # seconds for which the figures are read after a request for the page
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -55,7 +56,7 @@ class Activity:
         return list(self._samples)
 
     async def run(self) -> None:
-        """Read the counters while somebody looks at them, until cancelled."""
+        """Read the counters while somebody has the page open, until cancelled."""
         while True:
             await self._wanted.wait()
             while (now := time.monotonic()) < self._until:

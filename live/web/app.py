@@ -1,4 +1,4 @@
-"""The application of a process: its start and end, the work besides requests, and the answers to errors."""
+"""The application of a process: its start and end, its background work, and its answers to errors."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -101,7 +101,7 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
 
 
 async def _work(parts: Live, tally: RequestTally) -> None:
-    """Run everything that is not a request."""
+    """Run the background work."""
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(parts.registry.run())
         tasks.create_task(renew_metrics(parts, tally))
@@ -122,7 +122,7 @@ async def _work(parts: Live, tally: RequestTally) -> None:
         if isinstance(parts.client.servers, Replica):
             tasks.create_task(parts.client.servers.watch())
         if parts.settings.demo:
-            lease = ProcessLease(parts.client, SystemKeys(parts.settings.key_prefix).demo)  # in one of all processes
+            lease = ProcessLease(parts.client, SystemKeys(parts.settings.key_prefix).demo)  # in one process of all
             demo = Demo(parts.intake, parts.registry, parts.board_admin, lease)
             for board in parts.board_admin.in_file.by_id.values():
                 if board.clock == "server":
@@ -140,7 +140,7 @@ def _report(work: "asyncio.Task[None]") -> None:
 
 
 async def _forget(_request: Request, _error: Exception) -> Response:
-    """End a request whose client left while its body was read: that is no failure, and nobody receives the response."""
+    """End a request whose client disconnected while its body was read. This is no failure, and needs no response."""
     return Response(status_code=HTTPStatus.BAD_REQUEST)
 
 
@@ -153,7 +153,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
         return await answer_problem(request, error)
     try:
         page = await pages.problem_page(visit_of(request), error)
-    except ProblemError as overload:  # then not even an error can be drawn
+    except ProblemError as overload:  # the process has too much to do even for an error page
         return await answer_problem(request, overload)
     if isinstance(error, ProblemError):
         page.headers.update(error.headers)

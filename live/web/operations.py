@@ -38,8 +38,8 @@ async def healthz(_request: Request) -> Response:
 async def readyz(request: Request) -> Response:
     """Respond with 200 if the store accepts a write and holds the boards of this process, otherwise with the reasons.
 
-    A ready process also says what is wrong with the journal. All servers share the journal, and its failure does not
-    stop this process.
+    The response of a ready process also has the faults of the journal. All servers share the journal, and its failure
+    does not stop this process.
     """
     live = live_of(request)
     # The reasons can name boards.
@@ -63,7 +63,7 @@ async def readyz(request: Request) -> Response:
 
 
 async def renew_metrics(live: Live, tally: RequestTally) -> None:
-    """Renew the metrics of what is counted elsewhere, until cancelled."""
+    """Update the metrics whose values are counted elsewhere, until cancelled."""
     try:
         while True:
             tally.fold()

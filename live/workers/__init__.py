@@ -1,1 +1,1 @@
-"""Several server processes: a parent that starts, replaces and ends them, and what each of them runs."""
+"""Several server processes: a parent that starts, replaces and ends them, and the code that each of them runs."""

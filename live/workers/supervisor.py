@@ -26,7 +26,8 @@ from live.workers.worker import END, LEAVE, READY, RETIRE, STOPPING, TAKE, run_w
 log = structlog.get_logger()
 
 _READY_WITHIN: Final = 30.0  # seconds that a new worker has before a reload gives up
-_FIRST_START: Final = 5.0  # seconds in which only a worker of its own takes a socket, so that a start spreads evenly
+# Seconds in which only the worker of a socket accepts from it, so that connections spread evenly after a start.
+_FIRST_START: Final = 5.0
 _SERVED_WELL: Final = 10.0  # seconds; the next worker starts at once if this one has served for so long
 _SHORTEST_PAUSE: Final = 0.5  # seconds before a worker starts again; each further one is twice as long
 _LONGEST_PAUSE: Final = 30.0
@@ -90,7 +91,7 @@ class Supervisor:
         self._settings = settings
         self._workers: set[Worker] = set()
         self._current: list[Worker | None] = [None] * len(listeners)
-        self._accepts: list[Worker | None] = [None] * len(listeners)  # who accepts from each socket
+        self._accepts: list[Worker | None] = [None] * len(listeners)  # the worker that accepts from each socket
         self._failures = [0] * len(listeners)  # workers of each socket in a row that did not serve well
         self._first_until = 0.0
         self._is_stopping = False
@@ -188,7 +189,7 @@ class Supervisor:
         self._changed.set()
 
     def _start_again(self, place: int, served: float) -> None:
-        """Start the next worker of a socket: at once after one that served well, else after a growing pause."""
+        """Start the next worker of a socket: at once if the last one served well, else after a growing pause."""
         if self._is_stopping:
             return
         failures = self._failures[place] = 0 if served >= _SERVED_WELL else self._failures[place] + 1
@@ -200,7 +201,7 @@ class Supervisor:
     # Sockets
 
     def _assign(self) -> None:
-        """Let a worker accept from each socket: its own if that is ready, else another one."""
+        """Let a worker accept from each socket: the socket's own worker if it is ready, else another one."""
         ready = sorted((worker for worker in self._workers if worker.is_ready), key=lambda worker: worker.place)
         current = [worker for worker in ready if worker is self._current[worker.place]] or ready
         if not ready or self._is_stopping:

@@ -23,10 +23,10 @@ from live.system.processes import follow_parent, relax_collector
 from live.system.shared_metrics import SharedMetrics
 from live.web.app import make_app
 
-# What a parent and its worker send each other, each as one packet.
+# The messages between a parent and its worker, each in one packet.
 TAKE: Final = "take"  # with a number and a descriptor: accept connections from this listening socket
 LEAVE: Final = "leave"  # with the number: accept no more connections from it
-RETIRE: Final = "retire"  # answer what has begun and one request more of each connection, with `Connection: close`
+RETIRE: Final = "retire"  # answer begun requests and one more request of each connection, with `Connection: close`
 END: Final = "end"  # disconnect the viewers, and end when no connection is left
 READY: Final = "ready"  # the worker can accept connections
 STOPPING: Final = "stopping"  # the worker ends, and accepts no more
@@ -87,7 +87,7 @@ class _WorkerServer(uvicorn.Server):
         self._accepting: dict[int, asyncio.Server] = {}
         self._orders: asyncio.Queue[tuple[str, int, list[int]]] = asyncio.Queue()
         self._idle_until = 0.0  # how long idle connections may stay after it has retired
-        self._ends_at: float | None = None  # when it ends although connections are left
+        self._ends_at: float | None = None  # when it ends even if connections are left
         self._obeying: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - uvicorn's signature

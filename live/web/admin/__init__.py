@@ -1,1 +1,1 @@
-"""The admin page: what an administrator sees and does in a browser."""
+"""The admin page: an administrator sees and changes boards in a browser."""

@@ -1,4 +1,4 @@
-"""Does maintenance for the admin page in a process of its own, so that viewers and producers need not wait for it."""
+"""Does maintenance for the admin page in a separate process, so that viewers and producers do not wait for it."""
 
 import asyncio
 import threading
@@ -19,14 +19,14 @@ _FREE: Final = threading.Lock()  # one at a time in each process of the server
 
 
 class _Failed(msgspec.Struct, frozen=True):
-    """Why the work failed, and whether the store was the reason."""
+    """The reason why the work failed, and whether it was the store."""
 
     why: str
     is_store: bool
 
 
 async def run_apart(work: Callable[..., _R], *given: object) -> _R:
-    """Do work in another process, which ends with the request. What it has changed until then stays changed.
+    """Do work in another process, which ends with the request. Changes that it has made until then stay.
 
     Raises:
         ProblemError: another process does such work, the work takes too long, or it failed.

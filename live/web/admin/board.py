@@ -15,7 +15,7 @@ from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
 from live.web.admin.toml import board_toml, line_of
 from live.web.reads.boards import visible_choices
 
-_MOST_SLOTS: Final = 100  # the newest ones, whose memory is measured
+_MOST_SLOTS: Final = 100  # the newest slots, whose memory is measured
 
 
 async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM) -> Response:
@@ -26,7 +26,7 @@ async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM
     definition = await desk.live.board_admin.defined(board.id)
     choices = visible_choices(desk.live, board, desk.visit.reader)
     if definition is not None and choices.get("union") in (None, definition.choices.get("union")):
-        choices = definition.choices  # as somebody has written them
+        choices = definition.choices  # in the order in which they were written
     return await desk.show(
         "board",
         error,

@@ -1,4 +1,4 @@
-"""The page of all boards: whether the server is well, and for each board what it is and why nothing happens on it."""
+"""The page of all boards: the state of the server, and for each board its kind, its state, and why it is quiet."""
 
 import time
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class BoardRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> str:
-        """What kind of board it is, by a name in the words of the pages."""
+        """The kind of the board, as a name in the words of the pages."""
         if self.board.votes is not None:
             return "votes"
         return "union" if self.board.union else self.board.operator
@@ -55,7 +55,7 @@ class BoardRow(msgspec.Struct, frozen=True, kw_only=True):
 class ServerHealth(msgspec.Struct, frozen=True):
     """The line above the table: a second's events, refused events, and viewers; and how far the journal is behind.
 
-    An API key that is limited to some boards learns nothing of refused events, which may be of other boards.
+    An API key that is limited to some boards does not see refused events, because they may be of other boards.
     """
 
     accepted: float
@@ -125,7 +125,7 @@ async def row_of(desk: Desk, ledger: Ledger, samples: Sequence[Sample]) -> Board
 
 
 def _why(board: Board, state: str, counted: int) -> str:
-    """Say why nothing happens on a board, by a name in the words of the pages; empty if something does."""
+    """Return why nothing happens on a board, as a name in the words of the pages; empty if events arrive."""
     votes, now = board.votes, time.time() * 1000
     if state in {"lost", "stale", "frozen"}:
         return state

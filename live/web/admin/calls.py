@@ -1,7 +1,7 @@
-"""What the admin page does: requests to the API of this server, which a person can also send with `curl`.
+"""The actions of the admin page: requests to the API of this server, which a person can also send with `curl`.
 
-A page carries out the same request that it shows. So the routes of the API check each act and add its entry to the
-audit log, and the page has no logic of its own.
+A page carries out the request that it shows. So the routes of the API check each action and add its entry to the audit
+log.
 """
 
 import shlex
@@ -21,7 +21,7 @@ from live.errors import ProblemError
 from live.web.http.middleware import READER
 from live.web.writes.admin import ACTING
 
-_KEPT: Final = (b"x-request-id",)  # header fields of the request of a page that its acts have too
+_KEPT: Final = (b"x-request-id",)  # header fields that a page's request passes on to its requests to the API
 
 
 class ApiCall(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ class ApiCall(msgspec.Struct, frozen=True):
         async def receive() -> Message:
             nonlocal is_read
             if is_read:
-                return await request.receive()  # which waits until the browser leaves
+                return await request.receive()  # this waits until the browser disconnects
             is_read = True
             return {"type": "http.request", "body": body, "more_body": False}
 

@@ -1,4 +1,4 @@
-"""What every page for administrators uses: who is signed in, the tokens of forms, and how a page is shown.
+"""The parts that all pages for administrators share: who is signed in, the tokens of forms, and showing a page.
 
 A page is one module: an `AdminPage` with a function that shows it, and one for each act of its forms. Forms send to the
 address of their page, with the name of the act and a token. After an act, the page is shown again.
@@ -95,7 +95,7 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
         return hmac.digest(self.cookie.encode(), f"{path} {act}".encode(), "sha256").hex()[:32]
 
     def done(self, act: str, page: str | None = None, **query: str) -> Response:
-        """Lead to a page after an act, by default the same one, which then says that it is done."""
+        """Redirect to a page after an act: by default to the same page, which then says that the act is done."""
         path = f"{self.live.settings.root_path}{self.visit.path}" if page is None else self.path(page)
         return RedirectResponse(self.address(path, done=act, **query), HTTPStatus.SEE_OTHER, NOT_STORED)
 
@@ -119,7 +119,7 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
         status: int = HTTPStatus.OK,
         **values: Any,  # noqa: ANN401 - what the template takes
     ) -> Response:
-        """Show a page. `error` is what went wrong with an act; the page says so, and has its status."""
+        """Show a page. `error` is the error of an act: the page shows it, and has its status."""
         problem, site, done = None if error is None else as_problem(error), site_of(self.visit), ""
         if problem is None and f"admin_done_{self.visit.query.get('done')}" in self.visit.language.table:
             done = f"admin_done_{self.visit.query['done']}"
@@ -157,8 +157,8 @@ class AdminPage(msgspec.Struct, frozen=True, kw_only=True):
         path: its path below `/admin/`; may have parameters.
         name: its name in the navigation, `admin_page_<name>` in the words; empty for none.
         show: shows it; with an error and the form, after an act that failed.
-        acts: what its forms do, by name. Each returns where to go, mostly `Desk.done`.
-        needs_all_boards: whether an API key that is limited to some boards may not open it.
+        acts: the functions of its forms, by name. Each returns a redirect, mostly `Desk.done`.
+        needs_all_boards: whether only an API key for all boards may open it.
         most: the most bytes of a form.
         fields: the most fields of a form.
     """

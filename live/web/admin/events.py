@@ -1,4 +1,4 @@
-"""The page of events: those that were accepted and refused lately, and an event to try."""
+"""The page of events: the latest accepted and refused ones, and a test event."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -16,11 +16,11 @@ from live.web.admin.desk import NO_FORM, AdminPage, Desk, Form
 _FILTERS: Final = ("board", "type", "producer", "code")
 _LONGEST: Final = 128  # characters of a filter
 _SHOWN: Final = 50
-_MOST_BOARDS: Final = 20  # whose accepted events are read
+_MOST_BOARDS: Final = 20  # boards whose accepted events are read
 
 
 async def show(desk: Desk, error: Exception | None = None, form: Form = NO_FORM) -> Response:
-    """Show the newest events of the boards that the API key includes, as far as the filter lets them through."""
+    """Show the newest events of the boards that the API key includes, if they match the filter."""
     return await _show(desk, form, error=error)
 
 
@@ -84,7 +84,7 @@ async def _accepted(desk: Desk, wanted: Form) -> tuple[Sequence[LatestEvents], s
 
 
 async def send(desk: Desk, form: Form) -> Response:
-    """Send an event as the administrator's API key, and show what became of it."""
+    """Send an event with the administrator's API key, and show the result."""
     desk.producer.require("post")
     try:
         event = msgspec.convert(_body(form), IncomingEvent)

@@ -1,4 +1,4 @@
-"""The page of the journal and of health: what is safe, what it takes, whether all processes are ready, and checks."""
+"""The page of the journal and of health: what is safe in SQL, the sizes, the processes, and checks."""
 
 import asyncio
 import time
@@ -29,9 +29,9 @@ _SHOWN_DAYS: Final = 14
 
 
 class JournalState(msgspec.Struct, frozen=True):
-    """What the journal has: everything until `safe` (milliseconds), how many bytes wait, and what is wrong.
+    """The state of the journal: SQL has everything until `safe` (milliseconds), and `behind` is in seconds.
 
-    `behind` is in seconds. All but the faults are None if no process moves entries to SQL.
+    All fields but the faults are None if no process moves entries to SQL.
     """
 
     safe: int | None
@@ -67,7 +67,7 @@ class StoreMemory(msgspec.Struct, frozen=True):
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """What a check has found on boards."""
+    """The result of a check of boards."""
 
     audits: Sequence[AuditReport] = ()
     comparisons: Sequence[Report] = ()
@@ -75,7 +75,7 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 async def show(desk: Desk, error: Exception | None = None, form: Form = NO_FORM) -> Response:
-    """Show the state of everything that the API key may know."""
+    """Show the state of the boards and the server, as far as the API key may see them."""
     return await _show(desk, form, error=error)
 
 
@@ -125,7 +125,7 @@ async def _journal_of(desk: Desk) -> JournalState:
 
 
 async def _measured(desk: Desk, boards: Sequence[str]) -> tuple[Measured | None, str]:
-    """Measure the journal in a process that reads the past, or say why that is not possible."""
+    """Measure the journal in a process that reads the past. On failure, return the reason."""
     past = desk.live.past
     assert past is not None, "there is a journal"  # noqa: S101
     try:
@@ -168,7 +168,7 @@ async def _memory(desk: Desk) -> list[StoreMemory]:
 
 
 def _grown(server: str, used: int, most: int, looks: Sequence[MemoryLook]) -> StoreMemory:
-    """Say when the memory is full, by the growth since the oldest look that is an hour old or more."""
+    """Predict when the memory is full, by the growth since the oldest value that is at least an hour old."""
     now = looks[-1].at
     for look in looks[:-1]:
         before, _ = look.servers.get(server, (used, most))

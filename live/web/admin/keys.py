@@ -23,7 +23,7 @@ _PATH: Final = "/v1/keys"
 
 
 class MadeSecret(msgspec.Struct, frozen=True):
-    """An API key or a token, which is shown only now. `link` opens a board with a token, and `code` is its picture."""
+    """An API key or a token, which is shown only once. `link` opens a board with a token, and `code` is its QR code."""
 
     text: str = ""
     link: str = ""
@@ -36,7 +36,7 @@ _NOTHING: Final = MadeSecret()
 async def show(
     desk: Desk, error: Exception | None = None, form: Form = NO_FORM, made: MadeSecret = _NOTHING
 ) -> Response:
-    """Show the API keys, and what was made."""
+    """Show the API keys, and a new API key or token."""
     listing = ApiCall("GET", _PATH)
     listed: Sequence[Mapping[str, Any]] = msgspec.json.decode((await desk.send(listing)).body, type=KeyList).keys
     shown, number, page_count = desk.page_of(listed, _ON_PAGE)
@@ -88,7 +88,7 @@ def _words(form: Form, name: str) -> list[str]:
 
 
 def _adding(form: Form) -> ApiCall:
-    """Make the request for an API key. What is left out stays as it is, or as usual."""
+    """Make the request for an API key. Fields that are left out keep their value or have the default."""
     rate = form.get("rate", "").strip()
     body = {
         "boards": _words(form, "boards"),

@@ -1,4 +1,4 @@
-"""The page of the audit log: every administrative act, before and after, as a request, and undone where that exists."""
+"""The page of the audit log: every action, with the values before and after, as a request, and with its undo."""
 
 from typing import Any, Final
 from urllib.parse import quote
@@ -27,7 +27,7 @@ class LogRow(msgspec.Struct, frozen=True):
 
     @property
     def number(self) -> str:
-        """What names the entry in a form."""
+        """The name of the entry in a form."""
         return f"{self.entry.at}:{self.entry.what}:{self.entry.board}:{self.entry.key}"
 
 
@@ -59,7 +59,7 @@ async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM
 
 
 async def undo(desk: Desk, form: Form) -> Response:
-    """Undo what an entry says."""
+    """Undo the action of an entry."""
     entries = await visible_entries(desk.live, desk.producer, MAX_ENTRIES)
     row = next((row for row in map(row_of, entries) if row.number == form.get("entry")), None)
     if row is None or row.undo is None:
@@ -69,9 +69,9 @@ async def undo(desk: Desk, form: Form) -> Response:
 
 
 def row_of(entry: AuditEntry) -> LogRow:
-    """Find the requests that do and undo what an entry says."""
+    """Find the requests that do and undo the action of an entry."""
     make = _CALLS.get(entry.what)
-    is_erased = not entry.key and entry.what in OF_MEMBERS  # or several titles at once
+    is_erased = not entry.key and entry.what in OF_MEMBERS  # it may be an action on several titles at once
     call, undo = (None, None) if make is None or is_erased else make(entry)
     return LogRow(entry, call, undo)
 
@@ -145,7 +145,7 @@ def _table(value: object) -> dict[str, Any]:
 
 
 def _is_cut(entry: AuditEntry) -> bool:
-    """Tell whether an entry was too large for what was before and after."""
+    """Tell whether an entry was too large for the values before and after."""
     return entry.before is None and set(_table(entry.after)) == {"bytes"}
 
 

@@ -1,4 +1,4 @@
-"""The page of one member: its records, its last events with who sent them, and what an administrator can do with it."""
+"""The page of one member: its records, its last events with their senders, and its title. Scores can be corrected."""
 
 from typing import Final
 from urllib.parse import quote
@@ -71,7 +71,7 @@ async def show(desk: Desk, error: Exception | None = None, form: Form = NO_FORM)
 
 
 async def _changes(desk: Desk, board: str, member: str) -> tuple[list[Change], str]:
-    """Return the newest changes of the member on a board, or why they are not known."""
+    """Return the newest changes of the member on a board, or the reason why they are not known."""
     if not board:
         return [], ""
     ledger = await desk.ledger(board)
@@ -99,7 +99,7 @@ async def correct(desk: Desk, form: Form) -> Response:
 
 
 async def title(desk: Desk, form: Form) -> Response:
-    """Give the member a title, a link and a picture, or take them away."""
+    """Set or delete the title, the link and the picture of the member."""
     member = desk.visit.query.get("key", "")
     path = f"/v1/items/{quote(member, safe='')}"
     if form["act"] == "untitle":

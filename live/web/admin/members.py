@@ -33,7 +33,7 @@ class MemberRow(msgspec.Struct, frozen=True):
 
 
 async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM) -> Response:
-    """Show those whose name or title begins with a text; without one, the first members and those that are hidden."""
+    """Show members whose name or title begins with a text; without a text, the first members and the hidden ones."""
     query = desk.visit.query
     boards = sorted(ledger.state.board.id for ledger in desk.ledgers())
     prefix, cursor = query.get("q", "")[:LONGEST_PREFIX].strip(), query.get("cursor")
@@ -80,7 +80,7 @@ def record_path(board: str, member: str) -> str:
 
 
 async def hide(desk: Desk, form: Form) -> Response:
-    """Hide a member, or show it again, as the act of the form says. The page then offers to take it back."""
+    """Hide a member, or show it again, as the form says. The page then offers to undo this."""
     is_hiding = form["act"] == "hide"
     board = form.get("board", "")
     if not form.get("key"):

@@ -1,7 +1,7 @@
-"""The page for a new board: six questions in plain words, and beside them what their answers mean.
+"""The page for a new board: six questions in plain words, and beside them the board that their answers define.
 
-The answers become choices of a definition. The page shows them as TOML and as a request, and what the board would show
-by the events of the last hour.
+The answers become choices of a definition. The page shows them as TOML and as a request, and a preview from the events
+of the last hour.
 """
 
 import re
@@ -43,7 +43,7 @@ _USUAL: Final[Form] = {
     "source": "like", "window": "last_24h", "timezone": "UTC", "kept": "incr", "votes": "programs", "count": "3",
     "ties": "first", "visibility": "public",
 }  # fmt: skip
-_QUESTIONS: Final[Mapping[str, str]] = {  # by the choice that a mistake names
+_QUESTIONS: Final[Mapping[str, str]] = {  # the questions, by the choice that a mistake names
     "id": "id", "title": "title", "visibility": "visibility", "types": "source", "sources": "source",
     "window": "window", "calendar": "window", "rolling": "window", "timezone": "window", "slot": "window",
     "operator": "kept", "sort_order": "kept", "votes": "votes", "like_button": "votes", "per_key": "votes",
@@ -56,7 +56,10 @@ _MOST_SOURCES: Final = 20  # boards whose events the preview reads
 
 
 class Preview(msgspec.Struct, frozen=True):
-    """The first members that the board would have, by the events of some boards. `why` there are none, in a word."""
+    """The first members that the board would have, from the events of some boards.
+
+    `why` is the reason if there are none.
+    """
 
     records: Sequence[tuple[str, int]] = ()
     boards: Sequence[str] = ()
@@ -64,7 +67,7 @@ class Preview(msgspec.Struct, frozen=True):
 
 
 async def show(desk: Desk, error: Exception | None = None, form: Form = NO_FORM) -> Response:
-    """Show the questions with the answers in a form, and what is wrong with them."""
+    """Show the questions with the answers of a form, and their mistakes."""
     answers, board = _answers_of(form), form.get("id", "").strip()
     choices = choices_of_answers(answers)
     wrong = await desk.live.board_admin.mistakes(board, choices, desk.producer) if form else []
@@ -94,7 +97,7 @@ async def preview(desk: Desk, form: Form) -> Response:
 
 
 async def create(desk: Desk, form: Form) -> Response:
-    """Create the board, unless something is wrong with the answers."""
+    """Create the board, unless the answers have mistakes."""
     board, choices = form.get("id", "").strip(), choices_of_answers(_answers_of(form))
     if await desk.live.board_admin.mistakes(board, choices, desk.producer):
         return await show(desk, form=form)
@@ -108,13 +111,13 @@ def _answers_of(form: Form) -> Form:
 
 
 def choices_of_answers(answers: Form) -> dict[str, Any]:
-    """Make the choices of a definition from the answers. Leave out those that are usual."""
+    """Make the choices of a definition from the answers. Leave out defaults."""
     title, window = answers.get("title", "").strip(), WINDOWS.get(answers["window"], answers["window"])
     if isinstance(window, Mapping) and "calendar" in window:
         window = {**window, "timezone": answers["timezone"].strip()}
     operator, _, end = answers["kept"].partition("_")
     votes: dict[str, Any] = {}
-    # A like of a visitor counts once: in a window that events leave by its identity, and in any other one as a vote.
+    # A like of a visitor counts once. If events leave the window, its identity ensures this. Otherwise it is a vote.
     has_votes = not (isinstance(window, Mapping) and "rolling" in window)
     if answers["votes"] == "once" or (answers["votes"] == "visitors" and has_votes):
         votes["per_key"] = 1
@@ -155,7 +158,7 @@ def _made(choices: dict[str, Any]) -> Board | None:
 
 
 def _by_question(mistakes: Sequence[str]) -> dict[str, list[str]]:
-    """Put each mistake beside the questions that it names, or beside none."""
+    """Put each mistake beside the questions that it names."""
     found: dict[str, list[str]] = {}
     for mistake in mistakes:
         named = [_QUESTIONS[word] for word in re.findall(r"\w+", mistake) if word in _QUESTIONS]
@@ -165,7 +168,7 @@ def _by_question(mistakes: Sequence[str]) -> dict[str, list[str]]:
 
 
 async def _preview(desk: Desk, made: Board) -> Preview:
-    """Find what the board would show, by what boards with the same types of events have counted in the last hour."""
+    """Compute the preview from the last hour of boards that count the same types of events."""
     live, sources = desk.live, list(_sources(desk.ledgers(), made))[:_MOST_SOURCES]
     if not sources or live.past is None:
         return Preview(why="no_source" if live.past is not None else "no_journal")
@@ -180,7 +183,7 @@ async def _preview(desk: Desk, made: Board) -> Preview:
             made.sort_order,
             _FIRST,
         )
-    except ProblemError:  # too many events, or too many who ask
+    except ProblemError:  # there are too many events, or too many queries
         return Preview(boards=names, why="too_many")
     return Preview(records, names, "" if records else "no_events")
 

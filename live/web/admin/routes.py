@@ -1,4 +1,4 @@
-"""The routes of the admin page, and what each checks before a page is shown or does anything."""
+"""The routes of the admin page, and their checks before a page is shown or changes anything."""
 
 from functools import partial
 from typing import Final
@@ -59,7 +59,7 @@ def admin_routes(settings: Settings) -> list[BaseRoute]:
 
 
 async def _serve(page: AdminPage, request: Request) -> Response:
-    """Show a page to an administrator who is signed in, or do what its form says. Show others the form to sign in."""
+    """Show a page to an administrator who is signed in, or run the act of its form. Show the sign-in form to others."""
     require_page(request)
     if request.method == "POST":
         require_own_form(request)

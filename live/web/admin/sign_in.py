@@ -1,4 +1,4 @@
-"""Signing in to the admin page and out of it: an admin API key opens a session, which a cookie proves.
+"""Signing in to the admin page and out of it: an admin API key begins a session, which belongs to a cookie.
 
 The API key comes in a form and never in an address. The browser receives 128 random bits, and the store keeps their
 SHA-256.
@@ -34,7 +34,7 @@ _MOST_BODY: Final = 8192  # bytes
 
 
 def require_page(request: Request) -> None:
-    """Refuse a client for which there is no admin page.
+    """Refuse a client that may not open the admin page.
 
     Raises:
         ProblemError: `not_found`.
@@ -159,5 +159,5 @@ class _SessionCookie(TypedDict):
 
 def _attributes(client: Client, root: str) -> _SessionCookie:
     is_secure = client.scheme == "https"
-    # The pages of boards look for it too. A browser demands the path `/` of a name that begins with `__Host-`.
+    # The pages of boards need the cookie too. For a name that begins with `__Host-`, browsers demand the path `/`.
     return {"path": "/" if is_secure else root or "/", "secure": is_secure, "httponly": True, "samesite": "strict"}

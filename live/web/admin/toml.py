@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-_LONGEST: Final = 1024 * 1024  # bytes of a boards file in which a board is looked for
+_LONGEST: Final = 1024 * 1024  # bytes of a boards file that are searched for a board
 _AT_RUN_TIME: Final = ("frozen", "idle_ttl")  # choices that a boards file does not have
 
 

@@ -1,4 +1,4 @@
-"""The page of what is unusual: members that gained much in the last ten minutes, or mostly from one source."""
+"""The page "What is unusual": members that gained much in the last ten minutes, or mostly from one source."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ _MINUTES: Final = 10
 
 
 async def show(desk: Desk, error: Exception | None = None, _form: Form = NO_FORM) -> Response:
-    """Show them for a board. The journal says it, in one of the processes that read the past."""
+    """Show the unusual members of a board. A process that reads the past finds them in the journal."""
     boards = sorted(ledger.state.board.id for ledger in desk.ledgers())
     ledger, found = await chosen_board(desk, boards), None
     if ledger is not None:

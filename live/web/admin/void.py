@@ -1,4 +1,4 @@
-"""The page that takes back what a producer or an actor contributed: first as a dry run, which changes nothing."""
+"""The page that takes contributions of a producer or an actor back: first as a dry run, which changes nothing."""
 
 import asyncio
 import shlex
@@ -57,7 +57,7 @@ async def _show(
 
 
 async def attempt(desk: Desk, form: Form) -> Response:
-    """Show what would be taken back, or take it back, as the act of the form says."""
+    """Show what would be taken back, or take it back, as the form says."""
     is_dry = form["act"] == "try"
     criteria, board = _criteria(form), form.get("board", "").strip()
     if board or desk.is_limited:
@@ -106,7 +106,7 @@ def _void(
     board: str | None,
     dry: bool,  # noqa: FBT001
 ) -> list[Outcome]:
-    """Do it, in a process of its own."""
+    """Run the void in a separate process."""
 
     async def work() -> list[Outcome]:
         with existing_journal(settings, writes=False) as database:

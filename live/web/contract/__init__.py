@@ -1,1 +1,1 @@
-"""What programs can rely on: the OpenAPI and AsyncAPI documents, and the reference made from them."""
+"""The contract for programs: the OpenAPI and AsyncAPI documents, and the reference made from them."""

@@ -140,7 +140,7 @@ _SPAN: Final = (
     query("step", {"type": "string", "default": "1h"},
           f"The time between two steps, such as `5m` or `1d`. At most {MAX_STEPS} steps."),
 )  # fmt: skip
-# What a viewer may ask for, on the live route and on the stream.
+# The parameters of a viewer, on the live route and on the stream.
 WATCHED: Final = (
     query("limit", whole(1, default=50), "Number of records to watch."),
     query("interval", {"type": "string", "examples": ["1s"]}, "Minimum time between two updates, up to 60s."),
@@ -564,7 +564,7 @@ _PATHS: Final[Mapping[str, Json]] = {
         is_page=True,
     )},
 }  # fmt: skip
-# A strict request that is refused gets the same body as another one that is accepted.
+# A refused strict request gets the same form of body as an accepted request.
 _PATHS["/v1/events"]["post"]["responses"]["422"]["content"] |= json_of(reference(Answer))
 for _status in ("500", "503"):  # a process that is not ready says why in the same form
     _PATHS["/readyz"]["get"]["responses"][_status]["content"] = json_of(_READY)

@@ -82,7 +82,7 @@ def document(struct: type, headers: Json | None = None) -> Json:
 
 
 def made(struct: type) -> Json:
-    """Describe a response with what was made."""
+    """Describe a response with the created object."""
     return {"201": {"description": "It is made.", "content": json_of(reference(struct))}}
 
 

@@ -1,1 +1,1 @@
-"""What every route uses: responses, middleware, static files, and turns for what is drawn."""
+"""The parts that all routes share: responses, middleware, static files, and turns for drawings."""

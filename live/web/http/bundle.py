@@ -19,11 +19,12 @@ except ImportError:  # there is no wheel for macOS on ARM: the files stay as the
 
 
 _IMPORT: Final = re.compile(r'^(?:import|export) (?:\{([^}]*)\} from )?"([^"]+)";\n', re.MULTILINE)
-_SPACES: Final = re.compile(r"\s*([{};>,])\s*|(?<=:)\s+")  # that mean nothing in a style sheet
+_SPACES: Final = re.compile(r"\s*([{};>,])\s*|(?<=:)\s+")  # characters without a meaning in a style sheet
 _PACKAGE: Final = re.compile(r"[^./]")
 _EXPORT: Final = re.compile(r"^export (?=(?:async )?(?:function|class|const|let) (\w+))", re.MULTILINE)
 _LEFT: Final = re.compile(r"^(?:import\b(?!\()|export\b).*", re.MULTILINE)
-_DROPPED: Final = re.compile(r"\bvoid \(.*")  # the minifier forgets that what is in these parentheses has effects
+# The minifier would drop the expression in these parentheses, although it has effects.
+_DROPPED: Final = re.compile(r"\bvoid \(.*")
 _DECLARED: Final = re.compile(r"^(?:async )?(?:function\*?|class|const|let) (\w+)", re.MULTILINE)
 
 Read = Callable[[str], str]
@@ -32,7 +33,7 @@ Read = Callable[[str], str]
 def bundle(name: str, read: Read, apart: Collection[str] = ()) -> str:
     """Join a script with its imports into one module. `read` gives the text of a file by its path.
 
-    What it imports from a package, or from a module in `apart`, stays an import.
+    Imports from a package, or from a module in `apart`, stay.
 
     Raises:
         ValueError: the modules can't be joined.
@@ -43,9 +44,9 @@ def bundle(name: str, read: Read, apart: Collection[str] = ()) -> str:
 
 
 def split_bundle(name: str, later: Sequence[str], read: Read) -> dict[str, str]:
-    """Join a script, and each of those that it loads later, which take from it what both import.
+    """Join a script, and each script that it loads later.
 
-    So the first script exports what the others need of its modules. All are in one folder.
+    Modules that both import are in the first script only, which exports them. All are in one folder.
 
     Raises:
         ValueError: the modules can't be joined.
@@ -72,10 +73,10 @@ def _whole(joined: "_Joined", exported: Sequence[str], imported: Mapping[str, Se
 
 
 def script(text: str) -> str:
-    """Remove the comments of a script, and shorten the names of what is local.
+    """Remove the comments of a script, and shorten local names.
 
     Raises:
-        ValueError: the minifier would change what the script does.
+        ValueError: the minifier would change the behaviour of the script.
     """
     if dropped := _DROPPED.search(text):
         raise ValueError(f"can't minify {dropped[0]!r}")

@@ -1,7 +1,7 @@
 """Replies that are drawn for requests: pages, tables, pictures and metrics.
 
-Drawing takes the time of the process, which events and viewers need too. So one reply is drawn at a time, in turns of
-the clients, and at most half of the time goes to drawing.
+Events and viewers need the time of the process too. So the process draws one reply at a time, clients take turns, and
+drawing takes at most half of the time.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ _KEPT: Final = 1000  # bytes of a kept reply besides its body and its query
 _SERVES: Final = 1.0  # seconds
 
 DrawingKey = tuple[str, bytes, object]
-"""What a drawing depends on: its kind, the query of the request, and everything else."""
+"""The key of a drawing: its kind, the query of the request, and everything else on which it depends."""
 
 
 class _KeptReply(NamedTuple):
-    """A reply that serves until a time, in seconds of the monotonic clock. `size` is its memory in bytes."""
+    """A reply that is valid until a time, in seconds of the monotonic clock. `size` is its memory in bytes."""
 
     reply: Reply
     until: float
@@ -49,7 +49,7 @@ class Drawings:
         reply = self._find(key)
         if reply is None:
             async with self.turn(client):
-                reply = self._find(key)  # another request may have drawn it meanwhile
+                reply = self._find(key)  # another request may have drawn the reply meanwhile
                 if reply is None:
                     reply = await draw()
                     self._keep(key, reply)
@@ -66,7 +66,7 @@ class Drawings:
         began = time.thread_time()
         try:
             yield
-        finally:  # the next turn begins when others have had as much time
+        finally:  # the next turn begins when other work has had as much time
             rest = time.thread_time() - began
             asyncio.get_running_loop().call_later(rest, self.queue.leave, client)
 

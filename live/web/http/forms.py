@@ -1,4 +1,4 @@
-"""Reads what the forms of the pages send."""
+"""Reads the forms that pages send."""
 
 from typing import Final
 from urllib.parse import parse_qsl
@@ -12,7 +12,7 @@ _MOST_FIELDS: Final = 4
 
 
 def require_own_page(request: Request) -> None:
-    """Refuse what a page of another site sends. Browsers name the site on every request of a form.
+    """Refuse forms from pages of other sites. Browsers name the site in each request of a form.
 
     Raises:
         ProblemError: `origin_forbidden`.
@@ -22,7 +22,7 @@ def require_own_page(request: Request) -> None:
 
 
 async def read_form(request: Request, most: int, expected: str, fields: int = _MOST_FIELDS) -> dict[str, str]:
-    """Return the fields of a form with at most so many bytes and fields. `expected` says what to send instead.
+    """Return the fields of a form within limits of bytes and fields. `expected` tells clients what to send.
 
     Raises:
         ProblemError: `unsupported_media_type`, `body_too_large` or `malformed_body`.

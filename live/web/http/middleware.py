@@ -20,7 +20,7 @@ from live.network.hosts import below_root
 from live.protocols.http.shared import SharedParts
 from live.web.http.responses import problem_response
 
-READER: Final = "live.reader"  # the ASGI extension with who reads, in requests that asked
+READER: Final = "live.reader"  # the ASGI extension with the reader of a request
 
 _READING: Final = ("GET", "HEAD")
 _UNLIMITED: Final = ("/healthz", "/readyz", "/metrics")
@@ -122,7 +122,7 @@ class CrossOrigin:
 class ReadRate:
     """ASGI middleware that refuses the reads of clients that exceed their rate. The fast path does it by itself.
 
-    It refuses with a problem, for pages too, because a page would cost more than what it refuses.
+    The refusal is a problem document for pages too, because an error page would cost more than the refused read.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -143,7 +143,7 @@ class ReadRate:
 
 
 class Readers:
-    """ASGI middleware that looks for the session of an administrator who reads, before anything asks who reads."""
+    """ASGI middleware that looks up the session of an administrator, before other code asks for the reader."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -176,7 +176,7 @@ def page_policy(images: tuple[str, ...], *, is_framed: bool) -> str:
 class SecurityHeaders:
     """ASGI middleware that adds the security headers to every HTTP response.
 
-    Only its reader may keep a response that was made for somebody who may read private boards.
+    A response for a reader of private boards may be kept by this reader only.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -22,7 +22,7 @@ NOT_STORED: Final = {"Cache-Control": "no-store"}  # for responses that only the
 
 _T = TypeVar("_T")
 
-REVALIDATED: Final = b"no-cache"  # clients may keep the response, but must ask whether it has changed
+REVALIDATED: Final = b"no-cache"  # clients may keep the response, but must ask each time whether it has changed
 _BY_STATUS: Final = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
 _JSON: Final = b"application/json"
 VARY: Final = (b"vary", b"Accept-Encoding")
@@ -37,10 +37,10 @@ def negotiated(request: Request, reply: Reply) -> Response:
 
 
 def cache_control(seconds: int) -> bytes:
-    """Return the `Cache-Control` of replies that everybody may see, and that caches may use for so long.
+    """Return the `Cache-Control` of replies that everybody may see, and that caches may use for a time.
 
-    While a cache asks again, it may answer with what it has for `SILENCE`. A viewer, too, hears for at most this long
-    nothing of a server that it has lost, so readers behind a cache do not take old records for new ones for longer.
+    While a cache asks again, it may answer with its old copy for `SILENCE`. This is also how long a viewer takes to
+    notice that it has lost the server, so clients behind a cache see old records for no longer.
     """
     return b"public, max-age=%d, stale-while-revalidate=%d" % (seconds, SILENCE) if seconds else REVALIDATED
 
@@ -56,13 +56,16 @@ def kept_json(body: object, cache: bytes = REVALIDATED) -> Reply:
 
 
 class Derived(Generic[_T]):
-    """Values that are made once for each struct that many requests share."""
+    """Values that are made once for each struct, and that many requests share."""
 
     def __init__(self) -> None:
         self._made: WeakKeyDictionary[msgspec.Struct, _T] = WeakKeyDictionary()
 
     def of(self, shared: msgspec.Struct, make: Callable[[], _T]) -> _T:
-        """Return what `make` returns for a struct, now or in an earlier call. Structs must compare by identity."""
+        """Return the value for a struct: make it with `make`, unless an earlier call did.
+
+        Structs must compare by identity.
+        """
         made = self._made.get(shared)
         if made is None:
             made = self._made[shared] = make()
@@ -124,7 +127,7 @@ def problem_response(error: Exception) -> Response:
 
 
 def public_reason(error: Exception) -> str:
-    """Say why something is not possible. Leave out what only the log may have, such as addresses."""
+    """Return the public reason of an error, without details for the log, such as addresses."""
     match error:
         case StoreUnavailableError():
             return error.public

@@ -108,7 +108,7 @@ class ClientFiles(StaticFiles):
         return Response(compressed if takes else plain, headers=answer, media_type="text/javascript")
 
 
-@lru_cache(maxsize=128)  # more than the pages name: a stranger may name other style sheets together
+@lru_cache(maxsize=128)  # more bundles than the pages need, because a stranger may ask for other combinations
 def _contents(name: str) -> tuple[bytes, bytes]:
     """Return a file as it is served, plain and compressed."""
     kind = PurePosixPath(name).suffix
@@ -129,7 +129,7 @@ def _contents(name: str) -> tuple[bytes, bytes]:
 
 
 def is_style(name: str) -> bool:
-    """Tell whether a name is that of several style sheets: each at most once, in their order, so that there are few."""
+    """Tell whether a name joins several style sheets: each at most once, in a fixed order. So there are few names."""
     parts = name.removesuffix(".css").split("+")
     return parts == [part for part in STYLES if part in parts]
 

@@ -1,6 +1,6 @@
 """Requests whose response waits for a change of a board.
 
-Meanwhile they count as viewers, which can disconnect any time.
+While they wait, they count as viewers, and can disconnect at any time.
 """
 
 import asyncio
