@@ -1,6 +1,7 @@
 """`python -m bench.motion`: how smoothly the page of a busy board moves in Chromium, and how far it is behind.
 
-2,000 likes per second over 300 members whose scores are close together, so that rows move all the time.
+2,000 likes per second over 300 members whose scores are close together, so that rows move all the time. With
+`--minutes`, 300 likes per second for so long: whether memory stays the same, while somebody looks back now and then.
 """
 
 import argparse
@@ -12,18 +13,19 @@ import shutil
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 import msgspec
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, CDPSession, Page, async_playwright
 
 from bench.board import Board
-from bench.processes import BenchError
+from bench.processes import BenchError, descendants_of
 from bench.watched import EVENTS, fill
 
 _MEMBERS: Final = 300
 _LIKES: Final = 100  # in one POST
+_FEW_LIKES: Final = 15  # … while memory is measured
 _RATE: Final = 20  # POSTs per second
 _FLAGS: Final = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--enable-precise-memory-info"]
 
@@ -114,7 +116,79 @@ async def measure(board: Board, rows: int, slowdown: int, seconds: float) -> Mot
     )
 
 
-async def _metrics(tools: Any) -> dict[str, float]:  # noqa: ANN401 - what the browser answers
+class Memory(msgspec.Struct, frozen=True):
+    """What the page and the server hold at a time, after garbage is collected; in MB or counted."""
+
+    minute: int
+    heap: float
+    nodes: int
+    listeners: int
+    server: float  # resident, of all processes but the store
+
+
+async def watch_memory(board: Board, minutes: int) -> None:
+    """Print the memory of a page with 100 rows once a minute, and use its parts in between.
+
+    Raises:
+        BenchError: the page does not go live.
+    """
+    async with async_playwright() as playwright:
+        chromium = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_FLAGS)
+        page = await chromium.new_page(viewport={"width": 1280, "height": 900})
+        await page.goto(f"http://{board.server.address}/boards/posts?limit=100&key=post-000")
+        await page.wait_for_selector("#connection[data-state=live]")
+        tools = await page.context.new_cdp_session(page)
+        await tools.send("Performance.enable")
+        liking = asyncio.create_task(_like(board, [], _FEW_LIKES))
+        began = time.monotonic()
+        for minute in range(minutes + 1):
+            await asyncio.sleep(max(0, began + minute * 60 - time.monotonic()))
+            await tools.send("HeapProfiler.collectGarbage")
+            found = await _metrics(tools)
+            memory = Memory(
+                minute=minute,
+                heap=round(found["JSHeapUsedSize"] / 2**20, 2),
+                nodes=int(found["Nodes"]),
+                listeners=int(found["JSEventListeners"]),
+                server=round(sum(_resident(one.pid) for one in (board.server, *descendants_of(board.server))), 1),
+            )
+            print(msgspec.json.encode(memory).decode(), flush=True)
+            if minute % 2:
+                await _use(page)
+        if liking.done():
+            liking.result()  # it never ends by itself
+        liking.cancel()
+        await chromium.close()
+
+
+async def _use(page: Page) -> None:
+    """Look back, play, and return; find a name, open what can be opened, and pause."""
+    await page.click("#past")
+    for _ in range(10):
+        await page.keyboard.press("ArrowLeft")
+    await page.wait_for_selector("section[data-past]")
+    await page.click("#past-play")
+    await asyncio.sleep(3)
+    await page.click("#past-live")
+    await page.wait_for_selector("#connection[data-state=live]")
+    await page.fill("#find", "post-29")
+    await asyncio.sleep(1)
+    await page.fill("#find", "")
+    for summary in await page.query_selector_all("#tools summary, .rail summary"):
+        await summary.click()
+        await summary.click()
+    for _ in range(2):
+        await page.keyboard.press("p")
+        await asyncio.sleep(1)
+
+
+def _resident(pid: int) -> float:
+    """MB of memory that a process holds."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+
+async def _metrics(tools: CDPSession) -> dict[str, float]:
     answer = await tools.send("Performance.getMetrics")
     return {metric["name"]: metric["value"] for metric in answer["metrics"]}
 
@@ -132,7 +206,7 @@ def _ran(thread: Path) -> float:
     return int(thread.read_text(encoding="ascii").split()[0]) / 1e9
 
 
-async def _like(board: Board, acknowledged: list[tuple[float, int]]) -> None:
+async def _like(board: Board, acknowledged: list[tuple[float, int]], likes_each: int = _LIKES) -> None:
     """Post likes at a steady rate, and note the total of the board at each acknowledgement."""
     chance = random.Random(1)
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {board.key}"}
@@ -142,7 +216,7 @@ async def _like(board: Board, acknowledged: list[tuple[float, int]]) -> None:
             total = msgspec.json.decode(await answer.read())["total_score"]
         due = time.monotonic()
         while True:
-            likes = [{"key": f"post-{chance.randrange(_MEMBERS):03d}"} for _ in range(_LIKES)]
+            likes = [{"key": f"post-{chance.randrange(_MEMBERS):03d}"} for _ in range(likes_each)]
             async with session.post(url + EVENTS, data=msgspec.json.encode(likes)) as answer:
                 accepted = msgspec.json.decode(await answer.read())["accepted"]
             total += accepted
@@ -179,12 +253,16 @@ def main() -> None:
     """Measure, and print one line of JSON for each view."""
     parser = argparse.ArgumentParser(prog="bench.motion", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="how long to measure each view")
-    seconds = parser.parse_args().seconds
+    parser.add_argument("--minutes", type=int, help="measure memory instead, for so many minutes")
+    options = parser.parse_args()
     with ExitStack() as stack:
         board = Board(stack)
         fill(board, [{"key": f"post-{number:03d}", "amount": 1000} for number in range(_MEMBERS)])
+        if options.minutes:
+            asyncio.run(watch_memory(board, options.minutes))
+            return
         for rows, slowdown in ((100, 1), (50, 4)):
-            print(msgspec.json.encode(asyncio.run(measure(board, rows, slowdown, seconds))).decode())
+            print(msgspec.json.encode(asyncio.run(measure(board, rows, slowdown, options.seconds))).decode())
 
 
 if __name__ == "__main__":
