@@ -233,7 +233,7 @@ class _Discovered(Servers):
 
     async def _connection_for(self, key: str, _before: object) -> PrimaryConnection:
         """Return where to send a command, after its last reply."""
-        return self.primary(key) or await self.find(key)
+        return await self.find(key)
 
     async def _redirect(self, refused: Sequence[tuple[str, ResponseError]]) -> bool:
         """Learn from refusals, each of a command on a store key. Return whether to pause before the next attempt."""
