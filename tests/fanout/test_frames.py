@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from live.domain.event import MAX_SCORE
 from live.domain.ranking import Page, Ranks, Record, with_ranks
-from live.fanout.frames import status_frame, sync_frame, update_frame
+from live.fanout.frames import Frame, status_frame, sync_frame, update_frame
 from tests.harness.boards import BOARD
 from tests.harness.viewer import ModelViewer
 
@@ -140,3 +140,10 @@ def test_a_viewer_holds_the_top_in_each_kind_of_ranks(
     for old, new in pairwise(pages):
         viewer.receive(update_frame(old, new, size).payload)
     assert viewer.records == list(pages[-1].records[:size])
+
+
+def test_a_websocket_frame_says_its_size_in_few_bytes() -> None:
+    """RFC 6455, section 5.2: in one, two or eight."""
+    heads = {125: "817d", 126: "817e007e", 65_535: "817effff", 65_536: "817f0000000000010000"}
+    for size, head in heads.items():
+        assert Frame("sync", b"x" * size).wire == bytes.fromhex(head) + b"x" * size

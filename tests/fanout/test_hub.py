@@ -163,25 +163,31 @@ async def test_viewers_receive_the_status_of_the_store(own_store: StoreProcess) 
 
 
 async def test_a_board_that_can_not_be_read_is_stale(valkey_url: str) -> None:
-    """The status names the reason, and the next read that works ends it."""
+    """The status names the reason, and the next read that works ends it. A board that the store lost is stale too."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 1, None)])
         model = ModelViewer()
         with hub.watch("posts", top(5)) as viewer:
+
+            async def is_stale() -> bool:
+                hub.channels["posts"].read_again()
+                async with asyncio.timeout(10):
+                    while not model.stale:
+                        frame = await viewer.next_frame()
+                        model.receive(frame.payload)
+                return b'"reason":"' in frame.payload
+
             await follow(viewer, model, 1)
             client, ranking = ledger.state.client, ledger.state.keys.meta
             await client.rename(ranking, f"{ranking}-away")
             await client.set(ranking, "not a hash")
-            hub.channels["posts"].read_again()
-            async with asyncio.timeout(10):
-                while not model.stale:
-                    frame = await viewer.next_frame()
-                    model.receive(frame.payload)
-            assert b'"reason":"' in frame.payload
+            assert await is_stale()
             await client.rename(f"{ranking}-away", ranking)
             added = await ledger.writer.add([make_entry("b", 5, None)])
             await follow(viewer, model, added.offset or 0)
-        assert [record.member for record in model.records] == ["b", "a"]
+            assert [record.member for record in model.records] == ["b", "a"]
+            await client.delete(ranking)
+            assert await is_stale()
 
 
 @pytest.mark.fault

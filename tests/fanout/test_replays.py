@@ -78,7 +78,7 @@ async def test_a_replay_begins_with_the_state_of_its_time_and_becomes_live(valke
 
 
 async def test_viewers_with_one_delay_share_every_frame(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is one replay, and each of its messages becomes one frame."""
+    """There is one replay, and each of its messages becomes one frame. It ends with its viewers, or with the board."""
     made: list[bytes] = []
     make = Frame
 
@@ -102,6 +102,11 @@ async def test_viewers_with_one_delay_share_every_frame(valkey_url: str, monkeyp
         assert server.watching == 21
         await asyncio.gather(*(viewer.__aexit__(None, None, None) for viewer in viewers))
         await eventually(lambda: gone(server))
+        assert server.watching == 21 - len(viewers)
+        async with watching(server, f"?delay={DELAY}s") as delayed:
+            await delayed.until(lambda message: message["type"] == "sync")
+            server.live.hub.remove("posts")
+            await eventually(lambda: gone(server))
 
 
 @pytest.mark.mutant
