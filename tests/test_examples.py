@@ -35,7 +35,7 @@ pytestmark = IN_BROWSER
 
 def installed(folder: Path, boards: str) -> Path:
     """The examples as `npm install` leaves them, for boards at an address."""
-    examples = shutil.copytree(EXAMPLES, folder / "examples")
+    examples = shutil.copytree(EXAMPLES, folder / "examples", ignore=shutil.ignore_patterns("recipes"))
     for path in examples.iterdir():
         path.write_text(path.read_text(encoding="utf-8").replace(ADDRESS, boards), encoding="utf-8")
     packages = examples / "node_modules"
