@@ -86,8 +86,7 @@ def _add(ended: Path, sums: Path) -> None:
     try:
         # A process that was killed at its start may have left an empty file.
         with suppress(struct.error, RuntimeError):
-            # Type: ignore[no-untyped-call].
-            for key, value, timestamp, _ in MmapedDict.read_all_values_from_file(str(ended)):
+            for key, value, timestamp, _ in MmapedDict.read_all_values_from_file(str(ended)):  # type: ignore[no-untyped-call]
                 total.write_value(key, total.read_value(key)[0] + value, timestamp)  # type: ignore[no-untyped-call]
     finally:
         total.close()  # type: ignore[no-untyped-call]
