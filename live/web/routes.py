@@ -76,7 +76,7 @@ _ROUTES: Final[Mapping[str, Mapping[str, Endpoint]]] = {
     "/overlay/{board}": {"GET": admitting(pages.overlay)},
 }
 
-# What is for administrators only.
+# The routes for administrators only.
 _ADMINISTRATION: Final[Mapping[str, Mapping[str, Endpoint]]] = {
     "/v1/trail": {"GET": admin.get_audit_log},
     "/v1/keys": {"GET": keys.list_keys},
@@ -117,7 +117,7 @@ def routes_of(settings: Settings) -> list[BaseRoute]:
 
 
 def explain_route(request: Request, error: HTTPException) -> ProblemError:
-    """Say which path or method somebody meant, for a request that no route takes."""
+    """Suggest a path or a method for a request that no route takes."""
     path, problem = request.scope["path"], as_problem(error)
     if allowed := problem.headers.get("Allow"):
         methods = ", ".join(sorted(allowed.split(", ")))

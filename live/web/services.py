@@ -63,7 +63,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     templates: Environment
     client: Store
-    primary: Store | None  # of a store that is a replica: it counts the viewers here
+    primary: Store | None  # the primary of a store that is a replica: it counts the viewers of this process
     losses: LossWatch
     presence: Presence
     items: Items
@@ -208,7 +208,7 @@ def make_parts(settings: Settings, in_file: Boards, clients: ClientResolver, tem
 
 
 def tokens_of(settings: Settings) -> "Tokens | None":
-    """Make what checks viewer tokens, if the server takes any.
+    """Make the object that checks viewer tokens, if the server takes any.
 
     Raises:
         SetupError: the settings name both a secret and a key set, or the file of the key set is not valid.
@@ -226,7 +226,7 @@ def live_of(request: Request) -> Live:
 
 
 def reader_of(request: Request) -> Reader:
-    """Return who reads. If that is somebody who may read private boards, only they may keep the response."""
+    """Return the reader of a request. If it may read private boards, no cache may share the response."""
     extensions = request.scope["extensions"]
     reader: Reader | None = extensions.get(READER)
     if reader is None:

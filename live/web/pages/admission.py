@@ -1,4 +1,4 @@
-"""Viewer tokens in the address of a page: a cookie keeps them, so that nobody shares them with the address."""
+"""Moves viewer tokens from the address of a page into a cookie, so that nobody shares them with the address."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -15,8 +15,8 @@ from live.web.services import live_of
 def admitting(page: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
     """Return a page that takes `?token=`.
 
-    If the token is valid, the response leads to the address without it, whether or not there is such a board. Any other
-    token opens nothing, and the page says why.
+    If the token is valid, the response redirects to the address without it, even if there is no such board. With any
+    other token, private boards stay closed, and the page says why.
     """
 
     async def show(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""What only contests show on their pages: the contestants without votes, and the result."""
+"""The parts of pages that only contests have: the contestants without votes, and the result."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,7 +13,7 @@ from live.store.board.read.contestants import ContestantsPlace, list_contestants
 from live.web.pages.rendering import Visit, is_closed
 from live.web.reads.boards import decode_text, encode_cursor
 
-MOST_CONTESTANTS: Final = 50  # without votes, on a page
+MOST_CONTESTANTS: Final = 50  # contestants without votes on a page
 PODIUM: Final = 3  # records
 
 
@@ -32,7 +32,7 @@ class Ballot(msgspec.Struct, frozen=True):
 
 
 async def ballot_of(visit: Visit, ledger: Ledger, page: Page) -> Ballot:
-    """Read what only a contest shows.
+    """Read the parts that only a contest has.
 
     Raises:
         ProblemError: `cursor_invalid`.

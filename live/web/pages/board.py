@@ -72,12 +72,12 @@ class ListPlace(msgspec.Struct, frozen=True):
 
     @property
     def has_form(self) -> bool:
-        """Whether the page has a form to search. It has none if all boards are on the page."""
+        """Whether the page has a form to search. It has none if it shows all boards."""
         return self.pages > 1 or self.number > 1 or bool(self.search)
 
 
 class Card(NamedTuple):
-    """A board in the list. Without a page, the store does not answer."""
+    """A board in the list. `page` is None if the store does not answer."""
 
     board: Board
     page: Page | None = None
@@ -93,7 +93,7 @@ class FoundMember(NamedTuple):
 
 
 class FoundMembers(NamedTuple):
-    """What a search has found. `next_cursor` is None if all names were looked at."""
+    """The result of a search. `next_cursor` is None if all names were searched."""
 
     records: Sequence[FoundMember]
     next_cursor: str | None
@@ -109,7 +109,9 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """A board on a page. With a `period` or a time, the page shows that and does not change; without, it updates live.
+    """A board on a page.
+
+    With a `period` or a time, the page shows the past and does not change. Otherwise it updates live.
 
     `as_of` is the time in milliseconds since 1970, and `steps` are links to other times. `start` is the number of
     records before the first one, and `ranges` are links to the records before and after, which keep the parameters in
@@ -180,7 +182,7 @@ async def overlay(request: Request) -> Response:
 
 
 class CacheKey(NamedTuple):
-    """What the HTML depends on besides the board and its viewers."""
+    """The key of a drawn page: everything on which the HTML depends besides the board and its viewers."""
 
     surface: Surface
     language: str
@@ -193,7 +195,7 @@ class CacheKey(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """A reply that shows a number of viewers. It serves until a time, in seconds of the monotonic clock."""
+    """A reply that shows a number of viewers. It is valid until a time, in seconds of the monotonic clock."""
 
     reply: Reply
     viewers: int | None
@@ -272,7 +274,7 @@ async def _index(visit: Visit) -> Reply:
         if wanted in ledger.state.board.id or wanted in ledger.state.board.title.casefold()
     ]
 
-    found.sort(key=lambda ledger: -(ledger.baseline.per_minute or 0))  # known without a question to the store
+    found.sort(key=lambda ledger: -(ledger.baseline.per_minute or 0))  # this figure needs no call to the store
 
     async def card(ledger: Ledger) -> Card:
         board = ledger.state.board
@@ -313,7 +315,7 @@ def _top(size: int, start: int = 0) -> Selection:
 
 
 async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult | Exception | None = None) -> Reply:
-    """Show boards by their ids. If a single board was read already, `top` is what was read, or the error."""
+    """Show boards by their ids. If a single board was read already, `top` is the page or the error."""
     live, ids = visit.live, boards.split(",")
     if len(ids) > MOST_SIDES or len(set(ids)) < len(ids):
         raise ProblemError(
@@ -340,7 +342,7 @@ async def _boards(visit: Visit, boards: str, surface: Surface, top: PageResult |
             reply = _kept_reply(page, cache_key, viewers)  # another request may have drawn it meanwhile
             if reply is None:
                 reply = await _drawn(visit, surface, shown)
-                if len(cache_key.query) <= _LONGEST_QUERY:  # otherwise nobody else asks like that
+                if len(cache_key.query) <= _LONGEST_QUERY:  # other requests are too different to share a reply
                     kept = _kept(page)
                     if len(kept) >= _MOST:
                         del kept[next(iter(kept))]
@@ -383,7 +385,7 @@ async def _find(visit: Visit, ledger: Ledger, as_of: int | None) -> FoundMembers
 
 
 async def _found_then(visit: Visit, ledger: Ledger, members: Sequence[str], as_of: int) -> list[FoundMember]:
-    """Return those of some members that were on a board at a time, by rank. The page of that time was read before."""
+    """Return the members that were on a board at a time, by rank. The page of that time was read before."""
     past = await BoardPast.of(visit.live, ledger, visit.client.network)
     known = [member for member in dict.fromkeys(members) if key_fault(member) is None]
     steps = await past.run(read_history, past.board, past.hidden, known, [as_of])
@@ -416,7 +418,7 @@ async def _drawn(visit: Visit, surface: Surface, shown: Sequence[Shown], found: 
 
 
 class Stretch(NamedTuple):
-    """Which records of a board a page shows: how many from a start on, and when."""
+    """The records of a board that a page shows: their number, the first one, and the time."""
 
     surface: Surface
     size: int
@@ -483,7 +485,7 @@ async def _show(visit: Visit, ledger: Ledger, stretch: Stretch, top: PageResult 
 
 
 async def _steps_from(language: Language, past: BoardPast, as_of: int) -> tuple[Link, ...]:
-    """Link from a time to others that the journal has."""
+    """Link from a time to other times that the journal has."""
     times = [as_of + seconds * 1000 for seconds, _ in _STEPS]
     reach = await past.run(read_reach, past.board, times)
     return tuple(
@@ -494,7 +496,7 @@ async def _steps_from(language: Language, past: BoardPast, as_of: int) -> tuple[
 
 
 def _ranges_of(language: Language, page: Page | None, stretch: Stretch) -> tuple[Link, ...]:
-    """Link to the records before and after. On the page that is live, the link is hidden while there are none after."""
+    """Link to the records before and after. On a live page, the second link is hidden while there are none after."""
     surface, size, start, when = stretch
     if surface.name != "page" or page is None:
         return ()

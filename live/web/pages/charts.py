@@ -1,4 +1,4 @@
-"""What is drawn of a record: its sparkline, and on its page its rank over the window, from the journal, with axes."""
+"""Charts of a record: its sparkline, and on its page a chart of its rank over the window, from the journal."""
 
 import asyncio
 import math
@@ -16,9 +16,9 @@ from live.journal.past.pool import Past
 from live.journal.past.queries import NoPastError
 from live.store.board.ledger import Ledger
 
-_PATIENCE: Final = 0.5  # seconds; the page is shown without the chart then
+_PATIENCE: Final = 0.5  # seconds; after this, the page is shown without the chart
 _KEPT: Final = 1000  # records whose ranks a process remembers until the next slot begins
-_MOST_STEPS: Final = 4  # between the ticks of an axis
+_MOST_STEPS: Final = 4  # the smallest distance between the ticks of an axis
 _TOP: Final = 10
 _LEAST_MOVE: Final = 3  # ranks, as in stories.js
 _MOST_EVENTS: Final = 6  # as in stories.js
@@ -41,7 +41,7 @@ class AxisTick(NamedTuple):
 
 
 class RankEvent(NamedTuple):
-    """What happened to a record in a slot, by the name of its sentence. `slot` is the number of the slot."""
+    """An event in the history of a record: the name of its sentence, and the number of the slot."""
 
     slot: int
     name: Literal[
@@ -78,7 +78,7 @@ class RankCharts:
     ) -> RankChart | None:
         """Return the chart of a record with the current rank `rank`, for the network of a client.
 
-        Return None without a journal, or if the journal tells nothing yet.
+        Return None without a journal, or if the journal has no ranks of it yet.
         """
         if past is None or len(slots) < 2 or EVER in slots:  # noqa: PLR2004 - a line has two ends
             return None
@@ -135,7 +135,7 @@ def round_values(low: int, high: int) -> list[int]:
 
 
 def events_of(ranks: Sequence[int | None]) -> list[RankEvent]:
-    """Tell what happened to a record from slot to slot, the newest first."""
+    """List the events of a record from slot to slot, the newest first."""
     found = [_event(slot, *both) for slot, both in enumerate(pairwise(ranks), 1)]
     return [event for event in reversed(found) if event is not None][:_MOST_EVENTS]
 

@@ -12,7 +12,7 @@ from live.web.services import assets
 
 Message = str | dict[str, str]  # a sentence, or its forms for `one` and for any `other` number
 
-TAGS: Final = ("en", "zh-Hans")  # the first is the usual one
+TAGS: Final = ("en", "zh-Hans")  # the first is the default
 
 _OWN: Final = ("words", "words/admin")  # folders with the words of the server alone: of all pages, of administrators
 _SHARED: Final = {"words": "{}.js", "storyTable": "story/{}.js"}  # the tables of the page's scripts
@@ -60,7 +60,7 @@ def languages() -> dict[str, Language]:
 
 
 def language_of(requested: str | None, accepted: str) -> Language:
-    """Choose the language that the address asks for, or else the one that the browser prefers (`Accept-Language`)."""
+    """Choose the language in the address, or else the one that the browser prefers (`Accept-Language`)."""
     offers = [(requested, 2.0)] if requested else []
     for part in accepted.split(","):
         tag, _, parameter = part.partition(";")
@@ -69,7 +69,7 @@ def language_of(requested: str | None, accepted: str) -> Language:
         with suppress(ValueError):
             quality = float(value) if name == "q" else 1.0
         offers.append((tag.strip(), quality))
-    # Any kind of Chinese is served in the one that there is: only the part before the first hyphen counts.
+    # Only the part before the first hyphen counts, so every kind of Chinese gets the one that the server has.
     primary = {tag.partition("-")[0]: tag for tag in TAGS}
     for tag, quality in sorted(offers, key=lambda offer: -offer[1]):
         found = primary.get(tag.lower().partition("-")[0])

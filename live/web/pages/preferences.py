@@ -18,7 +18,7 @@ from live.web.http.responses import NOT_STORED
 from live.web.pages.language import TAGS
 from live.web.services import live_of
 
-THEMES: Final = ("auto", "light", "dark")  # the first is that of the system
+THEMES: Final = ("auto", "light", "dark")  # the first means the theme of the system
 ROWS: Final = ("normal", "compact")
 BACK: Final = r"/([!-.0-\[\]-~][!-\[\]-~]*)?"  # a path of this server, not `//other.example`
 
@@ -29,12 +29,12 @@ _MOST_BODY: Final = 8192  # bytes
 
 
 def preference(name: str, query: Mapping[str, str], cookies: Mapping[str, str]) -> str | None:
-    """Return the `theme`, `lang` or `rows` that an address names, or else what the visitor chose before."""
+    """Return the `theme`, `lang` or `rows` that an address names, or else the visitor's earlier choice."""
     return query.get(name, cookies.get(_COOKIE.format(name)))
 
 
 async def choose(request: Request) -> Response:
-    """Remember what a visitor chose, and lead back to the page."""
+    """Remember the choice of a visitor, and redirect back to the page."""
     require_own_page(request)
     form = await read_form(request, _MOST_BODY, "send `theme`, `lang` or `rows`, and the page to return to as `back`")
     back = form.get("back", "")

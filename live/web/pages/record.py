@@ -27,7 +27,7 @@ NEIGHBOURS: Final = 5  # on each side
 MOST_SLOTS: Final = 200
 
 _LEAST_SLOTS: Final = 2
-_PARTS: Final = 4  # of the time on a chart, between lines of the grid
+_PARTS: Final = 4  # distances of time between grid lines of a chart
 
 
 class Bar(msgspec.Struct, frozen=True):

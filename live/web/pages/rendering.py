@@ -33,18 +33,19 @@ from live.web.services import Live, assets
 MOST_SIDES: Final = 6  # boards beside each other on a page
 
 _VARY: Final = "Accept-Language, Cookie, Accept-Encoding"
-_PLAIN: Final = "!'()*"  # what ECMAScript's `encodeURIComponent` does not encode either
-_SAFE: Final = "/,:@" + _PLAIN  # what addresses of pages contain as it is
+_PLAIN: Final = "!'()*"  # the characters that ECMAScript's `encodeURIComponent` does not encode either
+_SAFE: Final = "/,:@" + _PLAIN  # the characters that addresses of pages contain without encoding
 _PAGE: Final = Surface()
 _NO_ITEMS: Final[Mapping[str, Item]] = {}
-_PIECES: Final = 2048  # parts of a page that are made at a time, which takes a few milliseconds
-_KEPT: Final = ("lang", "theme")  # what the links of a page keep of its query
+_PIECES: Final = 2048  # parts of a page that are made in one turn, which takes a few milliseconds
+_KEPT: Final = ("lang", "theme")  # the parameters that the links of a page keep
 
 
 class Visit(NamedTuple):
-    """What pages know of a request. `path` is below the root path, and `text` the query as the client sent it.
+    """The facts about a request that pages use.
 
-    `theme` is `light`, `dark`, or None for that of the system. `rows` are `normal` or `compact`.
+    `path` is below the root path, and `text` is the query as the client sent it. `theme` is `light`, `dark`, or None
+    for the theme of the system. `rows` are `normal` or `compact`.
     """
 
     live: Live
@@ -59,7 +60,7 @@ class Visit(NamedTuple):
 
 
 def make_visit(requester: Requester, client: Client, target: tuple[str, bytes], accepted: str, cookie: str) -> Visit:
-    """Return what pages know of a request for a path and a query.
+    """Return the facts about a request for a path and a query.
 
     `accepted` is its `Accept-Language`, and `cookie` its `Cookie`.
     """
@@ -74,7 +75,7 @@ def make_visit(requester: Requester, client: Client, target: tuple[str, bytes], 
 
 
 def visit_of(request: Request) -> Visit:
-    """Return what pages know of a request."""
+    """Return the facts about a request that pages use."""
     target, headers = (request.scope["path"], request.scope["query_string"]), request.headers
     accepted, cookie = headers.get("accept-language", ""), headers.get("cookie", "")
     return make_visit(requester_of(request), client_of(request), target, accepted, cookie)
@@ -159,7 +160,7 @@ def is_closed(board: Board) -> bool:
 
 
 def record_path(board: str, member: str) -> str | None:
-    """Make the path of the page of a record. None for members that a browser would take for a part of the path."""
+    """Make the path of the page of a record. Return None for members such as `..`, which browsers remove from paths."""
     return None if member in {".", ".."} else f"/boards/{board}/records/{quote(member, safe=_PLAIN)}"
 
 
@@ -181,7 +182,7 @@ def element_of(site: str, board: Board) -> str:
 
 
 def texts(language: Language) -> dict[str, object]:
-    """Give a template what it needs to show texts: `language`, and `translate` for HTML."""
+    """Give a template the functions for texts: `language`, and `translate` for HTML."""
     return {"language": language, "translate": language.markup}
 
 
@@ -202,8 +203,8 @@ async def render(
 ) -> HTMLResponse:
     """Return a page in the language and the theme that the visitor prefers. Other work goes on while it is made.
 
-    A frame and an overlay belong to others, so only their address says how they look.
-    `likes` says whether it has like buttons, and `items` has what it shows of members.
+    A frame or an overlay is part of another page, so only its address decides how it looks. `likes` says whether it has
+    like buttons, and `items` has the titles and pictures of members.
     """
     live, query, language = visit.live, visit.query, visit.language
     pieces = live.templates.get_template(template).generate(
@@ -245,7 +246,8 @@ def addresses(query: Mapping[str, str]) -> Callable[..., str]:
 def address_of(visit: Visit, *without: str) -> str:
     """Return the address of a page without some of its parameters."""
     query = urlencode([(name, value) for name, value in visit.query.multi_items() if name not in without])
-    own = "/" if visit.path.startswith("//") else visit.path  # not a host, in case that the root path is empty
+    # The path must not look like a host if the root path is empty.
+    own = "/" if visit.path.startswith("//") else visit.path
     path = f"{visit.live.settings.root_path}{quote(own, safe=_SAFE)}"
     return f"{path}?{query}" if query else path
 

@@ -20,7 +20,7 @@ from live.web.reads.items import items_of
 from live.web.reads.sources import read_page, when_of
 from live.web.services import live_of, reader_of
 
-_MARK: Final = "\ufeff"  # tells spreadsheets that the text is UTF-8
+_MARK: Final = "\ufeff"  # the mark by which spreadsheets recognise UTF-8
 
 
 async def qr_code(request: Request) -> Response:
@@ -66,7 +66,7 @@ async def records_csv(request: Request) -> Response:
         body = (_MARK + text.getvalue()).encode()
         return Reply(HTTPStatus.OK, b"text/csv; charset=utf-8", body, extra, REVALIDATED)
 
-    if found.is_past:  # a member that is hidden leaves the past at once
+    if found.is_past:  # a hidden member disappears from the past at once
         async with live.drawings.turn(client):
             return as_response(await draw())
     key = ("records", request.scope["query_string"], (board.id, live.hub.revision))

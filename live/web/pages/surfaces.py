@@ -1,4 +1,4 @@
-"""Where a board is shown: its page, a display on a wall, a frame of another page, or over a video stream."""
+"""The surfaces that show a board: its page, a wall display, a frame of another page, or an overlay over video."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from live.domain.window import parse_duration
 from live.errors import ProblemError
 from live.network.parameters import whole_number
 
-PARTS: Final = ("clock", "qr", "ticker")  # what a wall can leave out
+PARTS: Final = ("clock", "qr", "ticker")  # the parts that a wall can leave out
 LEAST_ROTATION: Final = 5  # seconds
 MOST_ROTATION: Final = 3600
 
@@ -20,7 +20,7 @@ _MOST_SCALE: Final = 5
 _PAGE_SIZE: Final = 50
 _SIDE_SIZE: Final = 20  # records per board, if a page shows several
 _WALL_SIZE: Final = 10
-_MOST_TALL: Final = 3  # boards on a wall that are as high as it is
+_MOST_TALL: Final = 3  # maximum boards on a wall that take its whole height
 _EMBED_SIZE: Final = 10
 _OVERLAY_SIZE: Final = 8
 
@@ -44,7 +44,7 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
     without: frozenset[str] = frozenset()
 
     def size_of(self, boards: int) -> int:
-        """Return how many records of each of its boards it shows, unless the address says `limit`."""
+        """Return how many records of each board the surface shows, unless the address has a `limit`."""
         match self.name:
             case "page":
                 return _PAGE_SIZE if boards == 1 else _SIDE_SIZE
@@ -76,8 +76,8 @@ def page_of(query: Mapping[str, str]) -> Surface:
 def embed_of(query: Mapping[str, str], most: int) -> Surface:
     """Choose a frame on another page: `?rows=10&theme=light`. `most` is the maximum number of rows.
 
-    With `?bg=transparent`, the background of that page shows through. The page around the frame decides whether it is
-    light or dark, so the system of the visitor does so only with `theme=auto`.
+    With `?bg=transparent`, the background of that page shows through. The page around the frame is light or dark, so
+    the frame follows the system of the visitor only with `theme=auto`.
 
     Raises:
         ProblemError: `parameter_invalid`.
@@ -110,7 +110,7 @@ def overlay_of(query: Mapping[str, str], most: int) -> Surface:
 
 
 def problem_surface(path: str, query: Mapping[str, str]) -> Surface:
-    """Choose where an error is shown: in the frame or over the video that asked, or else on a page."""
+    """Choose the surface of an error page: the frame or the overlay of the request, or else a page."""
     if path.startswith("/overlay/"):
         return Surface(name="overlay", transparent=True, theme=_overlay_theme(query))
     if path.startswith("/embed/"):
@@ -119,7 +119,7 @@ def problem_surface(path: str, query: Mapping[str, str]) -> Surface:
 
 
 def _rotate_of(query: Mapping[str, str]) -> int:
-    """Read for how many seconds each page of a board is shown."""
+    """Read the number of seconds for which each page of a board is shown."""
     if "rotate" not in query:
         return 0
     try:

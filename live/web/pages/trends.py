@@ -1,4 +1,4 @@
-"""What changes seldom on a page of a board: what movement and pace are measured against, and the sparklines."""
+"""The parts of a board's page that change seldom: the baseline for movement and pace, and the sparklines."""
 
 import itertools
 import time
@@ -20,7 +20,7 @@ from live.web.services import Live
 
 
 class Trends(msgspec.Struct, frozen=True):
-    """What the rows of a board show beside their scores.
+    """The trends that the rows of a board show beside their scores.
 
     `before` has the ranks in the baseline, and `since` is its time in milliseconds; both are None where ranks cannot be
     compared. `scores` are those in the baseline, and `age` is the time since then in milliseconds. `rank_count` is the
@@ -51,18 +51,18 @@ class Trends(msgspec.Struct, frozen=True):
 
 
 NO_TRENDS: Final = Trends()
-_LEAST_SPAN: Final = 300_000  # milliseconds that a pace is measured over, at least
+_LEAST_SPAN: Final = 300_000  # milliseconds over which a pace is measured, at least
 _HOUR: Final = 3_600_000  # milliseconds
 _RISING: Final = 3  # members that rise fastest
 
 
 def has_trends(window: Window) -> bool:
-    """Tell whether the scores of a board add up several slots, so that a row has a sparkline of all of them."""
+    """Tell whether scores are sums over several slots, so that a row has a sparkline of these slots."""
     return isinstance(window, Rolling | Periods) and not window.tables and window.live <= MOST_FOLDED
 
 
 async def trends_of(live: Live, ledger: Ledger, page: Page | None, *, has_lines: bool = True) -> Trends:
-    """Read the trends for a page, or only what it is compared with. While the store is unavailable, there are none."""
+    """Read the trends for a page, or only the baseline. While the store is unavailable, there are none."""
     baseline: Baseline | None = None
     slots: SlotValues | None = None
     with suppress(StoreUnavailableError, EpochLostError):

@@ -175,12 +175,15 @@ def short(language: Language, number: int, score_format: ScoreFormat | None = No
 
 
 def score_fit(text: str) -> str:
-    """Say where a score may not fit: in `tight` places, everywhere (`short`), or nowhere (empty)."""
+    """Tell where a long score does not fit: in `tight` places, everywhere (`short`), or nowhere (empty)."""
     return "" if len(text) < _LARGE else "tight" if len(text) < _HUGE else "short"
 
 
 def move_words(language: Language, rank: int, before: int | None) -> tuple[str, str]:
-    """Say how a member moved since the baseline, to see and to hear. `before` is None if it was not in the baseline."""
+    """Write the movement since the baseline, as a sign and as words for screen readers.
+
+    `before` is None if the member was not in the baseline.
+    """
     if before is None:
         return language.translate("new").upper(), language.translate("new")
     if before == rank:
@@ -191,7 +194,7 @@ def move_words(language: Language, rank: int, before: int | None) -> tuple[str, 
 
 
 def line_words(language: Language, length: str, line: Line, score_format: ScoreFormat | None = None) -> str:
-    """Say what a sparkline shows, to hear. `length` is the length of the window in words."""
+    """Describe a sparkline for screen readers. `length` is the length of the window in words."""
     low, high, now = (grouped(value, score_format) for value in (line.low, line.high, line.now))
     return language.translate("trend", span=length, low=low, high=high, now=now)
 

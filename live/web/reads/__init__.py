@@ -1,1 +1,1 @@
-"""What clients read: boards, records, their past, and streams of changes."""
+"""The routes that clients read: boards, records, their past, and streams of changes."""

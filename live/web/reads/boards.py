@@ -39,7 +39,7 @@ from live.web.reads.waiting import Wait, answer_after_wait
 from live.web.services import Live, live_of, reader_of
 
 MAX_START: Final = 10**9 - 1
-_PAST: Final = b'["past",'  # how cursors of the past begin
+_PAST: Final = b'["past",'  # the first element of cursors of the past
 
 
 class BaselineView(msgspec.Struct, frozen=True):
@@ -197,7 +197,7 @@ def decode_text(text: str) -> bytes:
 
 
 def decode_cursor(text: str) -> Cursor | int:
-    """Read such a text: a cursor, or for the past the number of records before the page.
+    """Read the text of a cursor: a position, or for the past the number of records before the page.
 
     Raises:
         ProblemError: `cursor_invalid`.

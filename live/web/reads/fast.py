@@ -46,8 +46,8 @@ _LARGEST_KNOWN: Final = 2048  # bytes of a head
 class _Plain(NamedTuple):
     """A request that the fast path takes.
 
-    `payer` is who pays for it. `origin` is None if no other origin may read the reply. `gzip` says whether the client
-    takes compressed replies.
+    `payer` is the client or API key against whose rate it counts. `origin` is None if no other origin may read the
+    reply. `gzip` says whether the client takes compressed replies.
     """
 
     query: PageQuery
@@ -157,7 +157,7 @@ class FastReads:
             self._spawn(get, self._use_and_wait(plain, wait, get))
 
     def _show(self, plain: _Plain, known: str, get: Get, found: PageResult | Exception) -> None:
-        """Answer with what was read."""
+        """Answer with the page or the error of a read."""
         reply = None if isinstance(found, Exception) else plain.query.render(known, found)
         if reply is None:
             self._spawn(get, self._work(plain, known, get, found))
@@ -165,7 +165,7 @@ class FastReads:
             get.answer(self._completed(plain, reply))
 
     def _wait(self, plain: _Plain, wait: Wait, get: Get) -> None:
-        """Make the client a viewer until the page differs from what it has."""
+        """Make the client a viewer until the page differs from the one that it has."""
 
         def answer(reply: Reply) -> None:
             get.answer(self._completed(plain, reply))

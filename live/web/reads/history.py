@@ -1,4 +1,4 @@
-"""Routes for the history of records, and for what a score is made of, from the journal."""
+"""Routes for the history of records, and for the parts of a score, from the journal."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ MAX_STEPS: Final = 400
 MAX_MEMBERS: Final = 20
 TOP_RECORDS: Final = 10
 
-_EVERYONE: Final = ""  # who asks for what all share
+_EVERYONE: Final = ""  # the client in whose name shared readings are made
 _TOP_AGE: Final = 300  # seconds for which everyone gets the same history of the first records
 _MINUTE: Final = 60_000  # milliseconds
 _HOUR: Final = 60 * _MINUTE
@@ -43,7 +43,7 @@ _LEAST_STEP: Final = 1000  # milliseconds
 
 
 class ScorePart(msgspec.Struct, frozen=True):
-    """What a slot holds of a score, from `start` to before `end`. Both are null if the window has no slots."""
+    """The part of a score in a slot, from `start` to before `end`. Both are null if the window has no slots."""
 
     start: str | None
     end: str | None
@@ -64,7 +64,7 @@ class ScoreChange(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """What a score consisted of at a time, and the newest changes before it, the last one first."""
+    """The parts of a score at a time, and the newest changes before that time, the last one first."""
 
     board: str
     key: str
@@ -77,7 +77,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 async def get_explanation(request: Request) -> Response:
-    """Return what a score consisted of."""
+    """Return the parts of a score at a time."""
     live, member = live_of(request), request.path_params["key"]
     ledger = await live.use(request.path_params["board"], reader_of(request))
     past = await BoardPast.of(live, ledger, client_of(request).network)

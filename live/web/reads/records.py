@@ -33,7 +33,8 @@ from live.web.services import Live, live_of, reader_of
 MAX_AROUND: Final = 100
 MOST_RECORDS: Final = 100
 MOST_FOUND: Final = 20  # by default
-OF_MEMBERS: Final = (b"/slots", b"/history", b"/explanation")  # how the paths of other routes of a member end
+# The ends of paths that belong to other routes of a member.
+OF_MEMBERS: Final = (b"/slots", b"/history", b"/explanation")
 
 
 async def list_records(request: Request) -> Response:

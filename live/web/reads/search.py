@@ -1,7 +1,7 @@
 """Finds members of a board by how their names or titles begin.
 
-The store orders members by score alone. So a search looks at one name of a board after another, from the first rank on,
-and ends after a bounded number. The reply then has a cursor with which the client goes on.
+The store orders members by score alone. So a search looks at the names of a board one by one, from the first rank on,
+and stops after a bounded number. The reply then has a cursor, with which the client continues.
 """
 
 import unicodedata
@@ -24,7 +24,7 @@ _MOST_PIECES: Final = 20
 
 
 class SearchPlace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Where a search goes on: after so many ranked members, and then at a place among contestants without votes."""
+    """The place at which a search goes on: after a number of ranked members, or among contestants without votes."""
 
     start: Start = 0
     contestants: ContestantsPlace | None = None

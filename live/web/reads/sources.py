@@ -33,14 +33,14 @@ from live.web.services import Live, live_of, reader_of
 
 _T = TypeVar("_T")
 
-_PAST_CACHE: Final = b"public, max-age=60"  # a member that is hidden today leaves the past too
+_PAST_CACHE: Final = b"public, max-age=60"  # a member that is hidden now disappears from the past too
 _NOR_JOURNAL: Final = ", and the journal does not have this one"
 
 
 class When(NamedTuple):
-    """When a board is read: now, or at the time `as_of` (milliseconds since 1970).
+    """The time for which a board is read: now, or `as_of` (milliseconds since 1970).
 
-    `period` is the name of one of its periods then, or its start if a cursor names it.
+    `period` is the name of a period at that time, or its start if it comes from a cursor.
     """
 
     period: str | int = "current"
@@ -77,7 +77,7 @@ def some_members(members: list[str], most: int) -> list[str]:
 
 
 class Requester(NamedTuple):
-    """Who asks, and whom: the process, the network of the client, and the reader."""
+    """The source of a query: the process, the network of the client, and the reader."""
 
     live: Live
     client: str
@@ -106,7 +106,7 @@ class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
     route: ClassVar[str]  # for metrics
 
     def render(self, known: str, found: PageResult) -> Reply | None:
-        """Make the reply to a client with this `If-None-Match`. Return None if that takes more than the page."""
+        """Make the reply to a client with this `If-None-Match`. Return None if the page alone is not enough."""
         raise NotImplementedError
 
     async def complete(self, known: str, ledger: Ledger, found: PageResult) -> Reply:
@@ -207,11 +207,11 @@ def _not_kept(board: Board, *, by: str = "") -> ProblemError:
 
 
 class BoardPast(NamedTuple):
-    """The journal of a board, and what a read of it needs from the store.
+    """The journal of a board, and the facts from the store that a read of it needs.
 
     Attributes:
-        past: what reads the journal.
-        client: the network that asks.
+        past: the object that reads the journal.
+        client: the network of the client.
         board: the definition of the board.
         epoch: the epoch of the board.
         now: the time of the store in milliseconds, rounded up: everything that was counted until now is before it.
@@ -334,7 +334,7 @@ def past_reply(body: object) -> Reply:
 
 
 def _given(what: Selection) -> tuple[object, ...]:
-    """Return what a reading of the past takes. It has no places of scores: then it begins with the first record."""
+    """Return the view for a reading of the past. It can't begin at a score, and then begins with the first record."""
     if what.mode == "around":
         return what.name, what.number
     return what.number if what.mode == "rank" else 0, what.limit

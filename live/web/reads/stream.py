@@ -108,7 +108,7 @@ class EventStream(Response):
     async def _send_events(self, viewer: PullViewer, send: Send) -> bool:
         """Send events, each after the client took the last one. Returns False if that takes too long."""
         reaper, settings = self._live.reaper, self._live.settings
-        data = self._body.begin(_retry(reaper.retry_after()))  # jittered, in case all streams are cut at once
+        data = self._body.begin(_retry(reaper.retry_after()))  # jittered, because all streams may end at once
         try:
             while True:
                 async with asyncio.timeout(settings.slow_timeout):
@@ -122,7 +122,7 @@ class EventStream(Response):
         except ChannelEndedError as end:
             reason = CLOSE_CODES[end.code].reason
             words = status_frame(reason).event
-            if end.code == SHUTTING_DOWN:  # then it also says when to reconnect
+            if end.code == SHUTTING_DOWN:  # the last event then also says when to reconnect
                 retry_after = reaper.retry_after()
                 words = _retry(retry_after) + status_frame(reason, retry_after).event
             await send({"type": "http.response.body", "body": self._body.finish(words)})

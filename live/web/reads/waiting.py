@@ -1,4 +1,4 @@
-"""Long polling: `GET /v1/boards/{board}?wait=30s` responds when the page differs from what the client has."""
+"""Long polling: `GET /v1/boards/{board}?wait=30s` responds when the page differs from the one that the client has."""
 
 import asyncio
 import math
@@ -70,7 +70,7 @@ class Wait(msgspec.Struct, frozen=True):
 
     @property
     def selection(self) -> Selection:
-        """What the client waits for."""
+        """The subscription of the client."""
         return Selection("rank", 0, "", self.subscription.size)
 
 
@@ -127,7 +127,10 @@ class Waiting:
             self._show(page, viewers)
 
     def end(self, code: int) -> None:
-        """Answer with a problem, after every connection knows that the server stops. It is then the last answer."""
+        """Answer with a problem, after every connection knows that the server stops.
+
+        So it is the last answer of the connection.
+        """
         asyncio.get_running_loop().call_soon(self._end, code)
 
     def _show(self, page: Page, viewers: int | Exception) -> None:
@@ -153,7 +156,7 @@ class Waiting:
         channel = self._channel
         if channel.ended is not None or channel.status.stale is not None:
             self._refuse(StoreUnavailableError("the board could not be read while a client waited"))
-        elif self._viewer is not None and self._viewer.position.returns:  # nothing was read in so short a time
+        elif self._viewer is not None and self._viewer.position.returns:  # the wait was too short for a read
             self._live.reads.read_soon(channel.reader, self._wait.selection, self._show_read, counted=True)
         else:
             self._finish(unchanged(self._wait.tag))

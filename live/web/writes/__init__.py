@@ -1,1 +1,1 @@
-"""Routes that change something: events, likes, and what administrators need."""
+"""Routes that change something: events, likes, and the routes for administrators."""

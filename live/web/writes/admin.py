@@ -30,17 +30,17 @@ _MOST_LEVELS: Final = 32  # no board or contestant needs more, and every JSON pa
 _TOO_DEEP: Final = f"the JSON is nested deeper than {_MOST_LEVELS} levels"
 DEFAULT_ENTRIES: Final = 100
 MAX_ENTRIES: Final = 1000
-_ANONYMOUS: Final = "anonymous"  # in the audit log, for an administrator without an API key
+_ANONYMOUS: Final = "anonymous"  # the name of an administrator without an API key in the audit log
 _JSON: Final = ("application/json", "application/merge-patch+json", "")
 _REQUEST_ID: Final = re.compile(r"[!-~]{1,64}")
 _SHOWN_FAULTS: Final = 20
-_SHOWN_ITEMS: Final = 20  # of many titles that are set at once, in the audit log
+_SHOWN_ITEMS: Final = 20  # titles in one entry of the audit log when many are set at once
 MOST_WRITTEN: Final = 1000  # items
 MOST_REASON: Final = 500  # characters
 
 
 ACTING: Final = "live.acting"
-"""The ASGI extension with the administrator for whom a page of this server does what the request says."""
+"""The ASGI extension with the administrator for whom a page of this server sends the request."""
 
 
 async def _admin_of(request: Request) -> Principal:
@@ -65,13 +65,13 @@ async def _admin_of(request: Request) -> Principal:
 
 
 def note_origin(request: Request) -> None:
-    """Note where a request comes from, for what this task adds to the audit log."""
+    """Remember the origin of a request, for the entries that this task adds to the audit log."""
     request_id = request.headers.get("x-request-id", "")
     ORIGIN.set(ActOrigin(client_of(request).address, request_id if _REQUEST_ID.fullmatch(request_id) else ""))
 
 
 async def unlimited_admin_of(request: Request, why: str = "titles appear on all of them") -> Principal:
-    """Return the producer whose API key may change what concerns all boards. `why` it does, in the refusal.
+    """Return the producer whose API key may change data of all boards. `why` is the reason in a refusal.
 
     Raises:
         ProblemError: as `_admin_of`; `scope_forbidden` also if the API key is limited to some boards.
@@ -114,7 +114,7 @@ def _read_object(body: bytes, code: str, expected: str) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ProblemError(code, f"{expected}: {error}") from None
     level: list[Any] = [value]
-    for _ in range(_MOST_LEVELS):  # level by level, so that this can't recurse too deeply itself
+    for _ in range(_MOST_LEVELS):  # level by level, because recursion could be too deep
         inner = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
         level = [each for several in inner for each in several]
         if not level:
@@ -157,7 +157,7 @@ def _without_parts(entry: AuditEntry, boards: BoardScope) -> AuditEntry:
 
 
 async def _note(request: Request, producer: Principal, what: str, **fields: Any) -> None:  # noqa: ANN401 - of an entry
-    """Add what an administrator did to the audit log."""
+    """Add the action of an administrator to the audit log."""
     await live_of(request).trail.add(entry_of(producer.id or _ANONYMOUS, what, **fields))
 
 
@@ -196,7 +196,7 @@ async def _choices(request: Request) -> dict[str, Any]:
 
 
 async def _definition(live: Live, board: str, producer: Principal, status: HTTPStatus) -> Response:
-    """Respond to a change with the board as this process now runs it, and the others too."""
+    """Respond to a change with the board, once this process and the others run it."""
     await live.registry.refresh(has_changed=True)
     reader = Reader(producer.opens)
     ledger = live.registry.ledgers.find(board, reader)
@@ -211,7 +211,7 @@ async def _definition(live: Live, board: str, producer: Principal, status: HTTPS
 
 
 class RecordChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to change of a record: whether it is `hidden`, or its score.
+    """A change of a record: whether it is `hidden`, or its score.
 
     A hidden record keeps counting but has no rank. To correct a score, `add` to it or set it to `score`, and give a
     `reason`. `time` chooses the slot or the period of the correction.
@@ -225,7 +225,7 @@ class RecordChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def fault(self) -> str | None:
-        """Why these fields do not go together, or None."""
+        """The reason why these fields do not go together, or None."""
         if sum(each is not UNSET for each in (self.hidden, self.add, self.score)) != 1:
             return "give one of `hidden`, `add` and `score`"
         if self.hidden is not UNSET:
@@ -342,7 +342,7 @@ def _require_contest(ledger: Ledger) -> None:
 
 
 class ItemChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to show of a member. Without a `url` or an `image` there is none."""
+    """The title of a member, with an optional link (`url`) and picture (`image`)."""
 
     title: Title
     url: Url | None = None
@@ -350,7 +350,7 @@ class ItemChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ItemChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to show of several members."""
+    """The titles of several members."""
 
     items: Annotated[Sequence[Item], Meta(min_length=1, max_length=MOST_WRITTEN)]
 
@@ -388,7 +388,7 @@ async def _put(request: Request, producer: Principal, items: Sequence[Item]) -> 
     faults = [f"{item.member!r}: {fault}" for item in items for fault in item_faults(item, live.settings.image_hosts)]
     if faults:
         raise ProblemError("item_invalid", "\n".join(faults[:_SHOWN_FAULTS]))
-    shown = items[:_SHOWN_ITEMS]  # the journal has the earlier titles of all
+    shown = items[:_SHOWN_ITEMS]  # the journal has the earlier titles of all members
     known = await live.items.of([item.member for item in shown])
     await live.items.put(items)
     if len(items) == 1:

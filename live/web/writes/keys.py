@@ -28,7 +28,7 @@ _LONGEST: Final = 64  # characters of a time
 
 
 class KeyChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an API key may do. What is left out is as usual, or stays as it is.
+    """The rights of an API key. Fields that are left out have the default, or keep their value.
 
     `boards` are ids and prefixes such as `acme-*`; `["*"]` are all. `for` is how long it is valid, such as `30d` or
     `never`. With `any_board`, boards may be named that do not exist yet.
@@ -71,7 +71,10 @@ class KeyList(msgspec.Struct, frozen=True):
 
 
 class TokenChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a viewer token opens: `boards`, ids and prefixes, for a time such as `8h`. `key` is the viewer's member."""
+    """The rights of a viewer token: `boards` has ids and prefixes, and `for` is a time such as `8h`.
+
+    `key` is the viewer's member.
+    """
 
     boards: Annotated[tuple[str, ...], Meta(min_length=1, max_length=100)]
     length: Annotated[str, Meta(max_length=_LONGEST)] = field(default="8h", name="for")
@@ -147,7 +150,7 @@ async def sign(request: Request) -> Response:
 
 
 async def _keeper_of(request: Request) -> Principal:
-    """Return the administrator of all boards who makes API keys. There is none without an API key.
+    """Return the administrator who makes API keys. It needs an API key for all boards.
 
     Raises:
         ProblemError: as `unlimited_admin_of`.

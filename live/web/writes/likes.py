@@ -29,8 +29,8 @@ _CODES: Final = {
     "frozen": "likes_closed", "closed": "likes_closed", "not_open": "likes_closed",
     "quota_exceeded": "votes_used", "entrant_unknown": "record_not_found",
 }  # fmt: skip
-_MOST_COOKIES: Final = 16  # of one browser; it sends at most a few requests before it has one
-_SECOND: Final = "visitor"  # in the query of a request that is repeated with the cookie
+_MOST_COOKIES: Final = 16  # cookies of one browser; it sends at most a few requests before it has one
+_SECOND: Final = "visitor"  # a parameter in the query of a request that is repeated with the cookie
 _PRODUCER: Final = Principal(LIKES, None, frozenset({"post"}), 0, 1, LIKES)
 
 
@@ -64,7 +64,7 @@ async def like(request: Request) -> Response:
 async def _like(request: Request, *, is_script: bool) -> Response:
     live = live_of(request)
     board = (await live.ledger(request.path_params["board"], reader_of(request))).state.board
-    # Refuse everything that no page of this server sends: browsers put both fields on every such request.
+    # Refuse requests that do not come from a page of this server: for such pages, browsers send both fields.
     client = client_of(request)
     client.require_origin()
     if client.origin is None:
@@ -101,14 +101,14 @@ async def _like(request: Request, *, is_script: bool) -> Response:
 
 
 async def _visitor_of(request: Request) -> tuple[str | None, Sequence[str]]:
-    """Find the visitor who sent a request, or None, and the names of the cookies that do not count.
+    """Find the visitor of a request, or None, and the names of the cookies that do not count.
 
     A browser that sends several requests before it has a cookie receives a cookie for each, under different names. The
     first one in a request counts. Browsers send the oldest cookie first (RFC 6265, section 5.4), so the oldest is in
     every request that has a cookie at all, and no later cookie takes its place.
     """
     prefix = _cookie_prefix(request)
-    own = re.compile(re.escape(prefix) + "[0-9a-f]{8}")  # anyone can send others, which can't be deleted
+    own = re.compile(re.escape(prefix) + "[0-9a-f]{8}")  # anyone can send other names, which the server can't delete
     names = [name for name in request.cookies if own.fullmatch(name)][:_MOST_COOKIES]
     for name in names:
         visitor = await live_of(request).visitors.read(request.cookies[name])
