@@ -65,6 +65,11 @@ class BoardRegistry:
         in_file = board_admin.in_file.by_id.values()
         self._replace((), [Ledger(client, self._decided(board), settings) for board in in_file])
 
+    @property
+    def events_waiting(self) -> int:
+        """The number of events that wait for their commit."""
+        return sum(committer.events_waiting for committer in self.committers.values())
+
     async def run(self) -> None:
         """Run every board and follow the definitions, until cancelled."""
         is_away = False

@@ -68,7 +68,7 @@ async def renew_metrics(live: Live, tally: RequestTally) -> None:
         while True:
             tally.fold()
             lengths = {
-                "events": sum(committer.events_waiting for committer in live.registry.committers.values()),
+                "events": live.registry.events_waiting,
                 "bodies": live.bodies.waiting,
                 "boards": len(live.hub.schedule),
                 "pages": live.drawings.queue.waiting,
