@@ -35,7 +35,7 @@ from live.domain.expected import PLACE, at, refusal
 from live.domain.limits import PREFIX, LimitsChoice, PrefixLimits
 from live.domain.packing import Field, Packing
 from live.domain.ranking import Ranks
-from live.domain.text import PATTERN, NumberFormat, ScoreFormat, text_fault, unknown
+from live.domain.text import ID_FORM, PATTERN, NumberFormat, ScoreFormat, text_fault, unknown
 from live.domain.window import (
     Duration,
     Rolling,
@@ -202,7 +202,7 @@ def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
     window: Window | None = None
     score = None
     if not BOARD_ID.fullmatch(choice.id):
-        mistakes.insert(0, f"id = {choice.id!r} does not match ^[a-z0-9][a-z0-9_-]{{0,63}}$")
+        mistakes.insert(0, f"id = {choice.id!r} is not an id: {ID_FORM}")
     try:
         window = make_window(choice.window)
     except ValueError as error:

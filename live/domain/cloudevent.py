@@ -19,6 +19,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from live.domain.decoding import SPACE, Steps, check_parts, limit, no_constant, split, text_of
 from live.domain.event import MAX_DETAIL, MAX_SCORE, IncomingEvent, Key, Label, Rejection
+from live.domain.expected import in_words
 from live.errors import ProblemError
 
 MAX_SAMPLED_RATE: Final = 2**31 - 1  # CloudEvents' Integer has 32 bits
@@ -162,7 +163,7 @@ def _event_of_part(part: bytes) -> IncomingEvent | Rejection:
         except RecursionError:
             raise ProblemError("malformed_body", "JSON is nested too deeply") from None
         except msgspec.ValidationError as error:
-            return _invalid(str(error))
+            return _invalid(in_words(error))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ProblemError("malformed_body", f"JSON is malformed: {error}"[:MAX_DETAIL]) from None
         quotes = sum(bytes(value).count(b'"') for value in raw.values())
@@ -210,7 +211,7 @@ def _converted(value: Any) -> IncomingEvent | Rejection:  # noqa: ANN401 - any J
     try:
         event = msgspec.convert(value, CloudEvent)
     except msgspec.ValidationError as error:
-        return _invalid(str(error))
+        return _invalid(in_words(error))
     except UnicodeEncodeError as error:  # msgspec raises this for text that is not valid UTF-8
         return _invalid(
             f"the text contains U+{ord(error.object[error.start]):04X}, which CloudEvents attributes do not allow"

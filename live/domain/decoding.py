@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET
 
 from live.domain.event import MAX_DETAIL, MAX_KEY_BYTES, IncomingEvent, Rejection, event_fault
+from live.domain.expected import in_words
 from live.errors import ProblemError
 
 STEP: Final = 64  # elements per step
@@ -157,7 +158,7 @@ def _decode_part(part: bytes) -> IncomingEvent | Rejection:
         # The second parser has another depth limit, so it can fail on text that the first parser accepted.
         name = _doubled_name(part) if _doubled(part, event) else None
     except msgspec.ValidationError as error:
-        return Rejection(0, "event_invalid", str(error)[:MAX_DETAIL])
+        return Rejection(0, "event_invalid", in_words(error, IncomingEvent.__struct_fields__)[:MAX_DETAIL])
     except msgspec.DecodeError as error:
         return Rejection(0, "event_invalid", f"the event's JSON can't be parsed: {error}"[:MAX_DETAIL])
     except RecursionError:

@@ -21,6 +21,24 @@ _BASIC: Final[Mapping[object, str]] = {
     str: "a text",
     Path: "a path",
 }
+_UNKNOWN_FIELD: Final = "Object contains unknown field "
+_MISSING_FIELD: Final = "Object missing required field "
+_PLAIN: Final[Mapping[str, str]] = {  # what msgspec says: what we say
+    "Expected": "expected",
+    "Invalid RFC3339 encoded datetime": f"expected {_BASIC[datetime]}",
+    "`datetime` with a timezone component": _BASIC[datetime],
+    " | null`": "`",
+    "`datetime`": "a time",
+    "Number out of range": "the number is out of range",
+    "Integer value out of range": "the number is out of range",
+    "`int`": _BASIC[int],
+    "`float`": "a decimal number",
+    "`str`": _BASIC[str],
+    "`bool`": _BASIC[bool],
+    "`object`": "an object",
+    "`array`": "a list",
+    "`null`": "null",
+}
 _PLURAL: Final[Mapping[object, str]] = {str: "texts", int: "whole numbers"}
 
 
@@ -41,6 +59,21 @@ def refusal(value: object, kind: Any) -> str:  # noqa: ANN401 - a type from an a
     if element is str and not isinstance(value, str | list | dict):
         return f"{message}; texts are in quotes"
     return message
+
+
+def in_words(error: msgspec.ValidationError, known: Sequence[str] = ()) -> str:
+    """Say in plain words what msgspec found in JSON. `known` are the fields of the object, to list them."""
+    message, _, place = str(error).partition(PLACE)
+    if message.startswith(_UNKNOWN_FIELD):
+        listed = f"; there are: {', '.join(known)}" if known else ""
+        message = f"there is no field {message.removeprefix(_UNKNOWN_FIELD)}{listed}"
+    elif message.startswith(_MISSING_FIELD):
+        message = f"the field {message.removeprefix(_MISSING_FIELD)} is missing"
+    else:
+        for word, plain in _PLAIN.items():
+            message = message.replace(word, plain)
+    path = place.strip(".`")
+    return f"`{path}`: {message}" if path else message
 
 
 def at(value: object, kind: Any, place: str) -> tuple[object, Any]:  # noqa: ANN401 - as above

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from live.domain.reader import ALL_BOARDS, NO_BOARDS, BoardScope
+from live.domain.text import ID_FORM
 from live.errors import ProblemError, SetupError
 
 Verb = Literal["post", "read", "admin"]
@@ -236,7 +237,7 @@ def with_secret(record: StoredProducer | None, producer: str, scope: Scope, dige
         SetupError: the id is invalid, or the producer has two valid secrets.
     """
     if not PRODUCER_ID.fullmatch(producer):
-        raise SetupError(f"the producer's id {producer!r} does not match ^[a-z0-9][a-z0-9_-]{{0,63}}$")
+        raise SetupError(f"the producer's id {producer!r} is not an id: {ID_FORM}")
     record = record or StoredProducer(id=producer, created=now)
     if len(record.secrets) >= MOST_SECRETS:
         live = ", ".join(secret.fingerprint for secret in record.secrets)

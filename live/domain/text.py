@@ -27,6 +27,7 @@ _ESCAPE: Final = re.compile(r"\\(?:u[0-9A-Fa-f]{4}|.)")
 _MINUTES: Final = 60
 NO_BREAK: Final = "\u00a0"
 _SPACE: Final = {ord(space): None for space in "\t\r\n"}
+ID_FORM: Final = "write 1 to 64 of a-z, 0-9, - and _, and begin with a letter or a digit"
 _MOST_SHOWN: Final = 64  # characters of an unknown name that a message shows
 _LIKENESS: Final = 0.7  # from 0 to 1; below this, `LIVE_` alone makes two names similar
 _MOST_LISTED: Final = 32  # known names that a message lists

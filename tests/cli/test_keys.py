@@ -14,6 +14,7 @@ import pytest
 
 from live.auth.authenticator import Authenticator
 from live.domain.producer import StoredProducer, digest_of
+from live.domain.text import ID_FORM
 from live.settings import Settings
 from live.store.connection.client import connect
 from live.store.connection.embedded import EmbeddedStore
@@ -149,7 +150,10 @@ def test_a_producer_changes_its_api_key(commands: Commands) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["add", "Shop"], "live: the producer's id 'Shop' does not match ^[a-z0-9][a-z0-9_-]{0,63}$"),
+        (
+            ["add", "Shop"],
+            f"live: the producer's id 'Shop' is not an id: {ID_FORM}",
+        ),
         (["add", "shop", "--verbs", "post,fly"], "live: --verbs: unknown verb 'fly'; expected post, read, admin"),
         (
             ["add", "shop", "--board", "Posts"],

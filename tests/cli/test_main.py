@@ -181,7 +181,7 @@ def test_all_mistakes_in_a_boards_file_are_reported(folder: Path) -> None:
     lines = refused("serve", "--boards", str(path), "--port", "0", "--data-dir", str(folder / "data"))
     assert lines == [
         f"the boards file {path} has mistakes:",
-        "board 1 ('A'): id = 'A' does not match ^[a-z0-9][a-z0-9_-]{0,63}$",
+        "board 1 ('A'): id = 'A' is not an id: write 1 to 64 of a-z, 0-9, - and _, and begin with a letter or a digit",
         "board 2 ('b'): `clock`: there is no value `sun`; there are: event, server",
         "board 3 ('b'): window must be one of {rolling = …}, {sliding = …}, {calendar = …} and \"forever\"",
         "board 3 ('b'): another board has this id",

@@ -19,7 +19,7 @@ def test_a_valid_id_is_accepted(board_id: str) -> None:
 )
 def test_an_invalid_id_is_refused(board_id: str) -> None:
     """No board id can leave its hash tag, its path or its channel."""
-    with pytest.raises(ValueError, match="does not match"):
+    with pytest.raises(ValueError, match="is not an id"):
         make_board(BoardChoice(id=board_id))
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from live.boards.definition import DefinitionError, RunningChoice, read_board
 from live.domain.board_file import BoardChoice, FieldChoice, VotesChoice, parse_boards, read_choices
+from live.domain.text import ID_FORM
 from live.domain.window import WindowChoice
 from live.errors import SetupError
 from tests.domain.board_files import CAPPED, LEAVES, SLOT_OF_DAYS, UNITS, VOTES_LEAVE, mistakes
@@ -40,7 +41,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
     """
     assert mistakes(text) == [
         "boards: unknown name; boards are [[board]] tables",
-        "board 1 ('Posts'): id = 'Posts' does not match ^[a-z0-9][a-z0-9_-]{0,63}$",
+        f"board 1 ('Posts'): id = 'Posts' is not an id: {ID_FORM}",
         f"board 1 ('Posts'): {CAPPED}",
         "board 1 ('Posts'): the window (86400s) is not a multiple of its slot (25200s)",
         "board 2: `id`: missing",

@@ -102,10 +102,10 @@ def test_a_batch_is_an_array_of_events(many: list[Attributes]) -> None:
 @pytest.mark.parametrize("name", ["id", "source", "type", "subject", "specversion"])
 def test_required_attributes_must_be_present(name: str) -> None:
     """Four by the specification, and `subject` here. Null is not allowed."""
-    missing = [(INVALID, f"Object missing required field `{name}`")]
+    missing = [(INVALID, f"the field `{name}` is missing")]
     assert fates(decode_structured(as_json({name: ...}))) == missing
     assert fates(decode_binary(as_headers({name: ...}))) == missing
-    assert fates(decode_structured(as_json({name: None}))) == [(INVALID, f"Expected `str`, got `null` - at `$.{name}`")]
+    assert fates(decode_structured(as_json({name: None}))) == [(INVALID, f"`{name}`: expected a text, got null")]
 
 
 def test_an_event_carries_all_that_a_plain_one_does() -> None:
@@ -145,19 +145,19 @@ def test_null_is_the_same_as_unset(name: str) -> None:
 
 # name: attributes that are changed, code, detail
 REFUSED: dict[str, tuple[Attributes, str, str]] = {
-    "version": ({"specversion": "0.3"}, INVALID, "Expected `str` matching regex '^1[.]0$' - at `$.specversion`"),
-    "version 1.0.2": ({"specversion": "1.0.2"}, INVALID, "Expected `str` of length <= 3 - at `$.specversion`"),
-    "empty id": ({"id": ""}, INVALID, "Expected `str` of length >= 1 - at `$.id`"),
-    "long source": ({"source": "s" * 257}, INVALID, "Expected `str` of length <= 256 - at `$.source`"),
-    "no time": ({"time": "now"}, INVALID, "Invalid RFC3339 encoded datetime - at `$.time`"),
+    "version": ({"specversion": "0.3"}, INVALID, "`specversion`: expected a text matching regex '^1[.]0$'"),
+    "version 1.0.2": ({"specversion": "1.0.2"}, INVALID, "`specversion`: expected a text of length <= 3"),
+    "empty id": ({"id": ""}, INVALID, "`id`: expected a text of length >= 1"),
+    "long source": ({"source": "s" * 257}, INVALID, "`source`: expected a text of length <= 256"),
+    "no time": ({"time": "now"}, INVALID, "`time`: expected a time with a time zone, such as 2026-11-22T12:00:00Z"),
     "no zone": ({"time": "2026-11-21T12:00:00"}, INVALID,
-                "Expected `datetime` with a timezone component - at `$.time`"),
-    "rate 0": ({"sampledrate": 0}, INVALID, "Expected `int` >= 1 - at `$.sampledrate`"),
-    "rate -1": ({"sampledrate": "-1"}, INVALID, "Expected `int` >= 1 - at `$.sampledrate`"),
-    "rate 2^31": ({"sampledrate": 2**31}, INVALID, "Expected `int` <= 2147483647 - at `$.sampledrate`"),
-    "rate 01": ({"sampledrate": "01"}, INVALID, "Expected `int | null`, got `str` - at `$.sampledrate`"),
-    "rate +1": ({"sampledrate": "+1"}, INVALID, "Expected `int | null`, got `str` - at `$.sampledrate`"),
-    "rate \u0661": ({"sampledrate": "\u0661"}, INVALID, "Expected `int | null`, got `str` - at `$.sampledrate`"),
+                "`time`: expected a time with a time zone, such as 2026-11-22T12:00:00Z"),
+    "rate 0": ({"sampledrate": 0}, INVALID, "`sampledrate`: expected a whole number >= 1"),
+    "rate -1": ({"sampledrate": "-1"}, INVALID, "`sampledrate`: expected a whole number >= 1"),
+    "rate 2^31": ({"sampledrate": 2**31}, INVALID, "`sampledrate`: expected a whole number <= 2147483647"),
+    "rate 01": ({"sampledrate": "01"}, INVALID, "`sampledrate`: expected a whole number, got a text"),
+    "rate +1": ({"sampledrate": "+1"}, INVALID, "`sampledrate`: expected a whole number, got a text"),
+    "rate \u0661": ({"sampledrate": "\u0661"}, INVALID, "`sampledrate`: expected a whole number, got a text"),
     "empty key": ({"subject": ""}, KEY, "key is empty"),
     "bidi": ({"subject": "\u202e"}, KEY, "key contains the control or format character U+202E"),
     "control": ({"subject": "a\nb"}, KEY, "`subject` contains U+000A, which CloudEvents attributes do not allow"),
@@ -184,18 +184,22 @@ def test_an_invalid_attribute_refuses_its_event(name: str) -> None:
 def test_invalid_json_in_one_event_refuses_that_event() -> None:
     """Values of the wrong type, invalid names, repeated names. The detail can be encoded."""
     for event, code, detail in [
-        (b"5", INVALID, "Expected `object`, got `int`"),
-        (b"[]", INVALID, "Expected `object`, got `array`"),
-        (b"null", INVALID, "Expected `object`, got `null`"),
-        (as_json({"subject": {"a": 1}}), INVALID, "Expected `str`, got `object` - at `$.subject`"),
-        (as_json({"id": 1}), INVALID, "Expected `str`, got `int` - at `$.id`"),
-        (as_json({"id": 10**4000}), INVALID, "Expected `str`, got `float` - at `$.id`"),
-        (as_json({"sampledrate": 1.0}), INVALID, "Expected `int | null`, got `float` - at `$.sampledrate`"),
-        (as_json({"sampledrate": True}), INVALID, "Expected `int | null`, got `bool` - at `$.sampledrate`"),
-        (as_json({"time": 1}), INVALID, "Expected `datetime | null`, got `int` - at `$.time`"),
+        (b"5", INVALID, "expected an object, got a whole number"),
+        (b"[]", INVALID, "expected an object, got a list"),
+        (b"null", INVALID, "expected an object, got null"),
+        (as_json({"subject": {"a": 1}}), INVALID, "`subject`: expected a text, got an object"),
+        (as_json({"id": 1}), INVALID, "`id`: expected a text, got a whole number"),
+        (as_json({"id": 10**4000}), INVALID, "`id`: expected a text, got a decimal number"),
+        (
+            as_json({"sampledrate": 1.0}),
+            INVALID,
+            "`sampledrate`: expected a whole number, got a decimal number",
+        ),
+        (as_json({"sampledrate": True}), INVALID, "`sampledrate`: expected a whole number, got true or false"),
+        (as_json({"time": 1}), INVALID, "`time`: expected a time, got a whole number"),
         (as_json({"id": "\ud800"}), INVALID, "`id` contains U+D800, which CloudEvents attributes do not allow"),
         (as_json({"subject": "\ud800"}), KEY, "`subject` contains U+D800, which CloudEvents attributes do not allow"),
-        (as_json({"specversion": "\ud800"}), INVALID, "Expected `str` matching regex '^1[.]0$' - at `$.specversion`"),
+        (as_json({"specversion": "\ud800"}), INVALID, "`specversion`: expected a text matching regex '^1[.]0$'"),
         (as_json({"time": "\ud800"}), INVALID, "the text contains U+D800, which CloudEvents attributes do not allow"),
         (rb'"\udc00"', INVALID, "the text contains U+DC00, which CloudEvents attributes do not allow"),
         (

@@ -222,4 +222,5 @@ def test_times_are_rounded_down_to_milliseconds(time_text: str, milliseconds: in
 def test_a_time_that_is_not_rfc_3339_is_refused(time_text: str) -> None:
     """Examples are a time without a zone, and a day that does not exist."""
     (rejection,) = decode_json(json.dumps({"key": "a", "time": time_text}).encode(), 1).rejections
-    assert (rejection.code, rejection.detail[-11:]) == ("event_invalid", "at `$.time`")
+    expected = "`time`: expected a time with a time zone, such as 2026-11-22T12:00:00Z"
+    assert (rejection.code, rejection.detail) == ("event_invalid", expected)

@@ -7,6 +7,7 @@ import msgspec
 from starlette.responses import Response
 
 from live.domain.event import Answer, IncomingEvent, event_fault
+from live.domain.expected import in_words
 from live.errors import REFUSALS, ProblemError, StoreUnavailableError
 from live.ingest.refusals import RefusedEvent
 from live.journal.past.contributors import LatestEvents, latest_events
@@ -89,7 +90,7 @@ async def send(desk: Desk, form: Form) -> Response:
     try:
         event = msgspec.convert(_body(form), IncomingEvent)
     except msgspec.ValidationError as error:
-        raise ProblemError("malformed_body", str(error)) from None
+        raise ProblemError("malformed_body", in_words(error)) from None
     fault = event_fault(event)
     if fault is not None:
         raise ProblemError("record_invalid", fault[1])

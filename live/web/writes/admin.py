@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.event import MAX_SCORE, IncomingEvent, event_fault, key_fault, milliseconds
+from live.domain.expected import in_words
 from live.domain.item import Item, Title, Url, item_faults
 from live.domain.producer import Principal
 from live.domain.reader import SERVER, BoardScope, Reader
@@ -263,7 +264,7 @@ async def patch_record(request: Request) -> Response:
     try:
         wanted = msgspec.convert(body, RecordChange)
     except msgspec.ValidationError as error:
-        raise ProblemError("record_invalid", f"{expected}: {error}") from None
+        raise ProblemError("record_invalid", f"{expected}: {in_words(error)}") from None
     if wanted.fault:
         raise ProblemError("record_invalid", wanted.fault)
     if wanted.hidden is UNSET:
@@ -404,4 +405,4 @@ def _converted(body: dict[str, Any], kind: type[Any]) -> Any:  # noqa: ANN401 - 
     try:
         return msgspec.convert(body, kind)
     except msgspec.ValidationError as error:
-        raise ProblemError("item_invalid", str(error)) from None
+        raise ProblemError("item_invalid", in_words(error, kind.__struct_fields__)) from None

@@ -13,6 +13,7 @@ from live.auth.api_keys import add_key, end_of, key_view, revoke_key, scope_faul
 from live.auth.signing import sign_token
 from live.domain.board import BOARD_ID
 from live.domain.event import rfc3339
+from live.domain.expected import in_words
 from live.domain.producer import ALL, Principal, Scope, Verb
 from live.domain.text import unknown
 from live.errors import ProblemError, SetupError
@@ -165,7 +166,7 @@ async def _choice_of(request: Request, kind: type[Any], expected: str) -> Any:  
     try:
         return msgspec.convert(await read_object(request, "malformed_body", expected), kind)
     except msgspec.ValidationError as error:
-        raise ProblemError("api_key_invalid", f"{expected}: {error}") from None
+        raise ProblemError("api_key_invalid", f"{expected}: {in_words(error)}") from None
 
 
 def _json(body: object, status: int = HTTPStatus.OK) -> Response:
