@@ -1,4 +1,6 @@
 # Every package is pinned by the hash of its wheel (image/*.txt, made by `make pin`), and none is built from source.
+# The base image is named by a tag, which moves. To pin it, pass `--build-arg BASE=python@sha256:…`. The provenance of a
+# released image names the digest of its base.
 ARG BASE=python:3.11-slim-bookworm
 FROM ${BASE} AS build
 WORKDIR /src

@@ -33,6 +33,7 @@ if [ -z "$base" ]; then
 		buildah commit --quiet --rm "$container" "$base" >/dev/null
 	fi
 fi
+case $base in *@sha256:* | localhost/*) ;; *) echo "The base image $base is named without a digest, so it may change." >&2 ;; esac
 commit=${COMMIT:-$(git rev-parse HEAD 2>/dev/null || true)}
 # shellcheck disable=SC2086 # several options
 buildah build --quiet --format docker ${BUILD_OPTIONS:-} --build-arg BASE="$base" --build-arg COMMIT="$commit" --tag "$tag" .
