@@ -32,6 +32,7 @@ MOST_LINE: Final = 16 * 1024  # bytes
 MOST_NAMED: Final = 100  # maximum refused lines that a result lists
 _PIECE: Final = 1000  # lines
 _MOST_READ: Final = 20_000  # values of members in slots that the script compares for one batch
+_MOST_REASON: Final = 500  # characters
 _PAUSE: Final = 0.2
 _PATIENCE: Final = 60.0  # seconds for which the journal may be behind
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,16}(\.0*)?")
@@ -203,7 +204,7 @@ class Importing:
         self._client = client
         self._settings = settings
         self._board = board
-        self._reason = reason if text_fault(reason) is None else "import"
+        self._reason = reason[:_MOST_REASON] if text_fault(reason) is None else "import"
         self._items = Items(client, settings.key_prefix, settings.max_items)
 
     async def run(self, parts: AsyncIterator[SourcePart], show: Callable[[int, int, int], None]) -> Imported:

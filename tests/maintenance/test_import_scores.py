@@ -27,6 +27,10 @@ types = ["like"]
 id = "photos"
 types = ["photo"]
 [[board]]
+id = "small"
+types = ["small"]
+max_members = 2
+[[board]]
 id = "all"
 union = ["posts", "photos"]
 weights = [3, 1]
@@ -149,6 +153,9 @@ async def test_refused_lines_are_named(valkey_url: str, tmp_path: Path) -> None:
         found = await place.table("posts", b"\r\n".join(lines), status=1)
         assert [one["line"] for one in found["refusals"]] == list(range(2, 14))
         assert await place.scores("posts") == {"ok2": 2, "ok": 1}
+        found = await place.table("small", "member,score\na,4\nb,3\nc,2\na,9007199254740992\nd,1\n", status=1)
+        assert [(one["line"], one["member"]) for one in found["refusals"]] == [(4, "c"), (5, "a"), (6, "d")]
+        assert await place.scores("small") == {"a": 4, "b": 3}
         found = await place.table("posts", b"member,score\n" + b"a,x\n" * 300, status=1)
         assert (found["refused"], len(found["refusals"])) == (300, MOST_NAMED)
         for text in ("", "a,1\n", "score\n1\n", '"member,score\n'):
