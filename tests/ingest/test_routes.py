@@ -46,6 +46,11 @@ async def test_a_category_selects_among_the_boards_of_a_type(valkey_url: str) ->
         )  # fmt: skip
         assert summary(answer) == (4, 0, [(2, "type_unknown"), (3, "type_unknown")])
         assert await all_scores(client) == {"cats": {"a": 1, "f": 1}, "pets": {"a": 1, "b": 1, "e": 1}}
+        wrong = await post(
+            client, {"key": "a", "board": "cat"}, {"key": "a", "type": "vizit"}, {"key": "a", "type": "?"}
+        )
+        suggested = [each["detail"].partition("did you mean ")[2] for each in wrong["rejected"]]
+        assert suggested == ["`cats`?", "`visit`?", ""]
         assert answer["offsets"] == {"cats": 1, "pets": 1}
 
 
@@ -89,12 +94,16 @@ async def test_an_event_that_feeds_two_boards_of_a_union_counts_with_both_weight
 
 
 async def test_a_weight_can_bring_an_amount_over_the_limit(valkey_url: str) -> None:
-    """The event is refused on the union only, and the refusal names it."""
+    """The event is refused on the union only, and the refusal names it. The limit itself is accepted."""
     both = board("both", union={"x": 3, "y": 1}, source=frozenset())
     async with serving(fresh_settings(valkey_url), board("x"), board("y", "z"), both) as client:
         answer = await post(client, {"key": "a", "amount": 5 * 10**8}, {"key": "b"})
         assert summary(answer) == (2, 0, [(0, "amount_too_large", "both", True)])
         assert await scores(client, "both") == {"b": 3}
+        answer = await post(
+            client, {"key": "c", "type": "z", "amount": 10**9 + 1}, {"key": "d", "type": "z", "amount": 10**9}
+        )
+        assert summary(answer) == (1, 0, [(0, "amount_too_large", "y"), (0, "amount_too_large", "both")])
 
 
 async def test_an_api_key_for_a_part_feeds_the_union(valkey_url: str) -> None:

@@ -1,7 +1,14 @@
 """The events in a sliding window."""
 
+import msgspec
+
+from live.domain.board_file import BoardChoice, make_board
+from live.domain.window import WindowChoice
+from live.journal.log.entries import Head
+from live.journal.state.fold import apply
 from live.journal.state.sliding_log import LiveLog
 from live.journal.state.snapshot import Logged, Snapshot
+from live.journal.upkeep.checkpoints import prune
 
 
 def test_an_event_leaves_at_the_end_of_its_time() -> None:
@@ -14,3 +21,19 @@ def test_an_event_leaves_at_the_end_of_its_time() -> None:
     for log in (seen, new):
         log.move(data, 10)
         assert (log.sums, list(log.events.values())) == ({"b": 4}, [11])
+
+
+def test_an_event_leaves_by_the_clock_of_its_board() -> None:
+    """In a checkpoint, and before an entry that was made earlier than the one before it."""
+    events = [Logged(time, 1, 0, "a", 1) for time in (6_000_000, 6_400_000, 6_400_001)]
+    for clock, left in (("server", events[2:]), ("event", events)):
+        choice = BoardChoice(id="posts", window=WindowChoice(sliding="1h"), clock=clock)  # type: ignore[arg-type]
+        shape = make_board(choice).shape.encode()
+        data = Snapshot(shape=shape, time=10_000_000_000, latest=9_000_000, log=events)
+        prune(data, 0)
+        assert data.log == left
+        withdrawn = msgspec.msgpack.encode({"member": "a"})
+        for kind, time, kept in (("renew", 0, left), ("withdraw", -1, left), ("withdraw", 0, events)):
+            data.log, data.time = events, 10_000_000_000
+            apply(data, Head(kind, 0, "1-0", data.time + time, "", ""), withdrawn)
+            assert data.log == kept
