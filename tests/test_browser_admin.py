@@ -67,7 +67,7 @@ async def tab_to(page: Page, selector: str) -> None:
 
 
 async def test_all_can_be_done_by_keyboard_without_script(valkey_url: str) -> None:
-    """Sign in, make a board, freeze it, undo that, delete it, and sign out."""
+    """Sign in, make a board, freeze it, undo that, delete it, hide a member, send an event, audit, and sign out."""
     settings = fresh_settings(valkey_url)
     key = await add_key(settings, "chief", verbs=("admin", "post"))
     async with opened(settings, key, java_script_enabled=False) as (page, api):
@@ -82,7 +82,7 @@ async def test_all_can_be_done_by_keyboard_without_script(valkey_url: str) -> No
         await choose("nav a[href$='/new']")
         await page.focus("#title")
         await page.keyboard.type("Best <of> all")
-        await page.keyboard.press("Tab")
+        await page.focus("#id")
         await page.keyboard.type("best")
         await page.keyboard.press("Enter")
         await page.wait_for_url("**/boards/best?*")
@@ -102,6 +102,19 @@ async def test_all_can_be_done_by_keyboard_without_script(valkey_url: str) -> No
         await page.keyboard.press("Enter")
         await page.wait_for_url("**done=deleted*")
         assert (await api.get("/v1/boards/best")).status_code == 404
+        await post(api, {"key": "Ada"})
+        await page.goto(f"{api.base_url}/admin/members?board=posts")
+        await choose("tbody button")
+        await page.wait_for_url("**done=hidden*")
+        await choose("nav a[href$='/events']")
+        await page.focus("#try-key")
+        await page.keyboard.type("Bo")
+        await page.keyboard.press("Enter")
+        await page.locator("[role=status]", has_text="counted").wait_for(timeout=PATIENCE)
+        assert [one["key"] for one in (await api.get("/v1/boards/posts")).json()["records"]] == ["Bo"]
+        await choose("nav a[href$='/health']")
+        await choose("form:has([value=audit]) button")
+        await page.locator("[role=status]", has_text="no drift").wait_for(timeout=PATIENCE)
         await choose(".leave button")
         await page.wait_for_selector("#key")
 

@@ -26,35 +26,13 @@ from tests.harness.scripts import connected
 from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
-from tests.web.writes.test_corrections import correct
+from tests.web.writes.test_corrections import OF_LIKES, correct
 from tests.web.writes.test_trail import command
 
 NAME, SIP = "Persephone Quill", "Zebulon"
-BOARDS = """
-[[board]]
-id = "posts"
-source = ["like"]
-[[board]]
-id = "seconds"
-source = ["like"]
-window = { sliding = "1h" }
-ranks = "dense"
-[[board]]
-id = "days"
-source = ["like"]
-window = { calendar = "day", timezone = "UTC" }
-[[board]]
-id = "best"
-source = ["like"]
-window = "forever"
-operator = "best"
-cap = 2
-[[board]]
-id = "last"
-source = ["like"]
-window = "forever"
-operator = "set"
-[[board]]
+BOARDS = (
+    OF_LIKES
+    + """[[board]]
 id = "contest"
 source = ["vote"]
 window = "forever"
@@ -71,6 +49,7 @@ id = "unjournaled"
 source = ["like"]
 journal = "off"
 """
+)
 NO_FILE = "the store has no append-only file: delete its older snapshots, and make a new one with BGSAVE"
 KINDS = ("posts", "seconds", "days", "best", "last", "contest", "all", "unjournaled")
 

@@ -12,13 +12,11 @@ from live.errors import REFUSALS
 from tests.harness.server import server
 from tests.harness.waiting import eventually
 
-BOARDS = """
+# Boards of every operator and window, which all take likes.
+OF_LIKES = """
 [[board]]
 id = "posts"
 source = ["like"]
-[[board]]
-id = "photos"
-source = ["photo"]
 [[board]]
 id = "seconds"
 source = ["like"]
@@ -39,6 +37,12 @@ id = "last"
 source = ["like"]
 window = "forever"
 operator = "set"
+"""
+BOARDS = (
+    OF_LIKES
+    + """[[board]]
+id = "photos"
+source = ["photo"]
 [[board]]
 id = "contest"
 source = ["vote"]
@@ -49,6 +53,7 @@ id = "all"
 union = ["posts", "photos"]
 weights = [3, 1]
 """
+)
 KINDS = ("posts", "seconds", "days", "best", "last")
 WHY = "counted twice"
 
