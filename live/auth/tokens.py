@@ -1,4 +1,4 @@
-"""Viewer tokens: JSON Web Tokens that say which private boards a viewer may read, and until when.
+"""Viewer tokens: JSON Web Tokens that say which private boards a viewer may read and where to vote, and until when.
 
 An application that shares the secret, or has a private key of the key set, signs them. The server keeps only the
 SHA-256 of a token, and only while somebody reads with it.
@@ -27,10 +27,12 @@ from msgspec import UNSET, Meta, UnsetType
 from live.auth.token_keys import KeySet, SharedSecret
 from live.domain.event import key_fault
 from live.domain.reader import BoardScope, Reader
+from live.domain.text import character_fault
 from live.errors import TOKEN_EXPIRED, SetupError
 from live.settings import Settings
 
 _SKEW: Final = 30  # seconds by which the clock of a signer may be ahead
+_LONGEST_SUBJECT: Final = 256  # characters, as of an actor
 _LONGEST: Final = 3500  # bytes; a browser keeps no larger cookie
 _MOST_RECENT: Final = 1024
 _LONGEST_NAP: Final = 60.0  # seconds; the clock may be set meanwhile
@@ -44,6 +46,8 @@ class Claims(msgspec.Struct, frozen=True):
     exp: _Date
     iat: _Date | None = None
     boards: tuple[str, ...] = ()
+    likes: tuple[str, ...] = ()
+    sub: str | None = None
     key: str | None = None
     circle: UnsetType | object = UNSET
 
@@ -60,7 +64,8 @@ class TokenReader(Reader):
     ends: int
 
     def __init__(self, claims: Claims, signer: str) -> None:
-        super().__init__(BoardScope.of(claims.boards), member=claims.key)
+        likes = BoardScope.of(claims.likes)
+        super().__init__(BoardScope.of(claims.boards), member=claims.key, likes=likes, voter=claims.sub or "")
         self.ends = int(claims.exp)
         self.signer = signer
 
@@ -180,6 +185,10 @@ class Tokens:
             raise TokenError("the viewer token has the claim `circle`, which this version does not know")
         if claims.key is not None and key_fault(claims.key) is not None:
             raise TokenError("`key` of the viewer token can't be on a board")
+        if claims.likes and not 0 < len(claims.sub or "") <= _LONGEST_SUBJECT:
+            raise TokenError(f"with `likes`, the viewer token needs a `sub` of 1 to {_LONGEST_SUBJECT} characters")
+        if claims.likes and character_fault(claims.sub or "") is not None:
+            raise TokenError("`sub` of the viewer token contains a control or format character")
 
     def _reason(self, error: Exception) -> str:
         """Say why a token is refused. Claims are only checked after the signature."""

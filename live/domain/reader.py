@@ -46,10 +46,14 @@ class Reader:
     cache may share a response to it. `fault` says what is wrong with the credentials, for the refusal of a board. If
     the reader is not `sure`, the credentials can't be checked now. `member` is the member of a viewer token, and `ends`
     is when the credentials end, in seconds since 1970, if they do. Connections of the reader end with `end_code`.
-    `api_key` is the id of a valid API key, or empty.
+    `api_key` is the id of a valid API key, or empty. The reader may like members of the boards in `likes`, where `voter`
+    tells it apart from others.
     """
 
-    __slots__ = ("__weakref__", "api_key", "end_code", "ends", "fault", "is_sure", "member", "opens", "sees_more")
+    __slots__ = (
+        "__weakref__", "api_key", "end_code", "ends", "fault", "is_sure", "likes", "member", "opens", "sees_more",
+        "voter",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -59,8 +63,12 @@ class Reader:
         api_key: str = "",
         member: str | None = None,
         is_sure: bool = True,
+        likes: BoardScope = NO_BOARDS,
+        voter: str = "",
     ) -> None:
         self.opens = opens
+        self.likes = likes
+        self.voter = voter
         self.api_key = api_key
         self.member = member
         self.ends: int | None = None
@@ -74,8 +82,8 @@ class Reader:
         return not board.is_private or board.id in self.opens
 
     def end(self, fault: str) -> None:
-        """Take all private boards from the reader, and set the reason."""
-        self.opens = NO_BOARDS
+        """Take all private boards and likes from the reader, and set the reason."""
+        self.opens = self.likes = NO_BOARDS
         self.fault = fault
 
     def refusal(self, wanted: str = "", visible: Collection[str] = ()) -> Exception:

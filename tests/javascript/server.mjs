@@ -3,15 +3,19 @@
 import assert from "node:assert/strict";
 
 import { LiveBoard } from "./static/client/live-board.js";
+import { Producer } from "./static/client/producer.js";
 
 const server = process.argv[2];
 const transports = /** @type {const} */ (["websocket", "sse", "poll"]);
 
+const producer = new Producer(server, { rank: true, linger: 0 });
+
 /** @param {string} key */
 async function like(key) {
-  const body = JSON.stringify({ key });
-  const answer = await fetch(`${server}/v1/events`, { method: "POST", headers: { "Content-Type": "application/json" }, body });
-  assert.equal(answer.status, 200);
+  const { outcome, records, event } = await producer.send({ key });
+  assert.equal(outcome, "accepted");
+  assert.equal(records[0].key, key);
+  assert.equal((await producer.send(event)).outcome, "duplicate");
 }
 
 const boards = transports.map((transport) => {

@@ -11,7 +11,7 @@ from typing import Any, Final, get_args
 import msgspec
 import pytest
 
-from live.domain.board_file import BoardChoice, make_board
+from live.domain.board_file import BoardChoice, VotesChoice, make_board
 from live.domain.ranking import Ranks, Record, diff, with_ranks
 from live.web.http.bundle import bundle
 from live.web.http.static import CLIENT, read
@@ -134,12 +134,14 @@ async def test_the_client_agrees_with_a_real_server(valkey_url: str, tmp_path: P
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 async def test_a_watch_goes_on_with_the_next_token(valkey_url: str, tmp_path: Path) -> None:
-    """By each transport: no change is lost or shown twice, and the board is live all the time."""
+    """By each transport: no change is lost or shown twice, and the board is live all the time. A token votes too."""
     copied(tmp_path)
     shutil.copy(Path(__file__).parent / "tokens.mjs", tmp_path)
     settings = fresh_settings(valkey_url, token_secret=SECRET)
     key = await make_key(settings, "shop")
-    async with run_server(settings, [make_board(BoardChoice(id="staff", visibility="private"))]) as url:
+    cup = BoardChoice(id="cup", votes=VotesChoice(per_key=1), window="forever")
+    boards = [make_board(BoardChoice(id="staff", visibility="private")), make_board(cup)]
+    async with run_server(settings, boards) as url:
         node = await asyncio.create_subprocess_exec(
             str(NODE), "--experimental-websocket", "--no-warnings", "tokens.mjs", url, SECRET, key,
             cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,

@@ -4,13 +4,17 @@ import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
 
 import { LiveBoard } from "./static/client/live-board.js";
+import { like as vote, Producer, RefusedError } from "./static/client/producer.js";
 
 const [server, secret, key] = process.argv.slice(2);
 const part = (/** @type {object} */ value) => Buffer.from(JSON.stringify(value)).toString("base64url");
 
-/** @param {number} exp */
-function sign(exp) {
-  const text = `${part({ alg: "HS256" })}.${part({ aud: "live-board", exp, boards: ["staff"] })}`;
+/**
+ * @param {number} exp
+ * @param {object} [more]
+ */
+function sign(exp, more) {
+  const text = `${part({ alg: "HS256" })}.${part({ aud: "live-board", exp, boards: ["staff"], ...more })}`;
   return `${text}.${createHmac("sha256", secret).update(text).digest("base64url")}`;
 }
 
@@ -56,5 +60,11 @@ const late = new LiveBoard(server, "staff", { token: () => sign(1) });
 late.start();
 for await (const { state } of late) if (state.name === "ended") break;
 assert.equal(late.snapshot.epoch, null);
+const producer = new Producer(server, { apiKey: key });
+assert.equal((await producer.send({ key: "Ada", board: "cup", actor: "first" })).outcome, "accepted");
+const token = sign(Math.ceil(Date.now() / 1000) + 30, { likes: ["cup"], sub: "ann" });
+assert.equal(await vote(server, "cup", "Ada", { token }), true);
+assert.equal(await vote(server, "cup", "Ada", { token }), false);
+await assert.rejects(vote(server, "staff", "a", { token }), (error) => error instanceof RefusedError && error.code === "scope_forbidden");
 console.log("no gap");
 process.exit();

@@ -1,5 +1,6 @@
 """The middleware around all routes: the client of each request, rates, origins that may read, security headers."""
 
+import re
 from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Final, cast
@@ -23,10 +24,10 @@ from live.web.http.responses import problem_response
 READER: Final = "live.reader"  # the ASGI extension with the reader of a request
 
 _READING: Final = ("GET", "HEAD")
+_LIKES: Final = re.compile(r"/boards/[^/]+/likes")
 _UNLIMITED: Final = ("/healthz", "/readyz", "/metrics")
 _EXPOSED: Final = b"ETag, Retry-After"
 _PREFLIGHT: Final = {
-    "Access-Control-Allow-Methods": "GET, HEAD",
     "Access-Control-Allow-Headers": "Authorization, If-None-Match, Last-Event-ID",
     "Access-Control-Max-Age": "600",
 }
@@ -84,7 +85,7 @@ def permissions(origin: str, allowed: Collection[str]) -> Fields:
 
 
 class CrossOrigin:
-    """ASGI middleware that answers preflight requests, and lets allowed origins read responses to `GET`.
+    """ASGI middleware that answers preflight requests, and lets allowed origins read responses to `GET` and likes.
 
     It refuses no request. Without its headers, a browser hides the response from the page.
     """
@@ -95,14 +96,18 @@ class CrossOrigin:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection: answer preflight requests, and add headers when the response starts."""
-        if scope["type"] != "http" or not self._allowed or not scope["path"].startswith("/v1/"):
+        methods: Sequence[str] = ()
+        if scope["type"] == "http" and self._allowed:
+            path = scope["path"]
+            methods = _READING if path.startswith("/v1/") else ("POST",) if _LIKES.fullmatch(path) else ()
+        if not methods:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
         origin = headers.get("origin", "")
         is_allowed = origin in self._allowed
         method = headers.get("access-control-request-method", "") if scope["method"] == "OPTIONS" else scope["method"]
-        if method not in _READING:
+        if method not in methods:
             await self._app(scope, receive, send)
             return
 
@@ -114,7 +119,8 @@ class CrossOrigin:
             await send(message)
 
         if scope["method"] == "OPTIONS" and is_allowed:
-            await Response(status_code=204, headers=_PREFLIGHT)(scope, receive, send_permitted)
+            granted = {**_PREFLIGHT, "Access-Control-Allow-Methods": ", ".join(methods)}
+            await Response(status_code=204, headers=granted)(scope, receive, send_permitted)
         else:
             await self._app(scope, receive, send_permitted)
 

@@ -46,7 +46,8 @@ STYLES: Final = (
     "print",
 )  # in this order
 CLIENT: Final = frozenset(
-    {"live-board.js", "view.js", "items.js", "state.js", "words.js", "stories.js", "element.js", "react.js", "units.js"}
+    {"live-board.js", "view.js", "items.js", "state.js", "words.js", "stories.js", "producer.js", "element.js"}
+    | {"react.js", "units.js"}
 )
 _SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "items.js", "words.js")}  # by others
 _WORDS: Final = "client/words/"

@@ -13,9 +13,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from live.auth.client import Client
 from live.domain.board import Board
 from live.domain.event import MAX_KEY_BYTES, IncomingEvent, key_fault
 from live.domain.producer import LIKES, Principal, liking
+from live.domain.reader import Reader
 from live.errors import REFUSALS, ProblemError
 from live.web.http.forms import read_form, require_own_page
 from live.web.http.middleware import client_of
@@ -62,21 +64,27 @@ async def like(request: Request) -> Response:
 
 
 async def _like(request: Request, *, is_script: bool) -> Response:
-    live = live_of(request)
-    board = (await live.ledger(request.path_params["board"], reader_of(request))).state.board
-    # Refuse requests that do not come from a page of this server: for such pages, browsers send both fields.
+    live, reader = live_of(request), reader_of(request)
+    board = (await live.ledger(request.path_params["board"], reader)).state.board
     client = client_of(request)
-    client.require_origin()
-    if client.origin is None:
-        raise ProblemError("origin_forbidden", "likes come from the pages of this server; programs post events")
-    require_own_page(request)
-    if not board.like_button:
+    if "authorization" in request.headers:
+        _require_token(reader, board, client, live.settings.allowed_origins)
+    else:
+        # Refuse requests that do not come from a page of this server: for such pages, browsers send both fields.
+        client.require_origin()
+        if client.origin is None:
+            raise ProblemError("origin_forbidden", "likes come from the pages of this server; programs post events")
+        require_own_page(request)
+    voter = reader.voter if board.id in reader.likes else None
+    # Votes count a voter once on any board that has them. Other boards remember likes only if they have the button.
+    counts_voters = voter is not None and board.votes is not None and board.votes.per_key == 1
+    if not (board.like_button or counts_voters):
         raise ProblemError("likes_not_allowed", "set `like_button` in the definition of the board")
     settings = live.settings
     response: Response
     await live.rate_limiter.admit(liking(client.network, settings.like_rate, settings.like_burst))
     form = await read_form(request, _MOST_BODY, "send the member as `key`, percent-encoded UTF-8")
-    visitor, others = await _visitor_of(request)
+    visitor, others = await _visitor_of(request) if voter is None else (voter, ())
     if visitor is None:
         # The browser repeats the request with a cookie. Only then the like counts, so a lost response counts once.
         if _SECOND in request.query_params:
@@ -98,6 +106,21 @@ async def _like(request: Request, *, is_script: bool) -> Response:
     for name in others:
         response.delete_cookie(name, **_attributes(request))
     return response
+
+
+def _require_token(reader: Reader, board: Board, client: Client, allowed: Sequence[str]) -> None:
+    """Refuse a like with a viewer token that does not permit it, or from a page of an origin that is not allowed.
+
+    Raises:
+        ProblemError: `origin_forbidden`, `credentials_invalid` or `scope_forbidden`.
+        StoreUnavailableError: the credentials can't be checked now.
+    """
+    client.require_origin(allowed)
+    reader.require_sure()
+    if reader.fault:
+        raise ProblemError("credentials_invalid", reader.fault)
+    if board.id not in reader.likes:
+        raise ProblemError("scope_forbidden", "a viewer token permits likes on the boards that its claim `likes` names")
 
 
 async def _visitor_of(request: Request) -> tuple[str | None, Sequence[str]]:

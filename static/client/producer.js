@@ -1,0 +1,294 @@
+// @ts-check
+/** Sends events in batches, so that each counts once, and likes with a viewer token. For Node.js and browsers. */
+import { Backoff } from "./backoff.js";
+
+/**
+ * @typedef {{key: string, amount?: number, type?: string, board?: string, time?: string, id?: string, source?: string,
+ *            category?: string, actor?: string, fields?: Record<string, number>, metadata?: object}} Event
+ *   `key`: the member. An event with an `id` of its own counts once for each `source`
+ * @typedef {{index: number, code: string, detail: string, retryable: boolean, board?: string, counted?: true}} Rejection
+ * @typedef {{index: number, board: string, key: string, score: number | null, rank: number | null, best: boolean | null,
+ *            period: string | null, rank_count: number, epoch: string, offset: number}} EventRecord
+ * @typedef {{outcome: "accepted" | "duplicate" | "rejected", rejections: readonly Rejection[],
+ *            records: readonly EventRecord[], event: Event}} Result
+ *   `rejections`: why boards refused the event; another may have counted it. `records`: only with `rank`. `event`: as it
+ *   was sent, with its id. If a rejection is `retryable`, you can send this event again later
+ * @typedef {{accepted: number, duplicate: number, rejected: Rejection[], duplicates?: number[],
+ *            records?: EventRecord[]}} Answer
+ * @typedef {{apiKey?: string, rank?: boolean, linger?: number, maxBytes?: number, patience?: number, timeout?: number,
+ *            fetch?: typeof fetch, random?: () => number, now?: () => number,
+ *            setTimeout?: (work: () => void, pause: number) => unknown}} Options
+ *   `linger`: milliseconds that an event waits for others. `maxBytes`: of events without a response. `patience`:
+ *   milliseconds for which the server may be unavailable; `timeout`: for the response to one request. The last four are
+ *   for tests
+ * @typedef {{event: Event, line: string, size: number, resolve: (result: Result) => void, reject: (error: Error) => void}} Waiting
+ */
+
+const MOST_EVENTS = 1000; // the default limit of the server for a body
+const MOST_RANKED = 100; // the server returns 1,000 records, one on each board
+const MOST_BODY = 512 * 1024; // bytes
+const MOST_EVENT = 64 * 1024;
+const TOO_MANY = 429;
+const NOT_TAKEN = [408, TOO_MANY, 503]; // nothing was counted
+const LOST = [500, 502, 504]; // from a failed server or a proxy; with ids, the events can be sent again
+
+/** The server refuses a whole request, and would refuse it again. `code` is that of the problem, or empty. */
+export class RefusedError extends Error {
+  /**
+   * @param {number} status
+   * @param {string} code
+   * @param {string} detail
+   */
+  constructor(status, code, detail) {
+    super(`the server refused the request with ${status}${code && ` ${code}`}: ${detail}`);
+    this.name = "RefusedError";
+    this.status = status;
+    this.code = code;
+    this.detail = detail;
+  }
+}
+
+/** The server was unavailable for longer than the patience. */
+export class UnavailableError extends Error {
+  name = "UnavailableError";
+}
+
+/** The events without a response fill the buffer. Wait for one of them before you send more. */
+export class BufferFullError extends Error {
+  name = "BufferFullError";
+}
+
+export class Producer {
+  /** @type {Waiting[]} */
+  #waiting = [];
+  /** @type {Set<Promise<Result>>} */
+  #unsettled = new Set();
+  #bytes = 0; // of the events without a response
+  #size = 0; // bytes of those that wait for a batch
+  #number = 0;
+  #run = Array.from(crypto.getRandomValues(new Uint8Array(8)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  /** @type {Promise<void> | null} ends when nothing waits any more */
+  #sending = null;
+  /** @type {(() => void) | null} ends the wait of a batch for more events */
+  #hurry = null;
+  /** @type {Error | null} */
+  #failure = null;
+  /** @type {Event[]} */
+  #unsent = [];
+  #url;
+  #setting;
+
+  /**
+   * @param {string} server its address, with the root path if there is one
+   * @param {Options} [options]
+   */
+  constructor(server, options = {}) {
+    this.#url = `${server.replace(/\/$/, "")}/v1/events${options.rank ? "?rank=true" : ""}`;
+    this.#setting = {
+      linger: 10,
+      maxBytes: 8 << 20,
+      patience: 60_000,
+      timeout: 20_000,
+      fetch: (/** @type {Parameters<typeof fetch>} */ ...given) => fetch(...given),
+      random: Math.random,
+      now: () => Date.now(),
+      setTimeout: (/** @type {() => void} */ work, /** @type {number} */ pause) => setTimeout(work, pause),
+      ...options,
+    };
+  }
+
+  /** Bytes of the events that have no response yet. */
+  get pendingBytes() {
+    return this.#bytes;
+  }
+
+  /** The events without a response, with their ids, after the producer has failed. Another one can send them once. */
+  get unsent() {
+    return this.#unsent;
+  }
+
+  /**
+   * Send an event with others, and tell what became of it. An event without an `id` gets one, so it counts once, however
+   * often its batch has to be sent. You need not wait: `flush` waits for all events, and raises the error if one fails.
+   *
+   * @param {Event} event
+   * @returns {Promise<Result>}
+   */
+  send(event) {
+    const sent = this.#send(event);
+    this.#unsettled.add(sent);
+    const settled = () => void this.#unsettled.delete(sent);
+    sent.then(settled, settled); // so a caller that does not wait has no unhandled rejection
+    return sent;
+  }
+
+  /** Wait until each event that was sent has a response. */
+  async flush() {
+    this.#hurry?.();
+    await Promise.allSettled(this.#unsettled);
+    if (this.#failure) throw this.#failure;
+  }
+
+  /** @param {Event} event */
+  async #send(event) {
+    if (this.#failure) throw this.#failure;
+    const { maxBytes } = this.#setting;
+    const identified = this.#identified(event);
+    const line = JSON.stringify(identified);
+    const size = new TextEncoder().encode(line).length;
+    if (size > MOST_EVENT) throw new RangeError(`the event has ${size} bytes of JSON; at most ${MOST_EVENT} are allowed`);
+    if (this.#bytes + size > maxBytes) {
+      const advice = "wait for `send` or `flush` before you send more";
+      throw new BufferFullError(`events of ${this.#bytes} bytes have no response, and ${maxBytes} may: ${advice}`);
+    }
+    this.#bytes += size;
+    this.#size += size;
+    /** @type {Promise<Result>} */
+    const result = new Promise((resolve, reject) => this.#waiting.push({ event: identified, line, size, resolve, reject }));
+    if (this.#isFull()) this.#hurry?.();
+    this.#sending ??= this.#sendAll();
+    return result;
+  }
+
+  /** @param {Event} event */
+  #identified(event) {
+    if (event.id !== undefined) return event;
+    const number = this.#number++;
+    // If the event has its own source, that may number its events too.
+    if (event.source !== undefined) return { ...event, id: `${this.#run}:${number}` };
+    return { ...event, source: `client:${this.#run}`, id: String(number) };
+  }
+
+  #isFull() {
+    return this.#waiting.length >= this.#most() || this.#size >= MOST_BODY;
+  }
+
+  #most() {
+    return this.#setting.rank ? MOST_RANKED : MOST_EVENTS;
+  }
+
+  async #sendAll() {
+    while (this.#waiting.length) {
+      if (!this.#isFull()) await this.#linger();
+      const batch = this.#batch();
+      try {
+        const answer = await this.#answer(batch.map(({ line }) => line));
+        const rejections = byIndex(answer.rejected);
+        const records = byIndex(answer.records ?? []);
+        const duplicates = answer.duplicates && new Set(answer.duplicates);
+        batch.forEach(({ event, size, resolve }, index) => {
+          const refused = rejections.get(index) ?? [];
+          const isDuplicate = duplicates ? duplicates.has(index) : !answer.accepted;
+          const outcome = refused.length && !refused[0].counted ? "rejected" : isDuplicate ? "duplicate" : "accepted";
+          this.#bytes -= size;
+          resolve({ outcome, rejections: refused, records: records.get(index) ?? [], event });
+        });
+      } catch (error) {
+        this.#failure = /** @type {Error} */ (error);
+        const failed = [...batch, ...this.#waiting.splice(0)];
+        this.#unsent = failed.map(({ event }) => event);
+        for (const { reject } of failed) reject(this.#failure);
+      }
+    }
+    this.#sending = null;
+  }
+
+  #linger() {
+    return /** @type {Promise<void>} */ (
+      new Promise((resolve) => {
+        this.#hurry = resolve;
+        this.#setting.setTimeout(resolve, this.#setting.linger);
+      })
+    );
+  }
+
+  #batch() {
+    this.#hurry = null;
+    let count = 0;
+    let size = 0;
+    const most = this.#most();
+    while (count < this.#waiting.length && count < most && size < MOST_BODY) size += this.#waiting[count++].size;
+    this.#size -= size;
+    return this.#waiting.splice(0, count);
+  }
+
+  /**
+   * Send a body until the server answers, or the patience is over. The ids of its events stay the same.
+   *
+   * @param {string[]} lines
+   * @returns {Promise<Answer>}
+   */
+  async #answer(lines) {
+    const { apiKey, patience, timeout, now, random, fetch, setTimeout } = this.#setting;
+    const body = lines.join("\n");
+    /** @type {Record<string, string>} */
+    const headers = { "Content-Type": "application/x-ndjson", ...(apiKey && { Authorization: `Bearer ${apiKey}` }) };
+    const backoff = new Backoff({ base: 100, cap: 2_000, random, now });
+    for (let since = now(); ; ) {
+      let pause = 0;
+      let problem = "";
+      try {
+        const response = await fetch(this.#url, { method: "POST", headers, body, signal: AbortSignal.timeout(timeout) });
+        const text = await response.text();
+        if (response.ok && text.startsWith('{"accepted":')) return JSON.parse(text);
+        const refused = refusal(response, text);
+        if (![...NOT_TAKEN, ...LOST].includes(response.status)) throw refused;
+        problem = refused.message;
+        const seconds = Number(response.headers.get("Retry-After") ?? NaN);
+        if (seconds >= 0) pause = backoff.after(seconds);
+        if (response.status === TOO_MANY) since = now() + pause; // the server works, and wants fewer events
+      } catch (error) {
+        if (error instanceof RefusedError) throw error;
+        problem = String(error); // no answer, or half of one
+      }
+      pause ||= backoff.next();
+      if (now() + pause > since + patience) throw new UnavailableError(`${this.#url} stays unavailable (${problem})`);
+      await new Promise((resolve) => setTimeout(() => resolve(undefined), pause));
+    }
+  }
+}
+
+/**
+ * Like a member, from a page of an origin that the server allows, with a viewer token whose claim `likes` names the board.
+ *
+ * @param {string} server its address, with the root path if there is one
+ * @param {string} board its id
+ * @param {string} key the member
+ * @param {{token: string, fetch?: typeof fetch}} options
+ * @returns {Promise<boolean>} false if the voter of the token has liked the member before
+ */
+export async function like(server, board, key, { token, fetch = globalThis.fetch }) {
+  const response = await fetch(`${server.replace(/\/$/, "")}/boards/${encodeURIComponent(board)}/likes`, {
+    method: "POST",
+    headers: { Accept: "application/json", Authorization: `Bearer ${token}` },
+    body: new URLSearchParams({ key }),
+    credentials: "omit",
+  });
+  const text = await response.text();
+  if (!response.ok) throw refusal(response, text);
+  return JSON.parse(text).counted;
+}
+
+/**
+ * @param {Response} response
+ * @param {string} text its body
+ */
+function refusal({ status }, text) {
+  try {
+    const { code, detail } = JSON.parse(text);
+    return new RefusedError(status, String(code ?? ""), String(detail ?? ""));
+  } catch {
+    return new RefusedError(status, "", text.slice(0, 300));
+  }
+}
+
+/**
+ * @template {{index: number}} T
+ * @param {readonly T[]} things
+ * @returns {Map<number, T[]>}
+ */
+function byIndex(things) {
+  const found = new Map();
+  for (const thing of things) found.set(thing.index, [...(found.get(thing.index) ?? []), thing]);
+  return found;
+}

@@ -1,0 +1,164 @@
+"""Votes with a viewer token, from pages of other origins that the operator allows."""
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import jwt
+import msgspec
+import pytest
+
+from live.auth.client import Client
+from live.auth.tokens import Claims, TokenReader, Tokens
+from live.domain.board import Board
+from live.domain.board_file import parse_boards
+from live.domain.reader import BoardScope
+from live.web.writes import likes
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.tokens import SECRET, make_token, token_field
+
+FRIEND = "https://friend.example"
+BOARDS = parse_boards("""
+[[board]]
+id = "cup"
+window = "forever"
+votes = { per_key = 1, per_actor = 2 }
+[[board]]
+id = "other"
+window = "forever"
+votes = { per_key = 1 }
+like_button = true
+[[board]]
+id = "liked"
+like_button = true
+[[board]]
+id = "plain"
+""")
+
+
+@asynccontextmanager
+async def voting(store: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A server with Ada, Bo and Cy on each board, and an allowed origin."""
+    settings = fresh_settings(
+        store, token_secret=SECRET, allowed_origins=(FRIEND,), like_burst=10_000, like_rate=10_000, open=True
+    )
+    async with run_server(settings, BOARDS) as url, httpx.AsyncClient(base_url=url) as client:
+        for board in BOARDS.by_id:
+            events = [{"key": member, "board": board, "actor": f"first {member}"} for member in ("Ada", "Bo", "Cy")]
+            assert (await post(client, *events))["accepted"] == 3
+        yield client
+
+
+async def vote(client: httpx.AsyncClient, member: str, token: str, board: str = "cup", origin: str = FRIEND) -> Any:
+    """Vote as a page of another origin does: whether the vote was counted now, or the code of the refusal."""
+    headers = [("Origin", origin), ("Sec-Fetch-Site", "cross-site"), ("Accept", "application/json"), token_field(token)]
+    answer = await client.post(f"/boards/{board}/likes", data={"key": member}, headers=headers)
+    if origin == FRIEND:
+        assert answer.headers["access-control-allow-origin"] == FRIEND
+    return answer.json()["counted"] if answer.status_code == 200 else answer.json()["code"]
+
+
+def signed(voter: str | None, *boards: str, **claims: Any) -> str:
+    """A token with which a voter may vote on boards."""
+    return make_token(likes=boards or ("cup",), sub=voter, **claims)
+
+
+async def score(client: httpx.AsyncClient, member: str, board: str = "cup") -> int:
+    """The votes of a member."""
+    found: int = (await client.get(f"/v1/boards/{board}/records/{member}")).json()["score"]
+    return found
+
+
+async def check_voters(client: httpx.AsyncClient, mark: str = "") -> None:
+    """A voter has one vote for each member, and as many as the contest says, with any number of tokens."""
+    ada, bo = await score(client, "Ada"), await score(client, "Bo")
+    ann = f"ann{mark}"
+    assert await vote(client, "Ada", signed(ann)) is True
+    assert await vote(client, "Ada", signed(ann, ends=1000)) in {False, "votes_used"}, "twice the same voter"
+    assert await vote(client, "Bo", signed(ann)) is True
+    assert await vote(client, "Cy", signed(ann)) == "votes_used"
+    assert await vote(client, "Ada", signed(f"bob{mark}")) is True
+    assert (await score(client, "Ada"), await score(client, "Bo")) == (ada + 2, bo + 1)
+    backend = await post(client, {"key": "Ada", "board": "cup", "actor": ann})
+    assert backend["rejected"][0]["code"] == "quota_exceeded", "the voter of the token is the actor of events"
+
+
+async def check_refusals(client: httpx.AsyncClient, mark: str = "") -> None:
+    """Nothing is counted with a token that is forged, has expired or is for other boards, nor from other origins."""
+    before = await score(client, "Ada"), await score(client, "Ada", "other")
+    eve = f"eve{mark}"
+    good = signed(eve)
+    forged = make_token(likes=("cup",), sub=eve, secret=SECRET[::-1])
+    assert await vote(client, "Ada", forged) == "credentials_invalid"
+    assert await vote(client, "Ada", signed(eve, ends=-1)) == "credentials_invalid"
+    assert await vote(client, "Ada", signed(None)) == "credentials_invalid"
+    assert await vote(client, "Ada", signed("e\x00e")) == "credentials_invalid"
+    assert await vote(client, "Ada", signed("e" * 257)) == "credentials_invalid"
+    assert await vote(client, "Ada", make_token("cup", sub=eve)) == "scope_forbidden"
+    assert await vote(client, "Ada", good, "other") == "scope_forbidden"
+    assert await vote(client, "Ada", good, origin="https://evil.example") == "origin_forbidden"
+    assert await vote(client, "Ada", signed(eve, "plain"), "plain") == "likes_not_allowed"
+    assert await vote(client, "Eve", good) == "record_not_found"
+    assert (await score(client, "Ada"), await score(client, "Ada", "other")) == before
+    assert await vote(client, "Ada", good) is True
+
+
+async def test_a_page_of_an_allowed_origin_votes_with_a_token(valkey_url: str) -> None:
+    """A browser may send the vote and read the answer. A board for tokens alone needs no like button."""
+    async with voting(valkey_url) as client:
+        preflight = {
+            "Origin": FRIEND,
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization",
+        }
+        granted = (await client.options("/boards/cup/likes", headers=preflight)).headers
+        assert granted["access-control-allow-origin"] == FRIEND
+        assert granted["access-control-allow-methods"] == "POST"
+        assert "Authorization" in granted["access-control-allow-headers"]
+        evil = (
+            await client.options("/boards/cup/likes", headers=preflight | {"Origin": "https://evil.example"})
+        ).headers
+        assert "access-control-allow-origin" not in evil
+        await check_voters(client)
+        await check_refusals(client)
+        assert await vote(client, "Ada", signed("ann", "liked"), "liked") is True
+        assert await vote(client, "Ada", signed("ann", "liked", ends=99), "liked") is False
+
+
+def unchecked(_: Tokens, token: bytes, _now: float) -> TokenReader:
+    """A mistake: neither the signature nor the end of a token matters."""
+    claims = jwt.decode(token, options={"verify_signature": False})
+    return TokenReader(msgspec.convert({**claims, "exp": time.time() + 99}, Claims), "nobody")
+
+
+def lenient(_: Client, allowed: Any = None) -> None:
+    """A mistake: each origin may vote."""
+
+
+def per_token(right: Any) -> Any:
+    """A mistake: a voter has new votes with each token."""
+
+    async def count(request: Any, board: Board, member: str, _: str) -> Any:
+        return await right(request, board, member, request.headers["authorization"][-40:])
+
+    return count
+
+
+@pytest.mark.mutant
+async def test_mistakes_of_votes_are_caught(valkey_url: str) -> None:
+    """The checks above notice each of them."""
+    async with voting(valkey_url) as client:
+        mistakes: list[tuple[str, Any, str, Any, Callable[..., Any]]] = [
+            ("any board", BoardScope, "__contains__", lambda *_: True, check_refusals),
+            ("any origin", Client, "require_origin", lenient, check_refusals),
+            ("any signer", Tokens, "_check", unchecked, check_refusals),
+            ("new votes with each token", likes, "_count", per_token(likes._count), check_voters),
+        ]
+        for number, (name, owner, function, mutant, check) in enumerate(mistakes):
+            with must_be_caught(name), replaced(owner, function, mutant):
+                await check(client, f"{number}")
