@@ -28,7 +28,6 @@ import { setLanguage } from "live-board/words";
 import { tag, words } from "live-board/words/zh-Hans";
 import { LiveBoardElement } from "live-board/element";
 import { useLiveBoard } from "live-board/react";
-import { like, Producer, type Result } from "live-board/producer";
 
 const board = new LiveBoard("https://host.example", "posts", { limit: 5, transports: ["sse"] });
 const snapshot: Snapshot = board.snapshot;
@@ -40,6 +39,7 @@ new Items("https://host.example", () => view.body.rows).show();
 const element: LiveBoardElement = document.createElement("live-board");
 element.addEventListener("live-board-change", ({ detail }) => detail.records.length.toFixed());
 document.querySelector("live-board")?.board?.pause();
+import { like, Producer, type Result } from "live-board/producer";
 const result: Promise<Result> = new Producer("https://host.example", { apiKey: "a.b" }).send({ key: "a", amount: 1 });
 result.then(({ outcome }) => outcome === "accepted");
 const isNew: Promise<boolean> = like("https://host.example", "cup", "a", { token: "t" });

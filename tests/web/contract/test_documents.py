@@ -32,10 +32,11 @@ async def test_openapi_matches_the_answers(valkey_url: str) -> None:
     ):
         document = (await client.get("/openapi.json")).json()
         assert document == msgspec.json.decode(msgspec.json.encode(openapi_document()))
-        answer = await post(client, {"key": "a"})
+        known = {"key": "a", "id": "1"}
+        answer = await post(client, known)
         schemas = document["components"]["schemas"]
         assert fits(set(answer), schemas["Answer"])
-        with_records = (await client.post("/v1/events?rank=true", json={"key": "a"})).json()
+        with_records = (await client.post("/v1/events?rank=true", json=[{"key": "a"}, known])).json()
         assert set(with_records) == set(schemas["Answer"]["properties"])
         assert set(with_records["records"][0]) == set(schemas["EventRecord"]["properties"])
         for path, schema in (
