@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import msgspec
+import pytest
 
 from live.boards.definition import read_board
 from live.domain.board_file import parse_boards
@@ -178,6 +179,15 @@ async def test_a_limited_key_sees_and_does_only_what_it_may(valkey_url: str) -> 
         assert (await browser.act("boards/mine", "freeze")).status_code == 303
         assert "theirs" not in (await browser.get("boards/my-sum")).text, "a part of a union"
         assert (await trail_of(settings))[0].who == "two"
+
+
+async def test_a_red_part_leads_to_its_page(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A journal that is behind leads to its state."""
+    monkeypatch.setattr("live.web.admin.boards._LONGEST_LAG", -1.0)
+    settings = fresh_settings(valkey_url, journal="sqlite")
+    async with administrator(settings, key=await add_key(settings, "chief")) as browser:
+        red = (await browser.get()).text.partition('id="health"')[2].partition("</ul>")[0]
+        assert 'class="bad"><a href="/admin/health">' in red
 
 
 async def test_a_thousand_boards_have_pages(valkey_url: str) -> None:
