@@ -70,7 +70,7 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
 }
 
 EPOCH_LOST_DETAIL: Final = (
-    "the store lost data of the board, or of all boards. Nothing was counted, and nothing will be until an operator "
+    "the store lost data of the board, or of all boards. Nothing was counted, and nothing counts until an operator "
     "restores or rebuilds the data, or accepts the loss with `live serve --accept-loss`. The server's log says what is "
     "lost"
 )

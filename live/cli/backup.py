@@ -113,7 +113,7 @@ def restore(
     for one in done:
         out.print(f"{one.board} is at offset {one.offset:,} with {counted(one.members, 'member')} (epoch {one.epoch})")
     if aside is not None:
-        out.print(f"What was there before is in {aside}.", soft_wrap=True)
+        out.print(f"The data from before the restore are in {aside}.", soft_wrap=True)
     if settings.boards is not None:
         out.print(f"Start the server with --boards {settings.boards}.", soft_wrap=True)
 

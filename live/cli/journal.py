@@ -146,9 +146,9 @@ def show_status(
     out.print(_table(found))
     for loss in lost:
         out.print(f"LOST: {loss}")
-    out.print("What is lost at most of acknowledged events, apart from what the warnings name, if")
+    out.print("Besides the losses in the warnings, these acknowledged events can be lost at most:")
     for fault, what in at_most.items():
-        out.print(f"  {fault}: {what}", soft_wrap=True)
+        out.print(f"  if {fault}: {what}", soft_wrap=True)
     for line in warnings:
         out.print(f"Warning: {line}", soft_wrap=True)
 

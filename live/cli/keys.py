@@ -39,9 +39,11 @@ _NO_USES: Final[Mapping[str, int]] = {}
 
 
 BoardsOption = Annotated[
-    str | None, typer.Option("--board", help="Boards that it is for, such as a,b or acme-*; * for all.")
+    str | None, typer.Option("--board", help="The boards of the API key, such as a,b or acme-*; * for all.")
 ]
-VerbsOption = Annotated[str | None, typer.Option("--verbs", help=f"What it may do: {', '.join(VERBS)}. Default: post.")]
+VerbsOption = Annotated[
+    str | None, typer.Option("--verbs", help=f"What the API key may do: {', '.join(VERBS)}. Default: post.")
+]
 MaxAmountOption = Annotated[
     int | None,
     typer.Option(

@@ -296,7 +296,7 @@ def _erase_member(settings: Settings, member: str, *, dry_run: bool, as_json: bo
 def _print_end(left: str, *, dry_run: bool) -> None:
     out.print("This is what would be erased." if dry_run else "Erased. Delete older backups, which are not changed.")
     if left:
-        out.print(f"What is left for you: {left}")
+        out.print(f"You still have to do this: {left}")
 
 
 def _print_person(found: ErasedPerson) -> None:
@@ -355,7 +355,7 @@ async def _actor(client: Store, settings: Settings, text: str) -> str:
     if visitor is None:
         fail(
             "the signature of the cookie does not match: this server did not make it, or its secret has changed since. "
-            "Nothing was looked for",
+            "The command has searched nothing",
             1,
         )
     return visitor

@@ -369,7 +369,7 @@ async def _bring_up_to_date(client: Store, copy: Database) -> None:
     lost = await find_lost(client, prefix, copy)
     if lost:
         raise SetupError(
-            f"the store does not hold what the journal knows: {'; '.join(map(str, lost))}. If boards were deleted just "
+            f"the store lacks data that the journal has: {'; '.join(map(str, lost))}. If boards were deleted just "
             "now, run the command again. If the store lost data, rebuild it first with `live rebuild`, or accept the "
             "loss with `live serve --accept-loss`"
         )

@@ -182,7 +182,7 @@ def _carry_over(aside: Path, database: Database, *, is_own: bool = True) -> None
     try:
         found = list_in(aside, database.prefix)
     except JournalError as error:
-        log.warning("it is unknown who was erased since the backup: erase them again", reason=str(error))
+        log.warning("the list of erasures since the backup is lost: erase these persons again", reason=str(error))
         return
     if found is not None:
         database.take_now()

@@ -104,7 +104,7 @@ def _close(path: Path) -> None:
     if status.st_uid != os.geteuid():
         raise SetupError(
             f"{path} belongs to the user with id {status.st_uid}, and this process runs as {os.geteuid()}: "
-            f"run it as that user, give the directory to this one (chown -R {os.geteuid()}), or choose another "
+            f"run it as that user, give the directory to this user (chown -R {os.geteuid()}), or choose another "
             "--data-dir"
         )
     if status.st_mode & stat.S_ISVTX:

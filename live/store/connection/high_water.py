@@ -387,16 +387,16 @@ def _try_lock(file: int) -> bool:
 
 
 CHOICES: Final = (
-    "Restore the lost data (start the right store, or restore it from a newer backup) and start the server again. "
-    "Or rebuild the boards from the journal with `live rebuild`, or those of which the store holds an older state with "
-    "`live reconcile --repair store`. "
-    "Or accept the loss with `live serve --accept-loss`: boards continue with what the store holds, and boards that "
-    "it does not hold start empty. If you use another store on purpose, choose another --data-dir. "
-    "What is known is in {path}"
+    "You have three choices. (1) Restore the lost data: start the right store, or restore a newer backup of it. Then "
+    "start the server again. (2) Rebuild the boards from the journal with `live rebuild`. If the store has an older "
+    "state of a board, use `live reconcile --repair store`. (3) Accept the loss with `live serve --accept-loss`: "
+    "boards continue with the data in the store, and missing boards start empty. If you use another store on purpose, "
+    "choose another --data-dir. The server's notes on the store are in {path}"
 )
 BOARD_CHOICES: Final = (
-    "Restore the lost data of the board (from a newer copy of the store) and start the server again. Or stop the "
-    "server and rebuild the board from the journal: with `live rebuild --board {board}` if the store does not hold it, "
-    "else with `live reconcile --board {board} --repair store`. Or accept the loss with `live serve "
-    "--accept-loss`: the board continues with what the store holds, and else starts empty. What is known is in {path}"
+    "You have three choices. (1) Restore the lost data of the board from a newer copy of the store, and start the "
+    "server again. (2) Stop the server and rebuild the board from the journal: with `live rebuild --board {board}` if "
+    "the store does not have the board, else with `live reconcile --board {board} --repair store`. (3) Accept the loss "
+    "with `live serve --accept-loss`: the board continues with the data in the store, or starts empty. The server's "
+    "notes on the store are in {path}"
 )

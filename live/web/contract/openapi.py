@@ -443,8 +443,8 @@ _PATHS: Final[Mapping[str, Json]] = {
     )},
     "/v1/trail": {"get": operation(
         "getTrail", "administration", "Read the audit log.",
-        "What administrators did, newest first. An API key that is limited to some boards gets entries of these "
-        "only.", document(AuditLog), _ADMIN,
+        "The actions of administrators, newest first. An API key that is limited to some boards gets only the entries "
+        "of these boards.", document(AuditLog), _ADMIN,
         query("limit", whole(1, MAX_ENTRIES, DEFAULT_ENTRIES), "Maximum number of entries."), is_keyed=True,
     )},
     "/v1/keys": {"get": operation(
