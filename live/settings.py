@@ -135,7 +135,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "SQL database of the journal: `sqlite` is a file in the data directory, `postgresql://…` a server, "
         "and `off` keeps no journal")] = "sqlite"
     journal_ack: Annotated[bool, _described(
-        "acknowledge events only when they are in the journal's database too, so that no disk is the only one")] = False
+        "acknowledge events only when they are in the journal's database too, so that they are on two disks")] = False
     journal_backlog: Annotated[Size, _described(
         "maximum bytes of a board's journal that may wait in the store; "
         "beyond this, POST returns 503")] = Size(256 * 1024**2)

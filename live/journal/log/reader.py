@@ -224,7 +224,7 @@ def entries_of(
     since: int = 0,
     offset: int = 0,
 ) -> Iterator[tuple[Head, bytes]]:
-    """Yield the entries of a timeline in SQL, after a segment and up to another one, with their contents.
+    """Yield the entries of a timeline in SQL with their contents: those after one segment and up to another.
 
     Leave out the segments that end before `since`, in microseconds since 1970, or before `offset`. `progress` is as for
     `contents_of`.

@@ -19,7 +19,7 @@ from live.system.processes import CHILDREN
 _R = TypeVar("_R")
 
 _PROCESSES: Final = 2  # processes; a client uses one of them at a time
-_MOST_WAITING: Final = 32  # waiting queries, because anybody may ask
+_MOST_WAITING: Final = 32  # maximum waiting queries; there is a limit because anybody may ask
 _PATIENCE: Final = 2.0  # seconds to wait until SQL has everything that the store has
 _POLL: Final = 0.05
 

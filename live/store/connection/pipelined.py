@@ -131,7 +131,7 @@ class StoreConnection(asyncio.Protocol):
             self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
 
     def received(self, reply: Any) -> None:  # noqa: ANN401 - any reply
-        """Handle a reply. An error of the store is an exception as a value."""
+        """Handle a reply. If the store reports an error, the reply is an exception object."""
         raise NotImplementedError
 
     def data_received(self, data: bytes) -> None:

@@ -101,7 +101,7 @@ class EventStream(Response):
                 await send({"type": "http.response.body"})
             elif await unless_left(receive, self._send_events(viewer, send)) is False:
                 SLOW_VIEWERS.inc()
-                if connection is not None:  # otherwise the kernel ends the connection (TCP_USER_TIMEOUT, see serve)
+                if connection is not None:  # otherwise the kernel ends the connection (TCP_USER_TIMEOUT in `serve.py`)
                     connection.abort()
                     await until_left(receive)
 
