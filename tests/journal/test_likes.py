@@ -10,13 +10,15 @@ DAY = 86_400
 
 
 def test_identities_are_kept_for_the_window() -> None:
-    """Checkpoints and rebuilt boards have them, although the setting remembers identities for only a day."""
+    """Checkpoints and rebuilt boards have them and the slots, although the setting remembers identities for a day."""
     window = WindowChoice(rolling="7d", slot="1h")
     liked = make_board(BoardChoice(id="posts", like_button=True, window=window))
     plain = make_board(BoardChoice(id="posts", window=window))
     seen = {day * DAY: {bytes(16)} for day in range(30)}
     data = Snapshot(shape=liked.shape.encode(), span=DAY, seen=seen, time=30 * DAY * 1_000_000)
+    data.slots, data.newest = {day * DAY: {"a": 1} for day in (0, 1, 2, 8)}, 8 * DAY
     prune(data, DAY)
+    assert [*data.slots] == [DAY, 2 * DAY, 8 * DAY]
     assert min(data.seen) <= 29 * DAY - liked.remembers < 29 * DAY
     assert len(data.seen) < len(seen)
     assert image_of(plain, data, DAY).kept < liked.remembers <= image_of(liked, data, DAY).kept
