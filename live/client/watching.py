@@ -17,6 +17,7 @@ from live.client.errors import RequestRefusedError, WatchEndedError
 from live.client.sender import Backoff, read_failure
 from live.client.target import Patience, authorization, socket_url
 from live.domain.ranking import Ranks, Record, apply
+from live.domain.views import BoardFacts
 from live.errors import TOKEN_EXPIRED
 
 _FIRST_PAUSE: Final = 0.5
@@ -41,6 +42,7 @@ class Top(msgspec.Struct, frozen=True, kw_only=True):
         total_score: sum of all scores, or None if scores are not amounts.
         records: the records in order, each with member, score and rank.
         period: name of the period of a calendar board, such as `2026-W47`.
+        facts: what the board has of `period_start`, `period_end`, `opens`, `closes`, `unit`, `scale` and `format`.
         stale: why the top may be out of date, such as a lost connection. None means that the top is live.
     """
 
@@ -51,6 +53,7 @@ class Top(msgspec.Struct, frozen=True, kw_only=True):
     total_score: int | None
     records: tuple[Record, ...]
     period: str | None = None
+    facts: BoardFacts = BoardFacts()
     stale: str | None = None
 
 
@@ -81,7 +84,7 @@ class _Ending(msgspec.Struct):
     exp: float
 
 
-class _Sync(msgspec.Struct):
+class _Sync(BoardFacts, frozen=True):
     epoch: str
     offset: int
     rank_count: int
@@ -115,6 +118,7 @@ class TopState:
         self.top: Top | None = None
         self._board = board
         self._ranks: Ranks = "ordinal"
+        self._facts = BoardFacts()
         self._stale: str | None = None
         self._shown: Top | None = None
 
@@ -132,6 +136,7 @@ class TopState:
         if kind == "sync":
             sync = _sync_of(message)
             self._ranks = sync.ranks
+            self._facts = BoardFacts(**{name: getattr(sync, name) for name in BoardFacts.__struct_fields__})
             self.top = self._moved(sync, sync.records)
         elif kind == "update":
             update, top = _update_of(message), self.top
@@ -167,6 +172,7 @@ class TopState:
             total_score=message.total_score,
             records=records,
             period=message.period,
+            facts=self._facts,
             stale=self._stale,
         )
 

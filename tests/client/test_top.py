@@ -3,9 +3,11 @@
 import math
 
 import pytest
+from msgspec import UNSET
 
 from live.client.sender import Backoff
 from live.client.watching import Freshness, GapError, TopState
+from live.domain.views import BoardFacts
 
 SYNC = b"""{"type":"sync","board":"b","epoch":"e","offset":1,"rank_count":2,"total_score":5,"recovered":false,
 "records":[{"key":"x","score":3,"rank":1},{"key":"y","score":2,"rank":2}]}"""
@@ -27,6 +29,18 @@ def test_an_update_changes_the_previous_top() -> None:
     assert [(record.member, record.score, record.rank) for record in top.records] == [("z", 4, 1), ("x", 3, 2)]
     assert (top.offset, top.total_score, top.period, top.stale) == (4, 7, "2026", None)
     assert [record.member for record in before.records] == ["x", "y"], "a top that was given away does not change"
+
+
+def test_a_top_has_the_facts_of_the_last_sync() -> None:
+    """Updates keep them."""
+    state = TopState("b")
+    state.receive(SYNC.replace(b'"recovered":false', b'"unit":"km","scale":1,"period_end":"2027-01-01T00:00:00Z"'))
+    state.receive(UPDATE % 1)
+    assert state.top is not None
+    facts = state.top.facts
+    assert (facts.unit, facts.scale, facts.period_end, facts.opens) == ("km", 1, "2027-01-01T00:00:00Z", UNSET)
+    state.receive(SYNC)
+    assert state.top.facts == BoardFacts()
 
 
 @pytest.mark.parametrize("message", [UPDATE % 2, UPDATE.replace(b'"e"', b'"other"') % 1])

@@ -2,12 +2,14 @@
 
 from typing import Any, cast
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from live.domain.ranking import Page, Record
+from live.domain.window import Periods
 from live.fanout.engine.delivery import Cohort, ViewerPosition
 from live.fanout.engine.variant import PageHistory, Variant
 from live.fanout.frames import Frame
@@ -176,3 +178,19 @@ def test_a_redefined_board_sends_the_whole_top_to_every_viewer() -> None:
         assert variant.next_frame(position) is None
     variant.advance(page(1, a=1))
     assert [types(variant.next_frame(position)) for position in variant.positions] == [["sync"]] * 2
+
+
+def test_a_new_period_begins_with_the_whole_top() -> None:
+    """It says when the period begins and ends, also to a viewer that reconnects, and an update does not."""
+    history, window, position = PageHistory(50), Periods(unit="week", day_start="09:00"), ViewerPosition()
+    variant, found = Variant(replace(BOARD, window=window), 5, 100, history), []
+    for offset, name in enumerate(("2026-W46", "2026-W46", "2026-W47"), 1):
+        start = window.calendar.parse(name).start
+        shown = replace(page(offset, a=1, b=2, c=3, d=4, e=10 * offset), slot=start, period=name)
+        variant.advance(shown)
+        history.add(shown)
+        found.append(variant.next_frame(position))
+    found.append(variant.next_frame(ViewerPosition("one", 2)))
+    assert types(*found) == ["sync", "update", "sync", "sync"]
+    begins = [msgspec.json.decode(frame.payload).get("period_start") for frame in found if frame is not None]
+    assert begins == ["2026-11-09T09:00:00Z", None, "2026-11-16T09:00:00Z", "2026-11-16T09:00:00Z"]

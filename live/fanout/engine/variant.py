@@ -137,14 +137,13 @@ class Variant(Subscribers):
             if known is not None and position.epoch == page.epoch and position.offset <= page.offset:
                 frame = self._recoveries.get(position.offset)
                 if frame is None:
-                    update = update_frame(known, page, self.size, recovered=True)
-                    frame = self._recoveries[position.offset] = self._smaller(update, page, recovered=True)
+                    frame = self._recoveries[position.offset] = self._smaller(known, page, recovered=True)
             position.returns = False
         elif position.epoch == page.epoch and position.offset == page.offset:
             return None
         elif old is not None and old.epoch == page.epoch == position.epoch and old.offset == position.offset:
             if self._update is None:
-                self._update = self._smaller(update_frame(old, page, self.size), page)
+                self._update = self._smaller(old, page)
             frame = self._update
         position.epoch, position.offset = page.epoch, page.offset
         return frame or self._whole(page)
@@ -165,14 +164,18 @@ class Variant(Subscribers):
         """Tell whether the viewer may have received a newer state from another process."""
         return position.epoch == page.epoch and position.offset > page.offset and self._read <= position.last_read
 
-    def _smaller(self, update: Frame, page: Page, *, recovered: bool = False) -> Frame:
-        """Return the update, or the whole top if that is smaller."""
-        if is_surely_smaller(update, page, self.size):
-            return update
-        whole = self._whole(page)
-        if len(update.payload) <= len(whole.payload):
-            return update
-        return sync_frame(self._board, page, self.size, recovered=True) if recovered else whole
+    def _smaller(self, old: Page, page: Page, *, recovered: bool = False) -> Frame:
+        """Return the update from an old page, or the whole top if that is smaller.
+
+        A new period begins with the whole top, which says when the period begins and ends.
+        """
+        if old.period == page.period:
+            update = update_frame(old, page, self.size, recovered=recovered)
+            if is_surely_smaller(update, page, self.size):
+                return update
+            if len(update.payload) <= len(self._whole(page).payload):
+                return update
+        return sync_frame(self._board, page, self.size, recovered=True) if recovered else self._whole(page)
 
     def _whole(self, page: Page) -> Frame:
         if self._sync is None:
