@@ -1,7 +1,7 @@
 """Browsers of administrators, without a browser: they keep cookies and send the forms that pages show."""
 
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from html import unescape
 from typing import Any
@@ -26,6 +26,15 @@ async def add_key(settings: Settings, name: str, *boards: str, verbs: Sequence[A
     try:
         given = Scope(verbs=tuple(verbs), boards=boards or None, **scope)
         return f"{name}.{(await ProducerStore(store, settings.key_prefix).add(name, given))[1]}"
+    finally:
+        await store.aclose()
+
+
+async def uses_of(settings: Settings) -> Mapping[str, int]:
+    """The last uses of API keys in the store, and how many of their requests were refused."""
+    store = connect(settings.store, settings)
+    try:
+        return await ProducerStore(store, settings.key_prefix).last_uses()
     finally:
         await store.aclose()
 
