@@ -99,7 +99,7 @@ class Place:
 
     async def is_titled(self) -> bool:
         """Whether the server shows the title of Ann."""
-        return (await self.client.get("/v1/items/Ann")).json().get("title") == "Ann of the North"
+        return bool((await self.client.get("/v1/items/Ann")).json().get("title") == "Ann of the North")
 
     async def is_explained(self, board: str, reasons: list[str | None]) -> bool:
         """Whether the journal has changes of Ann with these reasons, the newest first."""
