@@ -1,5 +1,7 @@
 """The sample of refused events."""
 
+import asyncio
+
 import pytest
 
 from live.domain.decoding import DecodedBody
@@ -35,7 +37,8 @@ async def test_refused_events_are_listed_while_somebody_looks(valkey_url: str, m
     assert 29_000 < await client.call(keys.refusals_wanted, "PTTL", keys.refusals_wanted) <= 30_000
 
     sample.note("shop", body, rejected[:1])
-    sample.note("shop", body, rejected[1:])
+    sample.note("shop", body, rejected[1:19])
+    sample.note("shop", body, rejected[19:])
     sample.note("shop", body, rejected)
     await eventually(is_published)
     found = await sample.look()
@@ -51,6 +54,9 @@ async def test_refused_events_are_listed_while_somebody_looks(valkey_url: str, m
         await eventually(is_published)
     assert len(await sample.look()) == 200
     assert await client.call(keys.refusals, "LLEN", keys.refusals) == 200
+    monkeypatch.setattr(refusals, "_PAUSE", 60)
     sample.note("shop", body, rejected)
-    await sample.close()  # it does not wait
+    async with asyncio.timeout(30):
+        await sample.close()
+    assert sample._task is None
     await client.aclose()
