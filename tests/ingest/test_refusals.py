@@ -56,7 +56,9 @@ async def test_refused_events_are_listed_while_somebody_looks(valkey_url: str, m
     assert await client.call(keys.refusals, "LLEN", keys.refusals) == 200
     monkeypatch.setattr(refusals, "_PAUSE", 60)
     sample.note("shop", body, rejected)
+    task = sample._task
     async with asyncio.timeout(30):
         await sample.close()
-    assert sample._task is None
+    assert task is not None
+    assert task.cancelled()
     await client.aclose()
