@@ -36,7 +36,7 @@ async def page_of(url: str) -> str:
 async def test_every_operation_and_schema_is_on_the_page(valkey_url: str) -> None:
     """Each has all parameters, statuses and properties."""
     async with server(valkey_url) as url:
-        html = unescape(await page_of(url))
+        html = unescape((await page_of(url)).replace("<wbr>", ""))
     document = openapi_document()
     for path, item in document["paths"].items():
         for method, operation in item.items():
