@@ -166,6 +166,8 @@ TWICE: Final = (
     ("Host", "localhost"), ("Origin", "http://localhost"), ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
     ("Sec-WebSocket-Version", "13"), ("Upgrade", "websocket"), ("Connection", "Upgrade"),
 )  # fmt: skip
+# What a server says of itself, and once of a page that may not watch.
+LOGGED: Final = ('"event": "the server', "too few file descriptors", "a page may not watch")
 
 
 def test_a_bad_handshake_is_answered_and_not_logged(valkey_url: str, tmp_path: Path) -> None:
@@ -188,7 +190,7 @@ def test_a_bad_handshake_is_answered_and_not_logged(valkey_url: str, tmp_path: P
     asyncio.run(send_all())
     assert server.stop() == 0
     lines = server.log().partition("Live Board is at")[2].splitlines()[1:]
-    assert [line for line in lines if '"event": "the server' not in line] == []
+    assert [line for line in lines if not any(event in line for event in LOGGED)] == []
 
 
 @pytest.mark.parametrize("path", ["/v1/events", "/v1/%65vents", "/v1/nothing", "/v1/boards/posts"])

@@ -24,7 +24,10 @@ from tests.harness.settings import fresh_settings
 
 ENGLISH, CHINESE = (languages()[tag] for tag in TAGS)
 TEMPLATES = sorted(path for path in assets("templates").rglob("*.html") if path.name != "docs.html")
-SCRIPTS = sorted(path for path in assets("static").rglob("*.js") if "words" not in path.parts)
+# Without the script for producers, which shows nothing: its messages are for programmers.
+SCRIPTS = sorted(
+    path for path in assets("static").rglob("*.js") if "words" not in path.parts and path.name != "producer.js"
+)
 BOARDS = """
 [[board]]
 id = "posts"
