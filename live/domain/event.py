@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from typing import Annotated, Any, Final, Literal, TypeAlias, cast, overload
+from typing import Annotated, Any, Final, TypeAlias, cast, overload
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -59,7 +59,7 @@ class Rejection(msgspec.Struct, frozen=True):
     detail: str
     board: str | UnsetType = UNSET
     retryable: bool = False
-    counted: Literal[True] | UnsetType = UNSET
+    counted: bool | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         """Look up whether the same event may count later."""
