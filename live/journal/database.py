@@ -54,6 +54,7 @@ _ERRORS: Final = (SQLAlchemyError, sqlite3.Error, OSError)
 _PAGE_FAULTS: Final = 20  # that a check of all pages names
 # "malformed" and "not a database" of SQLite; "data corrupted" and "index corrupted" of PostgreSQL.
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, "XX001", "XX002"})
+_NO_TABLE: Final = "42P01"  # of PostgreSQL: the first server that writes makes the tables
 
 # The messages of SQLite and Python for a damaged text, such as that of the schema.
 _LOGIN: Final = ("authentication failed", "no password supplied", "FATAL:  role ")  # PostgreSQL gives no code for it
@@ -167,6 +168,8 @@ class Database:
         damaged = (getattr(cause, "sqlstate", None) if code is None else code & 0xFF) in _DAMAGE
         if damaged or reason.startswith(_NO_TEXT):
             return JournalBrokenError(f"the journal is damaged: {self.place}: {reason}")
+        if getattr(cause, "sqlstate", None) == _NO_TABLE:
+            return JournalError(f"no server has used this journal yet: {self.place} has none of its tables")
         if any(sign in reason for sign in _LOGIN):
             return JournalLoginError(f"the journal's database refuses the login: {reason}")
         return JournalError(f"the journal's database does not answer: {reason}")

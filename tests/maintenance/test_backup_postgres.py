@@ -19,6 +19,7 @@ from live.errors import JournalError, SetupError
 from live.journal.database import Database
 from live.maintenance.backup import back_up, copy_from_server
 from live.maintenance.restore import put_back
+from live.maintenance.status import status
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.postgres import Postgres, has_postgres, running_postgres
@@ -49,6 +50,15 @@ def postgres() -> Iterator[Postgres]:
 def url(postgres: Postgres) -> str:
     """The URL of a new database."""
     return new_database(postgres)
+
+
+def test_a_database_that_no_server_has_used_is_named(tmp_path: Path, url: str) -> None:
+    """In words, not with the name of the first table that is missing."""
+    with (
+        Database(url, tmp_path, "board", writes=False) as database,
+        pytest.raises(JournalError, match="no server has used this journal yet: database board"),
+    ):
+        database.work(lambda connection: status(connection, "board"))
 
 
 def new_database(postgres: Postgres) -> str:
