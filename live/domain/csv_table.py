@@ -17,7 +17,8 @@ class _File(Protocol):
 def csv_writer(file: _File, columns: Sequence[str]) -> Callable[[Iterable[Iterable[Cell]]], None]:
     """Write a header to a file that does not translate line ends. Return a function that writes rows.
 
-    An apostrophe comes before a text that may begin a formula. Numbers stay numbers, and None is an empty cell.
+    An apostrophe comes before a text that may begin a formula, also if apostrophes precede it: `plain_cell` takes one
+    away. Numbers stay numbers, and None is an empty cell.
     """
     table = csv.writer(file)
     table.writerow([_inert(column) for column in columns])
@@ -29,9 +30,9 @@ def csv_writer(file: _File, columns: Sequence[str]) -> Callable[[Iterable[Iterab
 
 
 def _inert(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return f"'{text}" if text.lstrip("'").startswith(_FORMULA) else text
 
 
 def plain_cell(text: str) -> str:
     """Return the text of a cell without the apostrophe that `csv_writer` puts before it."""
-    return text[1:] if text.startswith("'") and text[1:].startswith(_FORMULA) else text
+    return text[1:] if text.startswith("'") and text.lstrip("'").startswith(_FORMULA) else text

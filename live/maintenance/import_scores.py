@@ -30,7 +30,7 @@ from live.store.registry.items import Items
 
 MOST_LINE: Final = 16 * 1024  # bytes
 MOST_NAMED: Final = 100  # maximum refused lines that a result lists
-_PIECE: Final = 1000  # lines
+_PIECE: Final = 1000  # lines, also of one batch
 _MOST_READ: Final = 20_000  # values of members in slots that the script compares for one batch
 _MOST_REASON: Final = 500  # characters
 _PAUSE: Final = 0.2
@@ -154,7 +154,8 @@ def _line(number: int, text: str | None, columns: Sequence[str]) -> ScoreLine | 
 
 
 def _wanted(number: int, cells: Mapping[str, str]) -> ScoreLine | RefusedLine:
-    member, score, title, time = (cells.get(name, "").strip() for name in ("member", "score", "title", "time"))
+    member, title = cells.get("member", ""), cells.get("title", "")
+    score, time = cells.get("score", "").strip(), cells.get("time", "").strip()
     fault, at = key_fault(member), None
     if not fault and not (_WHOLE.fullmatch(score) and abs(int(score.partition(".")[0])) <= MAX_SCORE):
         fault = f"the score {score[:40]!r} is not a whole number within ±2^53"
@@ -228,7 +229,7 @@ class Importing:
                 else:
                     wanted.append(line)
             slots = await self._client.call(writer.state.keys.slots, "ZCARD", writer.state.keys.slots)
-            for batch in _batches(wanted, max(1, _MOST_READ // max(slots, 1))):
+            for batch in _batches(wanted, min(_PIECE, max(1, _MOST_READ // max(slots, 1)))):
                 await self._set(writer, unions, batch, imported)
             count += len(part.lines)
             show(part.done, part.total, count)

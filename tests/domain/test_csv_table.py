@@ -6,7 +6,7 @@ import io
 import pytest
 
 from live.domain import csv_table
-from live.domain.csv_table import csv_writer
+from live.domain.csv_table import csv_writer, plain_cell
 from tests.harness.mutation import must_be_caught, replaced
 
 FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)", "\uff1d1", "\uff0b1", "\uff0d1", "\uff201", "\t=1", "\r=1", "\n=1"]
@@ -24,6 +24,8 @@ def written(*cells: str | int | None) -> list[str]:
 def test_no_text_begins_a_formula() -> None:
     """Full-width forms and white space included. Other texts and numbers stay as they are."""
     assert written(*FORMULAS) == [f"'{formula}" for formula in FORMULAS]
+    texts = [*FORMULAS, "'=1", "''@a", "'a", "'", "a'=1"]
+    assert [plain_cell(cell) for cell in written(*texts)] == texts  # the way back is exact
     assert written("a=1", "", None, -5, "a\nb", 'a"b') == ["a=1", "", "", "-5", "a\nb", 'a"b']
 
 

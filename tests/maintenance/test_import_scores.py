@@ -88,6 +88,12 @@ class Place:
         assert ended.returncode == 0, (words, ended.stdout, ended.stderr)
         return ended.stdout
 
+    async def is_exported(self, board: str, rows: int) -> bool:
+        """Whether the journal has this number of records, which are then in a file."""
+        words = ("export", board, "--output", str(self._folder / "out.csv"), "--json")
+        ended = await asyncio.to_thread(run_command, *words, **self._environment)
+        return not ended.returncode and json.loads(ended.stdout)["rows"] == rows
+
     async def holds(self, board: str, expected: dict[str, int], **query: str) -> None:
         """Wait until the server has read these records, best first."""
 
@@ -202,6 +208,13 @@ async def test_a_sorted_set_is_imported(valkey_url: str, tmp_path: Path) -> None
         found = await place.command("photos", "--redis-key", key, "--redis", valkey_url, status=1)
         assert (found["changed"], found["unchanged"], found["refused"]) == (1, len(members) - 1, 2)
         await place.holds("photos", {"m0": 1, "m1": -7}, start="2999")
+        alike = {"Ann": 5, "Ann ": 4, " Ann": 3, "'=x": 2, "=x": 1}
+        pairs = [word for name, score in alike.items() for word in (str(score), name)]
+        await store.call(f"{key}3", "ZADD", f"{key}3", *pairs)
+        await place.command("posts", "--redis-key", f"{key}3", "--redis", valkey_url)
+        await eventually(partial(place.is_exported, "posts", len(alike)))
+        await place.command("days", "--csv", str(tmp_path / "out.csv"))  # what was exported is imported as it was
+        await place.holds("days", alike)
         await store.call(f"{key}2", "SET", f"{key}2", "x")
         for words, status, why in (
             (("none",), 1, "has no key 'none'"),
@@ -214,5 +227,5 @@ async def test_a_sorted_set_is_imported(valkey_url: str, tmp_path: Path) -> None
             ]
             assert why in message
             assert "secret" not in message
-        await store.call(key, "DEL", key, f"{key}2")
+        await store.call(key, "DEL", key, f"{key}2", f"{key}3")
     await store.aclose()
