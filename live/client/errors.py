@@ -28,7 +28,7 @@ class ServerUnavailableError(LiveBoardError):
 
 
 class OutcomeUnknownError(LiveBoardError):
-    """A response was lost, and the events have no ids.
+    """A response was lost and the events have no ids, or the producer was closed before the response.
 
     The server may have counted these events, so the client does not send them again.
     """

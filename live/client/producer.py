@@ -13,6 +13,7 @@ from typing import Final, Literal, Self
 import msgspec
 from msgspec import UNSET
 
+from live.client.errors import OutcomeUnknownError
 from live.client.events import Event, decode_event, encode_event, with_identity
 from live.client.sender import MAX_BYTES, MAX_EVENTS, Sender, ndjson
 from live.domain.event import Answer, EventRecord, Rejection
@@ -46,11 +47,14 @@ class EventResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one event.
 
     Attributes:
+        event: the event as it was sent, with its id. If a rejection is `retryable`, you can send it again later, and
+            each board counts it once.
         outcome: `accepted`; `duplicate` if the server had counted the event before; or `rejected`.
         rejections: why boards refused the event, each with a code and a detail. Another board may have counted it.
         records: the records of its member after the event, one for each board. Only a producer with `rank` has them.
     """
 
+    event: Event
     outcome: Literal["accepted", "duplicate", "rejected"]
     rejections: tuple[Rejection, ...] = ()
     records: tuple[EventRecord, ...] = ()
@@ -102,7 +106,8 @@ class Producer:
     next batch fills. When the server responds with 429, the producer waits for as long as the server asks.
 
     If a batch can't be sent, the producer fails. Then `send`, `flush` and the end of the `with` block raise the error,
-    and `unsent` returns the events that have no response.
+    and `unsent` returns the events that have no response. Send only these again: another event may have counted, and
+    counts twice if it gets a new id.
     """
 
     def __init__(
@@ -191,6 +196,7 @@ class Producer:
         Raises:
             ValueError: the event is longer than 64 KiB of JSON.
             TypeError: a value can't be encoded as JSON.
+            OutcomeUnknownError: the producer was closed before the response. `unsent` returns the event with its id.
             LiveBoardError: the producer has failed, for a reason that `LiveBoard.post` lists.
         """
         return await self.result_of(await self._encoded(event))
@@ -275,7 +281,7 @@ class Producer:
                 for index in range(len(batch)) if self._awaited else ():
                     result = self._awaited.pop(self._settled + index, None)
                     if result is not None and not result.done():
-                        result.set_result(_result_of(answer, index))
+                        result.set_result(_result_of(decode_event(batch[index]), answer, index))
                 self._settled += len(batch)
                 for rejection in answer.rejected:
                     self._on_rejected(decode_event(batch[rejection.index]), rejection)
@@ -286,19 +292,20 @@ class Producer:
         finally:
             self._progress.set()
             for result in self._awaited.values():
-                if self._failure is None or result.done():
-                    result.cancel()
-                else:
-                    result.set_exception(self._failure)
+                if not result.done():
+                    result.set_exception(
+                        self._failure or OutcomeUnknownError("the producer is closed; the event may have been counted")
+                    )
 
 
-def _result_of(answer: Answer, index: int) -> EventResult:
+def _result_of(event: Event, answer: Answer, index: int) -> EventResult:
     rejections = tuple(rejection for rejection in answer.rejected if rejection.index == index)
     records = () if answer.records is UNSET else tuple(one for one in answer.records if one.index == index)
     if rejections and rejections[0].counted is UNSET:
-        return EventResult(outcome="rejected", rejections=rejections)
+        return EventResult(event=event, outcome="rejected", rejections=rejections)
     is_duplicate = not answer.accepted if answer.duplicates is UNSET else index in answer.duplicates
-    return EventResult(outcome="duplicate" if is_duplicate else "accepted", rejections=rejections, records=records)
+    outcome: Literal["accepted", "duplicate"] = "duplicate" if is_duplicate else "accepted"
+    return EventResult(event=event, outcome=outcome, rejections=rejections, records=records)
 
 
 def _log_rejected(event: Event, rejection: Rejection) -> None:

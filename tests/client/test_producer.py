@@ -13,6 +13,7 @@ from live.client import (
     AccessRefusedError,
     Event,
     LiveBoard,
+    OutcomeUnknownError,
     Producer,
     Rejection,
     ServerUnavailableError,
@@ -236,6 +237,19 @@ async def test_a_cancelled_task_leaves_its_producer_immediately() -> None:
     async with asyncio.timeout(5):
         with pytest.raises(asyncio.CancelledError):
             await task
+
+
+async def test_closing_a_producer_ends_the_wait_for_a_result() -> None:
+    """The error says that the event may have been counted, and `unsent` has it with its id."""
+    async with LiveBoard("http://127.0.0.1:9") as live, asyncio.timeout(5):
+        producer = live.producer()
+        producer.start()
+        posting = asyncio.create_task(producer.post(Event("a")))
+        await asyncio.sleep(0)
+        await producer.stop()
+        with pytest.raises(OutcomeUnknownError, match="closed; the event may have been counted"):
+            await posting
+        assert producer.unsent()[0].id
 
 
 async def test_a_producer_must_be_open(url: str) -> None:
