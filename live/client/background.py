@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -15,6 +15,8 @@ class Background:
     def __init__(self) -> None:
         self._begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._live()), name="live-client", daemon=True)
+        self._lock = threading.RLock()  # a generator that Python deletes may begin work inside `begin`
+        self._is_ended = False
 
     def start(self) -> None:
         """Start the thread."""
@@ -24,6 +26,8 @@ class Background:
     def stop(self) -> None:
         """Cancel everything that still runs, and end the thread."""
         loop, ending = self._begun.result()
+        with self._lock:
+            self._is_ended = True  # so all that has begun is known to the loop before it ends, and is cancelled
         loop.call_soon_threadsafe(ending.set)
         self._thread.join()
 
@@ -33,14 +37,36 @@ class Background:
         Raises:
             RuntimeError: the thread does not run.
         """
-        if self._begun.done() and self._thread.is_alive():
-            return asyncio.run_coroutine_threadsafe(work, self._begun.result()[0])
+        with self._lock:
+            if self._begun.done() and not self._is_ended:
+                return asyncio.run_coroutine_threadsafe(work, self._begun.result()[0])
         work.close()
         raise RuntimeError("the client is closed, or was not entered with `with`")
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run a coroutine, and wait for its result. An interrupt of the program cancels the coroutine."""
+        """Run a coroutine, and wait for its result. An interrupt of the program cancels the coroutine.
+
+        Raises:
+            RuntimeError: the thread does not run, or it is the caller.
+        """
+        try:
+            self.check_caller()
+        except RuntimeError:
+            work.close()
+            raise
         return result_of(self.begin(work))
+
+    def check_caller(self) -> None:
+        """Refuse the thread itself, which would wait for its own work.
+
+        Raises:
+            RuntimeError: the thread is the caller.
+        """
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(
+                "`on_rejected` and `token` run on the thread of the client, which can't wait for itself: call the "
+                "client from another thread"
+            )
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function soon, after what was begun before."""
@@ -53,9 +79,15 @@ class Background:
 
 
 def result_of(future: "Future[_T]") -> _T:
-    """Wait for a result. An interrupt of the program cancels what is waited for."""
+    """Wait for a result. An interrupt of the program cancels what is waited for.
+
+    Raises:
+        RuntimeError: the client was closed before the result was there.
+    """
     try:
         return future.result()
+    except CancelledError:
+        raise RuntimeError("the client was closed before the result was there") from None
     except BaseException:
         future.cancel()
         raise

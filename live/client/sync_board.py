@@ -1,6 +1,8 @@
 """`SyncLiveBoard`: the client of one server, for programs without asyncio."""
 
+import asyncio
 from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
 from functools import update_wrapper
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -83,12 +85,20 @@ class SyncLiveBoard:
         `token` is an `async` function, which works in the thread of the client.
         """
         tops = self.live.watch(board, limit=limit, interval=interval, token=token)
+        turn = asyncio.Lock()  # after an interrupt, `anext` may still run
 
         async def following() -> Top | None:
-            return await anext(tops, None)
+            async with turn:
+                return await anext(tops, None)
+
+        async def closing() -> None:
+            async with turn:
+                await tops.aclose()
 
         try:
             while (top := self.background.run(following())) is not None:
                 yield top
         finally:
-            self.background.run(tops.aclose())
+            # Without waiting, since Python may delete a generator on any thread.
+            with suppress(RuntimeError):  # the client is closed, and with it the connection
+                self.background.begin(closing())

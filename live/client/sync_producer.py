@@ -12,7 +12,7 @@ from live.client.producer import EventResult, Producer, Totals
 class SyncProducer:
     """A `Producer` for threads, as `SyncLiveBoard.producer` makes it. Use it as a context manager once.
 
-    Any thread may call its methods. `on_rejected` is called from a thread of the client.
+    Any thread may call its methods. `on_rejected` is called from the thread of the client, so it must not call them.
     """
 
     def __init__(self, producer: Producer, background: Background) -> None:
@@ -47,6 +47,7 @@ class SyncProducer:
             TypeError: a value can't be encoded as JSON.
             LiveBoardError: the producer has failed, for a reason that `LiveBoard` lists.
         """
+        self._background.check_caller()  # it may wait for the lock too
         line = self._producer.encode(event)
         with self._lock:
             self._make_room()
@@ -60,6 +61,7 @@ class SyncProducer:
             TypeError: a value can't be encoded as JSON.
             LiveBoardError: the producer has failed, for a reason that `LiveBoard` lists.
         """
+        self._background.check_caller()  # it may wait for the lock too
         line = self._producer.encode(event)
         with self._lock:
             self._make_room()

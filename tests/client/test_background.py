@@ -1,0 +1,74 @@
+"""The thread of the client: no caller waits for ever, and an interrupt ends a watch."""
+
+import asyncio
+import signal
+import threading
+from concurrent.futures import Future
+from contextlib import AsyncExitStack, suppress
+
+import pytest
+
+from live.client import Event, Rejection, SyncLiveBoard
+from live.client.background import Background
+from tests.harness.boards import rolling_board
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+
+
+async def test_a_callback_that_waits_for_its_own_thread_is_an_error(valkey_url: str) -> None:
+    """The error says what to do, whether the callback reads, sends or flushes."""
+
+    def refused(url: str, use: str) -> None:
+        with SyncLiveBoard(url) as live:
+
+            def on_rejected(event: Event, _rejection: Rejection) -> None:
+                {"read": live.boards, "send": lambda: producer.send(event), "flush": producer.flush}[use]()
+
+            with live.producer(on_rejected=on_rejected) as producer:
+                producer.send(Event("a", board="unknown"))
+
+    async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url, asyncio.timeout(20):
+        for use in ("read", "send", "flush"):
+            with pytest.raises(RuntimeError, match="call the client from another thread"):
+                await asyncio.to_thread(refused, url, use)
+
+
+def test_work_that_begins_while_the_thread_ends_has_a_result() -> None:
+    """It is done or cancelled, or it is refused."""
+    for _ in range(30):
+        background = Background()
+        background.start()
+        begun: list[Future[None]] = []
+
+        def begin(background: Background = background, begun: list[Future[None]] = begun) -> None:
+            with suppress(RuntimeError):
+                while True:
+                    begun.append(background.begin(asyncio.sleep(0)))
+
+        beginning = threading.Thread(target=begin)
+        beginning.start()
+        while not begun:
+            pass
+        background.stop()
+        beginning.join()
+        assert all(future.done() for future in begun)
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_interrupt_ends_a_watch(valkey_url: str) -> None:
+    """It is the only error, although the interrupted read still closes its connection."""
+    servers, stack = Background(), AsyncExitStack()
+    servers.start()
+    try:
+        url = servers.run(stack.enter_async_context(run_server(fresh_settings(valkey_url), [rolling_board()])))
+        with SyncLiveBoard(url) as live:
+            tops = live.watch("posts")
+            assert next(tops).records == ()
+            threading.Timer(0.2, signal.pthread_kill, (threading.get_ident(), signal.SIGINT)).start()
+            with pytest.raises(KeyboardInterrupt):
+                next(tops)
+        with pytest.raises(RuntimeError, match="closed"):
+            next(live.watch("posts"))
+    finally:
+        servers.run(stack.aclose())
+        servers.stop()
