@@ -89,8 +89,8 @@ class Client(msgspec.Struct, frozen=True):
             return
         if allowed is None:
             raise ProblemError("origin_forbidden", "only pages of this server may do that without an API key")
-        log.warning("a page may not watch boards: LIVE_ALLOWED_ORIGINS does not name its origin", origin=self.origin)
-        detail = f"to let pages of {self.origin} watch boards, add it to LIVE_ALLOWED_ORIGINS of the server"
+        log.warning("a page may not watch boards or vote: LIVE_ALLOWED_ORIGINS lacks its origin", origin=self.origin)
+        detail = f"to let pages of {self.origin} watch boards or vote, add it to LIVE_ALLOWED_ORIGINS of the server"
         raise ProblemError("origin_forbidden", detail, headers={"Access-Control-Allow-Origin": "*"})
 
 

@@ -153,7 +153,7 @@ async def test_pages_of_other_origins_may_not_watch(valkey_url: str) -> None:
         response = await client.get("/v1/boards/posts/stream", headers={"Origin": "https://evil.example"})
         assert (response.status_code, response.json()["code"]) == (403, "origin_forbidden")
         assert response.headers["access-control-allow-origin"] == "*"  # so that its page can say what to change
-        assert "pages of https://evil.example" in response.json()["detail"]
+        assert "pages of https://evil.example watch boards or vote" in response.json()["detail"]
         assert "LIVE_ALLOWED_ORIGINS" in response.json()["detail"]
         async with streaming(client, Origin=friend) as stream:
             assert stream.response.headers["access-control-allow-origin"] == friend
