@@ -106,6 +106,7 @@ async def sign_in(request: Request) -> Response:
     is_own = re.fullmatch(BACK, back) and back.startswith(f"{root}/admin")
     response = RedirectResponse(back if is_own else f"{root}/admin", HTTPStatus.SEE_OTHER, NOT_STORED)
     response.set_cookie(client.cookie("admin", root), cookie, **_attributes(client, root))
+    _forget_old(response, client, root)
     return response
 
 
@@ -145,7 +146,14 @@ async def sign_out(request: Request, producer: Principal, *, everywhere: bool) -
     root = live.settings.root_path
     response = RedirectResponse(f"{root}/admin", HTTPStatus.SEE_OTHER, NOT_STORED)
     response.delete_cookie(client.cookie("admin", root), **_attributes(client, root))
+    _forget_old(response, client, root)
     return response
+
+
+def _forget_old(response: Response, client: Client, root: str) -> None:
+    """Delete the cookie that earlier versions set without TLS. Its path is longer, so that browsers send it first."""
+    if client.scheme != "https":
+        response.delete_cookie(client.cookie("admin", root), f"{root}/admin", httponly=True, samesite="strict")
 
 
 class _SessionCookie(TypedDict):
