@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from live.auth.client import Client
-from live.auth.signed_in import MARK, SignedIn
+from live.auth.signed_in import SignedIn
 from live.domain.producer import NO_DIGESTS, Principal, Secret, Verb, anonymous, digest_of, matches, parse_bearer
 from live.domain.reader import NO_BOARDS, NOBODY, Reader
 from live.errors import EPOCH_LOST_DETAIL, ProblemError, StoreUnavailableError
@@ -241,25 +241,27 @@ class Authenticator:
                     return known.producer
         return None
 
-    def reader_of(self, fields: Headers, client: Client, query: Mapping[str, str] = _NO_QUERY) -> Reader:
-        """Find the reader by the header fields of a request and its query.
+    def reader_of(
+        self, fields: Headers, client: Client, query: Mapping[str, str] = _NO_QUERY, session: Reader = NOBODY
+    ) -> Reader:
+        """Find the reader by the header fields of a request, its query, and its `session` of the admin page.
 
-        An `Authorization` header counts first, then a `token` in the query, then a session of the admin page, then the
-        cookie with a token.
+        An `Authorization` header counts first, then a `token` in the query, then the session, then the cookie with a
+        token.
         """
         authorization = cookie = None
         for name, value in fields:
             if name == b"authorization" and authorization is None:
                 authorization = value
-            elif name == b"cookie" and (b"live-token-" in value or MARK in value) and cookie is None:
+            elif name == b"cookie" and b"live-token-" in value and cookie is None:
                 cookie = value
         if authorization is not None:
             return self.reader(authorization)
         if "token" in query:
             return self.token_reader(query["token"].encode())
+        if session is not NOBODY:
+            return session
         if cookie is not None:
-            if MARK in cookie and (reader := self.signed_in.known(cookie.decode("latin-1"), client)) is not None:
-                return reader
             name = client.cookie("token", self._settings.root_path).encode() + b"="
             for part in cookie.split(b";"):
                 if part.strip().startswith(name):

@@ -12,12 +12,11 @@ from live.auth.client import Client
 from live.domain.producer import Principal
 from live.domain.reader import NOBODY, Reader
 from live.errors import ProblemError, StoreUnavailableError
+from live.network.forwarded import Headers
 from live.settings import Settings
 from live.store.registry.sessions import SessionStore
 
-MARK: Final = b"live-admin-"
-"""A text that is in the `Cookie` field of each browser that is signed in."""
-
+_MARK: Final = b"live-admin-"
 _COOKIE: Final = re.compile(r"[A-Za-z0-9_-]{22}")  # 128 bits
 _EVERY: Final = 2.0  # seconds between two checks of the readers' sessions
 _KEPT: Final = 60.0  # seconds for which a session is checked after a request
@@ -33,6 +32,14 @@ def page_fault(client: Client, settings: Settings) -> str:
     if client.scheme != "https" and not client.own_name:
         return "the admin page needs TLS, because its forms contain an API key"
     return ""
+
+
+def marked_cookie(fields: Headers) -> str | None:
+    """Find the `Cookie` field of a browser that may be signed in."""
+    for name, value in fields:
+        if name == b"cookie" and _MARK in value:
+            return value.decode("latin-1")
+    return None
 
 
 def session_name(cookie: str) -> str:
@@ -67,21 +74,22 @@ class SignedIn:
         self._recent: dict[str, tuple[Reader, float]] = {}
         self._readers: WeakValueDictionary[str, Reader] = WeakValueDictionary()
 
-    def known(self, header: str, client: Client) -> Reader | None:
-        """Return the reader of a `Cookie` field if this process knows its session."""
-        cookie = session_cookie(header, client, self._settings)
-        return self._readers.get(session_name(cookie)) if cookie and not page_fault(client, self._settings) else None
+    async def find(self, header: str, client: Client) -> Reader:
+        """Find the reader of a `Cookie` field, in the store if this process does not know its session.
 
-    async def find(self, header: str, client: Client) -> None:
-        """Look up the session of a `Cookie` field in the store, and remember its reader."""
+        A session has one reader at a time. A reader that is not sure is of one request only.
+        """
         cookie = session_cookie(header, client, self._settings)
         if not cookie or page_fault(client, self._settings):
-            return
-        name, now = session_name(cookie), time.monotonic()
-        reader = self._readers.get(name) or await self._read(name)
-        if reader is not NOBODY:
+            return NOBODY
+        name = session_name(cookie)
+        if (reader := self._readers.get(name)) is None:
+            found = await self._read(name)
+            reader = self._readers.get(name) or found  # another request may have found it meanwhile
+        if reader.is_sure and reader is not NOBODY:
             self._readers[name] = reader
-            self._recent[name] = reader, now + _KEPT
+            self._recent[name] = reader, time.monotonic() + _KEPT
+        return reader
 
     async def run(self) -> None:
         """End readers with their sessions, until cancelled."""
@@ -89,13 +97,15 @@ class SignedIn:
             await asyncio.sleep(_EVERY)
             now = time.monotonic()
             self._recent = {name: held for name, held in self._recent.items() if now < held[1]}
-            for name, reader in list(self._readers.items()):
+            for name in list(self._readers):
                 found = await self._read(name)
-                if found.is_sure and found.opens != reader.opens:
+                reader = self._readers.get(name)
+                if reader is not None and found.is_sure and found.opens != reader.opens:
                     self._readers.pop(name, None)
                     self._recent.pop(name, None)
                     reader.end(_ENDED)
                     self.on_ended()
+                del reader  # so that nothing keeps it until the next check
 
     async def _read(self, name: str) -> Reader:
         """Make the reader of a session. If the session or its API key has ended, the reader is anonymous."""

@@ -27,7 +27,7 @@ from live.store.board.keys import SystemKeys
 from live.store.connection.replica import Replica
 from live.store.registry.processes import ProcessLease
 from live.system.version import commit
-from live.web.http.middleware import Clients, CrossOrigin, Readers, ReadRate, SecurityHeaders
+from live.web.http.middleware import Clients, CrossOrigin, ReadRate, SecurityHeaders
 from live.web.http.responses import answer_problem
 from live.web.operations import renew_metrics
 from live.web.pages import board as pages
@@ -96,7 +96,7 @@ def make_app(settings: Settings, in_file: Boards) -> ASGIApp:
     )
     app.router.redirect_slashes = False  # one URL for each resource; and a redirect would trust the Host header
     # The headers are outermost, so that error responses have them too.
-    limited = CrossOrigin(ReadRate(Readers(app)), settings.allowed_origins)
+    limited = CrossOrigin(ReadRate(app), settings.allowed_origins)
     return SecurityHeaders(Clients(limited, clients, settings.root_path))
 
 

@@ -19,7 +19,7 @@ from live.boards.players import PlayerProcess
 from live.boards.readiness import Readiness
 from live.boards.registry import BoardRegistry
 from live.domain.board import Boards
-from live.domain.reader import Reader
+from live.domain.reader import NOBODY, Reader
 from live.errors import EpochLostError, ProblemError
 from live.fanout.hub import Hub
 from live.ingest.intake import Intake
@@ -45,7 +45,7 @@ from live.store.registry.sessions import SessionStore
 from live.store.registry.trail import AuditTrail
 from live.web.activity import Activity
 from live.web.http.drawings import Drawings
-from live.web.http.middleware import READER
+from live.web.http.middleware import READER, SESSION
 from live.web.http.responses import Derived, cache_control
 from live.web.pages.charts import Line, RankCharts
 
@@ -231,7 +231,8 @@ def reader_of(request: Request) -> Reader:
     reader: Reader | None = extensions.get(READER)
     if reader is None:
         client, query = extensions[EXTENSION], request.query_params
-        reader = live_of(request).authenticator.reader_of(request.scope["headers"], client, query)
+        fields, session = request.scope["headers"], extensions.get(SESSION, NOBODY)
+        reader = live_of(request).authenticator.reader_of(fields, client, query, session)
         extensions[READER] = reader
     return reader
 

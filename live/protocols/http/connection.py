@@ -8,8 +8,10 @@
 import asyncio
 import sys
 import termios
+from collections.abc import Coroutine
 from contextlib import suppress
 from fcntl import ioctl
+from functools import partial
 from typing import Any, Final, cast
 
 import msgspec
@@ -19,6 +21,7 @@ from uvicorn.protocols.utils import get_remote_addr, is_ssl
 from uvicorn.server import ServerState
 
 from live.auth.client import Client
+from live.domain.reader import Reader
 from live.errors import ProblemError, StoreUnavailableError
 from live.network.hosts import below_root
 from live.protocols.body_budget import SMALL_BODIES
@@ -29,6 +32,7 @@ from live.protocols.http.parser import MAX_HEAD, BodyPiece, Peer, RequestHead, R
 from live.protocols.http.pipeline import Flow, Get, Pipeline, Refusal, WithBody
 from live.protocols.http.shared import SharedParts
 from live.protocols.http.tally import VIEWERS
+from live.protocols.websocket.handshake import Upgrade
 
 HEALTH_PATHS: Final = (b"/healthz", b"/readyz", b"/metrics")
 _EVENTS: Final = b"/v1/events"
@@ -282,25 +286,35 @@ class HttpProtocol(asyncio.Protocol):
         self._shared.limits.busy(self)
         self.received = self._reader.unread
 
-    def _upgrade(self, head: RequestHead, *, has_asked: bool = False) -> bool:
+    def _upgrade(self, head: RequestHead, session: Reader | None = None, *, has_asked: bool = False) -> bool:
         """Switch to WebSocket, or refuse with a problem. Return False if the target has no WebSocket."""
 
-        def ask(get: Get) -> None:
-            def go_on(fault: Exception | None) -> None:
-                if get.has_left:
-                    return
-                self._pipeline.take_first()
-                if fault is not None:
-                    self.refuse(fault)
-                elif self._half_closed:
-                    self.transport.close()  # a viewer has left
-                else:
-                    self._upgrade(head, has_asked=True)
+        def go_on(get: Get, fault: Exception | None, session: Reader | None, *, has_asked: bool) -> None:
+            if get.has_left:
+                return
+            self._pipeline.take_first()
+            if fault is not None:
+                self.refuse(fault)
+            elif self._half_closed:
+                self.transport.close()  # a viewer has left
+            else:
+                self._upgrade(head, session, has_asked=has_asked)
 
-            self._shared.ask_soon(go_on)
+        def ask(get: Get) -> None:
+            self._shared.ask_soon(lambda fault: go_on(get, fault, session, has_asked=True))
+
+        def find(get: Get, search: Coroutine[None, None, Reader]) -> None:
+            def done(task: asyncio.Task[Reader]) -> None:
+                if not task.cancelled():
+                    fault = cast("Exception | None", task.exception())
+                    go_on(get, fault, None if fault else task.result(), has_asked=has_asked)
+
+            task = asyncio.create_task(search)
+            get.abandon = task.cancel
+            task.add_done_callback(done)
 
         try:
-            upgrade = self._shared.upgrades.respond(head, self.peer)
+            upgrade = self._shared.upgrades.respond(head, self.peer, session)
         except (ProblemError, StoreUnavailableError) as problem:
             is_unknown = isinstance(problem, ProblemError) and problem.code == "board_not_found"
             if is_unknown and not has_asked:  # another process may have made it a moment ago
@@ -311,6 +325,10 @@ class HttpProtocol(asyncio.Protocol):
             return True
         if upgrade is None:
             return False
+        if not isinstance(upgrade, Upgrade):
+            self._pipeline.accepting = False
+            self._begin_read(Get(self, partial(find, search=upgrade), keep_alive=False))
+            return True
         self.transport.write(upgrade.response)
         self._pipeline.accepting = False
         if upgrade.take_over is None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -19,6 +19,8 @@ from websockets.typing import ExtensionParameter
 from live.auth.authenticator import Authenticator
 from live.auth.client import ClientResolver
 from live.auth.rate_limiter import RateLimiter, payer_of
+from live.auth.signed_in import marked_cookie
+from live.domain.reader import NOBODY, Reader
 from live.fanout.subscription import Subscription
 from live.protocols.connection_limits import ConnectionLimits, Limited
 from live.protocols.http.parser import Peer, RequestHead
@@ -87,8 +89,12 @@ class Upgrades:
         self._limits = limits
         self._reaper = reaper
 
-    def respond(self, head: RequestHead, peer: Peer) -> Upgrade | None:
+    def respond(
+        self, head: RequestHead, peer: Peer, session: Reader | None = None
+    ) -> Upgrade | Coroutine[None, None, Reader] | None:
         """Answer a request; None if the target has no WebSocket.
+
+        If the client may be signed in, return the search for its session: call this again with the result.
 
         Raises:
             ProblemError: the host, the origin, the board or the query is refused, or the limits leave no room. Or the
@@ -102,8 +108,11 @@ class Upgrades:
         client = self._clients.resolve(peer.address, head.fields, tls=peer.tls)
         client.require_origin(self._settings.allowed_origins)
         params = QueryParams(query.decode())
-        reader = self._authenticator.reader_of(head.fields, client, params)
-        self._rate_limiter.admit_read(payer_of(reader, client))
+        reader = self._authenticator.reader_of(head.fields, client, params, session or NOBODY)
+        if session is None:
+            self._rate_limiter.admit_read(payer_of(reader, client))
+            if (cookie := marked_cookie(head.fields)) is not None:
+                return self._authenticator.signed_in.find(cookie, client)
         subscription = Subscription.parse(params, self._settings, reader)
         reaper, network = self._reaper, client.network
         channel = reaper.hub.admit(match[1].decode("utf-8", "replace"), subscription, network)

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from live.auth.client import EXTENSION, Client, ClientResolver
 from live.auth.rate_limiter import payer_of
-from live.auth.signed_in import MARK
+from live.auth.signed_in import marked_cookie
 from live.domain.reader import NOBODY
 from live.errors import ProblemError
 from live.ingest.replies import CONTENT_SECURITY_POLICY, POLICY_HEADER, SECURITY_HEADERS, private
@@ -22,6 +22,7 @@ from live.protocols.http.shared import SharedParts
 from live.web.http.responses import problem_response
 
 READER: Final = "live.reader"  # the ASGI extension with the reader of a request
+SESSION: Final = "live.session"  # the ASGI extension with the reader of its session of the admin page
 
 _READING: Final = ("GET", "HEAD")
 _LIKES: Final = re.compile(r"/boards/[^/]+/likes")
@@ -128,6 +129,9 @@ class CrossOrigin:
 class ReadRate:
     """ASGI middleware that refuses the reads of clients that exceed their rate. The fast path does it by itself.
 
+    To look up the session of an administrator is a read too, because anyone can make a cookie up. It comes before other
+    code asks for the reader.
+
     The refusal is a problem document for pages too, because an error page would cost more than the refused read.
     """
 
@@ -136,32 +140,20 @@ class ReadRate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection."""
-        if scope["type"] == "http" and scope["method"] in _READING and scope["path"] not in _UNLIMITED:
-            parts = cast("SharedParts", scope["state"]["parts"])
-            authorization = next((value for name, value in scope["headers"] if name == b"authorization"), None)
-            reader = NOBODY if authorization is None else parts.authenticator.reader(authorization)
-            try:
-                parts.rate_limiter.admit_read(payer_of(reader, scope["extensions"][EXTENSION]))
-            except ProblemError as problem:
-                await problem_response(problem)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
-
-
-class Readers:
-    """ASGI middleware that looks up the session of an administrator, before other code asks for the reader."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one connection."""
-        if scope["type"] == "http" and not scope["path"].startswith("/admin"):
-            parts = cast("SharedParts", scope["state"]["parts"])
-            for name, value in scope["headers"]:
-                if name == b"cookie" and MARK in value:
-                    await parts.authenticator.signed_in.find(value.decode("latin-1"), scope["extensions"][EXTENSION])
-                    break
+        if scope["type"] == "http" and scope["path"] not in _UNLIMITED:
+            parts, extensions = cast("SharedParts", scope["state"]["parts"]), scope["extensions"]
+            client = extensions[EXTENSION]
+            cookie = None if scope["path"].startswith("/admin") else marked_cookie(scope["headers"])
+            if cookie is not None or scope["method"] in _READING:
+                authorization = next((value for name, value in scope["headers"] if name == b"authorization"), None)
+                reader = NOBODY if authorization is None else parts.authenticator.reader(authorization)
+                try:
+                    parts.rate_limiter.admit_read(payer_of(reader, client))
+                except ProblemError as problem:
+                    await problem_response(problem)(scope, receive, send)
+                    return
+            if cookie is not None:
+                extensions[SESSION] = await parts.authenticator.signed_in.find(cookie, client)
         await self._app(scope, receive, send)
 
 

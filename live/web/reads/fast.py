@@ -14,7 +14,7 @@ from starlette.datastructures import QueryParams
 
 from live.auth.client import Client, ClientResolver
 from live.auth.rate_limiter import payer_of
-from live.auth.signed_in import MARK
+from live.auth.signed_in import marked_cookie
 from live.errors import EpochLostError, ProblemError
 from live.ingest.replies import Reply, problem_reply
 from live.network.encodings import takes_gzip
@@ -113,7 +113,7 @@ class FastReads:
         Raises:
             ProblemError: a parameter is not valid.
         """
-        if any(name == b"cookie" and MARK in value for name, value in head.fields):
+        if marked_cookie(head.fields) is not None:
             return None
         raw_path, _, text = head.target.partition(b"?")
         path, params = unquote(raw_path.decode()), QueryParams(text)
